@@ -197,8 +197,18 @@ def _from_torch(tensor: Any, name: str, error: type[BertjaxError]) -> np.ndarray
 def parse_head_name(name: str) -> tuple[int, int] | None:
     """Layer and number that a head's name says, whether or not there is such a head; None if it is not a name.
 
-    >>> parse_head_name("3.0")
-    (3, 0)
+    >>> parse_head_name("3.10"), parse_head_name("L3H10")
+    ((3, 10), (3, 10))
     """
-    matched = re.fullmatch(r"(\d{1,9})\.(\d{1,9})", name.strip())
-    return None if matched is None else (int(matched[1]), int(matched[2]))
+    matched = re.fullmatch(r"(?:(\d{1,9})\.|L(\d{1,9})H)(\d{1,9})", name.strip(), re.ASCII)
+    return None if matched is None else (int(matched[1] or matched[2]), int(matched[3]))
+
+
+def plain_head_name(name: Any) -> Any:
+    """A head's name as LAYER.HEAD; what is not the name of a head stays as it is.
+
+    >>> plain_head_name("L3H10"), plain_head_name("3.10"), plain_head_name("first 2")
+    ('3.10', '3.10', 'first 2')
+    """
+    parsed = parse_head_name(name) if isinstance(name, str) else None
+    return name if parsed is None else f"{parsed[0]}.{parsed[1]}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import numpy as np
 
 from bertjax.console import say
-from bertjax.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, BertjaxError, InputError
+from bertjax.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, BertjaxError, InputError, OutputError
 from bertjax.formatting import count_of, one_line, to_json
 from bertjax.progress import ProgressBar
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+REFUSED = 2  # what the first of several processes says where results cannot be written
 SHOWN_EFFECTS = 20  # at the end of a command
 
 
@@ -36,8 +37,8 @@ def run_ablate(options: argparse.Namespace) -> int:
         raise InputError("--coordinator and --process are for processes started one by one: give --distributed too")
     if (options.processes or 1) > 1:
         return _run_together(options, settings)
-    if settings.resume and _show_complete(settings):
-        return 0
+    if settings.resume:
+        _say_if_nothing_to_resume(settings)
     results = _with_bar("ablating", partial(run_job, settings))
     assert results is not None
     _show_results(settings, results)
@@ -83,29 +84,32 @@ def _run_distributed(options: argparse.Namespace, settings: "Settings") -> int:
 
 
 def _agree_that_complete(settings: "Settings") -> bool:
-    """Whether `--resume` finds all done; the first process looks, and says so, and the others hear of it."""
+    """Whether the job has finished before; the first process looks and shows the results, the others hear of it."""
     from bertjax.engine import processes
+    from bertjax.study import ABLATION, find_finished, for_this_device
 
-    complete = settings.resume and processes.is_first() and _show_complete(settings)
-    return bool(processes.agree(np.int32(complete)))
+    results = None
+    if processes.is_first():
+        try:
+            results = find_finished(for_this_device(settings), ABLATION, say)
+        except BertjaxError:
+            processes.agree(np.int32(REFUSED))
+            raise
+    complete = int(processes.agree(np.int32(results is not None)))
+    if complete == REFUSED:
+        raise OutputError("the first process says why this cannot be written")
+    if results is not None:
+        _show_results(settings, results)
+    elif not complete and processes.is_first() and settings.resume:
+        _say_if_nothing_to_resume(settings)
+    return bool(complete)
 
 
-def _show_complete(settings: "Settings") -> bool:
-    """Whether `--resume` finds a directory that is complete; if so, show it."""
+def _say_if_nothing_to_resume(settings: "Settings") -> None:
     from bertjax.engine import is_unfinished
-    from bertjax.results import read_complete
-    from bertjax.study import for_this_device
 
-    if is_unfinished(settings.journal):
-        return False
-    summary = read_complete(settings.directory, for_this_device(settings).describe())
-    if summary is None:
+    if not is_unfinished(settings.journal) and not (settings.directory / "summary.json").exists():
         say(f"nothing to resume in {settings.directory}: from the beginning")
-        return False
-    _show_scores(summary)
-    say(summary.get("sentence", ""), wrap=True)
-    say(f"{settings.directory} is complete already")
-    return True
 
 
 def leave(ending: BaseException) -> NoReturn:
@@ -351,9 +355,11 @@ def run_compare(options: argparse.Namespace) -> int:
 
 def run_plot(options: argparse.Namespace) -> int:
     """`bertjax plot`."""
+    from bertjax.paths import user_path
     from bertjax.plots import save_page
-    from bertjax.results import make_figure, read_results
+    from bertjax.results import check_replaceable, make_figure, read_results
 
+    check_replaceable(user_path(options.output, OutputError))
     saved = read_results(options.directory)
     figure = make_figure(
         saved,

@@ -8,6 +8,7 @@ in one way everywhere: changes in points, p-values, amounts of memory, durations
 import json
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 # Control characters, separators of lines, marks that turn the direction of writing, half characters (lone surrogates),
@@ -68,6 +69,61 @@ def to_json(value: Any, **layout: Any) -> str:
     written = json.dumps(value, ensure_ascii=False, allow_nan=False, **layout)
     # Inside strings `json` has escaped line feeds: those that are there are its own.
     return HIDDEN.sub(lambda matched: matched[0] if matched[0] == "\n" else f"\\u{ord(matched[0]):04x}", written)
+
+
+_HEAD = r"\d+\.\d+(=[\w-]+)?"
+# Names that are made of those of heads, and are no number.
+_OF_HEADS = re.compile(
+    rf"{_HEAD}(\+{_HEAD})+|\d+\.\d+=[\w-]+|all but {_HEAD}|layer \d+ but {_HEAD}|((queries|keys|values) )?{_HEAD} at .*"
+)
+_SPELT = re.compile(r"L\d+(H\d+)?(=[\w-]+)?(\+L\d+H\d+(=[\w-]+)?)*")
+_WORDS = ("na", "n/a", "null", "none", "true", "false", "")  # which programs read as missing or as a truth value
+
+
+def table_name(name: str, heads: Sequence[str], layer: int | None = None) -> str:
+    """The name of an ablation in tables for programs, in which 3.1 and 3.10 would be one number.
+
+    Args:
+        name: as people read it.
+        heads: of the ablation.
+        layer: of the ablation; None for a set.
+
+    >>> table_name("3.10", ["3.10"], 3), table_name("3", ["3.0", "3.1"], 3), table_name("3.1+3.10", ["3.1", "3.10"])
+    ('L3H10', 'L3', 'L3H1+L3H10')
+    >>> table_name("syntax", ["3.10"], 3), table_name("1.5", ["3.10", "4.2"])
+    ('syntax', 'set 1.5')
+    """
+    if name == str(layer):
+        return f"L{layer}"
+    if name in heads or _OF_HEADS.fullmatch(name):
+        before, at, span = name.partition(" at ")
+        return re.sub(r"\b(\d+)\.(\d+)\b", r"L\1H\2", before) + at + span
+    try:
+        float(name)
+    except ValueError:
+        misread = name.strip().lower() in _WORDS or _SPELT.fullmatch(name) is not None
+    else:
+        misread = True
+    return f"set {name}" if misread else name
+
+
+def table_heads(heads: Sequence[str]) -> list[str]:
+    """The heads of an ablation in tables for programs.
+
+    >>> table_heads(["3.10", "4.1=zero"])
+    ['L3H10', 'L4H1=zero']
+    """
+    return [re.sub(r"^(\d+)\.(\d+)", r"L\1H\2", head) for head in heads]
+
+
+def plain_name(name: str) -> str:
+    """The name of an ablation as people read it, of its name in tables for programs.
+
+    >>> plain_name("L3H10"), plain_name("L3"), plain_name("all but L3H1"), plain_name("set 1.10"), plain_name("syntax")
+    ('3.10', '3', 'all but 3.1', '1.10', 'syntax')
+    """
+    without = re.sub(r"\bL(\d+)H(\d+)\b", r"\1.\2", name)
+    return re.sub(r"^L(\d+)$", r"\1", without.removeprefix("set "))
 
 
 def to_cell(value: Any) -> Any:

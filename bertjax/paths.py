@@ -11,13 +11,13 @@ import io
 import os
 import stat
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from bertjax import arguments
-from bertjax.errors import BertjaxError, DataError
+from bertjax.errors import BertjaxError, DataError, OutputError
 
 ABSENT = (errno.ENOENT, errno.ENOTDIR)
 MOST_TEXT = 1 << 28  # bytes of a file that is read at once, such as JSON: 256 MiB
@@ -210,6 +210,27 @@ def is_there(path: Path, error: type[BertjaxError] = DataError) -> bool:
         BertjaxError: of the class `error`: the path cannot be looked at.
     """
     return _mode(path, error) != 0
+
+
+def refuse_inputs_in(directory: Path, inputs: Iterable[str | Path]) -> None:
+    """Refuse a directory for output that contains something that is read, so that no input is ever replaced.
+
+    Args:
+        directory: for the output; it need not exist.
+        inputs: files and directories; names of nothing on this machine, such as ids of a hub, are ignored.
+
+    Raises:
+        OutputError: an input is in the directory, or is the directory itself, by its name or by a link.
+    """
+    for given in inputs:
+        with suppress(OSError, RuntimeError, OutputError):  # what no path is, is an error where it is read
+            path, output = user_path(given, OutputError), directory.resolve()
+            places = (path.resolve(), path.parent.resolve() / path.name)
+            if os.path.lexists(path) and any(place.is_relative_to(output) for place in places):
+                break
+    else:
+        return
+    raise OutputError(f"{directory} contains {given}, which is an input: give another --output")
 
 
 def listing(directory: Path, error: type[BertjaxError] = DataError) -> list[Path]:

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bertjax import BertConfig, BertForMaskedLM, Tokenizer
-from bertjax.checkpoints import write_weights
+from bertjax.checkpoints import MODEL, MODEL_FILES, saving, write_weights
 from bertjax.cli import Parser, guarded, positive
 from bertjax.errors import Interrupted, OutputError
 from bertjax.machine import use_compile_cache
@@ -150,7 +150,9 @@ def save_half(learner: Learner, material: Material, directory: Path) -> Paramete
     weights = {name: value.astype(np.float16) for name, value in model.weights().items()}
     save_tokenizer(material.tokenizer, material.pieces, directory)
     architecture = model.config.family.heads[model.task].architecture
-    write_weights(directory, weights, model.config.to_dict() | {"architectures": [architecture], "dtype": "float32"})
+    config = model.config.to_dict() | {"architectures": [architecture], "dtype": "float32"}
+    with saving(directory, MODEL, MODEL_FILES):
+        write_weights(directory, weights, config)
     return rounded
 
 

@@ -380,8 +380,8 @@ def test_each_reason_for_which_contrasts_are_left_out_is_told(tmp_path, capsys):
     ]
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    line = ["patch", "--data", str(file), "--places", "hidden_states", "--max-length", "20", "--output", str(tmp_path)]
-    assert cli.main([*line, "--overwrite"]) == 0
+    line = ["patch", "--data", str(file), "--places", "hidden_states", "--max-length", "20"]
+    assert cli.main([*line, "--output", str(tmp_path / "out")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "4 contrasts left out: 2 with texts of different numbers of tokens (first longer); 1 with twice" in said
     assert "1 of more than 20 tokens (first cut)" in said
@@ -394,7 +394,7 @@ def test_other_patches_have_other_directories(embedder, tmp_path, monkeypatch):
         given = [] if "--paths-to" in more else ["--places", "hidden_states"]
         assert cli.main(["patch", *template, "--words", "cat/dog", *given, *more]) == 0
     assert cli.main(["patch", *template, "--words", "man/dog", "--places", "hidden_states"]) == 0
-    assert cli.main(["patch", *template, "--words", "man/dog", "--places", "hidden_states"]) == 2  # there already
+    assert cli.main(["patch", *template, "--words", "man/dog", "--places", "hidden_states"]) == 0  # there already
     names = sorted(path.name for path in tmp_path.iterdir())
     assert len(names) == 5
     assert sum(name.startswith(f"bertjax-{embedder.name}-contrasts-patching-") for name in names) == 4

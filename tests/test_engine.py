@@ -379,14 +379,14 @@ def test_a_sweep_is_a_data_frame(small, rng):
     found = SweepResult(outputs[0], outputs, tuple(several), "explicit", 1.0)
     frame = found.to_pandas()
     assert list(frame.columns) == ["ablation", "heads", "example", "base_0", "base_1", "output_0", "output_1"]
-    assert frame.heads.unique().tolist() == ["0.0", "0.1", "0.1 1.2"]
+    assert frame.heads.unique().tolist() == ["L0H0", "L0H1", "L0H1 L1H2"]
     one = frame[(frame.ablation == "both") & (frame.example == 3)]
     assert one[["output_0", "output_1"]].to_numpy().tolist() == [outputs[2, 3].tolist()]
     assert one[["base_0", "base_1"]].to_numpy().tolist() == [outputs[0, 3].tolist()]
     values = replace(found, base=outputs[0, :, 0], outputs=outputs[..., 0]).to_pandas()
     assert list(values.columns) == ["ablation", "heads", "example", "base", "output"]
     assert (
-        values.pivot(index="ablation", columns="example", values="output").loc["0.1"].tolist()
+        values.pivot(index="ablation", columns="example", values="output").loc["L0H1"].tolist()
         == outputs[1, :, 0].tolist()
     )
 

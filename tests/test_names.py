@@ -18,7 +18,7 @@ from rich.console import Console
 from bertjax.atomic_files import encode_json
 from bertjax.cli import main
 from bertjax.console import PlainConsole
-from bertjax.formatting import FORMULA, HIDDEN, count_of, to_cell, to_json, visible
+from bertjax.formatting import FORMULA, HIDDEN, count_of, table_name, to_cell, to_json, visible
 from bertjax.plots.canvas import save_page
 from bertjax.results.directory import Results, read_results
 from bertjax.results.page import make_page
@@ -80,15 +80,26 @@ def test_any_name_is_printed_as_it_stands(saved, names):
     assert printed(ablation_table(entries, 0.5, "F1"), Console)  # a console that reads markup takes it too
 
 
+def looks_like_a_number(name):
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
+
+
 @settings(max_examples=30, deadline=None)
 @given(names=SEVERAL)
 def test_any_name_goes_through_json_csv_and_markdown(saved, names):
     renamed = rename(saved, names)
     found = show_text(renamed, "json")
     assert not HIDDEN.search(found.replace("\n", ""))
-    assert sorted({row["name"] for row in json.loads(found.encode())}) == sorted(names)
+    written = [table_name(name, ()) for name in names]
+    assert len({*written}) == len(names)
+    assert not any(looks_like_a_number(name) for name in written)
+    assert sorted({row["name"] for row in json.loads(found.encode())}) == sorted(written)
     cells = list(csv.DictReader(io.StringIO(show_text(renamed, "csv"))))
-    assert {row["name"] for row in cells} == {to_cell(name) for name in names}
+    assert {row["name"] for row in cells} == {to_cell(name) for name in written}
     assert not any(re.match(FORMULA, row["name"]) for row in cells)
     markdown = show_text(renamed, "md")
     table = [line for line in markdown.splitlines() if line.startswith("|")]

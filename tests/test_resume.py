@@ -2,6 +2,8 @@
 
 import os
 import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +13,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import bertjax
+from bertjax import BertForSequenceClassification
 from bertjax.cli import main
 from bertjax.engine import sizes
 from bertjax.engine.journal import count_parts
@@ -18,8 +22,8 @@ from bertjax.errors import OutputError, SweepInterrupted
 from bertjax.study.run import run_job
 from bertjax.study.settings import Settings
 from tests.test_journal import TINY_PARTS, StopAfter
-from tests.tiny import compiled_alike
-from tests.workshop import make_classifier, write_pairs
+from tests.tiny import compiled_alike, random_model
+from tests.workshop import make_classifier, make_config, write_pairs
 
 
 @pytest.fixture
@@ -126,6 +130,90 @@ def test_a_file_of_sets_that_was_edited_is_another_job(settings, tmp_path, capsy
     sets.write_text("0.0\n1.1 1.0")
     assert main([*arguments, "--resume"]) == 2
     assert "sets_sha256" in capsys.readouterr().err
+
+
+ANALYSES = {
+    "ablate": [],
+    "importance": ["--steps", "2"],
+    "interactions": ["--heads", "0.0", "1.1"],
+    "shapley": ["--heads", "0.0", "1.1", "--orders", "4"],
+    "prune": ["--orders", "magnitude", "--mode", "zero"],
+    "roles": [],
+}
+OTHER = {"shapley": ["--orders", "6"], "prune": ["--points", "2"], "importance": ["--steps", "1"]}
+
+
+def words_of(command, settings):
+    given = ["--model", settings.model, "--task", "mrpc", "--data", settings.data, "--output", settings.output]
+    return [command, *given, "--limit", "8", *ANALYSES[command]]
+
+
+@pytest.mark.parametrize("command", ANALYSES)
+def test_a_command_that_has_finished_shows_its_results(command, settings, monkeypatch, capsys):
+    assert main(words_of(command, settings)) == 0
+    first = capsys.readouterr().out
+    before = {path.name: path.stat().st_mtime_ns for path in settings.directory.iterdir()}
+    with monkeypatch.context() as patch:
+        for where in ("job.load", "derived.roles.load"):
+            patch.setattr(f"bertjax.study.{where}", lambda *given, **more: pytest.fail("the model was loaded"))
+        assert main(words_of(command, settings)) == 0
+        again = capsys.readouterr().out
+        assert "is complete already" in again
+        shown = first[first.index("\n\n") :] if "\n\n" in first else first  # after the lines about progress
+        assert shown.split("\n")[-3:] == again.split("\n")[-3:]
+        assert f"results in {settings.directory}" in " ".join(again.split())
+        for more in (["--seed", "1"], OTHER.get(command, ["--max-length", "9"])):
+            assert main([*words_of(command, settings), *more]) == 2
+            said = capsys.readouterr().err
+            name, value = more[0].lstrip("-").replace("-", "_"), more[1]
+            assert re.search(rf"with other settings: {name} \(.* there, {value} here\): .* --overwrite", said)
+            assert len(said.splitlines()) == 1
+    assert {path.name: path.stat().st_mtime_ns for path in settings.directory.iterdir()} == before
+
+
+def test_results_of_other_weights_are_not_shown(settings, tmp_path, capsys):
+    assert main(words_of("ablate", settings)) == 0
+    shutil.rmtree(settings.model)
+    assert main(words_of("ablate", settings)) == 0  # results outlive their model
+    make_classifier(tmp_path / "model", random_model(BertForSequenceClassification, make_config(), seed=5))
+    capsys.readouterr()
+    assert main(words_of("ablate", settings)) == 2
+    assert "of other weights" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("other", [name for name in ANALYSES if name != "ablate"])
+def test_no_analysis_replaces_another_one(other, settings, monkeypatch, capsys):
+    monkeypatch.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
+    monkeypatch.setattr(sizes, "CACHED_FLOATS", 700)
+    with pytest.raises(SweepInterrupted):
+        run_job(settings, progress=StopAfter(0.5))
+    saved = {path.name: path.read_bytes() for path in settings.journal.iterdir()}
+    assert main(words_of(other, settings)) == 2
+    assert "unfinished" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in settings.journal.iterdir()} == saved
+    assert [path.name for path in settings.directory.iterdir()] == ["journal"]
+    shutil.rmtree(settings.journal)
+    assert main(words_of(other, settings)) == 0
+    capsys.readouterr()
+    assert main(words_of("ablate", settings)) == 2
+    assert "not of ablation" in capsys.readouterr().err
+
+
+def test_ablations_do_not_replace_unfinished_orders(settings, capsys):
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    shared = {"data": settings.data, "mode": "zero", "output": settings.output}
+    with pytest.raises(KeyboardInterrupt):
+        bertjax.shapley_values(settings.model, "mrpc", **shared, progress=stop)
+    journals = [*settings.directory.glob("orders-*")]
+    assert journals
+    for command in ("ablate", "importance", "roles"):
+        assert main(words_of(command, settings)) == 2
+        assert "an unfinished run of another analysis (shapley)" in capsys.readouterr().err
+    assert [*settings.directory.iterdir()] == journals
+    assert main([*words_of("ablate", settings), "--overwrite"]) == 0
+    assert not [*settings.directory.glob("orders-*")]
 
 
 def test_sets_may_be_renamed_in_an_unfinished_sweep(settings, tmp_path, monkeypatch, capsys):

@@ -32,6 +32,7 @@ from tests.made_up import make_results
 
 # What only some summaries have.
 OPTIONAL = {
+    "analysis",
     "float32",
     "own_metrics",
     "numbers",
@@ -89,7 +90,7 @@ def test_results_are_what_was_written(mrpc):
 def test_what_was_made_to_matter_is_found(mrpc):
     saved = read_results(mrpc)
     found = {row.name: row.difference for row in saved.rows_of("accuracy") if row.q < 0.05}
-    assert set(found) == {"0.1", "2.3"}
+    assert set(found) == {"L0H1", "L2H3"}
     assert found["0.1"] < 0 < found["2.3"]
     assert "raises the score for 1 of 12 heads and lowers it for 1," in saved.summary["sentence"]
 
@@ -120,9 +121,9 @@ def test_csv_json_and_markdown(mrpc, capsys):
     assert list(rows[0]) == list(COLUMNS)
     assert main(["show", str(mrpc), "--format", "json", "--metric", "accuracy", "--top", "2"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert {row["name"] for row in found} == {"0.1", "2.3"}
+    assert {row["name"] for row in found} == {"L0H1", "L2H3"}
     assert found[0]["p"] == next(
-        float(row["p"]) for row in rows if row["name"] == "0.1" and row["metric"] == "accuracy"
+        float(row["p"]) for row in rows if row["name"] == "L0H1" and row["metric"] == "accuracy"
     )
     assert main(["show", str(mrpc), "--format", "md"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -174,7 +175,7 @@ def test_two_tasks_are_compared(mrpc, stsb, capsys):
     assert pair.jaccard == 1
     assert abs(pair.chance - 1 / 66) < 1e-12  # both of two among twelve
     assert pair.low <= pair.correlation <= pair.high
-    assert {name for name, _, _ in agreeing(several)} == {"0.1", "2.3"}
+    assert {name for name, _, _ in agreeing(several)} == {"L0H1", "L2H3"}
     assert main(["compare", str(mrpc), str(stsb)]) == 0
     shown = capsys.readouterr().out
     assert "2 heads found in more than one, with the same sign" in shown

@@ -20,12 +20,14 @@ from bertjax.checkpoints.config import BertConfig
 from bertjax.checkpoints.families import FAMILIES, Family
 from bertjax.checkpoints.location import DEFAULT_MODEL, BaseOptions, HubOptions, base_options, has_tokenizer, locate
 from bertjax.checkpoints.pruned_heads import leave_out
+from bertjax.checkpoints.saving import MODEL, MODEL_FILES, TOKENIZER, TOKENIZER_FILES, check_saving, saving
 from bertjax.checkpoints.sentence_modules import (
     DensePlan,
     SentenceModules,
     counts_prompts,
     read_dense_weights,
     read_pooling,
+    sentence_file_names,
     write_sentence_files,
 )
 from bertjax.checkpoints.sentence_transformers import (
@@ -40,6 +42,10 @@ from bertjax.checkpoints.weight_files import CheckpointWarning, hash_weights, re
 __all__ = [
     "DEFAULT_MODEL",
     "FAMILIES",
+    "MODEL",
+    "MODEL_FILES",
+    "TOKENIZER",
+    "TOKENIZER_FILES",
     "TORCH_ACTIVATIONS",
     "Architecture",
     "BaseOptions",
@@ -57,6 +63,7 @@ __all__ = [
     "TextSettings",
     "architecture",
     "base_options",
+    "check_saving",
     "counts_prompts",
     "has_tokenizer",
     "hash_checkpoint",
@@ -73,6 +80,8 @@ __all__ = [
     "read_prompts",
     "read_text_settings",
     "read_weights",
+    "saving",
+    "sentence_file_names",
     "tensor_names",
     "texts_directory",
     "write_sentence_files",

@@ -176,15 +176,12 @@ def write_sentence_files(
     Raises:
         OutputError: something cannot be written.
     """
-    parts = [("", "Transformer")]
+    parts = _parts(modules)
     if modules.poolings != _POOLER:
-        parts.append(("1_Pooling", "Pooling"))
         write_json(directory / "1_Pooling" / "config.json", _pooling_settings(modules))
-    for number, plan in enumerate(modules.dense):
-        parts.append((f"{len(parts)}_Dense", "Dense"))
-        _write_dense(directory / parts[-1][0], plan, number, parameters)
-    if modules.normalize:
-        parts.append((f"{len(parts)}_Normalize", "Normalize"))
+    places = [path for path, kind in parts if kind == "Dense"]
+    for number, (plan, place) in enumerate(zip(modules.dense, places, strict=True)):
+        _write_dense(directory / place, plan, number, parameters)
     pooler = {key: allowed[0] for key, allowed in OUTPUT_SETTINGS["pooler"].items()}
     settings = {"max_seq_length": text.max_length, "do_lower_case": text.do_lower_case}
     write_json(directory / TRANSFORMER, settings | (pooler if modules.poolings == _POOLER else {}))
@@ -194,6 +191,20 @@ def write_sentence_files(
         for i, (path, kind) in enumerate(parts)
     ]
     write_json(directory / MODULES, listed)
+
+
+def sentence_file_names(modules: SentenceModules) -> list[str]:
+    """The files that `write_sentence_files` writes, from the directory."""
+    of_kind = {"Pooling": ("config.json",), "Dense": ("config.json", "model.safetensors")}
+    files = [f"{path}/{name}" for path, kind in _parts(modules) for name in of_kind.get(kind, ())]
+    return [MODULES, TRANSFORMER, PROMPTS, *files]
+
+
+def _parts(modules: SentenceModules) -> list[tuple[str, str]]:
+    """Directory and kind of each module, in order."""
+    kinds = ["Transformer", *([] if modules.poolings == _POOLER else ["Pooling"]), *["Dense"] * len(modules.dense)]
+    kinds += ["Normalize"] * modules.normalize
+    return [(f"{number}_{kind}" if number else "", kind) for number, kind in enumerate(kinds)]
 
 
 def _pooling_settings(modules: SentenceModules) -> dict[str, Any]:

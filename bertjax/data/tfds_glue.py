@@ -8,6 +8,7 @@ from GLUE's own TSV files. It has the name, configurations, version and features
 import contextlib
 import io
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,11 +19,13 @@ import numpy as np
 
 from bertjax.data.local_files import glue_folder, read_examples, split_file
 from bertjax.data.tasks import TASKS, Examples, Task, task_named
-from bertjax.errors import DataError, MissingDependencyError, OutputError
+from bertjax.errors import DataError, MissingDependencyError, OutputError, some_of
 from bertjax.formatting import HALF_CHARACTER, format_bytes, visible
 from bertjax.machine import memory_left
-from bertjax.paths import is_there, user_path
+from bertjax.paths import is_there, refuse_inputs_in, user_path
 
+# The files of a copy that `prepare` builds.
+_BUILT = re.compile(r"(dataset_info|features|metadata)\.json|.*\.labels\.txt|glue-.*\.array_record-\d+-of-\d+")
 ROW_BYTES = 2_000  # of memory for a row while it is read, besides its texts
 
 
@@ -207,6 +210,8 @@ def _prepare(tfds: Any, task: Task, files: dict[str, Path], data_dir: Path, over
     path = data_dir / "glue" / task.config / str(tfds.builder_cls("glue").BUILDER_CONFIGS[0].version)
     if is_there(path / "dataset_info.json", OutputError) and not overwrite:
         return _already_there(tfds, task, path, data_dir)
+    refuse_inputs_in(path, files.values())
+    _check_replaceable(path)
     # Read all files before writing anything, so that an error in one does not waste the work on the others.
     splits = {split: read_examples(file, task, split) for split, file in files.items()}
     try:
@@ -220,6 +225,17 @@ def _prepare(tfds: Any, task: Task, files: dict[str, Path], data_dir: Path, over
     except OSError as error:
         raise OutputError(f"{data_dir}: cannot be written ({error.strerror or error}); give another") from error
     return [Prepared(task.name, split, len(rows), f"from {rows.source}") for split, rows in splits.items()]
+
+
+def _check_replaceable(path: Path) -> None:
+    """Raise `OutputError` where a directory to be replaced is no copy that `prepare` built."""
+    if not os.path.lexists(path):
+        return
+    names = [] if path.is_symlink() or not path.is_dir() else [file.name for file in path.iterdir()]
+    foreign = [name for name in names if not _BUILT.fullmatch(name)]
+    if foreign or "metadata.json" not in names:  # which TensorFlow Datasets' own copies of GLUE do not have
+        what = f" ({some_of(sorted(foreign))})" if foreign else ""
+        raise OutputError(f"{path} holds what bertjax did not write{what}: give another --data-dir, or move it away")
 
 
 def _already_there(tfds: Any, task: Task, path: Path, data_dir: Path) -> list[Prepared]:

@@ -150,8 +150,11 @@ class Tokenizer:
 
         Prompts belong to a sentence embedder and are written by its `save_pretrained`.
 
+        `bertjax.json` lists what was written, so that saving again replaces these files and no others.
+
         Raises:
-            OutputError: the directory cannot be written; its earlier content is kept.
+            OutputError: the directory holds what bertjax did not save, or cannot be written; its earlier content is
+                kept.
         """
         self._backend.no_truncation()
         limits: dict[str, Any] = {"max_length": self.max_length, "truncation_side": self.truncation_side}

@@ -21,7 +21,7 @@ import tokenizers
 from tokenizers import AddedToken, normalizers
 
 from bertjax.atomic_files import encode_json, staged
-from bertjax.checkpoints import TextSettings, read_text_settings
+from bertjax.checkpoints import TOKENIZER, TOKENIZER_FILES, TextSettings, read_text_settings, saving
 from bertjax.data.added_tokens import (
     TokensBeside,
     add_tokens,
@@ -180,7 +180,8 @@ def write_tokenizer(directory: Path, parts: TokenizerParts) -> None:
         settings["extra_special_tokens"] = list(parts.extra)
     if kind is None or parts.token_types != kind.token_types:
         settings["model_input_names"] = ["input_ids", *[_TYPES] * parts.token_types, "attention_mask"]
-    with staged(directory / FILE, directory / CONFIG) as (tokenizer, config):
+    files = saving(directory, TOKENIZER, TOKENIZER_FILES)
+    with files, staged(directory / FILE, directory / CONFIG) as (tokenizer, config):
         tokenizer.write_bytes(encode_json(content))
         config.write_bytes(encode_json(settings))
 

@@ -19,6 +19,7 @@ from jaxtyping import Array, ArrayLike, Float, Shaped
 from bertjax import arguments
 from bertjax.checkpoints import BertConfig
 from bertjax.errors import InputError, OverrideError
+from bertjax.formatting import table_name
 from bertjax.interventions import READOUT, Ablation, Readout, read, stack
 from bertjax.machine import import_pandas
 from bertjax.model import (
@@ -36,6 +37,13 @@ from bertjax.progress import Progress, shown
 
 if TYPE_CHECKING:
     import pandas
+
+
+def _table_name(ablation: Ablation) -> str:
+    """The name of an ablation in tables for programs; a whole layer is named after its number."""
+    heads = [f"{change.layer}.{change.head}" for change in ablation.changes]
+    layers = {change.layer for change in ablation.changes}
+    return table_name(ablation.name, heads, min(layers) if len(layers) == 1 else None)
 
 
 @dataclass(frozen=True)
@@ -59,18 +67,18 @@ class SweepResult:
     def to_pandas(self) -> "pandas.DataFrame":
         """A `pandas.DataFrame` with a row for each ablation and example, in their orders.
 
-        Columns: `ablation`, its name; `heads`, its heads, separated by spaces; `example`, its place from 0; `base` and
-        `output`, the readout without and with the ablation. Of a readout of several numbers each has a column of its
-        own, `base_0` ..., `output_0` ..., of several axes `output_0_0` ...
+        Columns: `ablation`, its name, of a head such as L3H10; `heads`, its heads, separated by spaces; `example`, its
+        place from 0; `base` and `output`, the readout without and with the ablation. Of a readout of several numbers
+        each has a column of its own, `base_0` ..., `output_0` ..., of several axes `output_0_0` ...
 
         Raises:
             MissingDependencyError: pandas is not installed.
         """
         dataframes = import_pandas()
         ablations, examples, *axes = self.outputs.shape
-        names = [ablation.name for ablation in self.ablations] or [str(number) for number in range(ablations)]
+        names = [_table_name(ablation) for ablation in self.ablations] or [str(number) for number in range(ablations)]
         heads = [
-            " ".join(f"{one.layer}.{one.head}" for one in ablation.changes if PLACES[one.place].of_heads)
+            " ".join(f"L{one.layer}H{one.head}" for one in ablation.changes if PLACES[one.place].of_heads)
             for ablation in self.ablations
         ]
         columns: dict[str, Any] = {

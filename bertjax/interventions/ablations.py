@@ -251,8 +251,8 @@ def random_subsets(
 def read_sets(path: Path, config: BertConfig, mode: str = "uniform") -> list[Ablation]:
     """Sets of heads from a text file.
 
-    Each line is a set: heads as LAYER.HEAD, separated by spaces or commas; '3.0=zero' gives one a mode of its own. What
-    stands before a colon is the set's name. Empty lines and what follows a # are skipped.
+    Each line is a set: heads as LAYER.HEAD or L3H10, separated by spaces or commas; '3.0=zero' gives one a mode of its
+    own. What stands before a colon is the set's name. Empty lines and what follows a # are skipped.
 
     Args:
         mode: of heads without one.
@@ -287,7 +287,7 @@ def hash_sets(path: Path) -> str | None:
     """
     if not is_file(path, InputError):
         return None
-    lines = [" ".join(sorted(heads)) for _, _, heads in _set_lines(path)]
+    lines = [" ".join(sorted(map(_plain_word, heads))) for _, _, heads in _set_lines(path)]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
@@ -315,7 +315,13 @@ def _parse_set(name: str, heads: Sequence[str], config: BertConfig, mode: str) -
         changes.append(Change(*ov.parse_head(head, config), own or mode))
     if not changes:
         raise InputError("a set needs at least one head")
-    return Ablation(name or "+".join(heads), tuple(changes))
+    return Ablation(name or "+".join(map(_plain_word, heads)), tuple(changes))
+
+
+def _plain_word(word: str) -> str:
+    """A head of a set, which may have a mode, as it is written in names."""
+    head, equals, mode = word.partition("=")
+    return f"{arguments.plain_head_name(head)}{equals}{mode}"
 
 
 def _heads(heads: Iterable[ov.Head], name: str) -> tuple[ov.Head, ...]:

@@ -66,7 +66,7 @@ def parse_head(head: Head, config: BertConfig) -> tuple[int, int]:
     if isinstance(head, str):
         parsed = parse_head_name(head)
         if parsed is None:
-            raise OverrideError(f"{arguments.brief(head)} names no head: write LAYER.HEAD, e.g. 3.0")
+            raise OverrideError(f"{arguments.brief(head)} names no head: write LAYER.HEAD, e.g. 3.0 or L3H0")
         head = parsed
     layer, number = _exists(head, layers, heads)
     if number not in config.heads_of(layer):

@@ -17,6 +17,8 @@ from jaxtyping import Array, DTypeLike, PyTree
 
 from bertjax import arguments
 from bertjax.checkpoints import (
+    MODEL,
+    MODEL_FILES,
     BaseOptions,
     BertConfig,
     CheckpointWarning,
@@ -26,6 +28,7 @@ from bertjax.checkpoints import (
     locate,
     read_merged_config,
     read_merged_weights,
+    saving,
     tensor_names,
     texts_directory,
     write_weights,
@@ -237,8 +240,10 @@ class PretrainedModel(nnx.Module):
     ) -> None:
         """Write `config.json` and `model.safetensors`, which `transformers` (PyTorch) reads, and the tokenizer's files.
 
+        `bertjax.json` lists what was written, so that saving again replaces these files and no others.
+
         Args:
-            directory: made where it does not exist.
+            directory: made where it does not exist; empty, or with a checkpoint that bertjax saved.
             tokenizer: saved with it. Without a tokenizer's files transformers makes one of five tokens that takes every
                 word for the unknown one, and says nothing.
             without: heads whose weights are not written, such as ["3.0", (2, 7)]. Such a checkpoint is smaller, and has
@@ -247,20 +252,33 @@ class PretrainedModel(nnx.Module):
 
         Raises:
             ConfigError: no list of heads, one that the model does not have, or layers share its weights that keep it.
-            OutputError: the directory cannot be written; what was there before stays.
+            OutputError: the directory holds what bertjax did not save, or cannot be written; what was there before
+                stays.
         """
         directory = user_path(directory, OutputError)
         if is_directory(directory, OutputError) and holds_adapter(directory):
             raise OutputError(f"{directory}: holds an adapter, which would be merged again on loading; save elsewhere")
         if tokenizer is not None:
-            expected = "a bertjax.Tokenizer (Tokenizer.from_pretrained)"
-            arguments.instance(tokenizer, "tokenizer", SavedTokenizer, expected).save_pretrained(directory)
+            arguments.instance(
+                tokenizer, "tokenizer", SavedTokenizer, "a bertjax.Tokenizer (Tokenizer.from_pretrained)"
+            )
         config = self.config.without_heads(without)
         weights, family = self._weights_for(config), config.family
         if self.task == architecture.BODY:
             weights = {name.removeprefix(f"{family.prefix}."): value for name, value in weights.items()}
         names = [family.heads[self.task].architecture]
-        write_weights(directory, weights, config.to_dict() | {"architectures": names})
+        with saving(directory, MODEL, [*MODEL_FILES, *self._names_of_more_files()]):
+            if tokenizer is not None:
+                tokenizer.save_pretrained(directory)
+            write_weights(directory, weights, config.to_dict() | {"architectures": names})
+            self._write_more_files(directory, tokenizer)
+
+    def _names_of_more_files(self) -> list[str]:
+        """Files beside the encoder's; classes that have such override it."""
+        return []
+
+    def _write_more_files(self, directory: Path, tokenizer: SavedTokenizer | None) -> None:
+        """Write the files beside the encoder's; classes that have such override it."""
 
     def _weights_for(self, config: BertConfig) -> dict[str, np.ndarray]:
         """`weights`, of the heads that another config leaves."""

@@ -138,6 +138,15 @@ def choose_ticks(
     return ticks, [f"{score}{separator}({change})" for score, change in zip(scores, changes, strict=True)]
 
 
+# What a file says of itself: its author, by which bertjax recognises its pictures (`results.check_replaceable`), and
+# nothing that changes from run to run.
+METADATA: dict[str, dict[str, Any]] = {
+    "png": {"Software": "bertjax"},
+    "pdf": {"Creator": "bertjax", "Producer": None, "CreationDate": None},
+    "svg": {"Creator": "bertjax", "Date": None},
+}
+
+
 def save_page(figure: "Figure", path: str | os.PathLike[str]) -> None:
     """Write a PNG, PDF or SVG by the path's suffix, atomically, without version and date, which would differ.
 
@@ -146,13 +155,13 @@ def save_page(figure: "Figure", path: str | os.PathLike[str]) -> None:
     """
     path = user_path(path, OutputError)
     buffer, kind = io.BytesIO(), path.suffix.lstrip(".").lower()
-    omitted = {"png": ["Software"], "pdf": ["Creator", "Producer", "CreationDate"], "svg": ["Date"]}.get(kind)
-    if omitted is None:
+    metadata = METADATA.get(kind)
+    if metadata is None:
         raise OutputError(f"cannot write {path}: a picture's name ends in .png, .pdf or .svg")
     from matplotlib.style import context
 
     with context(["default", {"svg.hashsalt": "bertjax", "svg.fonttype": "none", "pdf.fonttype": PDF_FONTS}]):
-        figure.savefig(buffer, format=kind, metadata=dict.fromkeys(omitted))
+        figure.savefig(buffer, format=kind, metadata=metadata)
     content = buffer.getvalue()
     if kind == "svg":  # XML may not contain control characters, wherever they came from
         content = visible(content.decode(), allowed="\n\t").encode()

@@ -14,7 +14,7 @@ from bertjax.results.directory import (
     write_results,
 )
 from bertjax.results.figures import make_figure, pruning_curves
-from bertjax.results.page import write_page
+from bertjax.results.page import check_replaceable, write_page
 from bertjax.results.results import Results, make_results
 from bertjax.results.summary import Entry
 from bertjax.results.table import Row, column, significant
@@ -29,6 +29,7 @@ __all__ = [
     "Row",
     "ablation_table",
     "check_directory",
+    "check_replaceable",
     "column",
     "compare_data",
     "compare_table",

@@ -232,6 +232,7 @@ def _correlation(pair: Pair) -> str:
 def compare_data(results: Sequence[Contents], metric: str | None = None) -> dict[str, Any]:
     """All pairs and all ablations on which results agree, for other programs."""
     labels = label_results(results)
+    written = {row.name: row.to_dict()["name"] for row in results[0].rows_of(metric)}
     return {
         "results": [
             {"label": label, "directory": result.source} for label, result in zip(labels, results, strict=True)
@@ -239,7 +240,7 @@ def compare_data(results: Sequence[Contents], metric: str | None = None) -> dict
         "pairs": [{**vars(pair), "jaccard": pair.jaccard} for pair in compare(results, metric)],
         "share_examples": share_examples(results),
         "agreeing": [
-            {"name": name, "found_in": count, "changes": dict(zip(labels, changes, strict=True))}
+            {"name": written[name], "found_in": count, "changes": dict(zip(labels, changes, strict=True))}
             for name, changes, count in agreeing(results, metric)
         ],
     }

@@ -247,6 +247,22 @@ class Contents:
         return [as_texts(rows[place], self.measure(), self.least_p()) for place in order[:count]]
 
 
+def describe_analysis(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Name and options of the analysis that made results.
+
+    Args:
+        summary: as in `summary.json`; earlier versions did not record the analysis, which then follows from the
+            outputs, without options.
+    """
+    if "analysis" in summary:
+        return dict(summary["analysis"])
+    by_outputs = {"gradients": "importance"} | {name: name for name in ("interactions", "shapley", "roles")}
+    name = by_outputs.get(summary["outputs"], "pruning" if "pruning" in summary else "ablation")
+    if "patching" in summary:
+        name = "paths" if "receivers" in summary["patching"] else "patching"
+    return {"name": name, "options": {}}
+
+
 def describe_metric(summary: Mapping[str, Any], name: str) -> dict[str, Any]:
     """A metric's label, what it reads, and whether it is about one label; the summary describes a user's own metric."""
     description: dict[str, Any] | None = summary.get("own_metrics", {}).get(name)

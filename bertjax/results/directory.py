@@ -19,6 +19,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -28,19 +29,19 @@ from typing import Any
 import numpy as np
 from jaxtyping import Num, Shaped
 
-from bertjax.atomic_files import encode_json, made_directory, remove_leftovers, staged
+from bertjax.atomic_files import atomic_write, encode_json, made_directory, remove_leftovers, staged
 from bertjax.data import Answers, Beside, Candidates, Choices, Examples, LabelSet, Tagged
-from bertjax.errors import DataError, InputError, OutputError
+from bertjax.errors import DataError, InputError, OutputError, some_of
 from bertjax.evidence import score
-from bertjax.formatting import finite, to_json
+from bertjax.formatting import finite, table_heads, table_name, to_json
 from bertjax.json_files import JsonError, parse_json
-from bertjax.paths import is_there, user_path
+from bertjax.paths import hash_file, is_there, user_path
 from bertjax.plots import save_page
 from bertjax.results.arrays import Header, read_arrays
-from bertjax.results.contents import Arrays, InMemory, Stored
+from bertjax.results.contents import Arrays, InMemory, Stored, describe_analysis
 from bertjax.results.results import Results
 from bertjax.results.schema import load_schema, mismatch
-from bertjax.results.summary import AGAIN, UNSEALED, describe_files, read_summary, seal, verify
+from bertjax.results.summary import AGAIN, UNSEALED, describe_files, read_recorded, read_summary, seal, verify
 from bertjax.results.table import SHORT, Row, column, read_parquet, to_parquet
 
 # Settings that affect how results are written, not what they are.
@@ -51,6 +52,10 @@ OUTPUTS = ("outputs.npz", "examples.jsonl")
 DERIVED = ("summary.json", "results.parquet", "attention.npz", "heads.png", "layers.png", "sets.png", "patches.png")
 FILES = (*OUTPUTS, *DERIVED)
 WRITTEN = (*FILES, "report.html")
+# Exists while results are written, so that files which a killed process left are known to be bertjax's.
+WRITING = ".bertjax-writing"
+# Directories of the journals of unfinished runs.
+JOURNALS = ("journal", "orders-*", "pruning-*", "patches")
 # What outputs of some kinds have beside them in `outputs.npz`: kinds of values, and axes by name or size.
 RANKED: dict[str, tuple[str | int, ...]] = {
     **dict.fromkeys(("base_first", "base_rank"), ("iu", "examples")),
@@ -232,9 +237,18 @@ def read_results(directory: str | Path) -> Results:
     with verify(directory, path.name, summary) as file:
         rows = read_parquet(file, path, len(metrics) * len(entries))
     keys = [(entry, metric) for entry in entries for metric in metrics]
+    rows = [_with_plain_names(row, entry) for row, (entry, _) in zip(rows, keys, strict=True)]
     if not all(_same(row, *key, summary) for row, key in zip(rows, keys, strict=True)):
         raise InputError(f"{directory}: summary.json and results.parquet are of different results")
     return Results(summary, rows, _Files(directory, summary, rows))
+
+
+def _with_plain_names(row: Row, entry: Mapping[str, Any]) -> Row:
+    """A row of the table with the names of heads as the summary has them, where it names the same ablation."""
+    written = table_name(entry["name"], entry["heads"], entry["layer"]), table_heads(entry["heads"])
+    if (row.name, [*row.heads]) != written:
+        return row
+    return replace(row, name=entry["name"], heads=entry["heads"])
 
 
 def _same(row: Row, entry: Mapping[str, Any], metric: str, summary: Mapping[str, Any]) -> bool:
@@ -294,7 +308,9 @@ def _example(path: Path, number: int, line: bytes, classes: bool) -> dict[str, A
     return dict(example)
 
 
-def check_directory(directory: Path, overwrite: bool, last: str = "summary.json", files: Sequence[str] = FILES) -> None:
+def check_directory(
+    directory: Path, overwrite: bool, last: str = "summary.json", files: Sequence[str] = WRITTEN
+) -> None:
     """Check that results can be written, before anything is computed; the directory itself is made later.
 
     Args:
@@ -302,8 +318,8 @@ def check_directory(directory: Path, overwrite: bool, last: str = "summary.json"
         files: all files that may be written or removed.
 
     Raises:
-        OutputError: it is not a directory, cannot be written, holds a directory with the name of a file, or holds
-            results and `overwrite` is false.
+        OutputError: it is not a directory, cannot be written, holds a directory with the name of a file, holds
+            results and `overwrite` is false, or holds a file of such a name that bertjax did not write.
     """
     try:
         with made_directory(directory):
@@ -311,37 +327,85 @@ def check_directory(directory: Path, overwrite: bool, last: str = "summary.json"
             probe.touch()
             probe.unlink()
             blocked = [name for name in files if (directory / name).is_dir()]
+            present = [name for name in files if os.path.lexists(directory / name)]
+            unfinished = is_being_written(directory)
     except (OSError, ValueError) as error:
         raise OutputError(f"cannot write to {directory}: {getattr(error, 'strerror', None) or error}") from error
     if blocked:
         raise OutputError(f"cannot write to {directory}: {blocked[0]} there is a directory; move it, or give --output")
-    if (directory / last).exists() and not overwrite:
+    complete = read_recorded(directory / last) if last in present else None
+    if complete is not None and not overwrite:
         raise OutputError(f"{directory} holds results already: give another --output, or --overwrite to replace them")
+    foreign = [] if unfinished else _foreign(directory, present, complete)
+    if foreign:
+        raise OutputError(
+            f"{directory} holds {some_of(foreign)}, which bertjax did not write: move it away, or give another --output"
+        )
 
 
-def read_complete(directory: Path, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+def is_being_written(directory: Path) -> bool:
+    """Whether a run of bertjax has begun in this directory and has not finished: its files are then bertjax's."""
+    journals = (path for pattern in JOURNALS for path in directory.glob(f"{pattern}/journal.json"))
+    return (directory / WRITING).exists() or any(read_recorded(path) is not None for path in journals)
+
+
+def _foreign(directory: Path, present: Sequence[str], complete: Mapping[str, Any] | None) -> list[str]:
+    """Which files were not written by bertjax, or were replaced since.
+
+    Args:
+        present: names of results that are in the directory.
+        complete: the content of the file that is written last; None if there are no results.
+    """
+    if complete is None:
+        return [*present]
+    recorded = complete.get("files")
+    if not isinstance(recorded, dict):  # by an earlier version, or an experiment: without hashes
+        return []
+    foreign = []
+    for name in present:
+        if name in ("summary.json", "report.html"):  # the page is written later, and has a mark of its own
+            continue
+        path, known = directory / name, recorded.get(name)
+        if path.is_symlink() or not isinstance(known, dict) or hash_file(path, OutputError) != known.get("sha256"):
+            foreign.append(name)
+    return foreign
+
+
+def read_complete(directory: Path, settings: Mapping[str, Any], analysis: Mapping[str, Any]) -> dict[str, Any] | None:
     """The summary of a complete directory; None where there is no summary.
 
     Args:
         settings: the settings it must have been made with; those in `NOT_COMPARED` may differ.
+        analysis: name and options of the analysis it must have been made by.
 
     Raises:
-        OutputError: it is unreadable, or was made with other settings.
+        OutputError: it is unreadable, or was made by another analysis or with other settings.
     """
     path = directory / "summary.json"
-    if not path.exists():
+    if not path.exists() or read_recorded(path) is None:
         return None
     try:
         summary = read_summary(directory)
     except InputError as error:
         raise OutputError(f"{str(error).removesuffix(': run the ablation again')}: --overwrite replaces it") from error
-    recorded = summary["settings"]
-    current = json.loads(json.dumps(dict(settings)))
-    differing = [name for name in current if name not in NOT_COMPARED and recorded.get(name) != current[name]]
+    there, here = describe_analysis(summary), analysis
+    advice = "give another --output, or --overwrite to replace them"
+    if there["name"] != here["name"]:
+        raise OutputError(f"{directory} holds results already, of {there['name']}, not of {here['name']}: {advice}")
+    differing = _differing(summary["settings"], json.loads(json.dumps(dict(settings))))
+    differing += _differing(there["options"], here["options"])
     if differing:
-        differences = "; ".join(f"{name} ({recorded.get(name)} there, {current[name]} here)" for name in differing)
-        raise OutputError(f"{directory} holds results with other settings: {differences}")
+        raise OutputError(f"{directory} holds results already, with other settings: {'; '.join(differing)}: {advice}")
     return summary
+
+
+def _differing(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
+    """Settings that differ, each as a phrase; an earlier version did not have those that it did not record."""
+    return [
+        f"{name} ({recorded.get(name)} there, {value} here)"
+        for name, value in current.items()
+        if name not in NOT_COMPARED and recorded.get(name) != value and (name in recorded or value not in (None, False))
+    ]
 
 
 def output_arrays(
@@ -428,6 +492,8 @@ def write_outputs(directory: Path, outputs: Arrays, examples: Sequence[Mapping[s
         OutputError: they cannot be written.
     """
     remove_leftovers(directory, WRITTEN)
+    if not is_being_written(directory):
+        atomic_write(directory / WRITING, b"")
     with staged(*(directory / name for name in OUTPUTS)) as (arrays, lines):
         np.savez_compressed(arrays, **outputs)  # type: ignore[arg-type]
         lines.write_text("".join(f"{to_json(dict(example))}\n" for example in examples), encoding="utf-8")
@@ -453,5 +519,6 @@ def write_results(directory: Path, results: Results) -> Results:
         result_paths = dict(zip(names[:-1], (table, attention, picture), strict=True))
         sealed = seal(results.summary | {"files": describe_files(output_paths | result_paths)})
         summary.write_bytes(encode_json(sealed))
+    (directory / WRITING).unlink(missing_ok=True)
     stored = InMemory(results.outputs, results.attention, results.examples, directory)
     return Results(sealed, results.rows, stored)

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from bertjax.arguments import parse_head_name
 from bertjax.errors import InputError, some_of
 from bertjax.evidence import Measure, coordinates_of, fewest_flips
-from bertjax.formatting import count_of
+from bertjax.formatting import count_of, plain_name
 from bertjax.plots import (
     Curve,
     Panel,
@@ -322,6 +322,7 @@ def _attention(
     example = 0 if example_id is None else ids.index(str(example_id))
     if not 1 <= text <= saved.texts:
         raise InputError(f"there is no text {text}: of each example the model read {saved.texts}, counted from 1")
+    run = run if run is None or run in runs else plain_name(run)
     if run is not None and run not in runs[1:]:
         raise InputError(f"the attention without {run} is not kept, but without {some_of(runs[1:])}")
     after = runs.index(run) if run is not None else min(1, len(runs) - 1)

@@ -6,9 +6,11 @@ it as text, never as HTML.
 """
 
 import base64
+import contextlib
 import gzip
 import importlib.resources
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +20,42 @@ from jaxtyping import Float, UInt8
 from bertjax.atomic_files import atomic_write
 from bertjax.errors import InputError, OutputError
 from bertjax.evidence import predictions_from_logits
-from bertjax.formatting import FORMULA, count_of, finite, to_json
-from bertjax.paths import user_path
+from bertjax.formatting import FORMULA, count_of, finite, table_heads, table_name, to_json
+from bertjax.paths import is_file, user_path
 from bertjax.results.contents import Contents
 from bertjax.results.examples import shown
 from bertjax.results.figures import make_figure
+from bertjax.results.summary import read_recorded
 from bertjax.results.table import COLUMNS
 
 MOST_ABLATIONS = 2000  # on the page; beyond that, only those with the largest effects
 DIGITS = 12
 PIXELS_PER_INCH = 130  # of pictures
 PARTS = {"STYLE": "page.css", "CHARTS": "charts.js", "PROGRAM": "page.js", "LICENSE": "plotly-4.1.1.LICENSE"}
+# By these a page, PNG, PDF or SVG that bertjax wrote is recognised.
+MARKS = (b"<title>bertjax report</title>", b"Software\0bertjax", b"/Creator (bertjax)", b"<dc:title>bertjax</dc:title>")
 # The smallest published bundle of plotly.js that draws heatmaps. To renew it, `npm pack plotly.js-cartesian-dist-min`;
 # plotly-cartesian.min.js and LICENSE go from there to page_assets/ unchanged, with the version in their names as here,
 # and the hash of the first to tests/test_page_data.py.
 PLOTLY = "plotly-cartesian-4.1.1.min.js"
+
+
+def check_replaceable(path: Path) -> None:
+    """Check that a picture or page may be written to a path.
+
+    Raises:
+        OutputError: a file is there that bertjax did not write, or that belongs to results.
+    """
+    if not is_file(path, OutputError) and not path.is_symlink():
+        return
+    summary = read_recorded(path.with_name("summary.json"))
+    if summary is not None and path.name in {"summary.json", *summary.get("files", ())}:
+        raise OutputError(f"{path} belongs to the results there: give another name")
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        content = file.read()
+        if not content or any(mark in content for mark in MARKS):
+            return
+    raise OutputError(f"{path} exists, and bertjax did not write it: give another name, or move it away")
 
 
 def write_page(saved: Contents, path: str | Path | None = None) -> Path:
@@ -45,7 +68,7 @@ def write_page(saved: Contents, path: str | Path | None = None) -> Path:
 
     Raises:
         InputError: the results are damaged.
-        OutputError: the file cannot be written.
+        OutputError: the file cannot be written, or is there and bertjax did not write it.
     """
     if path is None:
         if saved.directory is None:
@@ -54,6 +77,7 @@ def write_page(saved: Contents, path: str | Path | None = None) -> Path:
     path = user_path(path, OutputError)
     if path.suffix not in (".html", ".htm"):
         raise OutputError(f"cannot write {path}: a page's name ends in .html")
+    check_replaceable(path)
     atomic_write(path, make_page(saved).encode())
     return path
 
@@ -89,6 +113,7 @@ def page_data(saved: Contents) -> dict[str, Any]:
         "names": names,
         "places": [[summary["ablations"][number][part] for part in ("layer", "head")] for number in kept],
         "heads": [summary["ablations"][number]["heads"] for number in kept],
+        "written": [_written(summary["ablations"][number]) for number in kept],
         "rows": {metric: _columns(saved, metric, kept) for metric in summary["metrics"]},
         "columns": list(COLUMNS),
         "formula": FORMULA,
@@ -97,6 +122,11 @@ def page_data(saved: Contents) -> dict[str, Any]:
         "facts": _facts(saved),
         "picture": _picture(saved),
     }
+
+
+def _written(entry: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Name and heads of an ablation in the files that the page saves."""
+    return table_name(entry["name"], entry["heads"], entry["layer"]), table_heads(entry["heads"])
 
 
 def _picture(saved: Contents) -> str:

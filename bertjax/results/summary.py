@@ -14,18 +14,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from bertjax.errors import InputError
+from bertjax.errors import InputError, OutputError
 from bertjax.evidence import BUILT_IN, Evidence, describe_statistics, summarise
 from bertjax.formatting import finite
 from bertjax.json_files import JsonError, json_kind, parse_json
 from bertjax.paths import open_file, read_text
 from bertjax.results.contents import positive_name
 from bertjax.results.schema import load_schema, mismatch
-from bertjax.results.table import SCHEMA, SHORT, kind_of, make_rows
+from bertjax.results.table import READABLE, SCHEMA, SHORT, kind_of, make_rows
 
 NAME = "summary.json"
 UNSEALED = 1  # the schema version without hashes
 AGAIN = "run the ablation again"
+# Keys by which a file of bertjax is recognised.
+KEYS = {"summary.json": ("schema", "ablations"), "numbers.json": ("program", "versions"), "journal.json": ("facts",)}
 
 
 def describe_files(paths: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
@@ -66,7 +68,7 @@ def read_summary(directory: Path) -> dict[str, Any]:
         raise InputError(f"{path} is damaged, {error}: {AGAIN}") from error
     if not isinstance(summary, dict):
         raise InputError(f"{path} is damaged, it must hold an object, found {json_kind(summary)}: {AGAIN}")
-    if summary.get("schema") not in (UNSEALED, SCHEMA):
+    if summary.get("schema") not in READABLE:
         raise InputError(_of_another_version(path, summary))
     fault = mismatch(summary, load_schema("summary"))
     if fault is None and summary["schema"] != UNSEALED and seal(summary)["sha256"] != summary["sha256"]:
@@ -77,11 +79,20 @@ def read_summary(directory: Path) -> dict[str, Any]:
     return summary
 
 
+def read_recorded(path: Path) -> dict[str, Any] | None:
+    """The content of a `summary.json`, `numbers.json` or `journal.json`; None for a foreign file of that name."""
+    try:
+        content = parse_json(read_text(path, OutputError), halves=True)
+    except (OutputError, JsonError):
+        return None
+    return content if isinstance(content, dict) and all(key in content for key in KEYS[path.name]) else None
+
+
 def _of_another_version(path: Path, summary: Mapping[str, Any]) -> str:
     versions = summary.get("versions")
     writer = versions.get("bertjax") if isinstance(versions, dict) else None
     return (
-        f"{path} has schema {str(summary.get('schema'))[:40]}, this bertjax reads {UNSEALED} and {SCHEMA}: read it "
+        f"{path} has schema {str(summary.get('schema'))[:40]}, this bertjax reads 1 to {SCHEMA}: read it "
         f"with the version that wrote it ({str(writer or 'unknown')[:40]}), or {AGAIN}"
     )
 

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 
 from bertjax.errors import InputError
 from bertjax.evidence import Evidence, Q, name_test
-from bertjax.formatting import finite
+from bertjax.formatting import finite, table_heads, table_name
 from bertjax.machine import import_pandas
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     import pyarrow
     import pyarrow.parquet
 
-SCHEMA = 2
+SCHEMA = 3
+READABLE = (1, 2, SCHEMA)  # 2 wrote heads as 3.10, 3 as L3H10 in tables; 1 had no hashes
 
 
 def _column(kind: str) -> Any:
@@ -75,8 +76,9 @@ class Row:
         return self.q is not None and self.q < Q
 
     def to_dict(self) -> dict[str, Any]:
-        """All columns by name."""
-        return {name: getattr(self, name) for name in COLUMNS}
+        """All columns by name; names of heads are written L3H10, so that no program reads them as numbers."""
+        named = {"name": table_name(self.name, self.heads, self.layer), "heads": table_heads(self.heads)}
+        return {name: getattr(self, name) for name in COLUMNS} | named
 
 
 # The `pyarrow` type name of each column; values of all but the names may be missing (null).

@@ -209,12 +209,15 @@ def _quoted(text: str) -> str:
 def to_csv(rows: Sequence[Row]) -> str:
     """Rows as CSV with a header line; the heads of a set are joined by spaces, undefined values are empty.
 
+    Heads are named L3H10: in a column of names such as 3.10, a program would read numbers.
+
     A text that a spreadsheet would read as a formula is prefixed with an apostrophe.
     """
     file = io.StringIO()
     writer = csv.DictWriter(file, list(COLUMNS), lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        cells = {**row.to_dict(), "heads": " ".join(row.heads)}
+        cells = row.to_dict()
+        cells["heads"] = " ".join(cells["heads"])
         writer.writerow({name: to_cell(value) for name, value in cells.items()})
     return file.getvalue()

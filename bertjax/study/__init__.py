@@ -14,9 +14,9 @@ from bertjax.study.derived.shapley import Budget, run_shapley, shapley_values
 from bertjax.study.job import Job
 from bertjax.study.outputs import mean_outputs, sweep_examples
 from bertjax.study.parity import check_model
-from bertjax.study.provenance import command_line, versions, where_from
+from bertjax.study.provenance import command_line, find_finished, versions, where_from
 from bertjax.study.removal import heads_gone_in, save_without_heads
-from bertjax.study.run import ablate, estimate_job, run_job
+from bertjax.study.run import ABLATION, ablate, estimate_job, run_job
 from bertjax.study.settings import COLLECTIONS, Settings, available_modes, check_settings, for_this_device
 from bertjax.study.tables import (
     gates_table,
@@ -32,6 +32,7 @@ from bertjax.study.tables import (
 )
 
 __all__ = [
+    "ABLATION",
     "COLLECTIONS",
     "ORDERS",
     "STREAMS",
@@ -50,6 +51,7 @@ __all__ = [
     "conclude",
     "contrasts_of_template",
     "estimate_job",
+    "find_finished",
     "for_this_device",
     "gates_table",
     "head_interactions",

@@ -1,15 +1,34 @@
-"""Where results go by default: different jobs into different directories, and the same job into its own again."""
+"""Where results go by default: different jobs into different directories, and the same job into its own again.
+
+What may be there already is checked before anything is loaded (`check_output`).
+"""
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
+
+from bertjax.engine import discard_journal, is_unfinished
+from bertjax.errors import BertjaxError, OutputError
+from bertjax.json_files import read_json
+from bertjax.paths import refuse_inputs_in, user_path
+from bertjax.results import check_directory
 
 # What a name says in words; all other choices that are not the defaults make a few digits at its end.
 IN_WORDS = ("task", "split", "mode", "limit", "seed", "engine", "precision", "readout", "metric")
 LONGEST = 30  # bytes of a word: together they stay far below the 255 of a file's name
 DIGITS = 6
+# The directories of each analysis's journals, as a pattern; the other analyses keep none.
+JOURNALS = {
+    "ablation": "journal",
+    "interactions": "journal",
+    "shapley": "orders-*",
+    "pruning": "pruning-*",
+    "patching": "patches",
+}
 
 
 def name_directory(chosen: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
@@ -49,3 +68,47 @@ def _word(text: str) -> str:
     """A text as a part of a file's name on any system."""
     kept = re.sub(r"[^\w.]+", "-", text).strip("-.")
     return kept.encode()[:LONGEST].decode(errors="ignore")
+
+
+def check_output(directory: Path, analysis: str, overwrite: bool, inputs: Iterable[str | Path]) -> None:
+    """Check that an analysis can write its results, before anything is computed.
+
+    Args:
+        analysis: its name, as in `summary.json`.
+        overwrite: replace results that are there, and discard unfinished runs.
+        inputs: files and directories that the analysis reads.
+
+    Raises:
+        OutputError: the directory contains an input, files that bertjax did not write, results, or an unfinished run
+            of another analysis; or it cannot be written.
+    """
+    refuse_inputs_in(directory, [path for given in inputs for path in (given, *_adapter_base(given))])
+    own = JOURNALS.get(analysis)
+    for name, pattern in JOURNALS.items():
+        if pattern != own and not overwrite and is_begun(directory, pattern):
+            raise OutputError(
+                f"{directory} holds an unfinished run of another analysis ({name}): give another --output, finish "
+                "that run first, or --overwrite to discard it"
+            )
+    check_directory(directory, overwrite or (own is not None and is_begun(directory, own)))
+
+
+def discard_journals(directory: Path) -> None:
+    """Remove all journals of a directory, once its results are written."""
+    for pattern in sorted({*JOURNALS.values()}):
+        for path in sorted(directory.glob(pattern)):
+            discard_journal(path)
+
+
+def is_begun(directory: Path, pattern: str) -> bool:
+    """Whether a directory holds a journal whose name matches a pattern."""
+    return any(is_unfinished(path) for path in directory.glob(pattern))
+
+
+def _adapter_base(given: str | Path) -> list[str]:
+    """The base checkpoint that an adapter names, where `given` is the directory of an adapter."""
+    with suppress(BertjaxError):  # a damaged adapter is an error where it is loaded
+        directory = user_path(given, OutputError)
+        base = read_json(directory / "adapter_config.json").get("base_model_name_or_path")
+        return [base, str(directory / base)] if isinstance(base, str) and base else []
+    return []

@@ -1,19 +1,93 @@
 """Where results come from: enough to make them again."""
 
+import json
 import platform
 import shlex
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from bertjax.checkpoints import hash_weights, read_dense_weights, read_merged_weights, texts_directory
+from bertjax.checkpoints import (
+    hash_weights,
+    locate,
+    read_dense_weights,
+    read_merged_config,
+    read_merged_weights,
+    read_pooling,
+    texts_directory,
+)
+from bertjax.errors import BertjaxError, OutputError
 from bertjax.evidence import BUILT_IN
 from bertjax.machine import package_version
 from bertjax.model import BertForSentenceEmbedding, PretrainedModel
+from bertjax.results import Results, read_complete, read_results
 from bertjax.study.job import Job
+from bertjax.study.naming import JOURNALS, is_begun
+from bertjax.study.settings import Settings
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What makes results of a job's outputs, for `summary.json`.
+
+    Args:
+        name: such as 'ablation' or 'shapley'.
+        options: those that are not among the settings.
+        inputs: what it reads that is not among the settings, such as other results.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Sequence[str | Path] = ()
+
+    def describe(self) -> dict[str, Any]:
+        """Name and options, as JSON has them."""
+        return {"name": self.name, "options": json.loads(json.dumps(dict(self.options)))}
+
+
+def find_finished(settings: Settings, analysis: Analysis, say: Callable[[str], None]) -> Results | None:
+    """The results that the same analysis has written with the same settings; None if there are none.
+
+    Args:
+        settings: for this device.
+        say: called with a line where there are results.
+
+    Raises:
+        OutputError: there are results of another analysis, other settings or other weights.
+    """
+    journal = JOURNALS.get(analysis.name)
+    if settings.overwrite or (journal is not None and is_begun(settings.directory, journal)):
+        return None
+    summary = read_complete(settings.directory, settings.describe(), analysis.describe())
+    if summary is None:
+        return None
+    recorded, found = summary["model"]["weights_sha256"], _hash_of(settings.model, summary["model"]["class"])
+    if found not in (None, recorded):
+        raise OutputError(
+            f"{settings.directory} holds results already, of other weights of {settings.model} ({recorded[:12]} there, "
+            f"{found[:12]} here): give another --output, or --overwrite to replace them"
+        )
+    say(f"{settings.directory} is complete already: nothing is computed (--overwrite computes it again)")
+    return read_results(settings.directory)
+
+
+def _hash_of(model: str, class_name: str) -> str | None:
+    """The hash of a model's weights; None where they cannot be read, as results may outlive their model."""
+    try:
+        directory = locate(model)
+        family = read_merged_config(directory).family
+        weights = dict(read_merged_weights(directory, family))
+        if class_name == BertForSentenceEmbedding.__name__:
+            texts = texts_directory(directory)
+            weights |= read_dense_weights(texts, read_pooling(texts).get("dense", ()))
+        return hash_weights(weights, family)
+    except BertjaxError:
+        return None
 
 
 def provenance(job: Job) -> dict[str, Any]:

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertjax.checkpoints import locate
+from bertjax.checkpoints import MODEL, MODEL_FILES, TOKENIZER, TOKENIZER_FILES, check_saving, locate
 from bertjax.data import Tokenizer
 from bertjax.errors import InputError, OutputError
+from bertjax.formatting import plain_name
 from bertjax.interventions import Head, parse_head, remove_heads
 from bertjax.model import load
-from bertjax.paths import is_there, user_path
+from bertjax.paths import is_there, refuse_inputs_in, user_path
 from bertjax.results import Results
 from bertjax.study.provenance import where_from
 from bertjax.study.settings import COLLECTIONS
@@ -24,6 +25,7 @@ def heads_gone_in(results: Results, run: str) -> tuple[str, ...]:
         InputError: there is no such run, or its heads were replaced by something else than zero.
     """
     rows = {row.name: row for row in results.rows_of()}
+    run = run if run in rows else plain_name(run)
     if run not in rows:
         raise InputError(f"{results.source} has no run {run!r}: bertjax show {results.source} lists them")
     if results.summary["settings"]["ablate"] not in COLLECTIONS:
@@ -54,12 +56,15 @@ def save_without_heads(
         results: where the heads come from, which must be of this model.
 
     Raises:
-        OutputError: there is a checkpoint already, or it cannot be written.
+        OutputError: there is a checkpoint already, or something that bertjax did not save, or it cannot be written.
         BertjaxError: whatever is wrong with model or heads.
     """
     directory, place = user_path(output, OutputError), locate(model)
     if directory.resolve() == place.resolve():
         raise OutputError(f"{directory} is the model itself: give another --output")
+    refuse_inputs_in(directory, [model, *([] if results is None or results.directory is None else [results.directory])])
+    check_saving(directory, MODEL, MODEL_FILES)
+    check_saving(directory, TOKENIZER, TOKENIZER_FILES)
     if is_there(directory / "config.json", OutputError) and not overwrite:
         raise OutputError(
             f"{directory} holds a checkpoint already: give another --output, or --overwrite to replace it"

@@ -24,15 +24,17 @@ from bertjax.evidence import seconds_to_weigh
 from bertjax.formatting import count_of, format_duration
 from bertjax.interventions import Ablation, to_overrides
 from bertjax.progress import Progress, shown, silent
-from bertjax.results import Results, check_directory
+from bertjax.results import Results
 from bertjax.study.conclusion import conclude
 from bertjax.study.job import Derive, Job, Prepare, as_it_is, check_scorable, load_job
+from bertjax.study.naming import check_output, discard_journals
 from bertjax.study.outputs import (
     means_of,
     sweep_examples,
     sweep_plainly,
     sweep_together,
 )
+from bertjax.study.provenance import Analysis, find_finished
 from bertjax.study.screening import check_screen, count_audited, screen_of
 from bertjax.study.settings import Settings, check_settings, for_this_device, settings_of_call
 from bertjax.tasks import Chosen, TaskResult
@@ -40,6 +42,7 @@ from bertjax.tasks import Chosen, TaskResult
 # What one ablation of a collection is; of the others a set.
 NOUNS = {"heads": "head", "layers": "layer", "pairs": "pair", "subsets": "subset"}
 WRITTEN = np.int32(1)  # what processes tell each other at the end
+ABLATION = Analysis("ablation")
 
 
 def ablate(
@@ -164,28 +167,36 @@ def run_job(
     keep: bool = True,
     *,
     prepare: Prepare | None = None,
+    analysis: Analysis = ABLATION,
 ) -> Results | None:
     """Run the whole job and write its directory.
 
     Args:
         settings: what to do.
         prepare: says what to run in place of the settings' ablations, and what to make of the outputs.
+        analysis: what the summary says of it.
         keep: whether anything is written.
         say: called with a line at each step.
         progress: called with the work done and the total work of the sweep.
         weighing: called with the same for the statistics.
 
-    Returns: the results as written; None on other processes than the first, where several share the job.
+    Returns: the results as written; those that are in the directory where the same job has finished; None on other
+        processes than the first, where several share the job.
 
     Raises:
-        OutputError: the directory cannot be written, holds results already, or an unfinished sweep of other settings.
+        OutputError: the directory cannot be written, holds other results or files, or an unfinished sweep of other
+            settings.
         SweepInterrupted: Ctrl-C; what is finished is kept, and the same call resumes.
         BertjaxError: whatever is wrong with model, data or settings; found before the sweep begins.
     """
     started = time.time()
     check_settings(settings)
+    if keep and not settings.distributed:
+        finished = find_finished(for_this_device(settings), analysis, say)
+        if finished is not None:
+            return finished
     if keep:
-        _check_output(settings)
+        _check_output(settings, analysis)
     settings = for_this_device(settings)
     prepare = prepare or screen_of(settings)
     job = load_job(settings)
@@ -204,10 +215,11 @@ def run_job(
         return None
     check_finite(job.ablations, result, settings.journal if keep else None)
     job, result, more = derive(job, result)
+    more = {**more, "analysis": analysis.describe()}
     seconds = time.time() - started
     results = conclude(job, means, result, seconds, say=say, weighing=weighing, keep=keep, more=more)
     if keep:
-        discard_journal(settings.journal)
+        discard_journals(settings.directory)
     if settings.distributed:
         processes.agree(WRITTEN)
     return results
@@ -277,14 +289,15 @@ def estimate_runs(job: Job, ablations: Sequence[Ablation]) -> Estimate:
     )
 
 
-def _check_output(settings: Settings) -> None:
-    """Refuse a directory whose results would be lost; of several processes the first looks, the others hear of it."""
+def _check_output(settings: Settings, analysis: Analysis) -> None:
+    """Refuse a directory where files would be lost; of several processes the first looks, the others hear of it."""
     if _is_helper(settings):
         if not processes.agree(WRITTEN):
             raise OutputError("the first process says why this cannot be written")
         return
     try:
-        _check_directory(settings)
+        _check_journal(settings)
+        check_output(settings.directory, analysis.name, settings.overwrite, settings.inputs)
     except OutputError:
         if settings.distributed:
             processes.agree(0 * WRITTEN)
@@ -293,14 +306,12 @@ def _check_output(settings: Settings) -> None:
         processes.agree(WRITTEN)
 
 
-def _check_directory(settings: Settings) -> None:
-    unfinished = is_unfinished(settings.journal)
-    if unfinished and settings.engine == "plain" and not settings.overwrite:
+def _check_journal(settings: Settings) -> None:
+    if is_unfinished(settings.journal) and settings.engine == "plain" and not settings.overwrite:
         raise OutputError(
             f"{settings.directory} holds an unfinished sweep, which --engine plain cannot resume: give another "
             "--output, or --overwrite to discard it"
         )
-    check_directory(settings.directory, settings.overwrite or unfinished)
 
 
 def check_finite(ablations: Sequence[Ablation], result: TaskResult, journal: Path | None) -> None:

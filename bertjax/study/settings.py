@@ -129,6 +129,10 @@ class Settings:
     label_column: str | None = None
     label_names: tuple[str, ...] | None = None
 
+    def __post_init__(self) -> None:
+        if isinstance(self.heads, tuple):  # other values are refused by `check_settings`
+            object.__setattr__(self, "heads", tuple(map(arguments.plain_head_name, self.heads)))
+
     def describe(self) -> dict[str, Any]:
         """The settings, and digests of the files that they name: what results depend on."""
         sets = None if self.ablate in COLLECTIONS else hash_sets(user_path(self.ablate, InputError))
@@ -150,6 +154,12 @@ class Settings:
     def memory_budget(self) -> int | None:
         """`memory` in bytes. Raises `InputError` if it is not an amount."""
         return None if self.memory is None else parse_bytes(self.memory)
+
+    @property
+    def inputs(self) -> list[str]:
+        """Files and directories that are read, by the names that the settings have for them."""
+        sets = None if self.ablate in COLLECTIONS else self.ablate
+        return [name for name in (self.model, self.data, self.data_dir, sets) if name]
 
     @property
     def journal(self) -> Path:

@@ -14,6 +14,7 @@ from tokenizers.trainers import WordPieceTrainer
 
 from bertjax import Tokenizer
 from bertjax.atomic_files import atomic_write
+from bertjax.checkpoints import saving
 from bertjax.errors import DataError
 from bertjax.tasks import UNKNOWN
 
@@ -72,4 +73,5 @@ def make_tokenizer(pieces: Sequence[str], max_length: int) -> Tokenizer:
 def save_tokenizer(tokenizer: Tokenizer, pieces: Sequence[str], directory: Path) -> None:
     """Write `tokenizer.json`, `tokenizer_config.json` and `vocab.txt`. Raises `OutputError`."""
     tokenizer.save_pretrained(directory)
-    atomic_write(directory / FILE, "".join(f"{piece}\n" for piece in pieces).encode())
+    with saving(directory, "vocabulary", [FILE]):
+        atomic_write(directory / FILE, "".join(f"{piece}\n" for piece in pieces).encode())

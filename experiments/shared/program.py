@@ -23,17 +23,19 @@ from bertjax.atomic_files import encode_json, remove_leftovers, staged
 from bertjax.checkpoints import DEFAULT_MODEL, locate
 from bertjax.cli import Parser, guarded, positive
 from bertjax.data import draw
-from bertjax.engine import discard_journal, peak_memory
+from bertjax.engine import discard_journal, is_unfinished, peak_memory
 from bertjax.errors import OutputError
 from bertjax.formatting import format_bytes
 from bertjax.machine import package_version, use_compile_cache
-from bertjax.paths import user_path
+from bertjax.paths import refuse_inputs_in, user_path
 from bertjax.progress import ProgressBar, Report, say
 from bertjax.results import check_directory
 from bertjax.study import command_line, versions, where_from
 
 # Packages used by some of the programs, in addition to those that bertjax lists in its own results.
 PACKAGES = ("optax", "safetensors", "matplotlib", "conllu", "nltk", "spacy")
+# Options that name what is read.
+INPUTS = ("model", "data", "data_dir", "conllu", "classifier", "patterns", "frames", "pruned", "nouns")
 FILES = ("values.npz", "figure.png", "figure.pdf", "numbers.json")
 
 
@@ -129,7 +131,7 @@ def run_program(
         started = time.monotonic()
         use_compile_cache()
         directory = user_path(options.output or f"experiment-{options.name}", OutputError)
-        check_directory(directory, options.overwrite or extends, FILES[-1], FILES)
+        _check_output(directory, options, extends)
         model_directory = locate(options.model)
         model, tokenizer = bertjax.load(model_directory), bertjax.Tokenizer.from_pretrained(model_directory)
         with ProgressBar(options.name) as report:
@@ -144,13 +146,28 @@ def run_program(
         facts["versions"] |= {name: package_version(name) for name in PACKAGES}
         facts["seconds"] = round(time.monotonic() - started, 1)
         write_outcome(directory, outcome, facts)
-        discard_journal(directory / "journal")
+        if _sweeps(options):
+            discard_journal(directory / "journal")
         memory_lines = [f"{format_bytes(size)} of {location} memory at most" for location, size in peak.items() if size]
         for line in [*outcome.lines, *memory_lines, f"results in {directory}"]:
             say(line)
         return 0
 
     return guarded(parser.prog, program)
+
+
+def _check_output(directory: Path, options: argparse.Namespace, extends: bool) -> None:
+    """Refuse a directory where an input, other files or an unfinished sweep would be lost."""
+    inputs = [getattr(options, name, None) for name in INPUTS]
+    refuse_inputs_in(directory, [*getattr(options, "directories", ()), *(name for name in inputs if name)])
+    if not _sweeps(options) and is_unfinished(directory / "journal"):
+        raise OutputError(f"{directory} holds an unfinished sweep: give another --output, or finish the sweep first")
+    check_directory(directory, options.overwrite or extends, FILES[-1], FILES)
+
+
+def _sweeps(options: argparse.Namespace) -> bool:
+    """Whether the program keeps a journal: those that disable heads or layers do."""
+    return hasattr(options, "modes")
 
 
 def whole(text: str) -> int:
@@ -221,7 +238,7 @@ def run_joining(
         started = time.monotonic()
         options = parser.parse_args(arguments)
         directory = user_path(options.output, OutputError)
-        check_directory(directory, options.overwrite, FILES[-1])
+        _check_output(directory, options, extends=False)
         outcome = compute(options)
         facts: dict[str, Any] = {"program": name, "settings": describe_settings(options), "command": command_line()}
         facts |= {"versions": versions(), "seconds": round(time.monotonic() - started, 1)}

@@ -6,7 +6,9 @@ logits.npz          the logits of that model on the validation set, and the labe
 result.json         the facts of the run, its data, and the scores of each epoch; written last
 """
 
+import contextlib
 import json
+import os
 import shutil
 import zipfile
 import zlib
@@ -24,10 +26,10 @@ from safetensors.numpy import save_file
 from bertjax import Tokenizer
 from bertjax.atomic_files import remove_leftovers, staged, write_json
 from bertjax.engine import describe_settings, find_differences, list_differences
-from bertjax.errors import OutputError
+from bertjax.errors import OutputError, some_of
 from bertjax.json_files import parse_json
 from bertjax.model import PretrainedModel
-from bertjax.paths import is_file, is_there, open_file, read_text
+from bertjax.paths import is_file, is_there, open_file, read_file, read_text
 
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 STATE, LAST, LOGITS, RESULT = "state.safetensors", "last", "logits.npz", "result.json"
@@ -66,7 +68,10 @@ class RunDirectory:
         self.path, self.facts, self.chosen = path, json.loads(json.dumps(facts)), describe_settings(chosen or {})
 
     def discard(self) -> None:
-        """Remove the files of this run. Raises `OutputError`."""
+        """Remove the files of this run. Raises `OutputError`, also where the files there are of no run."""
+        there = [name for name in (RESULT, STATE, LOGITS, LAST) if os.path.lexists(self.path / name)]
+        if there and not self._is_of_a_run():
+            raise OutputError(f"{self.path} holds {some_of(there)}, which no run wrote: choose another directory")
         try:
             for name in (RESULT, STATE, LOGITS):
                 (self.path / name).unlink(missing_ok=True)
@@ -75,6 +80,15 @@ class RunDirectory:
         except OSError as error:
             raise OutputError(f"cannot remove {error.filename}: {error.strerror or error}") from error
         remove_leftovers(self.path, (RESULT, STATE, LOGITS))
+
+    def _is_of_a_run(self) -> bool:
+        """Whether a result or a state is there that a run wrote, damaged or not."""
+        with contextlib.suppress(OutputError):
+            if b'"facts"' in read_file(self.path / RESULT, OutputError)[:100]:
+                return True
+        with contextlib.suppress(OutputError), open_file(self.path / STATE, OutputError) as file:
+            return b'"run":"{' in file.read(1000)
+        return False
 
     def is_finished(self) -> bool:
         """Whether there is a result. Raises `OutputError` if it is damaged or belongs to another run."""

@@ -1,6 +1,6 @@
 """The sentence embedder: an encoder, a pooling, dense layers on its vector, and perhaps a length of 1."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,15 @@ from bertjax.checkpoints import (
     TextSettings,
     read_dense_weights,
     read_pooling,
+    sentence_file_names,
     write_sentence_files,
 )
-from bertjax.errors import ConfigError, OutputError
+from bertjax.errors import ConfigError
 from bertjax.model.body import TaskModel
 from bertjax.model.encoder import Dense
 from bertjax.model.pretrained import check_config, split_key
 from bertjax.model.sentences.pooling import ACTIVATIONS, POOLER, POOLINGS, normalize, pool
 from bertjax.model.types import ModelOutput, Numerics, SavedTokenizer
-from bertjax.paths import user_path
 
 DENSE = "dense."  # how paths of the dense layers' parameters begin
 
@@ -112,34 +112,22 @@ class BertForSentenceEmbedding(TaskModel):
     def _read_own(cls, directory: Path, options: dict[str, Any]) -> dict[str, np.ndarray]:
         return read_dense_weights(directory, options.get("dense", ()))
 
-    def save_pretrained(
-        self,
-        directory: str | Path,
-        tokenizer: SavedTokenizer | None = None,
-        *,
-        without: Iterable[str | tuple[int, int]] = (),
-    ) -> None:
-        """Write the encoder for `transformers`, and all else that makes its vectors for sentence-transformers.
+    @property
+    def _modules(self) -> SentenceModules:
+        """What makes its vectors, besides the encoder."""
+        return SentenceModules(
+            self.config.hidden_size, self.poolings, self.plans, self.normalize, include_prompt=self.include_prompt
+        )
 
-        Args:
-            directory: made where it does not exist.
-            tokenizer: as for other models; its prompts are written too.
-            without: as for other models.
+    def _names_of_more_files(self) -> list[str]:
+        return sentence_file_names(self._modules)
 
-        Raises:
-            OutputError: the directory cannot be written.
-        """
-        super().save_pretrained(directory, tokenizer, without=without)
+    def _write_more_files(self, directory: Path, tokenizer: SavedTokenizer | None) -> None:
+        """Write what makes its vectors for sentence-transformers, with the tokenizer's prompts."""
         prompt, prompts = ("", {}) if tokenizer is None else (tokenizer.prompt, tokenizer.prompts)
         parameters = {name: np.asarray(value) for name, value in self.parameters().items() if name.startswith(DENSE)}
-        write_sentence_files(
-            user_path(directory, OutputError),
-            SentenceModules(
-                self.config.hidden_size, self.poolings, self.plans, self.normalize, include_prompt=self.include_prompt
-            ),
-            parameters,
-            TextSettings(self.max_length, prompt=prompt, prompts=prompts),
-        )
+        text = TextSettings(self.max_length, prompt=prompt, prompts=prompts)
+        write_sentence_files(directory, self._modules, parameters, text)
 
 
 def _check_poolings(config: BertConfig, given: Any) -> tuple[str, ...]:

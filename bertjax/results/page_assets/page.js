@@ -346,8 +346,8 @@
     const lines = [data.columns];
     for (const metric of data.metrics) {
       const rows = data.rows[metric.name];
-      data.names.forEach((name, place) => {
-        const known = { name, layer: data.places[place][0], head: data.places[place][1], heads: data.heads[place] };
+      data.written.forEach(([name, heads], place) => {
+        const known = { name, layer: data.places[place][0], head: data.places[place][1], heads };
         lines.push(data.columns.map(title => title in known ? known[title] : rows[title][place]));
       });
     }
@@ -356,7 +356,7 @@
   function changedExamples() {
     const lines = [["name", "layer", "head", "id", "label", "before", "after", "prediction before", "prediction after", "first", "second"]];
     const chosen = state.chosen;
-    data.names.forEach((name, place) => {
+    data.written.forEach(([name], place) => {
       state.chosen = place;
       for (const row of exampleRows()[1]) lines.push([name, ...data.places[place], row.id, row.label, row.before, row.after, row.first, row.second, ...row.lines.map(line => plain([line]))]);
     });

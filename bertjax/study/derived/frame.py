@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bertjax.engine import discard_journal, is_unfinished
 from bertjax.progress import Progress, shown
-from bertjax.results import Results, check_directory
+from bertjax.results import Results
 from bertjax.study.conclusion import conclude
 from bertjax.study.job import Job, load_job
+from bertjax.study.naming import check_output, discard_journals
+from bertjax.study.provenance import Analysis, find_finished
 from bertjax.study.settings import Settings
 from bertjax.tasks import TaskResult
-
-NO_JOURNALS = ""
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def call(run: Callable[..., Results], settings: Settings, progress: Progress | b
 def run_derived(
     settings: Settings,
     procedure: Callable[[Job], Outcome],
-    journals: str = NO_JOURNALS,
+    analysis: Analysis,
     *,
     load: Callable[[Settings], Job] = load_job,
     say: Callable[[str], None],
@@ -65,20 +64,24 @@ def run_derived(
     Args:
         settings: for this device, and checked.
         procedure: makes numbers of the job's examples.
+        analysis: what the summary says of it.
         load: makes the job of the settings.
-        journals: the pattern of its journals in the directory, which are removed once the results are written.
         say: called with a line at each step.
         weighing: called with how far the statistics are.
         keep: whether anything is written.
 
+    Returns: the results; those that are in the directory where the same analysis has finished with these settings.
+
     Raises:
-        OutputError: the directory cannot be written, or holds results already.
+        OutputError: the directory cannot be written, or holds other results or files.
         BertjaxError: whatever is wrong with model, data or settings, and what the procedure raises.
     """
     started = time.time()
     if keep:
-        begun = bool(journals) and any(is_unfinished(path) for path in settings.directory.glob(journals))
-        check_directory(settings.directory, settings.overwrite or begun)
+        finished = find_finished(settings, analysis, say)
+        if finished is not None:
+            return finished
+        check_output(settings.directory, analysis.name, settings.overwrite, [*settings.inputs, *analysis.inputs])
     outcome = procedure(load(settings))
     results = conclude(
         outcome.job,
@@ -88,9 +91,8 @@ def run_derived(
         say=say,
         weighing=weighing,
         keep=keep,
-        more=outcome.more,
+        more={**outcome.more, "analysis": analysis.describe()},
     )
-    if keep and journals:
-        for path in sorted(settings.directory.glob(journals)):
-            discard_journal(path)
+    if keep:
+        discard_journals(settings.directory)
     return results

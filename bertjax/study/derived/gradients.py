@@ -19,7 +19,7 @@ from bertjax.study.derived.frame import Outcome, call, run_derived
 from bertjax.study.derived.job import derive_job
 from bertjax.study.job import Job
 from bertjax.study.outputs import means_of
-from bertjax.study.provenance import where_from
+from bertjax.study.provenance import Analysis, where_from
 from bertjax.study.settings import Settings, check_settings, for_this_device, in_float32, settings_of_call
 from bertjax.tasks import TaskResult
 
@@ -123,7 +123,9 @@ def run_importance(
     _check(settings)
     check_settings(settings)
     take = partial(_take, steps, against, say, progress)
-    return run_derived(for_this_device(in_float32(settings)), take, say=say, weighing=weighing, keep=keep)
+    inputs = () if against is None or against.directory is None else (against.directory,)
+    analysis = Analysis("importance", {"steps": steps}, inputs)
+    return run_derived(for_this_device(in_float32(settings)), take, analysis, say=say, weighing=weighing, keep=keep)
 
 
 def _take(steps: int, against: Results | None, say: Callable[[str], None], progress: Progress, job: Job) -> Outcome:

@@ -28,9 +28,12 @@ from bertjax.study.derived.job import (
 )
 from bertjax.study.derived.options import JobOptions
 from bertjax.study.job import Derive, Job
+from bertjax.study.provenance import Analysis
 from bertjax.study.run import estimate_runs, run_job
 from bertjax.study.settings import Settings
 from bertjax.tasks import TaskResult
+
+ANALYSIS = Analysis("interactions")
 
 
 def head_interactions(
@@ -78,7 +81,9 @@ def run_interactions(
     Raises:
         BertjaxError: as `run_job` does.
     """
-    results = run_job(replace(settings, ablate="pairs"), say, progress, weighing, keep, prepare=_prepare)
+    results = run_job(
+        replace(settings, ablate="pairs"), say, progress, weighing, keep, prepare=_prepare, analysis=ANALYSIS
+    )
     assert results is not None
     return results
 

@@ -27,6 +27,7 @@ from bertjax.study.derived.frame import Outcome, call
 from bertjax.study.derived.job import DerivedJob, settings_of_options
 from bertjax.study.job import load_model
 from bertjax.study.naming import name_directory
+from bertjax.study.provenance import Analysis
 from bertjax.study.settings import Settings, check_settings, for_this_device, in_float32
 from bertjax.tasks import Encoded, TaskResult
 
@@ -116,6 +117,17 @@ def settings_of_patches(
         chosen |= {} if contrasts is None else {"contrasts": contrasts.examples.sha256}
         settings = replace(settings, output=name_directory(chosen, {**defaults, **default}))
     return for_this_device(in_float32(replace(settings, task=CONTRASTS.name, mode=MODE)))
+
+
+def analysis_of_patches(name: str, what: Mapping[str, Any], contrasts: Contrasts | None) -> Analysis:
+    """What a summary says of patches.
+
+    Args:
+        name: of the analysis.
+        what: is patched.
+        contrasts: in place of the settings' file.
+    """
+    return Analysis(name, {**what, "contrasts": None if contrasts is None else contrasts.examples.sha256})
 
 
 @dataclass(frozen=True)

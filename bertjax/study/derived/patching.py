@@ -29,6 +29,7 @@ from bertjax.study.derived.patches import (
     RESTORING,
     Direction,
     PatchingJob,
+    analysis_of_patches,
     call_on_contrasts,
     conclude_patches,
     introduce_patches,
@@ -171,7 +172,8 @@ def run_patching(
         raise InputError(f"{', '.join(grid.places)} are of whole layers: leave heads out")
     load = partial(load_contrasts, grid.spans, grid.direction, contrasts, say)
     run = partial(_run, grid, say, progress, keep)
-    return run_derived(settings, run, JOURNAL, say=say, weighing=weighing, keep=keep, load=load)
+    analysis = analysis_of_patches("patching", asdict(grid), contrasts)
+    return run_derived(settings, run, analysis, say=say, weighing=weighing, keep=keep, load=load)
 
 
 def _name(change: Change, span: str) -> str:

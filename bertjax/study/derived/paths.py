@@ -30,6 +30,7 @@ from bertjax.study.derived.patches import (
     RESTORING,
     Direction,
     PatchingJob,
+    analysis_of_patches,
     call_on_contrasts,
     conclude_patches,
     introduce_patches,
@@ -64,6 +65,8 @@ class Paths:
             arguments.one_of(place, "a receiver", RECEIVING)
         if not any(self.receivers.values()):
             raise InputError("name receivers: heads whose queries, keys or values receive")
+        plain = {place: tuple(map(arguments.plain_head_name, heads)) for place, heads in self.receivers.items()}
+        object.__setattr__(self, "receivers", plain)
 
     @classmethod
     def of_words(cls, words: Sequence[str], direction: Direction, freeze_feed_forward: bool) -> "Paths":
@@ -148,7 +151,8 @@ def run_paths(
     usual = {"direction": asdict(RESTORING), "freeze_feed_forward": Paths.freeze_feed_forward}
     settings = settings_of_patches(settings, contrasts, "paths", asdict(paths), usual)
     settings = replace(settings, attention="explicit")
-    return run_derived(settings, run, say=say, weighing=weighing, keep=keep, load=load)
+    analysis = analysis_of_patches("paths", asdict(paths), contrasts)
+    return run_derived(settings, run, analysis, say=say, weighing=weighing, keep=keep, load=load)
 
 
 def _run(paths: Paths, say: Callable[[str], None], progress: Progress, keep: bool, job: Job) -> Outcome:

@@ -6,7 +6,7 @@ any sweep of sets; the summary says which set belongs to which order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -36,10 +36,10 @@ from bertjax.study.derived.job import level_out, settings_of_options
 from bertjax.study.derived.options import JobOptions
 from bertjax.study.job import Job, check_scorable, encode
 from bertjax.study.outputs import means_of
+from bertjax.study.provenance import Analysis
 from bertjax.study.run import check_finite, estimate_runs, sweep_job
 from bertjax.study.settings import Settings, check_settings, for_this_device, in_float32
 
-JOURNALS = "pruning-*"
 # By what heads are taken away.
 ORDERS = ("gradient", "greedy", "magnitude", "gates", "random", "reversed")
 NESTED = ("gradient", "greedy", "magnitude")
@@ -164,7 +164,7 @@ def run_pruning(
     settings = for_this_device(in_float32(settings))
     _check(settings)
     procedure = partial(_choose_and_judge, pruning, say, progress, keep)
-    return run_derived(settings, procedure, JOURNALS, say=say, weighing=weighing, keep=keep)
+    return run_derived(settings, procedure, Analysis("pruning", asdict(pruning)), say=say, weighing=weighing, keep=keep)
 
 
 def _choose_and_judge(pruning: Pruning, say: Line, progress: Progress, keep: bool, job: Job) -> Outcome:

@@ -39,6 +39,7 @@ from bertjax.study.derived.frame import Outcome, call, run_derived
 from bertjax.study.derived.job import DerivedJob, settings_of_options
 from bertjax.study.derived.options import JobOptions
 from bertjax.study.job import Job, read_examples
+from bertjax.study.provenance import Analysis
 from bertjax.study.settings import Settings, check_settings, for_this_device, in_float32
 from bertjax.tasks import Encoded, TaskResult
 
@@ -115,7 +116,8 @@ def run_roles(
     _check(settings)
     read = partial(_read, say, progress)
     settings = for_this_device(in_float32(settings))
-    return run_derived(settings, read, say=say, weighing=weighing, keep=keep, load=partial(_load, say))
+    load, analysis = partial(_load, say), Analysis("roles")
+    return run_derived(settings, read, analysis, say=say, weighing=weighing, keep=keep, load=load)
 
 
 def _check(settings: Settings) -> None:

@@ -7,7 +7,7 @@ more runs than the orders, all are run, and the values are exact.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from numbers import Real
 from pathlib import Path
@@ -43,11 +43,11 @@ from bertjax.study.derived.job import (
 from bertjax.study.derived.options import JobOptions
 from bertjax.study.job import Job, check_scorable
 from bertjax.study.outputs import means_of
+from bertjax.study.provenance import Analysis
 from bertjax.study.run import check_finite, estimate_runs, introduce, sweep_job
 from bertjax.study.settings import Settings, check_settings, for_this_device
 from bertjax.tasks import TaskResult
 
-JOURNALS = "orders-*"
 RUNS_AT_ONCE = 512  # about: of orders that are run together
 DEFAULT_ORDERS = 100
 
@@ -134,7 +134,8 @@ def run_shapley(
     _check(settings)
     check_settings(settings)
     share_out = partial(_share_out, budget, say, progress, keep)
-    return run_derived(for_this_device(settings), share_out, JOURNALS, say=say, weighing=weighing, keep=keep)
+    analysis = Analysis("shapley", asdict(budget))
+    return run_derived(for_this_device(settings), share_out, analysis, say=say, weighing=weighing, keep=keep)
 
 
 def _share_out(budget: Budget, say: Callable[[str], None], progress: Progress, keep: bool, job: Job) -> Outcome:

@@ -1,0 +1,129 @@
+"""Which files of a checkpoint bertjax wrote: `bertjax.json` lists them, so that saving replaces these and no others.
+
+    bertjax.json   {"files": {"model": ["config.json", "model.safetensors"], "tokenizer": [...]}}
+
+A model and its tokenizer are two parts of one directory, saved in either order. Saving a part again removes the files
+that the part had before and no longer has, such as those of a sentence embedder.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bertjax.atomic_files import remove_leftovers, write_json
+from bertjax.errors import BertjaxError, OutputError, some_of
+from bertjax.json_files import read_json
+from bertjax.paths import is_directory, is_there, listing
+
+MANIFEST = "bertjax.json"
+MODEL, TOKENIZER = "model", "tokenizer"
+MODEL_FILES = ("config.json", "model.safetensors")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+# What loaders may read in place of a part's own files.
+_OTHERS = {
+    MODEL: r"(tf_model|flax_model|pytorch_model|model)(-\d+-of-\d+)?\.(safetensors|bin|msgpack|h5)(\.index\.json)?",
+    TOKENIZER: r"vocab\.(txt|json)|merges\.txt|.*\.model|special_tokens_map\.json|added_tokens\.json|tokenizer\.json",
+}
+
+
+def check_saving(directory: Path, part: str, names: Sequence[str]) -> dict[str, list[str]]:
+    """Check that a part of a checkpoint may be saved in a directory.
+
+    Args:
+        part: 'model' or 'tokenizer'.
+        names: of its files, from the directory.
+
+    Returns: the files of each part that is there.
+
+    Raises:
+        OutputError: the directory is not empty and not a checkpoint that bertjax saved, or holds files that do not
+            belong to it and would be replaced, or be read in place of the new ones.
+    """
+    there = [path.name for path in listing(directory, OutputError)] if is_directory(directory, OutputError) else []
+    parts = _read(directory)
+    if parts is None:
+        if there:
+            raise OutputError(
+                f"{directory} is not empty, and no checkpoint that bertjax saved ({some_of(there)}): give another "
+                "directory, or move these away"
+            )
+        return {}
+    known = {name for listed in parts.values() for name in listed}
+    kinds = {_OTHERS[MODEL], _OTHERS.get(part, _OTHERS[MODEL])}
+    others = [name for name in there if any(re.fullmatch(kind, name) for kind in kinds)]
+    others += [name for name in names if name not in others and is_there(directory / name, OutputError)]
+    foreign = [name for name in others if name not in known]
+    if foreign:
+        raise OutputError(
+            f"{directory} holds {some_of(foreign)}, which bertjax did not save: give another directory, or move it away"
+        )
+    return parts
+
+
+@contextlib.contextmanager
+def saving(directory: Path, part: str, names: Sequence[str]) -> Iterator[None]:
+    """Save a part of a checkpoint in the block, whose files are listed before they are written.
+
+    Args:
+        part, names: as in `check_saving`.
+
+    Raises:
+        OutputError: as `check_saving` does, or the directory cannot be written.
+    """
+    existed = is_directory(directory, OutputError)
+    if existed:
+        remove_leftovers(directory, (MANIFEST, *(Path(name).name for name in names)))
+    parts = check_saving(directory, part, names)
+    before = parts.get(part, [])
+    _write(directory, {**parts, part: [*dict.fromkeys((*before, *names))]})
+    try:
+        yield
+    except BaseException:
+        if not any(is_there(directory / name, OutputError) for name in names if name not in before):
+            _restore(directory, parts, existed)
+        raise
+    for name in before:
+        if name not in names:
+            _remove(directory, directory / name)
+    _write(directory, {**(_read(directory) or {}), part: [*names]})
+
+
+def _read(directory: Path) -> dict[str, list[str]] | None:
+    """The files of each part; None where there is no list that bertjax wrote."""
+    try:
+        files = read_json(directory / MANIFEST)["files"]
+    except (BertjaxError, KeyError):
+        return None
+    listed = isinstance(files, dict) and all(isinstance(names, list) for names in files.values())
+    return {part: [name for name in names if _is_inside(name)] for part, names in files.items()} if listed else None
+
+
+def _is_inside(name: object) -> bool:
+    """Whether a listed name is that of a file in the directory, or in a directory of its own there."""
+    return isinstance(name, str) and re.fullmatch(r"(\d+_\w+/)?[\w.-]+", name) is not None and ".." not in name
+
+
+def _write(directory: Path, parts: dict[str, list[str]]) -> None:
+    write_json(directory / MANIFEST, {"files": parts})
+
+
+def _restore(directory: Path, parts: dict[str, list[str]], existed: bool) -> None:
+    """Leave a directory in which nothing was written as it was."""
+    with contextlib.suppress(OSError, OutputError):
+        if parts:
+            _write(directory, parts)
+        else:
+            (directory / MANIFEST).unlink(missing_ok=True)
+            if not existed:
+                directory.rmdir()
+
+
+def _remove(directory: Path, path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot remove {path}: {error.strerror or error}") from error
+    if path.parent != directory:
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()
