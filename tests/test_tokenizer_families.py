@@ -328,6 +328,28 @@ def test_long_texts_are_cut_at_the_same_tokens(name: str, side: str, tmp_path: P
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_words_become_the_tokens_of_run_ner(name: str, side: str, tmp_path: Path) -> None:
+    """Words as transformers' run_ner.py encodes them: with spaces inside, of white space, of nothing, odd ones."""
+    directory = make(tmp_path, name, truncation_side=side)
+    prefix = {"add_prefix_space": True} if name == "RobertaTokenizer" else {}
+    ours, theirs = Tokenizer.from_pretrained(directory), AutoTokenizer.from_pretrained(directory, **prefix)
+    rng, words = np.random.default_rng(4), [word for line in draw_lines(300, 5) for word in line.split(" ")]
+    odd = [*ODD, "New York", " 1\u00a0000 ", "", " ", "\u200b", "\u2028", "\u00a0", ".", "("]
+    sentences = [
+        [str(rng.choice(odd if rng.random() < 0.3 else words)) for _ in range(rng.integers(1, 12))] for _ in range(300)
+    ]
+    before = ours.encode(["New York"])
+    for limit in (None, 3, 9):
+        strategy = "do_not_truncate" if limit is None else "longest_first"
+        expected = theirs(sentences, is_split_into_words=True, truncation=strategy, max_length=limit)
+        found = ours.encode_words(sentences, limit)
+        assert [list(one.input_ids) for one in found] == expected["input_ids"]
+        assert [list(one.word_ids) for one in found] == [expected.word_ids(row) for row in range(len(sentences))]
+    assert ours.encode(["New York"]) == before  # the space before words is theirs alone
+
+
+@pytest.mark.parametrize("name", FAMILIES)
 def test_of_very_long_texts_only_beginnings_are_cut(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = read_both(make(tmp_path, name))
     monkeypatch.setattr("bertjax.data.long_texts.LONG", 30)

@@ -14,6 +14,7 @@ from jaxtyping import Int, Int32
 from bertjax import arguments
 from bertjax.checkpoints import base_options, counts_prompts, locate, read_prompts, texts_directory
 from bertjax.data.long_texts import Meter, Texts, shorten, shorten_checked
+from bertjax.data.tokenizer_classes import BYTE_LEVEL
 from bertjax.data.tokenizer_files import SIDES, TOKEN_NAMES, TokenizerParts, read_tokenizer, write_tokenizer
 from bertjax.data.vocabularies import LARGEST_ID
 from bertjax.errors import DataError, InputError, OutputError, library_errors, some_of
@@ -46,7 +47,8 @@ class Encoding:
         truncated: whether tokens were cut off.
         boundary: tokens of a pair's first text, with its special tokens, where `token_type_ids` do not tell.
         word_ids: the word that each token is a piece of, as the tokenizer splits texts before it makes pieces of words;
-            None for special tokens. Empty where `encode` was not asked for it.
+            None for special tokens. From `encode_words`, the index of the word in its sentence. Empty where `encode` was
+            not asked for it.
     """
 
     input_ids: tuple[int, ...]
@@ -233,34 +235,76 @@ class Tokenizer:
         special_count = self.special_tokens(pairs=second is not None)
         if max_length is not None and max_length < special_count:
             raise InputError(f"max_length is {max_length}; the special tokens alone are {special_count}")
-        interned: dict[Any, Any] = {}
-        encodings: list[Encoding] = []
         with library_errors("these texts cannot be tokenised", InputError):
             first = [self.prompt + text for text in first] if self.prompt else first
             texts: list[Texts] = (
                 [(text,) for text in first] if second is None else list(zip(first, second, strict=True))
             )
-            characters = sum(len(text) for text_pair in texts for text in text_pair)
-            meter = Meter(memory_left() if room is None else room, len(texts), characters)
-            self._backend.no_truncation()
-            if max_length is not None:
-                texts = self._shorten(texts, max_length, meter)
-                limit = min(max_length, LARGEST_ID)
-                self._backend.enable_truncation(limit, strategy="longest_first", direction=self.truncation_side)
-            for chunk in meter.chunks(texts):
-                encoded = self._backend.encode_batch(
-                    [text_pair[0] if len(text_pair) == 1 else text_pair for text_pair in chunk]
-                )
+            return self._encode(texts, max_length, room, word_ids=word_ids)
+
+    def encode_words(
+        self, sentences: Sequence[Sequence[str]], max_length: int | None = None, *, room: int | None = None
+    ) -> list[Encoding]:
+        """Tokenise sentences that are split into words, as transformers does with `is_split_into_words=True`.
+
+        RoBERTa's byte-level BPE puts a space before each word (`add_prefix_space=True`), as transformers'
+        `run_ner.py` does. The prompt is not used.
+
+        Args:
+            sentences: the words of each sentence; a word may contain spaces.
+            max_length: as for `encode`.
+            room: as for `encode`.
+
+        Returns: encodings whose `word_ids` are indices of the sentence's words.
+
+        Raises:
+            InputError: as for `encode`.
+        """
+        special_count = self.special_tokens(pairs=False)
+        if max_length is not None and arguments.whole_number(max_length, "max_length") < special_count:
+            raise InputError(f"max_length is {max_length}; the special tokens alone are {special_count}")
+        backend, pre_tokenizer = self._backend, self._backend.pre_tokenizer
+        with library_errors("these words cannot be tokenised", InputError):
+            if self._parts.kind == BYTE_LEVEL:
+                backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=True)
+            try:
+                return self._encode([tuple(words) for words in sentences], max_length, room, are_words=True)
+            finally:
+                backend.pre_tokenizer = pre_tokenizer
+
+    def _encode(
+        self,
+        texts: list[Texts],
+        max_length: int | None,
+        room: int | None,
+        *,
+        word_ids: bool = False,
+        are_words: bool = False,
+    ) -> list[Encoding]:
+        """The encodings of texts, of pairs of texts, or of the words of sentences (`are_words`)."""
+        interned: dict[Any, Any] = {}
+        encodings: list[Encoding] = []
+        characters = sum(len(text) for text_pair in texts for text in text_pair)
+        meter = Meter(memory_left() if room is None else room, len(texts), characters)
+        self._backend.no_truncation()
+        if max_length is not None:
+            texts = texts if are_words else self._shorten(texts, max_length, meter)
+            limit = min(max_length, LARGEST_ID)
+            self._backend.enable_truncation(limit, strategy="longest_first", direction=self.truncation_side)
+        prompt = 0 if are_words else len(self.prompt)
+        for chunk in meter.chunks(texts):
+            inputs: list[Any] = (
+                [list(words) for words in chunk] if are_words else [own[0] if len(own) == 1 else own for own in chunk]
+            )
+            encoded = self._backend.encode_batch(inputs, is_pretokenized=are_words)
+            chunk_encodings = [_encoding(encoding, interned, prompt, self.token_types) for encoding in encoded]
+            if word_ids or are_words:
                 chunk_encodings = [
-                    _encoding(encoding, interned, len(self.prompt), self.token_types) for encoding in encoded
+                    replace(made, word_ids=_shared(encoding.word_ids, interned))
+                    for made, encoding in zip(chunk_encodings, encoded, strict=True)
                 ]
-                if word_ids:
-                    chunk_encodings = [
-                        replace(made, word_ids=_shared(encoding.word_ids, interned))
-                        for made, encoding in zip(chunk_encodings, encoded, strict=True)
-                    ]
-                meter.add(chunk, sum(map(len, chunk_encodings)), len(interned))
-                encodings += chunk_encodings
+            meter.add(chunk, sum(map(len, chunk_encodings)), len(interned))
+            encodings += chunk_encodings
         return encodings
 
     def special_tokens(self, pairs: bool) -> int:

@@ -365,6 +365,7 @@ _ALBERT = replace(
 )
 
 _ALL = (BERT, _DISTILBERT, _MPNET, _ROBERTA, _XLM_ROBERTA, _CAMEMBERT, _ALBERT, _DEBERTA)
+BYTE_LEVEL = _ROBERTA.name  # the class whose words need `add_prefix_space` where texts come as lists of words
 # By the name in tokenizer_config.json, without "Fast".
 CLASSES = {kind.name: kind for kind in _ALL} | {"ElectraTokenizer": BERT}
 # By a config's model_type, where no name is given. A ModernBERT's is what tokenizer.json says whatever name is given.

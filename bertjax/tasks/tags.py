@@ -32,8 +32,9 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
     """
     names, sentences = options.label_names, _sentences(examples)
     numbers = _numbers(names, sentences, examples)
-    texts = tokenizer.encode(list(examples.first), None, options.max_length, room=memory_left(options.memory))
-    heads = [_first_pieces(sentence, text) for sentence, text in zip(sentences, texts, strict=True)]
+    words_of = [sentence.words for sentence in sentences]
+    texts = tokenizer.encode_words(words_of, options.max_length, room=memory_left(options.memory))
+    heads = [_first_pieces(text) for text in texts]
     kept = [number for number, words in enumerate(heads) if words]
     if not kept:
         raise DataError("no word has a piece of the tokenizer's: nothing can be measured")
@@ -78,13 +79,12 @@ def _numbers(names: Sequence[str], sentences: Sequence[Tagged], examples: Exampl
     return numbers
 
 
-def _first_pieces(sentence: Tagged, text: Encoding) -> dict[int, int]:
+def _first_pieces(text: Encoding) -> dict[int, int]:
     """The token of each word's first piece, of words that have one."""
-    ends = np.cumsum([len(word) + 1 for word in sentence.words])
     found: dict[int, int] = {}
-    for place, (start, end) in enumerate(text.offsets):
-        if end > start:
-            found.setdefault(int(np.searchsorted(ends, start, side="right")), place)
+    for place, word in enumerate(text.word_ids):
+        if word is not None:
+            found.setdefault(word, place)
     return found
 
 
