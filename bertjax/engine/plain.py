@@ -30,6 +30,7 @@ from bertjax.model import (
     PretrainedModel,
     State,
     check_overrides,
+    check_parameters,
     check_stack,
 )
 from bertjax.progress import Progress, shown
@@ -106,7 +107,7 @@ def run(
 
     Returns: the readouts.
     """
-    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
+    check_parameters(model)
     arguments.function(readout, "readout", READOUT)
     checked = inputs if isinstance(inputs, Inputs) else model.inputs(inputs)
     check_stack(model.config, overrides, checked)
@@ -219,7 +220,7 @@ def _run_base(
 
 
 def _check_sweep(model: PretrainedModel, overrides: Any, readout: Readout) -> tuple[Overrides, ...]:
-    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
+    check_parameters(model)
     arguments.function(readout, "readout", READOUT)
     return arguments.several(overrides, "overrides", "a list of Overrides, one for each ablation", Overrides)
 

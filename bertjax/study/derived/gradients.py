@@ -46,6 +46,7 @@ def importance(
     pll: str = "original",
     stride: int = 128,
     readout: str = "auto",
+    allow_new_head: bool = False,
     progress: Progress | bool = True,
 ) -> Results:
     """What gradients say of each head of a model on a task: `bertjax importance` as a call.
@@ -56,7 +57,7 @@ def importance(
         output: a directory to write to; None writes nothing.
         overwrite: replace results that are there.
         model, task, limit, seed, data, data_dir, split, text_columns, label_column, label_names, max_length, prompts, \
-            every_word, pll, stride, readout: as in `ablate`.
+            every_word, pll, stride, readout, allow_new_head: as in `ablate`.
         progress: True shows a bar; or a function called with the work done and the total work.
 
     Returns: results whose metrics are 'predicted_loss', the mean loss that gradients predict without a head;
@@ -89,6 +90,7 @@ def importance(
         pll=pll,
         stride=stride,
         readout=readout,
+        allow_new_head=allow_new_head,
     )
     return call(partial(run_importance, steps=steps), settings, progress, "gradients")
 
