@@ -2,18 +2,26 @@
 
 import json
 import os
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
+import bertjax
 from bertjax import BertForSequenceClassification
+from bertjax.checkpoints.weight_files import CheckpointWarning
 from bertjax.cli import main
 from bertjax.errors import BertjaxError, DataError, InputError, OutputError
+from bertjax.interventions import overrides, readouts, single_heads
 from bertjax.results.directory import read_results
 from bertjax.study.run import run_job
 from bertjax.study.settings import Settings, check_settings, for_this_device
-from tests.tiny import random_model
+from tests.tiny import arguments, random_model
 from tests.workshop import SENTENCES, make_classifier, make_config, write_pairs
 
 
@@ -214,3 +222,33 @@ def test_a_directory_s_name_is_one_on_any_system():
     assert Settings(model="..", data=os.fsdecode(b"\xff")).directory.name.startswith(
         "bertjax-qnli-sample-uniform-heads-"
     )
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_weights_that_are_not_finite(classifier, settings, monkeypatch, tmp_path, value):
+    name, model = "bert.encoder.layer.0.attention.self.query.weight", tmp_path / "model"
+    shutil.copytree(classifier, model)
+    tensors = load_file(model / "model.safetensors")
+    tensors[name][3, 1:3] = value
+    save_file(tensors, model / "model.safetensors", {"format": "pt"})
+    message = rf"2 of the 144 values of {re.escape(name)} are NaN or infinite"
+    with pytest.warns(CheckpointWarning, match="NaN or infinity"):
+        assert_refused(settings, monkeypatch, InputError, message, model=str(model))
+    with pytest.raises(InputError, match=message):
+        bertjax.head_roles(str(model), "mrpc", data=settings.data, progress=False)
+
+
+@pytest.mark.parametrize("run", ["sweep", "plain", "means"])
+def test_weights_that_became_infinite_in_memory(small, rng, run):
+    model, call = random_model(BertForSequenceClassification, small), arguments(small, rng)
+    kernel = model.bert.encoder.layers[1].output.kernel
+    kernel[...] = kernel[...].at[0, 0].set(jnp.inf)
+    heads, nothing = single_heads(small, "zero"), overrides.stack([overrides.identity(small)])
+    calls = {
+        "sweep": lambda: bertjax.sweep(model, [[1, 2, 3], [4, 5]], heads, readouts.logits),
+        "plain": lambda: bertjax.plain.run(model, call, nothing, readouts.logits),
+        "means": lambda: bertjax.mean_head_outputs(model, call),
+    }
+    size, name = small.intermediate_size * small.hidden_size, "bert.encoder.layer.1.output.dense.weight"
+    with pytest.raises(InputError, match=rf"1 of the {size:,} values of {name} are NaN"):
+        calls[run]()

@@ -38,6 +38,10 @@ def pooled(output):
     return output.pooler_output
 
 
+def _state_of_first(output):
+    return output.last_hidden_state[:, 0]
+
+
 def word_logits_of_first(output):
     return output.logits[:, 0]
 
@@ -268,10 +272,12 @@ def test_what_cannot_be_swept_is_refused(small, rng):
 
 def test_outputs_that_are_not_finite_stop_a_sweep(small, rng):
     model = random_model(BertModel, small)
-    kernel = model.pooler.dense.kernel
-    kernel[...] = kernel[...].at[0, 0].set(np.nan)
+    scale = model.encoder.layers[-1].output_norm.scale
+    scale[...] = np.full(scale[...].shape, 3e38, np.float32)  # finite, and products with it are not
     with pytest.raises(InputError, match="not finite"):
-        engine.sweep(model, encodings(small, rng, [3, 5]), ab.single_heads(small), pooled)
+        engine.sweep(
+            model, encodings(small, rng, [3, 5]), ab.single_heads(small), lambda output: output.last_hidden_state[:, 0]
+        )
 
 
 def test_an_example_of_two_texts_gives_one_output(small, rng):

@@ -71,10 +71,12 @@ def test_a_journal_in_which_nothing_is_finished_blocks_no_other_sweep(tmp_path):
         open_journal(tmp_path, FACTS, CHOSEN)
 
 
-def test_weights_that_are_no_numbers_leave_no_journal(tmp_path, rng):
+def test_outputs_that_are_no_numbers_leave_no_journal(tmp_path, rng):
     config = BertConfig(**SIZES["three heads"])
     model = random_model(BertForSequenceClassification, config)
-    model.classifier.bias[...] = model.classifier.bias[...] * np.float32(np.nan)
+    largest = np.float32(3e38) * np.array([1, -1], np.float32)  # finite, and what is summed is not
+    model.classifier.kernel[...] = np.broadcast_to(largest, model.classifier.kernel[...].shape)
+    model.classifier.bias[...] = abs(largest)
     given = (encodings(config, rng, [4, 5]), ab.single_heads(config), readouts.logits)
     with pytest.raises(InputError, match="the model's own outputs are not finite"):
         engine.sweep(model, *given, journal=tmp_path / "journal")

@@ -74,6 +74,19 @@ def test_a_row_without_keys_has_weights_zero(rng):
     assert (np.asarray(weights) == 0).all()
 
 
+@pytest.mark.parametrize(
+    "scores",
+    [[1.0, np.inf, 0.0], [np.nan, 1.0, 0.0], [-np.inf] * 3, [-np.inf, 1.0, 0.0], [np.inf, -np.inf, np.inf]],
+)
+def test_weights_of_scores_that_are_not_finite_are_pytorchs(scores):
+    import torch
+
+    expected = torch.softmax(torch.tensor(scores), dim=-1).numpy()
+    padded = jnp.asarray([[[[*scores, 0.5]]]], jnp.float32)
+    weights = np.asarray(ops.attention_weights(padded, jnp.array([[[[1.0, 1.0, 1.0, 0.0]]]])))[0, 0, 0]
+    np.testing.assert_allclose(weights[:3], expected, atol=CLOSE)
+
+
 @pytest.mark.parametrize("size", [1e4, 1e30])
 def test_huge_scores_on_masked_keys_change_nothing(rng, size):
     scores, keep = normal(rng, 1, 1, 1, 3), jnp.array([[[[1.0, 0.0, 1.0]]]])

@@ -134,7 +134,7 @@ def tensor_shape(shape: tuple[int, ...], layout: str, part: tuple[int, int] | No
 
 def read_parameters(
     weights: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]], config: BertConfig, head: str
-) -> tuple[dict[str, np.ndarray], list[str]]:
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The parameters that a model asks for, from the tensors of a checkpoint.
 
     Args:
@@ -143,8 +143,8 @@ def read_parameters(
         config: the model's configuration.
         head: what the model has on top of its encoder.
 
-    Returns: the parameters found, in bertjax's layout and the file's dtype; and the names of the tensors that
-        are missing although a model can do without (pooler and task heads).
+    Returns: the parameters found, in bertjax's layout and the file's dtype; and the tensors that are missing although
+        a model can do without (pooler and task heads), by the paths of their parameters.
 
     Raises:
         CheckpointError: a tensor of the encoder is missing, or one has another shape than the config asks for.
@@ -165,7 +165,7 @@ def read_parameters(
         if tensor.shape != wanted:
             raise CheckpointError(f"tensor {entry.tensor} has shape {tensor.shape}, but the config asks for {wanted}")
         parameters[path] = to_parameter(_part(tensor, entry.part), entry.layout, config)
-    return parameters, list(dict.fromkeys(missing.values()))
+    return parameters, missing
 
 
 def _part(tensor: np.ndarray, part: tuple[int, int] | None) -> np.ndarray:

@@ -21,7 +21,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from bertjax import arguments
 from bertjax.checkpoints import BertConfig, LayerKind
 from bertjax.data import Tokenizer
 from bertjax.engine.blocks import (
@@ -40,7 +39,7 @@ from bertjax.engine.sizes import Blocks, Sizes, choose_sizes, memory_in_use
 from bertjax.engine.sweep_input import Combine, Examples, SweepInput, make_sweep_input
 from bertjax.interventions import Ablation, Readout
 from bertjax.machine import read_budget
-from bertjax.model import PretrainedModel, packed_layer
+from bertjax.model import PretrainedModel, check_parameters, packed_layer
 
 
 @dataclass(frozen=True)
@@ -272,7 +271,7 @@ def estimate(
         InputError: examples that do not fit the model, or too little memory.
         OverrideError: a head that the model does not have.
     """
-    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
+    check_parameters(model)
     zeros = np.zeros((model.config.num_hidden_layers, model.config.num_attention_heads, model.config.head_dim))
     sweep_input = make_sweep_input(
         model,

@@ -31,6 +31,7 @@ from bertjax.model import (
     PretrainedModel,
     State,
     check_overrides,
+    check_parameters,
     check_stack,
 )
 from bertjax.progress import Progress, shown
@@ -114,7 +115,7 @@ def run(
 
     Returns: the readouts.
     """
-    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
+    check_parameters(model)
     arguments.function(readout, "readout", READOUT)
     checked = inputs if isinstance(inputs, Inputs) else model.inputs(inputs)
     check_stack(model.config, overrides, checked)
@@ -227,7 +228,7 @@ def _run_base(
 
 
 def _check_sweep(model: PretrainedModel, overrides: Any, readout: Readout) -> tuple[Overrides, ...]:
-    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
+    check_parameters(model)
     arguments.function(readout, "readout", READOUT)
     return arguments.several(overrides, "overrides", "a list of Overrides, one for each ablation", Overrides)
 

@@ -29,6 +29,7 @@ from bertjax.model import (
     Numerics,
     PretrainedModel,
     check_attention,
+    check_parameters,
     packed_layer,
     pallas_attention,
     read_batch,
@@ -172,7 +173,7 @@ def make_sweep_input(
         InputError: examples, donors or positions that do not fit each other, nothing to ablate, or a form of attention
             that there is not.
     """
-    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
+    check_parameters(model)
     form = choose_attention(attention, model.numerics, model.config)
     check_attention(model.config, form)
     plan = make_plan(model.config, ablations)

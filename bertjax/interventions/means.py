@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from bertjax import arguments
 from bertjax.errors import InputError
-from bertjax.model import ModelOutput, PretrainedModel, compute
+from bertjax.model import ModelOutput, PretrainedModel, check_parameters, compute
 
 
 def mean_head_outputs(
@@ -33,7 +33,7 @@ def sum_head_outputs(
     model: PretrainedModel, batches: Mapping[str, Any] | Sequence[Mapping[str, Any]]
 ) -> tuple[Float[np.ndarray, "layers heads head_dim"], float]:
     """Sum of each head's outputs over the real tokens of all examples, in float64, and how many tokens these are."""
-    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
+    check_parameters(model)
     batches = arguments.several([batches] if isinstance(batches, Mapping) else batches, "batches", "a list of batches")
     config, count = model.config, 0.0
     total = np.zeros((config.num_hidden_layers, config.num_attention_heads, config.head_dim))

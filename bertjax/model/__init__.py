@@ -34,8 +34,10 @@ from bertjax.model.pretrained import (
     PretrainedModel,
     State,
     check_attention,
+    check_parameters,
     compute,
     make_numerics,
+    tensor_name,
     what_form_lacks,
 )
 from bertjax.model.sentences.embedding import BertForSentenceEmbedding
@@ -92,6 +94,7 @@ __all__ = [
     "State",
     "check_attention",
     "check_overrides",
+    "check_parameters",
     "check_stack",
     "compute",
     "count_positions",
@@ -109,5 +112,6 @@ __all__ = [
     "read_batch",
     "read_vector",
     "record",
+    "tensor_name",
     "what_form_lacks",
 ]

@@ -188,13 +188,15 @@ def attention_weights(
     """Softmax over keys, each key's share multiplied by `keep` before normalising.
 
     `w_k = keep_k exp(s_k) / sum_j keep_j exp(s_j)`: where keep is 0 the weight is exactly 0, and a row whose
-    keys are all forbidden is all 0 (not NaN). Differentiable in `keep`, at 0 too.
+    keys are all forbidden is all 0 (not NaN). Differentiable in `keep`, at 0 too. Scores whose softmax is not defined
+    (infinity, NaN, or minus infinity at every kept key) give NaN, as in PyTorch.
     """
-    highest = jnp.max(jnp.where(keep > 0, scores, -jnp.inf), axis=-1, keepdims=True)
-    highest = jax.lax.stop_gradient(jnp.where(jnp.isfinite(highest), highest, 0))
+    allowed = keep > 0
+    highest = jnp.max(jnp.where(allowed, scores, -jnp.inf), axis=-1, keepdims=True)
+    highest = jax.lax.stop_gradient(jnp.where(jnp.any(allowed, axis=-1, keepdims=True), highest, 0))
     share = jnp.exp(jnp.minimum(scores - highest, LARGEST_EXPONENT)) * keep
     total = jnp.sum(share, axis=-1, keepdims=True)
-    return share / jnp.where(total > 0, total, 1)
+    return share / jnp.where(total <= 0, 1, total)  # NaN stays
 
 
 def same_segment(segments: Int[Array, "batch token"], dtype: DTypeLike) -> Float[Array, "batch query key"]:

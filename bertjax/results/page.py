@@ -173,6 +173,7 @@ def _facts(saved: Contents) -> list[tuple[str, str]]:
     return [
         ("Model", f"{model['name']} ({model['class']}, {model['layers']} layers of {model['heads']} heads)"),
         ("Weights, SHA-256", model["weights_sha256"]),
+        *([("Not in the checkpoint, random", ", ".join(model["new_parameters"]))] if "new_parameters" in model else []),
         ("Task", f"{data['task']}, {data['split']}, {count_of(data['examples'], 'example')}"),
         ("Data", f"{data['source']}"),
         ("Data, SHA-256", data["sha256"]),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from bertjax.errors import InputError, OutputError
+from bertjax.errors import InputError, OutputError, some_of
 from bertjax.evidence import BUILT_IN, Evidence, describe_statistics, summarise
 from bertjax.formatting import finite
 from bertjax.json_files import JsonError, json_kind, parse_json
@@ -247,6 +247,10 @@ def make_summary(
         sentence = "fewer than two examples have a label: nothing can be said of chance."
     if "screen" in provenance:
         sentence = f"{sentence} {provenance['screen']['sentence']}"
+    if new := provenance["model"].get("new_parameters"):
+        note = f"{some_of(new)} of the model were not in its checkpoint: they are random, and so are these effects."
+        sentence = f"{sentence} {note}"
+        statistics = {name: {**part, "sentence": f"{part['sentence']} {note}"} for name, part in statistics.items()}
     base = {name: finite(value) for name, value in provenance["base"].items()}
     return {
         "schema": SCHEMA,

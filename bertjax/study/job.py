@@ -11,9 +11,19 @@ from jaxtyping import Int, Num
 from bertjax.checkpoints import locate
 from bertjax.data import CUSTOM, Examples, Tokenizer, load_examples, task_named
 from bertjax.engine import SweepResult, budget_of_texts
+from bertjax.errors import CheckpointError, some_of
 from bertjax.evidence import Metric, check_labels, check_weighable
 from bertjax.interventions import Ablation, Change, name_layer_head
-from bertjax.model import BertForSentenceEmbedding, BertForSequenceClassification, PretrainedModel, load
+from bertjax.model import (
+    BertForPreTraining,
+    BertForSentenceEmbedding,
+    BertForSequenceClassification,
+    BertModel,
+    PretrainedModel,
+    check_parameters,
+    load,
+    tensor_name,
+)
 from bertjax.results import Entry, Place
 from bertjax.study.scoring import Judge, judges_of, score_ablations
 from bertjax.study.settings import Settings, list_ablations
@@ -130,10 +140,37 @@ def encode(settings: Settings, model: PretrainedModel, directory: Path, examples
 
 
 def load_model(settings: Settings, directory: Path) -> PretrainedModel:
-    """The model with what reads out what the settings ask for."""
+    """The model with what reads out what the settings ask for.
+
+    Raises:
+        CheckpointError: parameters that the outputs depend on were not in the checkpoint, and the settings do not allow
+            that.
+        InputError: weights that are not finite.
+    """
     if settings.readout == "similarity":
-        return BertForSentenceEmbedding.from_pretrained(directory, dtype=settings.precision)
-    return load(directory, dtype=settings.precision)
+        model: PretrainedModel = BertForSentenceEmbedding.from_pretrained(directory, dtype=settings.precision)
+    else:
+        model = load(directory, dtype=settings.precision)
+    check_parameters(model)
+    new = new_parameters(model)
+    if new and not settings.allow_new_head:
+        raise CheckpointError(
+            f"{directory} has no {some_of(new)}, so {model.class_name} would be scored with random numbers there: give "
+            "a checkpoint that was trained for the task, or allow_new_head=True (--allow-new-head)"
+        )
+    return model
+
+
+def new_parameters(model: PretrainedModel) -> list[str]:
+    """The tensors that a model's outputs for a task depend on and that its checkpoint lacks, so that they are random.
+
+    Of a model with both heads of pre-training tasks read the words alone; of an encoder without a head, hidden states.
+    """
+    if isinstance(model, BertModel):
+        return []
+    words_only = isinstance(model, BertForPreTraining)
+    new = [path for path in model.new_parameters if not words_only or path.startswith("predictions.")]
+    return list(dict.fromkeys(tensor_name(model, path) for path in new))
 
 
 def read_examples(settings: Settings, model: PretrainedModel) -> Examples:

@@ -17,8 +17,9 @@ from bertjax import arguments as checks_of
 from bertjax.checkpoints import BertConfig, architecture, has_tokenizer, locate, texts_directory
 from bertjax.data import Tokenizer, collate, load_examples
 from bertjax.engine import plain
+from bertjax.errors import CheckpointError, some_of
 from bertjax.interventions import overrides
-from bertjax.model import ModelOutput, PretrainedModel, load
+from bertjax.model import ModelOutput, PretrainedModel, check_parameters, load, tensor_name
 from bertjax.progress import Progress, shown
 from bertjax.study.torch_reference import Arguments, load_torch, overridden_head, run_torch
 
@@ -179,6 +180,13 @@ def check_model(
     checks_of.whole_number(examples, "examples", 1)
     directory = locate(name)
     model = load(directory, dtype=precision)
+    check_parameters(model)
+    if model.new_parameters:
+        new = list(dict.fromkeys(tensor_name(model, path) for path in model.new_parameters))
+        raise CheckpointError(
+            f"{directory} has no {some_of(new)}, which PyTorch and bertjax would each initialise at random: there is "
+            "nothing to compare; give a checkpoint with all weights"
+        )
     reference = load_torch(model, directory)
     arguments = _sentences(model, directory, examples)
     with shown(progress, "parity") as report:

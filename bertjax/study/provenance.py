@@ -26,7 +26,7 @@ from bertjax.evidence import BUILT_IN
 from bertjax.machine import package_version
 from bertjax.model import BertForSentenceEmbedding, PretrainedModel
 from bertjax.results import Results, read_complete, read_results
-from bertjax.study.job import Job
+from bertjax.study.job import Job, new_parameters
 from bertjax.study.naming import JOURNALS, is_begun
 from bertjax.study.settings import Settings
 
@@ -94,8 +94,11 @@ def provenance(job: Job) -> dict[str, Any]:
     """Command, model, data, outputs, versions and device, for `summary.json`."""
     examples, encoded, metrics = job.examples, job.encoded, [judge.metric for judge in job.judges]
     own = {metric.name: metric.describe() for metric in metrics if BUILT_IN.get(metric.name) is not metric}
+    where = where_from(job.model, job.directory, job.settings.model)
+    new = new_parameters(job.model) if job.settings.allow_new_head else []
     return {
-        **where_from(job.model, job.directory, job.settings.model),
+        **where,
+        "model": where["model"] | ({"new_parameters": new} if new else {}),
         "data": {
             "task": examples.task.name,
             "label_names": list(examples.task.label_names or ()),

@@ -75,6 +75,7 @@ def ablate(
     precision: str = "auto",
     attention: str = "auto",
     memory: str | None = None,
+    allow_new_head: bool = False,
     screen: int | None = None,
     progress: Progress | bool = True,
 ) -> Results:
@@ -107,6 +108,8 @@ def ablate(
         readout: 'similarity' treats any BERT as a sentence embedder.
         precision, attention: in which numbers, and by which form of attention.
         memory: how much to stay within, such as '8GB'.
+        allow_new_head: score a task although the checkpoint lacks parameters that it needs, which are then random;
+            without it such a checkpoint is refused.
         screen: run only so many, those of which gradients say that they change the loss most, and a few others drawn
             at random, from which the results say what was missed.
         progress: True shows a bar; or a function called with the work done and the total work, first of the sweep, then
@@ -150,6 +153,7 @@ def ablate(
         precision=precision,
         attention=attention,
         memory=memory,
+        allow_new_head=allow_new_head,
         screen=screen,
     )
     with shown(progress, "ablating") as report:

@@ -88,6 +88,7 @@ class Settings:
         stride: for 'question-answering': tokens of a long text that successive windows share.
         exclude_self: for 'ranking': leave out the candidate that has the query's id, its own document.
         readout: 'auto' by the kind of checkpoint, or 'similarity' to treat any BERT as a sentence embedder.
+        allow_new_head: score a task although parameters that it needs are not in the checkpoint and are random.
         overwrite: replace results that are there; an unfinished sweep with the same settings resumes nevertheless.
         resume: resume an unfinished sweep; a plain rerun does so too, but refuses a directory that is complete.
         distributed: the processes that `processes.start` has joined share the examples; the first one writes.
@@ -119,6 +120,7 @@ class Settings:
     seed: int = 0
     readout: str = "auto"
     metric: Chosen | None = None
+    allow_new_head: bool = False
     overwrite: bool = False
     resume: bool = False
     distributed: bool = False
@@ -260,7 +262,7 @@ TEXTS = ("model", "task", "mode", "ablate", "engine", "attention", "precision", 
 OPTIONAL_TEXTS = ("output", "memory", "data", "data_dir", "label_column")
 LISTS, SWITCHES = (
     ("heads", "text_columns", "label_names", "prompts"),
-    ("overwrite", "resume", "distributed", "every_word", "exclude_self"),
+    ("overwrite", "resume", "distributed", "every_word", "exclude_self", "allow_new_head"),
 )
 
 

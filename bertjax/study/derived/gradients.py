@@ -47,6 +47,7 @@ def importance(
     stride: int = 128,
     exclude_self: bool = False,
     readout: str = "auto",
+    allow_new_head: bool = False,
     progress: Progress | bool = True,
 ) -> Results:
     """What gradients say of each head of a model on a task: `bertjax importance` as a call.
@@ -57,7 +58,7 @@ def importance(
         output: a directory to write to; None writes nothing.
         overwrite: replace results that are there.
         model, task, limit, seed, data, data_dir, split, text_columns, label_column, label_names, max_length, prompts, \
-            every_word, pll, stride, exclude_self, readout: as in `ablate`.
+            every_word, pll, stride, exclude_self, readout, allow_new_head: as in `ablate`.
         progress: True shows a bar; or a function called with the work done and the total work.
 
     Returns: results whose metrics are 'predicted_loss', the mean loss that gradients predict without a head;
@@ -91,6 +92,7 @@ def importance(
         stride=stride,
         exclude_self=exclude_self,
         readout=readout,
+        allow_new_head=allow_new_head,
     )
     return call(partial(run_importance, steps=steps), settings, progress, "gradients")
 

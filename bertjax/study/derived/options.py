@@ -33,3 +33,4 @@ class JobOptions(TypedDict, total=False):
     precision: str
     attention: str
     memory: str | None
+    allow_new_head: bool

@@ -46,6 +46,7 @@ ALLOWED = (
     "precision",
     "attention",
     "memory",
+    "allow_new_head",
 )
 DEFINITION = (
     "what is at a place replaced by what is there on the other text of the contrast (activation patching; Vig et al. "

@@ -20,7 +20,7 @@ from bertjax.errors import InputError
 from bertjax.evidence import Metric, score, silhouette_of
 from bertjax.formatting import count_of
 from bertjax.interventions import every_head, single_heads
-from bertjax.model import load
+from bertjax.model import check_parameters, load
 from bertjax.probes import (
     KINDS,
     ROLES,
@@ -53,6 +53,7 @@ WITHOUT = (
     "pll",
     "stride",
     "exclude_self",
+    "allow_new_head",
     "readout",
     "screen",
     "distributed",
@@ -136,6 +137,7 @@ def _load(say: Callable[[str], None], settings: Settings) -> Job:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CheckpointWarning)  # about heads that are not used
         model = load(directory, dtype=settings.precision)
+    check_parameters(model)
     if settings.task.lower() != CUSTOM and task_named(settings.task).asks not in READABLE:
         raise InputError(f"the examples of {settings.task} are no texts or pairs: --task mlm reads lines of any text")
     examples = read_examples(settings, model)
