@@ -4,11 +4,12 @@ Only the requested columns are read, a batch of rows at a time, within the avail
 errors name them by number, from 0 as pandas and `datasets` do.
 """
 
+import os
 import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -43,7 +44,7 @@ def read_parquet(kept: Kept) -> Table:
         import pyarrow.parquet as pq
 
     failure = f"{kept.path}: cannot be read as Parquet; copy it again"
-    with _seekable(kept.path) as file, library_errors(failure, DataError):
+    with library_errors(failure, DataError), _seekable(kept.path) as file:
         described = pq.ParquetFile(file)
         schema = described.schema_arrow
         kept.begin(schema.names)
@@ -95,18 +96,25 @@ def _counted(kept: Kept) -> Iterator[None]:
 
 @contextmanager
 def _seekable(path: Path) -> Iterator[Any]:
-    """A file's content with random access; what is gzipped is decompressed to the disk first."""
-    with open_data(path) as file:
-        if path.suffix != ".gz":
-            yield file
-            return
-        with tempfile.TemporaryFile() as unpacked:
+    """A file's content with random access, as a file of Arrow; what is gzipped is decompressed to the disk first.
+
+    Not as a file object of Python: threads of Arrow may release parts of one when Python has begun to exit, which
+    aborts the process (https://github.com/apache/arrow/issues/34314).
+    """
+    import pyarrow as pa
+
+    with open_data(path) as file, ExitStack() as opened:
+        if path.suffix == ".gz":
+            directory = opened.enter_context(tempfile.TemporaryDirectory())
+            unpacked = Path(directory, "unpacked.parquet")
             try:
-                shutil.copyfileobj(file, unpacked)
+                with unpacked.open("wb") as copy:
+                    shutil.copyfileobj(file, copy)
             except OSError as error:
                 problem = f"cannot be decompressed ({error.strerror or error}); make room, or use gunzip"
                 raise DataError(f"{path}: {problem}") from error
-            yield unpacked
+            path = unpacked
+        yield opened.enter_context(pa.OSFile(os.fsencode(path)))
 
 
 def _classes(metadata: Mapping[bytes, bytes]) -> dict[str, tuple[str, ...]]:

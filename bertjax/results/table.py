@@ -181,7 +181,7 @@ def to_frame(rows: Sequence[Row]) -> "pandas.DataFrame":
     import pyarrow as pa
 
     import_pandas()
-    return _table(rows, pa.schema(list(_kinds().items()))).to_pandas()
+    return _table(rows, pa.schema(list(_kinds().items()))).to_pandas(use_threads=False)
 
 
 def _kinds() -> "dict[str, pyarrow.DataType]":
@@ -205,11 +205,17 @@ def to_parquet(rows: Sequence[Row], file: IO[bytes]) -> None:
     import pyarrow.parquet as pq
 
     schema = pa.schema(list(_kinds().items()), {"bertjax_schema": str(SCHEMA)})
-    pq.write_table(_table(rows, schema), file)
+    written = pa.BufferOutputStream()
+    pq.write_table(_table(rows, schema), written)
+    file.write(written.getvalue())
 
 
 def read_parquet(file: BinaryIO, path: Path, count: int) -> list[Row]:
     """Rows written by `to_parquet`; columns added by later versions are dropped.
+
+    Arrow reads from a copy in its memory. Its threads release what they read after `read` has returned, and if that
+    belongs to Python (a file object, or `bytes`), they need Python's lock: when Python exits at that moment, the
+    process aborts (https://github.com/apache/arrow/issues/34314).
 
     Args:
         file: open for reading.
@@ -223,7 +229,9 @@ def read_parquet(file: BinaryIO, path: Path, count: int) -> list[Row]:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.ParquetFile(file)
+        content = pa.BufferOutputStream()
+        content.write(file.read())
+        table = pq.ParquetFile(pa.BufferReader(content.getvalue()))
         fault = _wrong_columns(table, count)
         if fault is None:
             read = table.read(list(COLUMNS)).to_pylist()
