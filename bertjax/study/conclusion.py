@@ -83,12 +83,13 @@ def conclude(
     coarse, form = TaskResult(result.base, result.outputs[largest]), job.encoded.form
     weights = (1 + len(largest)) * model.config.num_hidden_layers * model.config.num_attention_heads
     chosen = those_that_fit(choose_examples(form, coarse, job.units), job.encoded, 4 * weights)
-    of_effects = job.judges[0].metric.of_effects  # of which 0 is one like any other
+    measure = job.judges[0].metric.measure  # an effect, a role or a gradient of 0 is one like any other
+    is_ablation = measure.is_of_model and measure.by == "ablation"
     summary = {
         **provenance(job),
         **_how(settings, keep),
         "seconds": round(seconds, 3),
-        "without_effect": [] if of_effects else _warn_if_silent(*form.sizes(result), ablations),
+        "without_effect": _warn_if_silent(*form.sizes(result), ablations) if is_ablation else [],
         "base": base,
         **more,
     }
