@@ -79,6 +79,19 @@ def shorten_name(name: str, longest: int) -> str:
     return name if len(name) <= longest else name[: longest - 1].rstrip() + "…"
 
 
+def text_width(text: str, size: float) -> float:
+    """How wide a text is in inches, written in the default font.
+
+    Args:
+        size: of the font in points.
+    """
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    width: float = text_to_path.get_text_width_height_descent(text, FontProperties(size=size), False)[0]
+    return width / 72
+
+
 def _even_lines(text: str, width: int) -> str:
     """The fewest lines of at most `width` characters, about equally long, so that no last word stands alone.
 

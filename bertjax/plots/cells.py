@@ -108,8 +108,9 @@ def draw_scale(
     bar = figure.colorbar(colours, cax=bar_axes, extend=extend, extendfrac=0.06)
     draw_as_shapes(bar)
     bar_axes.set_ylim(low, limit)
+    fewest = 4 if bar_height >= 1 else 2
     ticks, labels = choose_ticks(
-        low, limit, base, measure, most=max(4, min(10, int(2.6 * bar_height))), separator="  "
+        low, limit, base, measure, most=max(fewest, min(10, int(2.6 * bar_height))), separator="  "
     )
     bar.set_ticks(ticks, labels=labels)
     bar_axes.get_yticklabels()[ticks.index(0.0)].set_fontweight("bold")

@@ -79,8 +79,9 @@ def make_figure(
     """
     if figure not in FIGURES:
         raise InputError(f"figure {figure!r} is not one of {', '.join(FIGURES)}")
-    if figure == "change" and "patching" in saved.summary:
-        raise InputError(f"{saved.source} has patches, of whose runs no attention is kept: --figure patches")
+    if figure == "change" and saved.has_attention and len(saved.attention["runs"]) < 2:
+        instead = "patches" if saved.has_grids else "attention"
+        raise InputError(f"{saved.source} has no attention of other runs than the model's: --figure {instead}")
     _check_options(figure, {"head": head, "example": example, "text": text, "run": run, "metric": metric})
     if figure in ("attention", "change"):
         kept_text = 1 if text is None else text
@@ -352,7 +353,10 @@ def _describe(saved: Contents, example: dict[str, Any]) -> str:
 
 def _first_head(saved: Contents, name: str) -> str:
     entry = next((entry for entry in saved.summary["ablations"] if entry["name"] == name), None)
-    return "0.0" if entry is None else str(entry["heads"][0]).split("=")[0]
+    if entry is None:
+        sizes = np.nan_to_num(np.abs(column(saved.rows_of(saved.drawn_metric), "difference")))
+        entry = saved.summary["ablations"][int(sizes.argmax())]
+    return str(entry["heads"][0]).split("=")[0] if entry["heads"] else "0.0"
 
 
 def _place(saved: Contents, head: str) -> tuple[int, int]:
