@@ -86,8 +86,9 @@ def test_sentences_say_which_way_is_better(rng):
     sentence = summarise(found, ["good", "bad"], "set")
     assert "raises the score for 1 of 2 sets and lowers it for 1, at q < 0.05 (Mean error, lower is better)" in sentence
     gain, loss = (found.metric.measure.change(change) for change in found.difference)
-    assert f"the largest gain is {gain} years" in sentence
-    assert f"the largest loss is {loss} years" in sentence
+    assert f"the largest fall is {gain} years" in sentence
+    assert f"the largest rise is {loss} years" in sentence
+    assert "largest loss" not in sentence
     assert (gain[0], loss[0]) == ("−", "+")
     assert describe_statistics(found, ["good", "bad"], "set")["halves"]["chosen"][0][0] == "good"
 
@@ -118,7 +119,7 @@ def test_colours_are_those_of_losses_and_gains():
     assert np.abs(first - second).max() < 1e-6
     assert np.abs(first[0] - first[2]).max() > 0.3
     words = [text.get_text() for legend in losses.legends for text in legend.get_texts()]
-    assert words == ["largest loss: head 0.2, +0.400", "largest gain: head 0.0, −0.300"]
+    assert words == ["largest rise: head 0.2, +0.400", "largest fall: head 0.0, −0.300"]
     bars = make_layers(scores[0], 0.5, "Title", measure=Measure("Error", "", greater_is_better=False)).axes[0]
     red, blue = matplotlib.colormaps["RdBu"]([0.12, 0.88])
     assert np.abs(bars.patches[2].get_facecolor() - red).max() < 1e-6
@@ -204,7 +205,7 @@ def test_effects_are_no_change_of_a_score(effects):
     assert re.search(r"head +effect +95 % CI +p +q", printed)
     assert "effects in years" in printed
     assert show_text(effects, "md").splitlines()[4].split("|")[2].strip() == "effect"
-    assert re.findall("<th [^>]*>([^<]*)<", effects._repr_html_())[:3] == ["ablation", "effect", "95 % CI"]
+    assert re.findall("<th [^>]*>([^<]*)<", effects._repr_html_())[:3] == ["head", "effect", "95 % CI"]
     assert EFFECT.measure.caption == "Mean effect in years"
     assert effects.measure() == EFFECT.measure
     figure = effects.plot()

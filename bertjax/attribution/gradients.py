@@ -159,7 +159,8 @@ def gradient_metrics(unit: str) -> tuple[Metric, ...]:
     Args:
         unit: of the loss.
     """
-    more = {"lowest": -np.inf, "highest": np.inf, "unit": unit}
+    more = {"lowest": -np.inf, "highest": np.inf, "unit": unit, "by": "gradients"}
+    sizes = more | {"lowest": 0.0, "of_effects": True, "tested": False}
     return (
         Metric.of_sums(
             "predicted_loss",
@@ -172,15 +173,13 @@ def gradient_metrics(unit: str) -> tuple[Metric, ...]:
             "importance",
             "Gradient importance",
             ratios.mean_of(NUMBERS, lambda outputs: np.abs(outputs[..., 1])),
-            of_effects=True,
-            **more,
+            **sizes,
         ),
         Metric.of_sums(
             "token_importance",
             "Gradient importance, at each token",
             ratios.mean_of(NUMBERS, lambda outputs: outputs[..., 2]),
-            of_effects=True,
-            **more,
+            **sizes,
         ),
     )
 

@@ -19,7 +19,7 @@ def patching_metrics(label: str, unit: str = "", *, lost: bool = False) -> tuple
         label, unit: of the score.
         lost: whether clean texts are patched from corrupted ones, and the share is what they lose.
     """
-    ends = {"lowest": -np.inf, "highest": np.inf}
+    ends = {"lowest": -np.inf, "highest": np.inf, "by": "patching"}
     name = "lost" if lost else "restored"
     share = Metric.of_sums(name, f"Share {name}", ratios.RESTORED, of_effects=True, **ends)
     return share, Metric.of_sums("score", label, ratios.mean_number(ratios.PATCHING, "patched"), unit=unit, **ends)

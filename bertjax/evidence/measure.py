@@ -23,6 +23,9 @@ class Measure:
             score without an ablation that they would be a change of.
         compared_with: what scores are compared with where that is not the model without ablation, such as 'uniform
             attention': then they are of a head itself, not of the model without it.
+        tested: whether a test of changes against 0 means anything. False for scores whose changes have one sign by
+            construction, such as a mean of absolute values, which is never below 0.
+        by: how changes come about: 'ablation', 'gradients' that predict them, or 'patching'.
 
     >>> Measure("Accuracy").with_unit(Measure("Accuracy").change(-0.0123))
     '−1.23 points'
@@ -35,6 +38,8 @@ class Measure:
     greater_is_better: bool = True
     of_effects: bool = False
     compared_with: str = ""
+    tested: bool = True
+    by: str = "ablation"
 
     @property
     def factor(self) -> float:
@@ -69,12 +74,40 @@ class Measure:
     @property
     def base(self) -> str:
         """Of what the score is that all others are compared with."""
-        return f"of {self.compared_with}" if self.compared_with else "without ablation"
+        if self.compared_with:
+            return f"of {self.compared_with}"
+        return {"gradients": "of the model as it is", "patching": "without patches"}.get(self.by, "without ablation")
 
     @property
     def is_of_model(self) -> bool:
         """Whether changes are losses and gains of a model without some heads, and not facts about heads."""
         return not self.of_effects and not self.compared_with
+
+    @property
+    def names_of_changes(self) -> tuple[str, str]:
+        """What a change for the worse and one for the better are called: of a loss, 'loss' would say the opposite."""
+        return ("loss", "gain") if self.greater_is_better else ("rise", "fall")
+
+    @property
+    def order(self) -> int:
+        """1 where tables begin with the lowest change, -1 where they begin with the highest: what matters first."""
+        return -1 if self.of_effects and not self.tested else self.sign
+
+    @property
+    def name_of_change(self) -> str:
+        """What a column of changes is called."""
+        if self.of_effects:
+            return "effect" if self.tested else "value"
+        return "difference" if self.compared_with else "change"
+
+    @property
+    def untested(self) -> str:
+        """Why changes are not tested; empty where they are."""
+        if self.tested:
+            return ""
+        if self.of_effects:
+            return "never below 0, so not tested"
+        return f"differences from {self.compared_with or 'the base'} have one sign, so they are not tested"
 
     @property
     def caption(self) -> str:
@@ -100,7 +133,12 @@ class Measure:
 
     def change(self, difference: float) -> str:
         """A difference of scores as it is printed, with its sign and without unit."""
-        return format_change(self.factor * difference, self.digits)
+        return self.printed_change(self.factor * difference)
+
+    def printed_change(self, change: float) -> str:
+        """A change in the unit of prints; without a plus sign where no change is below 0."""
+        text = format_change(change, self.digits)
+        return text.removeprefix("+") if self.of_effects and not self.tested else text
 
 
 # A score in points, of which more is better.

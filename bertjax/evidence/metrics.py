@@ -7,7 +7,7 @@ average precision with labels of one class only; F1 where the positive class is 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -71,7 +71,7 @@ class Metric:
         lowest, highest: the bounds of possible scores; infinite where there is none.
         unit: what scores are printed in: 'points' is 100 times the score, and any other prints it as it is.
         greater_is_better: False for losses and errors: then a fall of the score is a gain.
-        of_effects, compared_with: as in `Measure`.
+        of_effects, compared_with, tested, by: as in `Measure`.
         needs: what the labels must contain; without it the score is undefined (or always 0) for any outputs: two
             different labels, the positive label, or both the positive label and another.
         scorer: the metric as a function of how often each example counts: takes the arguments of `function` and
@@ -104,6 +104,8 @@ class Metric:
     greater_is_better: bool = True
     of_effects: bool = False
     compared_with: str = ""
+    tested: bool = True
+    by: str = "ablation"
     needs: Needs = "nothing"
     scorer: Callable[[Outputs, Labels, int], Scorer] | None = None
     sums: Sums | None = None
@@ -119,7 +121,8 @@ class Metric:
             if not isinstance(getattr(self, name), str) or not getattr(self, name).strip():
                 arguments.refuse(f"a metric's {name}", "a text", getattr(self, name), DataError)
         arguments.instance(self.unit, f"unit of metric {self.name}", str, "a text, such as 'points'", DataError)
-        arguments.switch(self.greater_is_better, f"greater_is_better of metric {self.name}", DataError)
+        for name in ("greater_is_better", "tested"):
+            arguments.switch(getattr(self, name), f"{name} of metric {self.name}", DataError)
         for name in ("lowest", "highest"):
             if not isinstance(getattr(self, name), int | float):
                 arguments.refuse(f"{name} score of metric {self.name}", "a number", getattr(self, name), DataError)
@@ -143,7 +146,7 @@ class Metric:
     @property
     def measure(self) -> Measure:
         """How its scores are called and printed, and which way is better."""
-        return Measure(self.label, self.unit, self.greater_is_better, self.of_effects, self.compared_with)
+        return Measure(**{field.name: getattr(self, field.name) for field in fields(Measure)})
 
     @property
     def of_one_label(self) -> bool:

@@ -25,27 +25,47 @@ def summarise(evidence: Evidence, names: Sequence[str], kind: str) -> str:
     defined = np.isfinite(differences)
     if not defined.any():
         return f"{_name(evidence)} is undefined: no {kind}'s effect can be estimated."
+    if not measure.tested:
+        return _untested(evidence, labels)
     raised, lowered = (int((evidence.significant & (sign * differences > 0)).sum()) for sign in (1, -1))
     unknown = int(defined.sum()) - raised - lowered
     if measure.of_effects:
         return _of_effects(evidence, labels, kind, raised, lowered)
     if measure.compared_with:
         return _compared(evidence, labels, kind, raised, lowered)
-    counts = f"the score for {raised} of {count_of(total, kind)} and lowers it for {lowered}"
-    parts = [f"Ablating one {kind} raises {counts}, at q < {Q} ({_name(evidence)})"]
+    parts = [f"{_counted(measure.by, kind, total, raised, lowered)}, at q < {Q} ({_name(evidence)})"]
+    loss, gain = measure.names_of_changes
     place = int(np.nanargmax(gains))
     if gains[place] > 0:
         p = equals_p("p", evidence.best[place], evidence.least_best_p)
         chance = f"by chance the best of {total} would stand out as much with {p}"
-        parts.append(f"the largest gain is {_change(evidence, place)} for {labels[place]}; {chance}")
+        parts.append(f"the largest {gain} is {_change(evidence, place)} for {labels[place]}; {chance}")
     else:
-        parts.append("there is no gain")
+        parts.append(f"there is no {gain}")
     place = int(np.nanargmin(gains))
     if gains[place] < 0:
-        parts.append(f"the largest loss is {_change(evidence, place)} for {labels[place]}")
+        parts.append(f"the largest {loss} is {_change(evidence, place)} for {labels[place]}")
     if unknown:
         parts.append(_unknown(evidence, unknown, kind))
     return "; ".join(parts) + "."
+
+
+def _counted(by: str, kind: str, total: int, raised: int, lowered: int) -> str:
+    """How many ablations raise and lower the score."""
+    if by == "gradients":
+        return f"Gradients predict a higher score without {raised} of {count_of(total, kind)} and a lower one without {lowered}"
+    verb = "Patching" if by == "patching" else "Ablating"
+    return f"{verb} one {kind} raises the score for {raised} of {count_of(total, kind)} and lowers it for {lowered}"
+
+
+def _untested(evidence: Evidence, labels: Sequence[str]) -> str:
+    """The sentence of a metric whose changes have one sign by construction: the extremes, and no test."""
+    differences, measure = evidence.difference, evidence.metric.measure
+    parts = []
+    for place, called in ((int(np.nanargmax(differences)), "largest"), (int(np.nanargmin(differences)), "smallest")):
+        score = "" if measure.of_effects else f"{measure.with_unit(measure.score(float(evidence.score[place])))}, "
+        parts.append(f"the {called} is {score}{_change(evidence, place)} for {labels[place]}")
+    return f"{_name(evidence)}: {'; '.join(parts)}; {measure.untested}."
 
 
 def _of_effects(evidence: Evidence, labels: Sequence[str], kind: str, above: int, below: int) -> str:
@@ -107,6 +127,8 @@ def _change(evidence: Evidence, place: int) -> str:
 
 def name_test(evidence: Evidence) -> str:
     """The test that gives the p-values."""
+    if not evidence.metric.tested:
+        return "none"
     if evidence.by_flips:
         return "McNemar, exact"
     return f"{'all' if evidence.exact else 'random'} swaps, {evidence.draws:,}"

@@ -66,6 +66,8 @@ class Swapped:
             ratio: compare differences over their spreads (Westfall and Young's maxT), so that an ablation with a wide
                 spread does not hide the effects of the others; False compares the differences themselves.
         """
+        if not len(self.largest):
+            return np.full(gains.shape, np.nan)
         with np.errstate(invalid="ignore", divide="ignore"):
             statistic = np.where(self.spread > 0, gains / self.spread, 0.0) if ratio else gains
         sorted_largest = np.sort(self.largest_ratio if ratio else self.largest)
@@ -112,9 +114,13 @@ def swap_test(
         units: the unit of each example, whose outputs are swapped together.
         advance: called with the number of draws just done, as in `score_draws`.
 
-    Returns: p-values `(1 + hits) / (1 + draws)`, or `hits / draws` for all swaps; NaN where a difference is NaN.
+    Returns: p-values `(1 + hits) / (1 + draws)`, or `hits / draws` for all swaps; NaN where a difference is NaN, and of
+        a metric whose differences are not tested.
     """
     metric, (runs, rows) = find_metric(metric), outputs.shape[:2]
+    if not metric.tested:
+        unknown = np.full(runs, np.nan)
+        return Swapped(unknown, unknown, np.empty(0), np.empty(0), False)
     examples = rows if units is None else int(units.max()) + 1
     swappable = comparable(metric, np.concatenate([base[None], outputs]))
     difference = _swapped_scores(metric, swappable, labels, positive, units)

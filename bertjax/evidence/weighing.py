@@ -58,7 +58,8 @@ class Evidence:
         low, high: the ends of each difference's interval, by `method`.
         method: 'bca', 'percentile' (where BCa is undefined), or 'score' where fewer than 50 predictions flip.
         percentile, bca: both intervals of each difference, `[2, runs]`.
-        p: two-sided, uncorrected; by McNemar's exact test or by swaps.
+        p: two-sided, uncorrected; by McNemar's exact test or by swaps. Like all that depends on it, NaN of a metric
+            that is not `tested`.
         q: corrected after Benjamini and Hochberg, over all ablations.
         holm: corrected after Holm.
         best: the probability that the largest gain of all ablations, over its spread, is as large as this by chance.
@@ -105,7 +106,7 @@ class Evidence:
     @property
     def least_best_p(self) -> float | None:
         """The smallest possible `best` with these random swaps; None where all possible swaps were tried."""
-        return None if self.exact else 1 / (1 + self.draws)
+        return None if self.exact or not self.metric.tested else 1 / (1 + self.draws)
 
     @property
     def least_p(self) -> float | None:
@@ -303,7 +304,7 @@ class _Task:
     @property
     def by_flips(self) -> bool:
         """Whether the exact forms for flips hold: each example by itself, and a metric that sees nothing else."""
-        return self.metric.flips_alone and self.units is None
+        return self.metric.tested and self.metric.flips_alone and self.units is None
 
 
 @dataclass(frozen=True)

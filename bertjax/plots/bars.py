@@ -9,7 +9,6 @@ from jaxtyping import Bool, Float
 
 from bertjax.errors import DataError
 from bertjax.evidence import SCORE, Measure
-from bertjax.formatting import format_change
 from bertjax.plots.canvas import (
     COLOURS,
     GREY,
@@ -145,7 +144,7 @@ def _make_page(
         axes.set_yticks(np.arange(len(changes)), names)
         _label_bars(axes, changes, ends, base, texts)
         if weighed is not None:
-            add_note(figure, count_found(int((significant & np.isfinite(changes)).sum()), len(changes)))
+            add_note(figure, count_found(int((significant & np.isfinite(changes)).sum()), len(changes), texts.measure))
     return figure
 
 
@@ -168,7 +167,7 @@ def _draw_bars(
     has_interval = ends[1] > ends[0]
     axes.hlines(places[has_interval], ends[0, has_interval], ends[1, has_interval], color=INK, linewidth=1.1, zorder=3)
     for place, (length, undefined) in enumerate(zip(lengths, np.isnan(changes), strict=True)):
-        text, ink = ("undefined", GREY) if undefined else (format_change(length, measure.digits), INK)
+        text, ink = ("undefined", GREY) if undefined else (measure.printed_change(length), INK)
         side, extreme = ("right", np.nanmin) if length < 0 else ("left", np.nanmax)
         end = float(extreme([length, *ends[:, place]]))
         axes.text(end, place, f" {text} ", ha=side, va="center_baseline", fontsize=8.5, color=ink)

@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from bertjax.atomic_files import atomic_write
 from bertjax.errors import DataError, OutputError
-from bertjax.evidence import Measure, Q
+from bertjax.evidence import SCORE, Measure, Q
 from bertjax.formatting import visible
 from bertjax.paths import user_path
 
@@ -79,6 +79,19 @@ def shorten_name(name: str, longest: int) -> str:
     return name if len(name) <= longest else name[: longest - 1].rstrip() + "…"
 
 
+def text_width(text: str, size: float) -> float:
+    """How wide a text is in inches, written in the default font.
+
+    Args:
+        size: of the font in points.
+    """
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    width: float = text_to_path.get_text_width_height_descent(text, FontProperties(size=size), False)[0]
+    return width / 72
+
+
 def _even_lines(text: str, width: int) -> str:
     """The fewest lines of at most `width` characters, about equally long, so that no last word stands alone.
 
@@ -112,8 +125,10 @@ def add_note(figure: "Figure", text: str) -> None:
     figure.text(0.2 / WIDTH, 0.15 / float(figure.get_size_inches()[1]), text, fontsize=8.5, color=GREY)
 
 
-def count_found(significant: int, total: int) -> str:
+def count_found(significant: int, total: int, measure: Measure = SCORE) -> str:
     """The note that explains filled marks and lines."""
+    if not measure.tested:
+        return f"lines: 95 % intervals; {measure.untested}"
     return f"filled: more than chance (q < {Q}), {significant} of {total}; lines: 95 % intervals"
 
 
@@ -131,7 +146,8 @@ def choose_ticks(
     digits = next(digits for digits in range(7) if np.allclose(np.round(ticks, digits), ticks, atol=1e-9))
     changes = ["base" if tick == 0 else f"{tick:+.{digits}f}".replace("-", "−") for tick in ticks]
     if measure.of_effects:
-        return ticks, [f"{tick:+.{digits}f}".replace("-", "−") if tick else "0" for tick in ticks]
+        sign = "+" if measure.tested else ""
+        return ticks, [f"{tick:{sign}.{digits}f}".replace("-", "−") if tick else "0" for tick in ticks]
     scores = [f"{measure.factor * base + tick:.{max(measure.digits, digits)}f}" for tick in ticks]
     if not np.isfinite(base):
         scores = ["" if tick else "undefined" for tick in ticks]

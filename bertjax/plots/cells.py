@@ -62,6 +62,7 @@ def write_changes(
     size: float,
     digits: int = 2,
     middle: float = 0.5,
+    plus: bool = True,
 ) -> None:
     """Write the changes in their cells: white on dark colours, dark on light ones, grey on pale ones.
 
@@ -72,11 +73,13 @@ def write_changes(
         size: the font size in points.
         digits: decimals of changes below 10.
         middle: the centre of cell 0.
+        plus: whether changes above 0 have their sign.
     """
     light = colours**2.2 @ np.array([0.2126, 0.7152, 0.0722]) > DARKEST
     for layer, head in np.argwhere(np.isfinite(changes)):
         ink = (INK if significant[layer, head] else PALE_INK) if light[layer, head] else "white"
         text, place = format_change(changes[layer, head], digits), (head + middle, layer + middle)
+        text = text if plus else text.removeprefix("+")
         axes.text(*place, text, fontsize=size, color=ink, ha="center", va="center_baseline")
 
 
@@ -98,13 +101,16 @@ def draw_scale(
     bar_height = box.height * height
     left = box.x1 * width + beside + 0.2
     bar_axes = add_axes(figure, left, box.y0 * height, 0.17, bar_height)
-    below, above = (changes < -limit).any(), (changes > limit).any()
+    low = -limit if measure.tested or not measure.of_effects else 0.0  # what cannot be below 0 has half of the colours
+    below, above = (changes < low).any(), (changes > limit).any()
     extend = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[int(below), int(above)]
     colours = ScalarMappable(norm=Normalize(-limit, limit), cmap=colours_of(measure))
     bar = figure.colorbar(colours, cax=bar_axes, extend=extend, extendfrac=0.06)
     draw_as_shapes(bar)
+    bar_axes.set_ylim(low, limit)
+    fewest = 4 if bar_height >= 1 else 2
     ticks, labels = choose_ticks(
-        -limit, limit, base, measure, most=max(4, min(10, int(2.6 * bar_height))), separator="  "
+        low, limit, base, measure, most=max(fewest, min(10, int(2.6 * bar_height))), separator="  "
     )
     bar.set_ticks(ticks, labels=labels)
     bar_axes.get_yticklabels()[ticks.index(0.0)].set_fontweight("bold")

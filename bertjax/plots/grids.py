@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 
 from bertjax.errors import DataError
 from bertjax.evidence import Measure, Q
-from bertjax.plots.canvas import INK, LEFT, PALE, RIGHT, WIDTH, add_axes, shorten_name, start_page
+from bertjax.plots.canvas import INK, LEFT, PALE, RIGHT, WIDTH, add_axes, shorten_name, start_page, text_width
 from bertjax.plots.cells import colour_cells, colour_limit, draw_scale, write_changes
 
 if TYPE_CHECKING:
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 CAPTION = 0.38  # inches above a grid
 TALLEST, LOWEST = 0.3, 0.085  # of a cell, by how many there are
+SHORTEST = 0.7  # inches of a grid, beside which the scale's labels fit
 MOST_WRITTEN = 14  # spans of a grid in whose cells numbers fit
 NAMED = 26  # rows that are named one by one; of more those with which layers begin
 LONGEST = 16  # characters of a span's name
+FONT, SMALLEST, LINE = 8.5, 6.0, 1.25  # points of names, points at least, and how high a line is for each point
 
 
 @dataclass(frozen=True)
@@ -116,20 +118,20 @@ def make_grids(
     if not grids or not spans:
         raise DataError("there is no grid of patches to draw")
     changes = np.concatenate([grid.changes.ravel() for grid in grids])
-    names = [shorten_name(name, LONGEST) for name in spans]
-    below = 0.5 + (0.08 * max(map(len, names)) if len(spans) > 6 else 0.0)
     heights = [len(grid.rows) * _cell(len(grid.rows)) for grid in grids]
     total, width = sum(heights) + CAPTION * len(grids), WIDTH - LEFT - RIGHT
     limit, found = limit or colour_limit(changes, measure), sum(int(grid.significant.sum()) for grid in grids)
     digits = min(measure.digits, max(1, 2 - math.floor(math.log10(limit))))  # three of the largest change's at most
     with context("default"):
+        names = _names_of_spans(spans)
+        below = 0.5 + (max(text_width(name, names.size) for name in names.texts) if names.turned else 0.0)
         figure = start_page(title, subtitle, below, total)
         top = below + total - CAPTION
         for number, (grid, height) in enumerate(zip(grids, heights, strict=True)):
             axes = add_axes(figure, LEFT, top - height, width, height)
             colours = colour_cells(measure.sign * grid.changes / (2 * limit) + 0.5, grid.significant)
             axes.pcolormesh(colours, edgecolors="white", linewidth=0.4)
-            _label(axes, grid, names if number == len(grids) - 1 else ())
+            _label(axes, grid, height / len(grid.rows), names if number == len(grids) - 1 else None)
             if len(spans) <= MOST_WRITTEN and height / len(grid.rows) >= 0.2:
                 write_changes(axes, grid.changes, colours, grid.significant, size=7.5, digits=digits)
             top -= height + CAPTION
@@ -143,25 +145,60 @@ def make_grids(
 
 def _cell(rows: int) -> float:
     """How high a cell is: lower where there are many."""
-    return max(LOWEST, min(TALLEST, 4.5 / rows))
+    return max(LOWEST, min(TALLEST, 4.5 / rows), SHORTEST / rows)
 
 
-def _label(axes: "Axes", grid: Grid, spans: Sequence[str]) -> None:
-    """Name rows and, below the last grid, spans."""
+@dataclass(frozen=True)
+class _Names:
+    """The names below a grid that fit side by side.
+
+    Args:
+        columns: those that are named.
+        texts: their names.
+        size: of the font in points.
+        turned: whether they run upwards.
+    """
+
+    columns: range
+    texts: Sequence[str]
+    size: float
+    turned: bool
+
+
+def _names_of_spans(spans: Sequence[str]) -> _Names:
+    """Names of all spans, turned where one is wider than its column; of very many every second, third and so on."""
+    names, column = [shorten_name(name, LONGEST) for name in spans], (WIDTH - LEFT - RIGHT) / len(spans)
+    if all(text_width(name, FONT) + FONT / 72 <= column for name in names):
+        return _Names(range(len(names)), names, FONT, False)
+    size = min(FONT, max(SMALLEST, 72 * column / LINE))
+    every = _every(column, size)
+    return _Names(range(0, len(names), every), names[::every], size, True)
+
+
+def _every(step: float, size: float) -> int:
+    """1 where lines of a font fit into steps of so many inches, 2 where they fit into two of them, and so on."""
+    return max(1, math.ceil(LINE * size / 72 / step - 1e-9))
+
+
+def _label(axes: "Axes", grid: Grid, height: float, spans: _Names | None) -> None:
+    """Name rows of a height in inches and, below the last grid, spans."""
     count, columns = grid.changes.shape
+    size = FONT if count <= 14 else 7.0
     if count <= NAMED:
         places, names = np.arange(count) + 0.5, list(grid.rows)
     else:
         layers = [name.split(".")[0] for name in grid.rows]
         firsts = [place for place in range(count) if place == 0 or layers[place] != layers[place - 1]]
-        places, names = np.array(firsts) + 0.5, [grid.rows[place] for place in firsts]
-        for place in firsts[1:]:
-            axes.axhline(place, color=INK, linewidth=0.5)
-    axes.set_yticks(places, names, fontsize=8.5 if count <= 14 else 7)
-    turned = columns > 6
-    axes.set_xticks(np.arange(columns) + 0.5, spans if spans else [""] * columns, fontsize=8.5)
-    if turned:
-        axes.tick_params(axis="x", rotation=90)
+        named = firsts[:: _every(height * count / len(firsts), size)]
+        places, names = np.array(named) + 0.5, [grid.rows[place] for place in named]
+        if len(firsts) < count:
+            for place in firsts[1:]:
+                axes.axhline(place, color=INK, linewidth=0.5)
+    axes.set_yticks(places, names, fontsize=size)
+    axes.set_xticks([])
+    if spans is not None:
+        style: dict[str, Any] = {"fontsize": spans.size, "parse_math": False, "rotation": 90 if spans.turned else 0}
+        axes.set_xticks(np.array(spans.columns) + 0.5, spans.texts, **style)
     axes.tick_params(length=0)
     axes.set_ylim(count, 0)
     axes.set_xlim(0, columns)

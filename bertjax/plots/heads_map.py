@@ -128,7 +128,8 @@ def _colour(
     colours = colour_cells(measure.sign * changes / (2 * limit) + 0.5, significant)
     axes.pcolormesh(colours, edgecolors="white", linewidth=0.8)
     if size is not None:
-        write_changes(axes, changes, colours, significant, size=size, digits=measure.digits)
+        plus = measure.printed_change(1.0).startswith("+")
+        write_changes(axes, changes, colours, significant, size=size, digits=measure.digits, plus=plus)
 
 
 def _frame(axes: "Axes", changes: Map, outlines: list[Outline]) -> None:
@@ -158,7 +159,8 @@ def _outlines(changes: Map, measure: Measure) -> list[Outline]:
     outlines: list[Outline] = []
     effects = np.nan_to_num(changes)  # an undefined head is neither a loss nor a gain
     gains = measure.sign * effects
-    worst, best = ("largest loss", "largest gain") if measure.is_of_model else ("lowest", "highest")
+    loss, gain = measure.names_of_changes
+    worst, best = (f"largest {loss}", f"largest {gain}") if measure.is_of_model else ("lowest", "highest")
     if not measure.is_of_model and measure.sign < 0:
         worst, best = best, worst
     kinds = ((gains.argmin(), -1, worst, "-"), (gains.argmax(), 1, best, (0, (2, 1))))
@@ -169,7 +171,8 @@ def _outlines(changes: Map, measure: Measure) -> list[Outline]:
             rectangle = Rectangle((0, 0), 1, 1, fill=False, edgecolor=INK, linewidth=1.7, linestyle=style)
             rectangle.set_path_effects([withStroke(linewidth=3.6, foreground="white")])  # visible on dark cells too
             ties = int((np.abs(changes - effects[layer, head]) < ALIKE * measure.least).sum()) - 1
-            rectangle.set_label(f"{label}: head {layer}.{head}{f' and {ties} more' if ties else ''}, {change}")
+            shown = measure.printed_change(effects[layer, head])
+            rectangle.set_label(f"{label}: head {layer}.{head}{f' and {ties} more' if ties else ''}, {shown}")
             outlines.append((layer, head, rectangle))
     return outlines
 
@@ -193,6 +196,8 @@ def _notes(
         pale = int(np.isfinite(changes).sum()) - dots
         colour = colour_cells(np.array([[0.12]]), np.zeros((1, 1), np.bool_))[0, 0]
         notes.append(Patch(facecolor=colour, label=f"pale: not significant: {pale}; means are not tested"))
+    if not measure.tested:
+        notes.append(Patch(fill=False, linewidth=0, label=measure.untested))
     for count, side, marker, colour in ((below, "below", "v", darkest[0]), (above, "above", "^", darkest[1])):
         if count:
             label = f"heads {side} the colour scale: {count}"

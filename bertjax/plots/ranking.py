@@ -52,7 +52,7 @@ def make_ranking(
     from matplotlib.style import context
 
     defined = np.flatnonzero(np.isfinite(changes))
-    order = defined[np.argsort(measure.sign * changes[defined], kind="stable")]
+    order = defined[np.argsort(measure.order * changes[defined], kind="stable")]
     loss, gain = matplotlib.colormaps[COLOURS]([0.12, 0.88])
     colours = [GREY if not changes[place] else loss if measure.sign * changes[place] < 0 else gain for place in order]
     names = [shorten_name(name, LONGEST_NAME) for name in names]
@@ -71,10 +71,18 @@ def make_ranking(
         axes.set_axisbelow(True)
         axes.set_xlim(-1, len(order))
         _name(axes, [names[place] for place in order], significant[order])
-        caption = measure.label_in_unit if measure.of_effects else f"change of {measure.label_in_unit}"
-        axes.set_ylabel(caption, fontsize=9.5, color=INK)
-        add_note(figure, count_found(int(significant.sum()), len(changes)))
+        axes.set_ylabel(_caption(measure), fontsize=9.5, color=INK)
+        add_note(figure, count_found(int(significant.sum()), len(changes), measure))
     return figure
+
+
+def _caption(measure: Measure) -> str:
+    """What the axis of changes is called."""
+    if measure.of_effects:
+        return measure.label_in_unit
+    if measure.compared_with:
+        return f"difference in {measure.unit}" if measure.unit else "difference"
+    return f"change of {measure.label_in_unit}"
 
 
 def _name(axes: "Axes", names: Sequence[str], significant: Bool[np.ndarray, " ablations"]) -> None:

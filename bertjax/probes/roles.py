@@ -199,9 +199,10 @@ def role_metrics(counted: Float[np.ndarray, " counts"]) -> tuple[Metric, ...]:
     entries += [(f"norm_{role.name}", f"Norms at {role.label}", f"queries of {role.name}") for role in ROLES]
     labels = {role.name: role.label for role in ROLES}
     entries += [(f"largest_{name}", f"Largest weight at {labels[name]}", f"queries of {name}") for name in LARGEST]
-    entries.append(("confidence", "Confidence (largest weight)", "words"))
     metrics = [_metric(*entry) for entry in entries if there[entry[2]]]
-    nats = {"unit": "nats", "highest": np.inf}
+    # No attention is less confident than uniform attention, and none has a higher entropy: there is nothing to test.
+    metrics.append(_metric("confidence", "Confidence (largest weight)", "words", tested=False))
+    nats = {"unit": "nats", "highest": np.inf, "tested": False}
     metrics.append(_metric("entropy", "Entropy of attention", "words", **nats))
     metrics.append(_metric("cls_entropy", "Entropy of attention from [CLS]", "texts", **nats))
     return tuple(metrics)

@@ -10,11 +10,12 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from bertjax.errors import InputError
-from bertjax.evidence import BUILT_IN, Measure
+from bertjax.evidence import BUILT_IN, Measure, Q
 from bertjax.formatting import count_of, equals_p, format_change, format_p, is_bound
 from bertjax.results.table import CELL, Row, column, kind_of
 
 SHOWN = 10  # ablations in the notebook table
+DRAWN = {"gradients": "importance"}  # which metric is drawn, by the form of the outputs, where it is not the main one
 Arrays = Mapping[str, Shaped[np.ndarray, "..."]]
 
 
@@ -164,6 +165,12 @@ class Contents:
         """The names of all ablations, in order."""
         return [entry["name"] for entry in self.summary["ablations"]]
 
+    @property
+    def drawn_metric(self) -> str:
+        """The metric of the picture and of the page when it opens: the main one, of gradients the importance."""
+        drawn = DRAWN.get(self.summary["outputs"], self.metric)
+        return drawn if drawn in self.summary["metrics"] else self.metric
+
     def rows_of(self, metric: str | None = None) -> list[Row]:
         """The rows of a metric, by default the main one, in the order of the ablations.
 
@@ -302,8 +309,7 @@ def describe_silhouette(found: Mapping[str, float]) -> str:
 
 def describe_numbers(measure: Measure) -> str:
     """A note below a table: in what its scores and changes are, and which way is better where that is unusual."""
-    change = "differences" if measure.compared_with else "changes"
-    numbers = "effects" if measure.of_effects else f"scores and {change}"
+    numbers = f"{'' if measure.of_effects else 'scores and '}{measure.name_of_change}s"
     what = f"{numbers} in {measure.unit}" if measure.unit else f"{numbers} as they are"
     return "; ".join(part for part in (what, measure.direction) if part)
 
@@ -315,16 +321,20 @@ def headings_of(measure: Measure, flips: bool = True) -> dict[int, str]:
         flips: whether predictions can become right or wrong.
     """
     names = ("", "score", "change", "95 % CI", "p", "q", *(("gains", "losses") if flips else ()))
-    if measure.of_effects:
-        return {number: "effect" if name == "change" else name for number, name in enumerate(names) if name != "score"}
-    change = "difference" if measure.compared_with else "change"
-    return {number: change if name == "change" else name for number, name in enumerate(names)}
+    hidden = {*(("score",) if measure.of_effects else ()), *(() if measure.tested else ("p", "q"))}
+    shown = {number: name for number, name in enumerate(names) if name not in hidden}
+    return {number: measure.name_of_change if name == "change" else name for number, name in shown.items()}
+
+
+def note_of_tests(measure: Measure) -> str:
+    """What a table says of its tests: what a star means, or why nothing is tested."""
+    return measure.untested or f"* q < {Q}"
 
 
 def as_texts(row: Row, measure: Measure, least_p: float | None = None) -> tuple[str, ...]:
     """Name, score, change, interval, p, q, gains and losses as texts.
 
-    A star after q marks a significant effect.
+    A star after q marks a significant effect; p and q are empty where nothing is tested.
 
     Args:
         measure: of the row's metric.

@@ -6,7 +6,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from bertjax.arguments import parse_head_name
 from bertjax.errors import InputError, some_of
@@ -68,7 +68,7 @@ def make_figure(
             'curves' of scores as heads are pruned; 'roles', a map for each; 'distances' between heads; 'patches', a
             grid for each place; 'change', a head's attention before and after an ablation; 'auto', the map, the layers,
             the pairs of interactions, the curves, the roles, the patches, or the sets that change most.
-        metric: by default the main one.
+        metric: by default the main one, of gradients the importance.
         head: for attention, such as '3.0'; by default the one with the largest effect.
         example: for attention, the id of an example in `Contents.kept`; by default the first.
         text: for attention, 2 for the second of a pair whose texts the model reads one by one; by default 1.
@@ -79,14 +79,16 @@ def make_figure(
     """
     if figure not in FIGURES:
         raise InputError(f"figure {figure!r} is not one of {', '.join(FIGURES)}")
-    if figure == "change" and "patching" in saved.summary:
-        raise InputError(f"{saved.source} has patches, of whose runs no attention is kept: --figure patches")
+    if figure == "change" and saved.has_attention and len(saved.attention["runs"]) < 2:
+        instead = "patches" if saved.has_grids else "attention"
+        raise InputError(f"{saved.source} has no attention of other runs than the model's: --figure {instead}")
     _check_options(figure, {"head": head, "example": example, "text": text, "run": run, "metric": metric})
     if figure in ("attention", "change"):
         kept_text = 1 if text is None else text
         return _attention(saved, head, run, example_id=example, text=kept_text, both=figure == "change")
-    rows = saved.rows_of(metric)
-    measure = saved.measure(metric)
+    drawn = metric or saved.drawn_metric
+    rows = saved.rows_of(drawn)
+    measure = saved.measure(drawn)
     if figure == "ranking":
         return _ranking(saved, rows, measure)
     if figure == "pairs" or (figure == "auto" and saved.summary["outputs"] == "interactions"):
@@ -134,6 +136,8 @@ def _titled(saved: Contents, measure: Measure, what: str) -> str:
         return f"{measure.label}, heads {_what(saved)} in any order"
     if measure.compared_with:
         return f"{measure.label} beside {measure.compared_with}"
+    if measure.by == "gradients":
+        return f"{measure.label} {'of' if measure.of_effects else 'without'} each head, mode {saved.summary['mode']['name']}"
     return f"{measure.label}{',' if measure.of_effects else ' with'} {what} {_what(saved)}"
 
 
@@ -170,8 +174,8 @@ def _overview(saved: Contents, rows: Sequence[Row], measure: Measure, figure: st
     for row, score, is_significant in zip(rows, scores, significant(rows), strict=True):
         head_scores[row.layer, row.head], are_significant[row.layer, row.head] = score, is_significant
     if figure == "map":
-        title = _titled(saved, measure, "one head")
-        return make_heads(head_scores, base, title, _where(saved), measure, are_significant)
+        title, tests = _titled(saved, measure, "one head"), are_significant if measure.tested else None
+        return make_heads(head_scores, base, title, _where(saved), measure, tests)
     defined = np.isfinite(head_scores)
     means = np.where(defined, head_scores, 0).sum(1) / np.where(defined.any(1), defined.sum(1), np.nan)
     title = f"{_titled(saved, measure, 'one head')}, mean of each layer"
@@ -289,9 +293,14 @@ def _curve(name: str, rows: Sequence[Row], measure: Measure, left: Int[np.ndarra
 
 def _weighed(rows: Sequence[Row], measure: Measure) -> Weighed | None:
     """The certainty of the changes; None where there were too few labels to weigh them."""
-    if all(row.q is None for row in rows):
+    if all(row.low is None for row in rows):
         return None
-    return Weighed(_ends(rows, measure), significant(rows))
+    return Weighed(_ends(rows, measure), _filled(rows, measure))
+
+
+def _filled(rows: Sequence[Row], measure: Measure) -> Bool[np.ndarray, " rows"]:
+    """Which marks are filled: those of effects that are more than chance, or all where nothing is tested."""
+    return significant(rows) if measure.tested else np.ones(len(rows), np.bool_)
 
 
 def _ends(rows: Sequence[Row], measure: Measure) -> Float[np.ndarray, "ends rows"]:
@@ -305,7 +314,7 @@ def _ranking(saved: Contents, rows: Sequence[Row], measure: Measure) -> "Figure"
         saved.names,
         measure.factor * column(rows, "difference"),
         ends,
-        significant(rows),
+        _filled(rows, measure),
         title,
         _where(saved),
         measure=measure,
@@ -345,7 +354,10 @@ def _describe(saved: Contents, example: dict[str, Any]) -> str:
 
 def _first_head(saved: Contents, name: str) -> str:
     entry = next((entry for entry in saved.summary["ablations"] if entry["name"] == name), None)
-    return "0.0" if entry is None else str(entry["heads"][0]).split("=")[0]
+    if entry is None:
+        sizes = np.nan_to_num(np.abs(column(saved.rows_of(saved.drawn_metric), "difference")))
+        entry = saved.summary["ablations"][int(sizes.argmax())]
+    return str(entry["heads"][0]).split("=")[0] if entry["heads"] else "0.0"
 
 
 def _place(saved: Contents, head: str) -> tuple[int, int]:

@@ -107,6 +107,7 @@ def page_data(saved: Contents) -> dict[str, Any]:
         "model": {"layers": summary["model"]["layers"], "heads": summary["model"]["heads"]},
         "mode": summary["mode"],
         "metrics": [_metric(saved, name) for name in summary["metrics"]],
+        "drawn": saved.drawn_metric,
         "statistics": summary["statistics"],
         "base": summary["base"]["scores"],
         "ablations": len(saved.names),
@@ -141,7 +142,9 @@ def _picture(saved: Contents) -> str:
 def _metric(saved: Contents, name: str) -> dict[str, Any]:
     measure = saved.measure(name)
     printed = {"unit": measure.unit, "factor": measure.factor, "digits": measure.digits, "sign": measure.sign}
-    printed |= {"effects": measure.of_effects, "compared": measure.compared_with}
+    printed |= {"effects": measure.of_effects, "compared": measure.compared_with, "by": measure.by}
+    printed |= {"tested": measure.tested, "untested": measure.untested, "order": measure.order}
+    printed |= {"change": measure.name_of_change, "of_model": measure.is_of_model, "names": measure.names_of_changes}
     return {"name": name, "label": measure.label, "positive": saved.positive_of(name), **printed}
 
 
@@ -177,13 +180,19 @@ def _facts(saved: Contents) -> list[tuple[str, str]]:
         ("Task", f"{data['task']}, {data['split']}, {count_of(data['examples'], 'example')}"),
         ("Data", f"{data['source']}"),
         ("Data, SHA-256", data["sha256"]),
-        ("Mode", f"{summary['mode']['name']}: {summary['mode']['definition']}"),
+        *_mode(saved),
         ("Command", summary["command"]),
         ("Device", f"{summary['device']['platform']}, {summary['device']['kind']}"),
         ("Versions", ", ".join(f"{name} {version}" for name, version in summary["versions"].items())),
         ("Seconds", f"{summary['seconds']:,}"),
         ("Settings", ", ".join(f"{name} {value}" for name, value in settings.items())),
     ]
+
+
+def _mode(saved: Contents) -> list[tuple[str, str]]:
+    """The mode as a fact; roles have none."""
+    mode = saved.summary["mode"]
+    return [] if saved.measure().compared_with else [("Mode", f"{mode['name']}: {mode['definition']}")]
 
 
 BUDGET = 3_000_000  # characters

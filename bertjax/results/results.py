@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertjax import arguments
-from bertjax.evidence import Evidence, Q
+from bertjax.evidence import Evidence
 from bertjax.formatting import visible
 from bertjax.results.comparison import Comparison
-from bertjax.results.contents import Contents, InMemory, describe_numbers, headings_of
+from bertjax.results.contents import Contents, InMemory, describe_numbers, headings_of, note_of_tests
 from bertjax.results.figures import make_figure
 from bertjax.results.page import write_page
 from bertjax.results.summary import Entry, make_summary
@@ -94,12 +94,12 @@ class Results(Contents):
     def _repr_html_(self) -> str:
         """The summary sentence and the ablations with the largest effects, for notebooks."""
         shown = headings_of(self.measure())
-        head = "".join(f'<th style="text-align:right">{name or "ablation"}</th>' for name in shown.values())
+        head = "".join(f'<th style="text-align:right">{name or self.kind}</th>' for name in shown.values())
         lines = ["".join(f"<td>{escape(visible(cells[number]))}</td>" for number in shown) for cells in self.largest()]
         body = "".join(f'<tr style="text-align:right">{line}</tr>' for line in lines)
         text = f"<p><b>{escape(visible(self.title))}</b></p><p>{escape(visible(self.summary['sentence']))}</p>"
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        return f"{text}{table}<p>{escape(describe_numbers(self.measure()))}; * q &lt; {Q}</p>"
+        return f"{text}{table}<p>{escape(describe_numbers(self.measure()))}; {escape(note_of_tests(self.measure()))}</p>"
 
     def __repr__(self) -> str:
         where = "" if self.directory is None else f" in {self.directory}"

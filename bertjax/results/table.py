@@ -167,7 +167,7 @@ def _weighed(evidence: Evidence, number: int) -> dict[str, Any]:
         "examples": evidence.examples,
         "base": finite(float(evidence.base)),
         "interval": evidence.method[number],
-        "test": name_test(evidence),
+        "test": name_test(evidence) if evidence.metric.tested else None,
         "effect_size_kind": evidence.metric.effect_size.text,
     }
 

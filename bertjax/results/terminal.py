@@ -21,9 +21,9 @@ from rich.text import Text
 
 from bertjax.console import PlainTable
 from bertjax.errors import DataError
-from bertjax.evidence import Measure, Q
+from bertjax.evidence import Measure
 from bertjax.formatting import count_of, to_cell, to_json, visible
-from bertjax.results.contents import Contents, as_texts, describe_numbers, headings_of
+from bertjax.results.contents import Contents, as_texts, describe_numbers, headings_of, note_of_tests
 from bertjax.results.table import COLUMNS, Row, column, kind_of
 
 BAR_WIDTH = 30  # characters
@@ -75,7 +75,7 @@ def ablation_table(
     gains = [line for line in reversed(ordered) if sign * line.change > 0]
     longest = max((abs(line.change) for line in losses + gains), default=1.0)
     table = PlainTable(box=None, show_header=False, padding=0, pad_edge=False)
-    table.add_row(Text(f"{measure.label} without ablation: {measure.score(base)}"))
+    table.add_row(Text(f"{measure.label} {measure.base}: {measure.score(base)}"))
     table.add_row(Text(_explain_change(measure)))
     verbs = ("lowers", "raises")[::sign]
     for verb, colour, block in ((verbs[0], "red", losses), (verbs[1], "bright_blue", gains)):
@@ -131,7 +131,7 @@ def rank(rows: Sequence[Row], sign: int = 1) -> list[Row]:
     """Rows sorted from the largest loss to the largest gain; undefined changes last.
 
     Args:
-        sign: of the metric's `Measure`.
+        sign: `order` of the metric's `Measure`.
     """
     return [rows[place] for place in np.argsort(sign * column(rows, "difference"), kind="stable")]
 
@@ -149,7 +149,7 @@ def show_table(saved: Contents, metric: str | None = None, top: int | None = Non
         InputError: there is no such metric.
     """
     rows, measure = saved.rows_of(metric), saved.measure(metric)
-    ranked = rank(_largest(rows, top), measure.sign)
+    ranked = rank(_largest(rows, top), measure.order)
     base = rows[0].base
     table = PlainTable(box=SIMPLE_HEAD, pad_edge=False)
     shown = headings_of(measure, flips=rows[0].gains is not None)
@@ -165,7 +165,7 @@ def show_table(saved: Contents, metric: str | None = None, top: int | None = Non
         base_score = measure.score(base) if base is None else measure.with_unit(measure.score(base))
         lines.append(Text(f"{measure.label}{_about(saved, metric)} {measure.base}: {base_score}"))
     lines.append(Text(saved.sentence_of(metric)))
-    note = f"{len(ranked)} of {count_of(len(rows), saved.kind)}; {describe_numbers(measure)}; * q < {Q}"
+    note = f"{len(ranked)} of {count_of(len(rows), saved.kind)}; {describe_numbers(measure)}; {note_of_tests(measure)}"
     return Group(*lines, table, Text(note))
 
 
@@ -192,13 +192,13 @@ def show_text(saved: Contents, form: str, metric: str | None = None, top: int | 
         return to_csv(rows)
     measure = saved.measure(metric)
     shown = headings_of(measure, flips=rows[0].gains is not None)
-    texts = [as_texts(row, measure, saved.least_p(metric)) for row in rank(rows, measure.sign)]
+    texts = [as_texts(row, measure, saved.least_p(metric)) for row in rank(rows, measure.order)]
     cells = [[text[number] for number in shown] for text in texts]
     lines = [[name or saved.kind for name in shown.values()], ["---:"] * len(shown), *cells]
     positive_label = _about(saved, metric)
     note = f"{measure.label}{_quoted(positive_label)}. " if positive_label else ""
     table = "".join(f"| {' | '.join(_quoted(cell) for cell in cells)} |\n" for cells in lines)
-    return f"{_quoted(saved.title)}\n\n{_quoted(saved.sentence_of(metric))}\n\n{table}\n{note}\\* q < {Q}\n"
+    return f"{_quoted(saved.title)}\n\n{_quoted(saved.sentence_of(metric))}\n\n{table}\n{note}{_quoted(note_of_tests(measure))}\n"
 
 
 def _quoted(text: str) -> str:

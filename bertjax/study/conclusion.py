@@ -77,18 +77,19 @@ def conclude(
     entries, base = job.score(result)
     say(f"weighing {count_of(len(entries), 'effect')}")
     evidence = weigh_outputs(job.judges, job.positive, result, units=job.units, seed=settings.seed, progress=weighing)
+    measure = job.judges[0].metric.measure
+    ablates = not measure.compared_with and measure.by == "ablation"
     largest = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
     sampled = replace(job, ablations=[ablations[number] for number in largest])
-    watched = replace(sampled, ablations=[]) if job.ablations_need_more else sampled
+    watched = sampled if ablates and not job.ablations_need_more else replace(sampled, ablations=[])
     coarse, form = TaskResult(result.base, result.outputs[largest]), job.encoded.form
     weights = (1 + len(largest)) * model.config.num_hidden_layers * model.config.num_attention_heads
     chosen = those_that_fit(choose_examples(form, coarse, job.units), job.encoded, 4 * weights)
-    of_effects = job.judges[0].metric.of_effects  # of which 0 is one like any other
     summary = {
         **provenance(job),
         **_how(settings, keep),
         "seconds": round(seconds, 3),
-        "without_effect": [] if of_effects else _warn_if_silent(*form.sizes(result), ablations),
+        "without_effect": [] if measure.of_effects or not ablates else _warn_if_silent(*form.sizes(result), ablations),
         "base": base,
         **more,
     }

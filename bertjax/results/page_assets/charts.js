@@ -30,10 +30,12 @@ const Charts = (() => {
     document.getElementById(where).style.height = `${more.height}px`; // else Plotly forgets it when the window changes
     return Plotly.react(where, traces, layout(more), config);
   }
-  const scale = ({ sign }) => [[0, colour(sign < 0 ? "--high" : "--low")], [0.5, colour("--middle")], [1, colour(sign < 0 ? "--low" : "--high")]];
+  const fromZero = ({ effects, tested }) => effects && !tested; // never below 0: half of the colours
+  const scale = measure => fromZero(measure) ? [[0, colour("--middle")], [1, colour("--high")]] : twoSided(measure);
+  const twoSided = ({ sign }) => [[0, colour(sign < 0 ? "--high" : "--low")], [0.5, colour("--middle")], [1, colour(sign < 0 ? "--low" : "--high")]];
 
   // A measure says how changes are printed (unit, digits) and by its sign which are losses.
-  const axisOf = measure => (measure.effects ? "effect" : measure.compared ? "difference" : "change") + (measure.unit ? ` in ${measure.unit}` : "");
+  const axisOf = measure => measure.change + (measure.unit ? ` in ${measure.unit}` : "");
 
   // The largest size of a change that colours tell apart: three times the 90th percentile, as in the printed map.
   function limit(values, measure) {
@@ -57,7 +59,7 @@ const Charts = (() => {
       const known = row.filter(value => value !== null);
       return known.length ? known.reduce((a, b) => a + b, 0) / known.length : null;
     });
-    const look = { type: "heatmap", colorscale: scale(measure), zmin: -most, zmax: most, xgap: 1, ygap: 1, hoverongaps: false, showscale: false, hovertemplate: "%{text}<extra></extra>" };
+    const look = { type: "heatmap", colorscale: scale(measure), zmin: fromZero(measure) ? 0 : -most, zmax: most, xgap: 1, ygap: 1, hoverongaps: false, showscale: false, hovertemplate: "%{text}<extra></extra>" };
     const heat = { z: full, text, ...look }, noise = { z: pale, text, ...look, opacity: FAINT };
     const side = {
       z: means.map(value => [value]), x: [heads + 0.6], y: means.map((_, layer) => layer),
@@ -65,10 +67,10 @@ const Charts = (() => {
     };
     const key = { // the scale of colours, also where no cell has its full one
       type: "scatter", mode: "markers", x: [null], y: [null], hoverinfo: "skip",
-      marker: { color: [0], colorscale: scale(measure), cmin: -most, cmax: most, showscale: true, colorbar: { title: { text: measure.unit }, thickness: 12, x: 1.01 } },
+      marker: { color: [0], colorscale: scale(measure), cmin: fromZero(measure) ? 0 : -most, cmax: most, showscale: true, colorbar: { title: { text: measure.unit }, thickness: 12, x: 1.01 } },
     };
     const dots = { type: "scatter", mode: "text", x: [], y: [], text: [], hoverinfo: "skip", textfont: { size: 13, color: colour("--ink") } };
-    for (const cell of cells.filter(cell => cell.sure)) { dots.x.push(cell.head); dots.y.push(cell.layer); dots.text.push("●"); }
+    for (const cell of cells.filter(cell => cell.sure && measure.tested)) { dots.x.push(cell.head); dots.y.push(cell.layer); dots.text.push("●"); }
     const shapes = selected === null ? [] : [{
       type: "rect", x0: selected.head - 0.5, x1: selected.head + 0.5, y0: selected.layer - 0.5, y1: selected.layer + 0.5,
       line: { color: colour("--ink"), width: 3 },

@@ -5,7 +5,7 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const byId = id => document.getElementById(id);
   const isMap = data.kind === "head", isNamed = !isMap && data.kind !== "layer", isCell = data.kind === "cell";
-  const state = { metric: data.metrics[0].name, chosen: 0, sort: "change", down: false };
+  const state = { metric: data.drawn, chosen: 0, sort: "change", down: false };
   const atHead = new Map(data.places.map(([layer, head], place) => [`${layer}.${head}`, place]));
   const SURE = 0.05;
 
@@ -19,7 +19,8 @@
   };
   const isWeighed = place => column("q")[place] !== null;
   const isSure = place => isWeighed(place) && column("q")[place] < SURE;
-  const signed = value => Charts.signed(value, measure().digits);
+  // What cannot be below 0 has no sign.
+  const signed = value => measure().effects && !measure().tested && value > 0 ? value.toFixed(measure().digits) : Charts.signed(value, measure().digits);
   const withUnit = text => `${text} ${measure().unit}`.trim();
   const share = value => value === null ? "undefined" : value >= 0.001 ? String(Number(value.toPrecision(2))) :
     value >= 0.00001 ? String(Number(value.toFixed(5))) : "<0.00001";
@@ -45,7 +46,7 @@
       measure().effects ? `${data.kind} ${data.names[place]}` : `${data.kind} ${data.names[place]}: score ${score(place)}`,
       printed("difference", place) === null ? "change undefined" :
         `${whatChanges()} ${withUnit(signed(printed("difference", place)))} (95 % CI ${interval(place) || "undefined"})`,
-      `p ${isWeighed(place) ? `${equals(bound(place, column("p")[place]))}, q ${equals(bound(place, column("q")[place]))}` : "and q undefined"}`,
+      !measure().tested ? "" : `p ${isWeighed(place) ? `${equals(bound(place, column("p")[place]))}, q ${equals(bound(place, column("q")[place]))}` : "and q undefined"}`,
     ];
     const best = column("best_p")[place];
     if (measure().sign * printed("difference", place) > 0 && best !== null) {
@@ -53,7 +54,7 @@
       parts.push(`by chance the best of ${data.ablations} would stand out as much with p ${equals(text)}`);
     }
     if (flips(place)) parts.push(flips(place));
-    return parts.join(separator);
+    return parts.filter(Boolean).join(separator);
   }
 
   // ---- small helpers ------------------------------------------------------------------------------------------
@@ -139,15 +140,15 @@
   // What the charts draw of ablations.
   const drawn = places => places.map(place => ({
     place, name: data.names[place], kind: data.kind, change: printed("difference", place), low: printed("low", place),
-    high: printed("high", place), sure: isSure(place), text: Charts.escape(describe(place, "\n")).replace(/\n/g, "<br>"),
+    high: printed("high", place), sure: isSure(place) || !measure().tested, text: Charts.escape(describe(place, "\n")).replace(/\n/g, "<br>"),
   }));
 
   // The table begins with the largest loss.
-  const sortByLoss = () => { if (state.sort === "change") state.down = measure().sign < 0; };
+  const sortByLoss = () => { if (state.sort === "change") state.down = measure().order < 0; };
   const keys = {
     name: place => isNamed ? data.names[place] : 1000 * data.places[place][0] + (data.places[place][1] ?? 0),
     score: place => printed("score", place), change: place => printed("difference", place),
-    gain: place => printed("difference", place) === null ? null : measure().sign * printed("difference", place),
+    gain: place => printed("difference", place) === null ? null : measure().order * printed("difference", place),
     q: place => column("q")[place], gains: place => column("gains")[place], losses: place => column("losses")[place],
   };
   function sorted(places, key) {
@@ -167,7 +168,7 @@
     setText("count", chart.length ? `${places.length} of ${counted}` : `Nothing found: none of the ${counted} is ${unfound()}.`);
     const hasFlips = column("gains").some(value => value !== null);
     const scores = measure().effects ? [] : [["score", "score"]];
-    const titles = [["name", data.kind], ...scores, ["change", whatChanges()], [null, "95 % interval"], ["q", "q"]];
+    const titles = [["name", data.kind], ...scores, ["change", whatChanges()], [null, "95 % interval"], ...(measure().tested ? [["q", "q"]] : [])];
     if (hasFlips) titles.push(["gains", "become right"], ["losses", "become wrong"]);
     const head = element("tr");
     for (const [key, title] of titles) {
@@ -197,7 +198,7 @@
       cell.append(button);
       const change = printed("difference", place);
       row.append(cell, ...scores.map(() => element("td", score(place), "number")), element("td", signed(change), measure().sign * change < 0 ? "number loss" : "number gain"),
-        element("td", interval(place), "number"), element("td", isWeighed(place) ? bound(place, column("q")[place]) : share(null), "number"));
+        element("td", interval(place), "number"), ...(measure().tested ? [element("td", isWeighed(place) ? bound(place, column("q")[place]) : share(null), "number")] : []));
       if (hasFlips) row.append(element("td", String(column("gains")[place]), "number"), element("td", String(column("losses")[place]), "number"));
       return row;
     }));
@@ -276,8 +277,9 @@
     if (run) return `Ablating ${data.kind} ${runs[run]} changes nothing in layer ${layer}: what is ablated lies in a later layer.`;
     const most = runs.length - 1, kept = `those of the ${most === 1 ? "largest effect" : `${most} largest effects`}`;
     if (isCell) return "Of patched runs no attention is kept.";
+    if (!most) return "";
     const why = runs.includes(name) ? "Nothing is ablated here." : `The attention without ${data.kind} ${name} was not kept, only ${kept}.`;
-    return most ? `${why} Choose one under "Without".` : why;
+    return `${why} Choose one under "Without".`;
   }
 
   let asked = 0; // the newest wish; an older one that comes late is dropped
@@ -321,10 +323,11 @@
     byId("text").parentElement.classList.toggle("hidden", !samples.length || samples[0].texts.length < 2);
     fill(byId("layer"), Array.from({ length: data.model.layers }, (_, layer) => [layer, String(layer)]));
     fill(byId("head"), Array.from({ length: data.model.heads }, (_, head) => [head, String(head)]));
+    byId("run").parentElement.classList.toggle("hidden", runs.length < 2);
     fill(byId("run"), runs.map((name, place) => [place, place ? name : "nothing"]), runs.length > 1 ? 1 : 0);
     const fewer = samples.length < kept ? ` ${samples.length} of the ${kept} kept examples fit on the page; all are in attention.npz.` : "";
     setText("attention-note", !samples.length ? "attention.npz is not in the directory of results: nothing to show." : "Weights from each token to the tokens that it attends to, of the head in this layer. " +
-      `Kept ${runs.length === 2 ? "is the ablation of the largest effect" : `are the ${runs.length - 1} ablations of the largest effects`}.${fewer}`);
+      `${runs.length < 2 ? "" : runs.length === 2 ? "Kept is the ablation of the largest effect." : `Kept are the ${runs.length - 1} ablations of the largest effects.`}${fewer}`);
     for (const id of ["example", "text", "layer", "head", "run", "view"]) byId(id).addEventListener("change", showAttention);
   }
 
@@ -364,11 +367,19 @@
     return lines;
   }
 
-  const whatChanges = () => measure().effects ? "effect" : measure().compared ? "difference" : "change";
+  const whatChanges = () => measure().change;
+  // From where to where the ranking goes.
+  const ordered = () => {
+    const { order, of_model, names: [worse, better] } = measure();
+    if (of_model) return `Changes with 95 % intervals, from the largest ${worse} to the largest ${better}`;
+    const ends = order > 0 ? ["lowest", "highest"] : ["highest", "lowest"];
+    return `${whatChanges()[0].toUpperCase()}${whatChanges().slice(1)}s with 95 % intervals, from the ${ends[0]} to the ${ends[1]}`;
+  };
 
   function whatIsDrawn() {
-    const { effects, compared, label } = measure();
+    const { effects, compared, label, by } = measure();
     if (effects) return label;
+    if (by === "gradients") return `${label}: how gradients say that it changes without the head`;
     return compared ? `how far the head's own is from that of ${compared}` : "how the score changes without it";
   }
 
@@ -378,13 +389,17 @@
     setText("chosen", describe(state.chosen, "; "));
     showRanking();
     showExamples();
-    const { label, positive, unit, sign } = measure();
+    const { label, positive, unit, sign, tested, untested } = measure();
+    for (const part of document.querySelectorAll(".of-tests")) part.classList.toggle("hidden", !tested);
+    if (!tested) byId("sure").checked = false;
+    setText("ordered", tested ? ordered() : `${ordered()}; ${untested}`);
     for (const place of document.querySelectorAll(".drawn")) place.textContent = whatIsDrawn();
     for (const place of document.querySelectorAll(".unit")) place.textContent = unit ? `, in ${unit}` : "";
     const notes = [positive === null ? "" : `${label} is about the label “${positive}”.`, sign < 0 ? "Lower is better." : ""];
     if (measure().compared) {
       const heading = byId("examples-heading");
       heading.firstChild.textContent = "Which texts does ";
+      setText("without", "");
       heading.lastChild.textContent = ` read least as ${measure().compared} does?`;
     }
     setText("positive", notes.filter(Boolean).join(" "));
@@ -393,11 +408,12 @@
     if (!statistics) return; // too few labels to weigh anything
     const halves = statistics.halves;
     const some = halves.chosen.map(([place, part]) => `${place} (${Math.round(100 * part)} %)`).join(", ");
+    const best = measure().of_model ? `the best ${data.kind} changes the score by` : `the ${data.kind} with the ${sign < 0 ? "lowest" : "highest"} ${whatChanges()} has`;
     setText("halves", halves.on_other === null || !halves.halves ? "" :
-      `Chosen on a random half of the examples, the best ${data.kind} gains ${withUnit(signed(measure().factor * halves.on_chosen))} there and ` +
+      `Chosen on a random half of the examples, ${best} ${withUnit(signed(measure().factor * halves.on_chosen))} there and ` +
       `${signed(measure().factor * halves.on_other)} on the other half (mean of ${halves.halves} halves). Chosen most often: ${some}.`);
     setText("method", `Intervals: BCa bootstrap of ${statistics.resamples.toLocaleString("en")} draws, or score intervals where few ` +
-      `predictions flip. Test: ${statistics.test}. q: Benjamini and Hochberg. An interval is of one ${data.kind} by itself; q counts that there are ${data.ablations}.`);
+      `predictions flip. ${tested ? `Test: ${statistics.test}. q: Benjamini and Hochberg. An interval is of one ${data.kind} by itself; q counts that there are ${data.ablations}.` : ""}`.trim());
   }
 
   function showBars() {
@@ -424,11 +440,12 @@
     setText("title", data.title);
     for (const place of document.querySelectorAll(".kinds")) place.textContent = `${data.kind}s`;
     if (isCell) setText("without", "by patching");
+    if (data.metrics[0].compared || data.metrics[0].by === "gradients") setText("base-caption", "The model as it is");
     byId("picture").classList.toggle("hidden", !data.picture);
     if (data.picture) byId("picture").src = `data:image/png;base64,${data.picture}`;
     for (const place of document.querySelectorAll(".of-map")) place.classList.toggle("hidden", !isMap);
     for (const place of document.querySelectorAll(".of-bars")) place.classList.toggle("hidden", isMap);
-    fill(byId("metric"), data.metrics.map(metric => [metric.name, metric.label]));
+    fill(byId("metric"), data.metrics.map(metric => [metric.name, metric.label]), state.metric);
     byId("metric").addEventListener("change", event => { state.metric = event.target.value; sortByLoss(); show(); });
     byId("filter").addEventListener("input", showRanking);
     byId("sure").addEventListener("change", showRanking);
