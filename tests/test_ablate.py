@@ -313,6 +313,12 @@ def test_labels_in_another_order_are_put_in_the_task_s():
     assert label_order({0: "-", 1: "+"}, signs) == (0, 1)
     with pytest.raises(ConfigError, match="id2label"):
         label_order({0: "+", 1: "-"}, signs)
+    numbers = replace(rte, name="custom", label_names=("0", "1", "2"))
+    with pytest.raises(ConfigError, match=r"with --label-names \(label_names=\): --label-names no maybe yes, if that"):
+        label_order({0: "no", 1: "maybe", 2: "yes"}, numbers)
+    with pytest.raises(ConfigError, match=r"2 labels, but custom has 3: 0, 1, 2; give all classes .* --label-names"):
+        label_order({0: "no", 1: "yes"}, numbers)
+    assert label_order({0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}, numbers) == (0, 1, 2)
     assert positive_label("similarity", rte) == 0
     assert positive_label("similarity", TASKS["qqp"]) == 1
 

@@ -1,9 +1,15 @@
 """The task `question-answering`: windows, spans, exact match and F1 as independent computations have them."""
 
 import json
+import re
+import string
+from collections import Counter
 
+import datasets
 import jax.numpy as jnp
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import bertjax
@@ -151,6 +157,123 @@ def test_a_question_may_have_no_answer(model, tmp_path):
     assert 0 < lacks.sum() < lacks.size
     assert (runs[..., 0] < 0).tolist() == lacks.tolist()  # the score is the best span's less that of no answer
     assert (runs[:, [1, 3], 1] == lacks[:, [1, 3]]).all()
+
+
+def official_scores(found, gold):
+    """Exact match and F1 as `evaluate-v2.0.py` of SQuAD computes them (`get_raw_scores`)."""
+
+    def normalize(text):
+        text = "".join(character for character in text.lower() if character not in set(string.punctuation))
+        return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+
+    def f1(true):
+        ours, theirs = normalize(found).split(), normalize(true).split()
+        common = sum((Counter(ours) & Counter(theirs)).values())
+        if not ours or not theirs:
+            return float(ours == theirs)
+        precision, recall = common / len(ours), common / len(theirs)
+        return 2 * precision * recall / (precision + recall) if common else 0.0
+
+    answers = [text for text in gold if normalize(text)] or [""]
+    return max(float(normalize(found) == normalize(true)) for true in answers), max(map(f1, answers))
+
+
+EMPTY = [  # gold answers of four questions, some of them empty
+    ("the cat sat", ["the mat"]),
+    ("he saw", [""]),
+    ("dog ran", ["", "home"]),
+    ("old man", []),
+]
+
+
+@pytest.mark.parametrize("found", ["", "home", "the mat", "the", "on the mat"])
+def test_an_empty_answer_is_none_as_in_the_official_program(tmp_path, found):
+    content = load_examples("squad", data=write_squad(tmp_path / "dev.json", EMPTY, impossible=(3,))).content
+    assert [one.texts for one in content] == [("the mat",), (), ("home",), ()]
+    assert all(one.can_lack for one in content)
+    for one, (_, gold) in zip(content, EMPTY, strict=True):
+        assert _judge(found, one, (0, len(found)) if found else (-1, -1)) == official_scores(found, gold)
+    alone = load_examples("squad", data=write_squad(tmp_path / "dev.json", EMPTY[:2]))  # none is marked is_impossible
+    assert "(2 questions, 1 without answer)" in alone.source
+
+
+def hub_rows(questions=EMPTY):
+    """Rows as the hub has SQuAD."""
+    return [
+        {
+            "id": f"q{number}",
+            "title": "t",
+            "context": CONTEXT,
+            "question": question,
+            "answers": {"text": answers, "answer_start": [0] * len(answers)},
+        }
+        for number, (question, answers) in enumerate(questions)
+    ]
+
+
+def write_hub(path, rows):
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("questions", [EMPTY, QUESTIONS])
+def test_rows_of_the_hub_are_read_as_squads_own_file(tmp_path, questions):
+    none = tuple(number for number, (_, answers) in enumerate(questions) if not any(answers))
+    expected = load_examples("squad", data=write_squad(tmp_path / "dev.json", questions, impossible=none))
+    rows = hub_rows(questions)
+    write_hub(tmp_path / "a.jsonl", rows)
+    listed = [{"text": text, "answer_start": 0} for text in questions[0][1]]
+    write_hub(tmp_path / "b.jsonl", [{**rows[0], "answers": listed}, *rows[1:]])
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "c.parquet", row_group_size=2)
+    datasets.disable_progress_bars()
+    text = datasets.Value("string")
+    answers = datasets.Sequence({"text": text, "answer_start": datasets.Value("int32")})
+    features = datasets.Features({"id": text, "title": text, "context": text, "question": text, "answers": answers})
+    saved = datasets.Dataset.from_list(rows, features=features)
+    saved.save_to_disk(tmp_path / "saved")
+    datasets.DatasetDict({"validation": saved, "train": saved.select([0])}).save_to_disk(tmp_path / "parts")
+    for name in ("a.jsonl", "b.jsonl", "c.parquet", "saved", "parts"):
+        found = load_examples("squad", data=tmp_path / name)
+        assert found.sha256 == expected.sha256, name
+        assert found.ids == tuple(f"q{number}" for number in range(len(questions)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"answers": {"text": [3]}}, "line 2: column 'answers' needs answers of texts, as {'text':"),
+        ({"answers": "home"}, "line 2: column 'answers' needs answers of texts"),
+        ({"answers": None}, "line 2: column 'answers' needs answers of texts"),
+        ({"question": " "}, "line 2: column 'question' holds no text"),
+        ({"id": "q0"}, "line 2: the id 'q0' is there twice, first in line 1"),
+        ({"id": None}, "line 2: a question has no id, and others have one"),
+        ({"id": True}, "line 2: the id True is neither a text nor a whole number"),
+    ],
+)
+def test_bad_rows_of_the_hub_are_named(tmp_path, changes, message):
+    first, second, *rest = hub_rows(QUESTIONS)
+    with pytest.raises(DataError, match=message):
+        load_examples("squad", data=write_hub(tmp_path / "dev.jsonl", [first, {**second, **changes}, *rest]))
+
+
+def test_a_file_without_any_answer_is_refused(tmp_path):
+    with pytest.raises(DataError, match="no question has an answer, as in a test split"):
+        load_examples("squad", data=write_hub(tmp_path / "dev.jsonl", hub_rows([("a", []), ("b", [])])))
+    with pytest.raises(DataError, match="no column 'answers'"):
+        load_examples("squad", data=write_hub(tmp_path / "dev.jsonl", [{"question": "a", "context": "b"}]))
+
+
+def test_ids_that_are_repeated_or_no_text_are_refused(tmp_path):
+    path = write_squad(tmp_path / "dev.json")
+    path.write_text(path.read_text().replace('"q1"', '"q0"'))
+    with pytest.raises(DataError, match=r"the id 'q0' is there twice, first in article 0 .from 0., paragraph 0"):
+        load_examples("squad", data=path)
+    path.write_text(path.read_text().replace('"id": "q0"', '"id": true'))
+    with pytest.raises(DataError, match="the id True is neither a text nor a whole number"):
+        load_examples("squad", data=path)
+    path.write_text(path.read_text().replace('"version"', '"data": [], "version"'))
+    with pytest.raises(DataError, match='an object has the key "data" twice'):
+        load_examples("squad", data=path)
 
 
 def test_a_short_context_is_one_window(model, tmp_path):

@@ -152,3 +152,109 @@ def test_what_does_not_fit_is_refused_in_a_line(tmp_path):
         bertjax.ablate(make_classifier(tmp_path), "swag", data=write_rows(tmp_path / "b.jsonl"), progress=False)
     with pytest.raises(DataError, match="multiple-choice needs data"):
         load_examples("multiple-choice")
+
+
+def numbered(labels, key):
+    """A row in the form of ARC, whose choices have labels."""
+    texts = [f"choice {label}" for label in labels]
+    return {"question": "which?", "choices": {"text": texts, "label": labels}, "answerKey": key}
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([numbered(["1", "2", "3", "4"], key) for key in ("1", "3", "2")], [0, 2, 1]),  # some rows of ARC
+        ([numbered(["A", "B", "C", "D", "E"], key) for key in "EAC"], [4, 0, 2]),  # CommonsenseQA
+        ([numbered(["1", "2", "3"], "3"), numbered(["A", "B", "C"], "A")], [2, 0]),  # ARC, each row its own labels
+        ([numbered(["D", "B", "C", "A"], key) for key in "AD"], [3, 0]),
+        ([numbered([3, 1, 2], 1), numbered([1, 2, 3], 1.0)], [1, 0]),
+        ([numbered(["A", "B", "C"], number) for number in (2, 0)], [2, 0]),  # no key is a label: numbers from 0
+    ],
+)
+def test_the_label_is_looked_up_among_the_choices_labels(tmp_path, rows, expected):
+    assert load_examples("swag", data=write_rows(tmp_path / "a.jsonl", rows)).labels.tolist() == expected
+    listed = [
+        {
+            **row,
+            "choices": [{"text": text, "label": label} for text, label in zip(*row["choices"].values(), strict=True)],
+        }
+        for row in rows
+    ]
+    found = load_examples("swag", data=write_rows(tmp_path / "b.jsonl", listed))
+    assert found.labels.tolist() == expected
+    assert found.content[0].texts == tuple(rows[0]["choices"]["text"])
+
+
+def test_names_of_classes_are_looked_up_among_the_labels(tmp_path):
+    """A column of the hub's `ClassLabel` holds numbers, which stand for names."""
+    text = datasets.Value("string")
+    features = datasets.Features(
+        {
+            "question": text,
+            "choices": {"text": datasets.Sequence(text), "label": datasets.Sequence(text)},
+            "answerKey": datasets.ClassLabel(names=["1", "2", "3"]),
+        }
+    )
+    rows = [numbered(["1", "2", "3"], key) for key in (0, 2)]
+    datasets.Dataset.from_list(rows, features=features).save_to_disk(tmp_path / "saved")
+    assert load_examples("swag", data=tmp_path / "saved").labels.tolist() == [0, 2]
+
+
+def test_winogrande_counts_from_1_and_copa_and_piqa_from_0(tmp_path):
+    names = ("a", "b")
+    winogrande = [{"sentence": "the _ ran", "option1": "a", "option2": "b", "answer": key} for key in ("1", "2", "1")]
+    examples = load_examples("swag", data=write_rows(tmp_path / "a.jsonl", winogrande))
+    assert examples.labels.tolist() == [0, 1, 0]
+    assert (examples.first, examples.content[0].texts) == (("the _ ran",) * 3, names)
+    copa = [{"premise": "x", "choice1": "a", "choice2": "b", "question": "cause", "label": key} for key in (1, 0, 1)]
+    piqa = [{"goal": "x", "sol1": "a", "sol2": "b", "label": key} for key in (1, 0, 1)]
+    for rows in (copa, piqa):
+        assert load_examples("swag", data=write_rows(tmp_path / "b.jsonl", rows)).labels.tolist() == [1, 0, 1]
+
+
+def two(label):
+    return {"context": "a", "choices": ["yes", "no"], "label": label}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([numbered(["1", "2"], "1"), numbered(["1", "2"], "0")], "line 2: label '0' is none of the labels 1, 2 of its"),
+        ([numbered(["A", "B"], "A"), numbered(["A", "B"], 1)], "line 2: label 1 is none of the labels A, B of its"),
+        ([numbered(["1", "1"], "1")], "line 1: column 'choices' has a label twice"),
+        ([numbered(["1", None], "1")], "line 1: column 'choices' has the labels ..1', None., not one for each of 2"),
+        (
+            [numbered(["A", "B"], "A"), {**numbered([], "A"), "choices": ["a", "b"]}],
+            "line 2: the choices have no labels",
+        ),
+        ([{**numbered([], "A"), "choices": ["a", "b"]}, numbered(["A", "B"], "A")], "line 2: the choices have labels"),
+        ([two(0), two("B")], "line 2: label 'B' is none of the 2 choices by its number from 0, as the labels in the"),
+        ([two("A"), two("A"), two(1)], "line 3: label 1 is none of the 2 choices by its letter"),
+        ([two("yes"), two("1")], "line 2: label '1' is none of the 2 choices by its text"),
+        ([two(1), two(2)], "line 2: label 2 is none of the 2 choices by its number from 0"),
+        (
+            [{"sentence": "a", "option1": "b", "option2": "c", "answer": key} for key in ("1", "0")],
+            "line 2: label '0' is none of the labels 1, 2 of its choices",
+        ),
+        (
+            [{"context": "a", "choices": ["2", "1", "0"], "label": "0"}],
+            r"line 1: label '0' is choice 0 .from 0. by its number from 0, and choice 2 by its text",
+        ),
+        (
+            [two(0), two(None), two(""), two("nan")],
+            "lines 2, 3 and 4: labels null, '', 'nan' are none of the 2 choices",
+        ),
+        ([two(0), two(-1)], "line 2: label -1 is none of the 2 choices, but a missing value; .* --split test"),
+    ],
+)
+def test_labels_that_do_not_agree_are_named_by_row(tmp_path, rows, message):
+    with pytest.raises(DataError, match=message):
+        load_examples("swag", data=write_rows(tmp_path / "a.jsonl", rows))
+
+
+def test_a_test_split_may_lack_the_right_choice(tmp_path):
+    rows = [two(0), two(None), two(""), two(-1)]
+    for path, split in ((tmp_path / "test.jsonl", "validation"), (tmp_path / "a.jsonl", "test")):
+        assert load_examples("swag", data=write_rows(path, rows), split=split).labels.tolist() == [0, -1, -1, -1]
+    none = [{"context": "a", "choices": ["None", "NA"], "label": label} for label in ("None", "NA")]
+    assert load_examples("swag", data=write_rows(tmp_path / "b.jsonl", none)).labels.tolist() == [0, 1]

@@ -9,6 +9,8 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bertjax.data.loading import TASKS, Examples, draw, load_examples, task_named
@@ -337,3 +339,92 @@ def test_a_limit_takes_the_first_and_with_a_seed_a_fixed_choice_in_order() -> No
 def test_examples_must_be_equally_many() -> None:
     with pytest.raises(DataError, match="equal numbers"):
         Examples(TASKS["sst2"], (0, 1), ("a", "b"), None, np.zeros(3, np.int32), "", "train")
+
+
+# ---- characters and keys that no file means -------------------------------------------------------------------------
+FORMATS = {
+    "rows.tsv": ("custom", "text\tlabel\nab\t1\ncd\t0\n"),
+    "rows.jsonl": ("custom", '{"text": "ab", "label": 1}\n{"text": "cd", "label": 0}\n'),
+    "texts.txt": ("mlm", "ab\ncd\n"),
+    "words.conll": ("token-classification", "ab O\nc O\n\ncd O\n"),
+    "words.tsv": ("token-classification", "ab\tO\nc\tO\n\ncd\tO\n"),
+    "words.conllu": ("token-classification", "1\tab\t_\tX\n\n1\tcd\t_\tX\n"),
+    "pairs.tsv": ("minimal-pairs", "good\tbad\nab\tcd\n"),
+    "choices.tsv": ("multiple-choice", "context\tchoice1\tchoice2\tlabel\nab\tcd\te\t0\n"),
+    "sets.tsv": ("multi-label", "text\tlabels\nab\tx\ncd\ty\n"),
+    "ranking.tsv": ("ranking", "query\ttext\tlabel\nab\tcd\t1\n"),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_carriage_returns_that_end_no_line_are_refused(name: str, tmp_path: Path) -> None:
+    task, content = FORMATS[name]
+    (tmp_path / name).write_bytes(content.encode())
+    expected = load_examples(task, data=tmp_path / name).sha256
+    (tmp_path / name).write_bytes(content.replace("\n", "\r\n").encode())
+    assert load_examples(task, data=tmp_path / name).sha256 == expected
+    for number, wrong in ((1, content.replace("\n", "\r")), (2, content.replace("cd", "c\rd"))):
+        (tmp_path / name).write_bytes(wrong.encode())
+        with pytest.raises(
+            DataError, match=r"line \d: a carriage return without a line feed; save .* line ends"
+        ) as said:
+            load_examples(task, data=tmp_path / name)
+        assert number > 1 or ", line 1: " in str(said.value)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_nul_characters_are_refused_in_every_format(name: str, tmp_path: Path) -> None:
+    task, content = FORMATS[name]
+    (tmp_path / name).write_text(content.replace("cd", "c\0d"))
+    with pytest.raises(DataError, match=r"line \d: holds a NUL character, which no text does"):
+        load_examples(task, data=tmp_path / name)
+
+
+def test_nul_characters_that_are_escaped_are_refused_too(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"text": "a", "label": 1}\n{"text": "b\\u0000", "label": 0}\n')
+    with pytest.raises(DataError, match="line 2: column 'text' holds a NUL character"):
+        load_examples("custom", data=tmp_path / "rows.jsonl")
+    (tmp_path / "words.jsonl").write_text('{"tokens": ["a", "b\\u0000"], "tags": ["O", "O"]}\n')
+    with pytest.raises(DataError, match="line 1: column 'tokens' holds a NUL character"):
+        load_examples("ner", data=tmp_path / "words.jsonl")
+    pq.write_table(pa.table({"text": ["a", "b\0"], "label": [1, 0]}), tmp_path / "rows.parquet")
+    with pytest.raises(DataError, match=r"row 1 .from 0.: column 'text' holds a NUL character"):
+        load_examples("custom", data=tmp_path / "rows.parquet")
+
+
+def test_rows_with_a_key_twice_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"text": "a", "label": 1}\n{"text": "b", "label": 0, "label": 1}\n')
+    with pytest.raises(DataError, match=r'line 2: an object has the key "label" twice; keep one of the two$'):
+        load_examples("custom", data=tmp_path / "rows.jsonl")
+
+
+@pytest.mark.parametrize("name", [true for true in FORMATS if true not in ("texts.txt",)])
+def test_options_without_effect_on_a_file_are_refused(name: str, tmp_path: Path) -> None:
+    task, content = FORMATS[name]
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=f"{task} has no split 'x'; there are train, validation and test"):
+        load_examples(task, data=tmp_path / name, split="x")
+    assert load_examples(task, data=tmp_path / name, split="train").split == "train"
+    with pytest.raises(
+        DataError, match="data_dir is the directory of TensorFlow Datasets, in whose place data is read"
+    ):
+        load_examples(task, data=tmp_path / name, data_dir=tmp_path)
+    if task != "custom":
+        with pytest.raises(DataError, match=f"{task} takes no id column: leave it out"):
+            load_examples(task, data=tmp_path / name, id_column="text")
+
+
+def test_splits_of_what_has_none_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"sentence_good": "a", "sentence_bad": "b"}\n')
+    with pytest.raises(DataError, match="has no splits to choose 'train' from"):
+        load_examples("blimp", data=tmp_path, split="train")
+    with pytest.raises(DataError, match="mlm has no split 'train' without data"):
+        load_examples("mlm", split="train")
+
+
+@pytest.mark.parametrize("value", [True, None, 1.5, ["a"], ""])
+def test_ids_are_texts_or_whole_numbers(value: object, tmp_path: Path) -> None:
+    rows = [{"key": key, "text": "a", "label": label} for key, label in (("x", 1), (value, 0))]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    with pytest.raises(DataError, match="line 2: column 'key' "):
+        load_examples("custom", data=tmp_path / "rows.jsonl", id_column="key")

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bertjax.checkpoints import BertConfig
 from bertjax.errors import ConfigError
 from bertjax.json_files import DEEPEST, JsonError, parse_json, read_json
 
@@ -30,6 +31,12 @@ def test_any_text_is_read_or_refused(text):
     except JsonError:
         return
     assert value == json.loads(text)
+
+
+def test_configs_with_a_key_twice_are_refused(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "hidden_size": 12, "hidden_size": 24}')
+    with pytest.raises(ConfigError, match=r'config.json: an object has the key "hidden_size" twice; keep one'):
+        BertConfig.from_directory(tmp_path)
 
 
 LARGEST = str(int(1.7976931348623157e308))
@@ -58,6 +65,9 @@ LARGEST = str(int(1.7976931348623157e308))
         (r'{"\udfff": 1}', "half of a surrogate pair"),
         (r'"\ud83d\ude00"', None),
         ("[" * DEEPEST + "]" * DEEPEST, None),
+        ('{"a": 1, "b": 2, "a": 1}', 'an object has the key "a" twice'),
+        ('[{"b": {"é": 1, "\\u00e9": 2}}]', r'an object has the key "\u00e9" twice'),
+        ('{"a": {"a": 1}, "b": [{"a": 2}, {"a": 3}]}', None),
     ],
 )
 def test_what_nobody_should_meet_is_refused_in_half_a_line(content, message):

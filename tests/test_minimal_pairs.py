@@ -143,6 +143,57 @@ def test_sentences_serve_agreement_as_well(model, blimp):
     assert [example["id"] for example in results.examples] == ["one-1", "two-0", "two-1", "two-2", "two-3"]
 
 
+def write_pairs(path, pairs):
+    path.write_text("good\tbad\n" + "".join(f"{good}\t{bad}\n" for good, bad in pairs))
+    return path
+
+
+CUT = [
+    ("the cat sat on the mat", "the cat sat on the door"),  # alike in the first six tokens
+    ("the cat ran home", "the dog ran home"),
+    ("a dog ran", "a dog ran"),  # equal
+    ("an old man saw the cat", "an old man saw a cat"),  # alike in the first six tokens
+    ("he ran home", "he slept home"),
+]
+
+
+def test_pairs_truncated_before_they_differ_are_left_out(model, tmp_path):
+    data = write_pairs(tmp_path / "pairs.tsv", CUT)
+    options = {"data": data, "heads": ["0.0"], "progress": False}
+    cut = bertjax.ablate(model, "minimal-pairs", max_length=6, **options)
+    assert "2 pairs left out, truncated before their sentences differ" in cut.summary["data"]["source"]
+    assert [example["first"] for example in cut.examples] == [CUT[number][0] for number in (1, 2, 4)]
+    whole = bertjax.ablate(model, "minimal-pairs", **options)
+    assert "truncated before" not in whole.summary["data"]["source"]
+    assert len(whole.examples) == 5
+    assert np.allclose(cut.outputs["base"], whole.outputs["base"][[1, 2, 4]], atol=1e-5)  # these are not truncated
+    right = whole.outputs["base"][[1, 2, 4], 1] > whole.outputs["base"][[1, 2, 4], 0]
+    assert cut.rows_of()[0].base == pytest.approx(right.mean())
+    with pytest.raises(DataError, match="no pair can be scored: 1 pair left out, truncated before their sentences"):
+        data = write_pairs(tmp_path / "one.tsv", CUT[:1])
+        bertjax.ablate(model, "minimal-pairs", data=data, max_length=6, progress=False)
+
+
+def test_agreement_says_why_each_pair_is_skipped(model, tmp_path):
+    pairs = [*CUT, ("dogs ran", "dog ran"), ("the cat saw a dog", "the cat saw a mat")]  # the last differ at the cut
+    data = write_pairs(tmp_path / "pairs.tsv", pairs)
+    results = bertjax.ablate(model, "agreement", data=data, max_length=7, heads=["0.0"], progress=False)
+    assert [example["first"] for example in results.examples] == [CUT[1][0], CUT[4][0], pairs[-1][0]]
+    source = results.summary["data"]["source"]
+    assert "2 pairs left out, truncated before their sentences differ: give a larger --max-length" in source
+    assert "1 pair skipped, whose sentences have the same pieces" in source
+    assert "1 pair skipped, whose forms differ in more than one piece" in source
+    results = bertjax.ablate(model, "agreement", data=data, max_length=6, heads=["0.0"], progress=False)
+    assert [example["first"] for example in results.examples] == [CUT[1][0], CUT[4][0]]
+
+
+def test_a_sentence_without_words_is_named(model, tmp_path):
+    data = write_pairs(tmp_path / "pairs.tsv", [("\u200b", "door"), ("he ran", "he sat"), ("a dog", "\u200b")])
+    results = bertjax.ablate(model, "minimal-pairs", data=data, heads=["0.0"], progress=False)
+    assert [example["first"] for example in results.examples] == ["he ran"]
+    assert "examples 0, 2 have a sentence without words, and 2 pairs left out" in results.summary["data"]["source"]
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [

@@ -319,3 +319,199 @@ def test_models_that_give_no_order_are_refused(tmp_path):
         bertjax.ablate(make_embedder(tmp_path / "embedder"), "mlm", progress=False)
     with pytest.raises(DataError, match="ranking needs data: a file of queries"):
         load_examples("ranking")
+
+
+# ---- ids, judgments and texts that are missing ----------------------------------------------------------------------
+PLACES = {"New York": "New York is a large city", "San Diego": "San Diego is warm", "Paris": "Paris is in France"}
+
+
+def write_places(folder, judged, *, corpus=PLACES, queries=("q1", "q2"), run=""):
+    """A small collection in which ids hold spaces."""
+    (folder / "qrels").mkdir(parents=True)
+    texts = {"queries": {name: f"query {name}" for name in queries}, "corpus": corpus}
+    for name, rows in texts.items():
+        lines = (json.dumps({"_id": key, "text": text}) for key, text in rows.items())
+        (folder / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    (folder / "qrels" / "test.tsv").write_text(judged)
+    if run:
+        (folder / "run.trec").write_text(run)
+    return folder
+
+
+def test_ids_may_hold_spaces_where_tabs_separate(tmp_path):
+    three = "query-id\tcorpus-id\tscore\nq1\tNew York\t1\nq2\tParis\t1\n"
+    four = "q1\t0\tNew York\t1\nq2\t0\tParis\t1\n"
+    run = "q1\tQ0\tSan Diego\t1\t2.0\tbm 25\nq1\tQ0\tNew York\t2\t1.0\tbm 25\nq2\tQ0\tParis\t1\t1.0\tbm 25\n"
+    for name, judged in (("three", three), ("four", four)):
+        examples = load_examples("ranking", data=write_places(tmp_path / name, judged))
+        assert examples.ids == ("q1", "q2")
+        assert [one.relevance for one in examples.content] == [{"New York": 1}, {"Paris": 1}]
+    first, _ = load_examples("ranking", data=write_places(tmp_path / "run", four, run=run)).content
+    assert first.pool.names == ("San Diego", "New York")
+    encoded = ranking._collect(
+        [*ranking._queries(ranking._Texts(), examples.first, examples.content, Chosen(embeds=True))],
+        ranking._evaluator(examples.content),
+        np.eye(5, dtype=np.float32)[[0, 0, 1, 2, 3]][None],  # the first query is as New York, the second as none
+    )
+    expected = RelevanceEvaluator({"q1": {"New York": 1}}, {"ndcg_cut.10"}).evaluate(
+        {"q1": {"New York": 1.0, "San Diego": 0.0, "Paris": 0.0}}
+    )
+    assert encoded.outputs[0, 0, 1] == expected["q1"]["ndcg_cut_10"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("judged", "message"),
+    [
+        ("q1\tParis\t1\nq1\tParis\t0\n", "line 2: text 'Paris' of query 'q1' has relevance 0, and 1 in a line before"),
+        ("q1\tParis\t0\nq2\tParis\t1\nq1\tParis\t1\n", "line 3: text 'Paris' of query 'q1' has relevance 1, and 0"),
+        ("q1\t0\tParis\t1\nq1\t0\tParis\t2\n", "line 2: text 'Paris' of query 'q1' has relevance 2, and 1"),
+        ("q1\t\tParis\t1\n", "line 1: a column is empty"),
+        ("q1 New York 0 1 2\n", "line 1: 6 columns, not 3, 4"),
+        ("q1\tLondon\t1\n", "no text that it judges is in .*corpus.jsonl, such as London"),
+    ],
+)
+def test_judgments_that_cannot_be_meant_are_refused(tmp_path, judged, message):
+    with pytest.raises(DataError, match=message):
+        load_examples("ranking", data=write_places(tmp_path / "data", judged))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["query\ttext\tlabel", "a\tb\t1", "a\tb\t0"],
+        ["qid\tquery\ttext\tlabel", "7\ta\tb\t1", "7\ta\tc\t1", "7\ta\tb\t0"],
+    ],
+)
+def test_rows_that_contradict_each_other_are_refused(tmp_path, lines):
+    (tmp_path / "rows.tsv").write_text("".join(f"{line}\n" for line in lines))
+    with pytest.raises(DataError, match="has the candidate 'b' twice, with different relevance"):
+        load_examples("ranking", data=tmp_path / "rows.tsv")
+    lists = {"query": "a", "positive": ["b", "c"], "negative": ["c"]}
+    (tmp_path / "lists.jsonl").write_text(json.dumps(lists))
+    with pytest.raises(DataError, match="line 1: the candidate 'c' is there twice, with different relevance"):
+        load_examples("ranking", data=tmp_path / "lists.jsonl")
+
+
+def test_judgments_of_texts_that_are_not_there_are_counted(tmp_path):
+    judged = "q1\tNew York\t1\nq1\tLondon\t2\nq1\tNew York\t1\nq2\tParis\t1\nq2\tOslo\t0\n"
+    examples = load_examples("ranking", data=write_places(tmp_path / "data", judged))
+    assert "; 2 judgments of texts that corpus.jsonl does not hold)" in examples.source
+    assert examples.content[0].relevance == {"New York": 1, "London": 2}  # trec_eval counts it as not found
+
+
+def test_queries_and_texts_without_text_are_left_out(tmp_path):
+    corpus = {**PLACES, "Nowhere": " ", "Void": ""}
+    judged = "q1\tParis\t1\nq1\tVoid\t1\nq2\tParis\t1\n"
+    folder = write_places(tmp_path / "data", judged, corpus=corpus)
+    examples = load_examples("ranking", data=folder)
+    assert "2 texts without text left out: Nowhere, Void" in examples.source
+    assert examples.content[0].pool.names == tuple(PLACES)
+    (folder / "queries.jsonl").write_text('{"_id": "q1", "text": "a"}\n{"_id": "q2", "text": null}\n')
+    examples = load_examples("ranking", data=folder)
+    assert examples.ids == ("q1",)
+    assert "1 query without text left out: q2" in examples.source
+    (tmp_path / "rows.tsv").write_text("query\ttext\tlabel\na\tb\t1\na\t \t0\n")
+    examples = load_examples("ranking", data=tmp_path / "rows.tsv")
+    assert examples.content[0].pool.texts == ("b",)
+    assert "1 candidate without text left out: line 3" in examples.source
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("corpus.jsonl", "", "corpus.jsonl: holds no texts"),
+        ("corpus.jsonl", "\n\n", "corpus.jsonl: holds no texts"),
+        ("corpus.jsonl", '{"_id": "Paris", "text": ""}\n', "none of the 1 text that are needed holds any text"),
+        ("queries.jsonl", "", "queries.jsonl: holds no texts"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\n", "test.tsv: holds no judgments"),
+        ("run.trec", "\n", "run.trec: holds no run"),
+        ("run.trec", "q9 Q0 Paris 1 1 x\n", "run.trec: holds none of the queries that test.tsv judges"),
+        ("corpus.jsonl", '{"_id": true, "text": "a"}\n', "line 1: it takes an id and a text, as _id and text"),
+        ("corpus.jsonl", '{"_id": 1.5, "text": "a"}\n', "line 1: it takes an id and a text, as _id and text"),
+        ("corpus.jsonl", '{"_id": "", "text": "a"}\n', "line 1: its id is empty"),
+        ("corpus.jsonl", '{"_id": "a", "_id": "b", "text": "a"}\n', 'line 1: an object has the key "_id" twice'),
+        ("corpus.jsonl", '{"_id": "a", "text": "a\\u0000b"}\n', "line 1: holds a NUL character"),
+        ("qrels/test.tsv", "q1\tParis\t1\rq2\tParis\t1\r", "line 1: a carriage return without a line feed"),
+    ],
+)
+def test_empty_and_damaged_collections_are_refused(tmp_path, name, content, message):
+    folder = write_places(tmp_path / "data", "q1\tParis\t1\n")
+    (folder / name).write_text(content)
+    with pytest.raises(DataError, match=message):
+        load_examples("ranking", data=folder)
+
+
+# ---- the query's own document ---------------------------------------------------------------------------------------
+def write_own(folder):
+    """A collection whose queries are texts of its corpus, under the same ids, as in ArguAna and Quora."""
+    (folder / "qrels").mkdir(parents=True)
+    rows = [json.dumps({"_id": f"t{number}", "text": text}) for number, text in enumerate(TEXTS)]
+    (folder / "corpus.jsonl").write_text("".join(f"{row}\n" for row in rows))
+    (folder / "queries.jsonl").write_text("".join(f"{row}\n" for row in rows[:8]))
+    judged = "".join(f"t{number}\tt{(number * 5 + 9) % len(TEXTS)}\t1\n" for number in range(8))
+    (folder / "qrels" / "test.tsv").write_text(judged)
+    return folder
+
+
+def test_without_its_own_document_scores_are_those_of_trec_eval(tmp_path):
+    """BEIR and MTEB publish scores of runs from which the document with the query's id is removed."""
+    rng = np.random.default_rng(0)
+    data = write_own(tmp_path / "data")
+    vectors = rng.normal(size=(1, len(TEXTS), 4)).astype(np.float32)
+    for exclude_self in (False, True):
+        examples = load_examples("ranking", data=data, exclude_self=exclude_self)
+        texts = ranking._Texts()
+        queries = [*ranking._queries(texts, examples.first, examples.content, Chosen(embeds=True))]
+        found = ranking._collect(queries, ranking._evaluator(examples.content), vectors)
+        rows = dict(
+            zip(
+                (text for text, _ in texts.numbers),
+                vectors[0] / np.linalg.norm(vectors[0], axis=1)[:, None],
+                strict=True,
+            )
+        )
+        run = {
+            f"t{query}": {
+                f"t{number}": float(rows[TEXTS[query]] @ rows[text])
+                for number, text in enumerate(TEXTS)
+                if not (exclude_self and number == query)
+            }
+            for query in range(8)
+        }
+        judged = {f"t{query}": {f"t{(query * 5 + 9) % len(TEXTS)}": 1} for query in range(8)}
+        expected = RelevanceEvaluator(judged, ranking.MEASURES).evaluate(run)
+        for query, outputs in enumerate(found.outputs[0]):
+            scores = expected[f"t{query}"]
+            reciprocal = scores["recip_rank"] if scores["recip_rank"] >= 0.1 else 0.0
+            recalls = [scores[f"recall_{depth}"] for depth in (1, 10, 100)]
+            assert outputs[1:].tolist() == pytest.approx([scores["ndcg_cut_10"], reciprocal, *recalls])
+            others = [value for name, value in run[f"t{query}"].items() if name not in judged[f"t{query}"]]
+            (relevant,) = judged[f"t{query}"]
+            assert outputs[0] == pytest.approx(run[f"t{query}"][relevant] - max(others), abs=1e-6)
+        assert (found.details["first"][0] == np.arange(8)).all() == (not exclude_self)
+
+
+@pytest.mark.parametrize("make", [make_embedder, make_cross_encoder])
+def test_the_own_document_is_excluded_from_a_sweep(tmp_path, make):
+    data, folder = write_own(tmp_path / "data"), make(tmp_path / "model")
+    results = bertjax.ablate(folder, "ranking", data=data, limit=3, exclude_self=True, heads=["0.0"], progress=False)
+    assert "the query's own document excluded for 8 queries" in results.summary["data"]["source"]
+    for run in compare(results, results.names):
+        assert run.difference < 1e-5
+        for ours, theirs in run.scores.values():
+            assert ours == pytest.approx(theirs, abs=1e-6)
+    for place, example in enumerate(results.examples):
+        names = {one["name"] for one in example["candidates"]}
+        assert example["id"] not in names
+        assert f"t{results.outputs['base_first'][place]}" in names
+
+
+def test_exclude_self_is_refused_where_it_has_no_effect(tmp_path):
+    with pytest.raises(DataError, match="--exclude-self takes ids of queries and candidates"):
+        load_examples("ranking", data=write_rows(tmp_path / "rows.jsonl"), exclude_self=True)
+    with pytest.raises(DataError, match="--exclude-self is for ranking; mlm has no candidates"):
+        load_examples("mlm", exclude_self=True)
+    (tmp_path / "ids.tsv").write_text("qid\tpid\tquery\ttext\tlabel\n1\t1\ta\ta\t0\n1\t2\ta\tb\t1\n2\t2\tb\tb\t1\n")
+    examples = load_examples("ranking", data=tmp_path / "ids.tsv", exclude_self=True)
+    assert [one.excluded for one in examples.content] == ["1"]  # the second query's only candidate is itself
+    assert examples.sha256 != load_examples("ranking", data=tmp_path / "ids.tsv").head(1).sha256

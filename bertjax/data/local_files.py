@@ -346,7 +346,7 @@ def id_of(table: Table, name: str, row: int, value: object) -> str | int | float
     """
     if value is None or (isinstance(value, str) and not value.strip()):
         raise table.error(row, f"column {name!r} is {'null' if value is None else 'empty'}, which is no id")
-    if not isinstance(value, str) and (_number(value) is None or isinstance(value, bool)):
+    if not isinstance(value, str) and (whole_number(value) is None or isinstance(value, bool)):
         raise table.error(row, f"column {name!r} holds {brief(value)}; an id is a text or a whole number")
     if HALF_CHARACTER.search(str(value)):
         raise table.error(row, f"column {name!r} holds half a character (a lone surrogate)")

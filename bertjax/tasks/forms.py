@@ -206,9 +206,13 @@ def label_order(id2label: Mapping[int, str], task: Task) -> tuple[int, ...]:
     """
     wanted = task.label_names or ("score",)
     names = tuple(id2label[number] for number in sorted(id2label))
+    numbered = all(name.isdecimal() for name in wanted)
     if len(names) != len(wanted):
+        advice = (
+            "; give all classes in the order of their numbers with --label-names (label_names=)" if numbered else ""
+        )
         raise ConfigError(
-            f"the model has {count_of(len(names), 'label')}, but {task.name} has {len(wanted)}: {some_of(wanted)}"
+            f"the model has {count_of(len(names), 'label')}, but {task.name} has {len(wanted)}: {some_of(wanted)}{advice}"
         )
     generic = tuple(f"LABEL_{number}" for number in range(len(names)))
     if task.label_names is None or names in (generic, wanted):
@@ -216,9 +220,9 @@ def label_order(id2label: Mapping[int, str], task: Task) -> tuple[int, ...]:
     of_model, of_task = [plain_label(name) for name in names], [plain_label(name) for name in wanted]
     if len(set(of_task)) < len(of_task) or sorted(of_model) != sorted(of_task):
         advice = "name them alike in the model's config.json (id2label)"
-        if all(name.isdecimal() for name in wanted):
-            example = " ".join(names) if len(names) <= 6 else "NAME NAME ..."
-            advice = "give the names of your numbers in ascending order with --label-names (label_names=), such as "
-            advice += f"--label-names {example} if that is their order"
+        if numbered:
+            order = " ".join(names) if len(names) <= 6 else f"{names[0]} ..."
+            advice = "give the names of your numbers in ascending order with --label-names (label_names=): "
+            advice += f"--label-names {order}, if that is their order"
         raise ConfigError(f"the model's labels {some_of(names)} are not {task.name}'s {some_of(wanted)}: {advice}")
     return tuple(of_model.index(name) for name in of_task)
