@@ -13,12 +13,22 @@ from bertjax.formatting import count_of, equals_p
 def summarise(evidence: Evidence, names: Sequence[str], kind: str) -> str:
     """The plain sentence: how many ablations significantly raise or lower the score, the extremes, and what is unknown.
 
-    A gain is a change of the score for the better through an ablation, a loss one for the worse.
+    A gain is a change of the score for the better through an ablation, a loss one for the worse. With fewer examples
+    than intervals need, a second sentence says so.
 
     Args:
         names: the ablations' names.
         kind: what an ablation is: 'head', 'layer' or 'set'.
     """
+    findings = _findings(evidence, names, kind)
+    if evidence.examples >= evidence.metric.fewest_examples or not np.isfinite(evidence.difference).any():
+        return findings
+    examples, level = count_of(evidence.examples, "example"), f"{100 * LEVEL:.0f} %"
+    return f"{findings} Intervals from {examples} hold the true value less often than {level}."
+
+
+def _findings(evidence: Evidence, names: Sequence[str], kind: str) -> str:
+    """The sentence without what is said of intervals."""
     differences, total, measure = evidence.difference, len(names), evidence.metric.measure
     gains = measure.sign * differences
     labels = [f"layer {name}" if kind == "layer" else name for name in names]

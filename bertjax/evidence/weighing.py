@@ -56,7 +56,8 @@ class Evidence:
         base: the score without ablation.
         score: the score with each ablation.
         low, high: the ends of each difference's interval, by `method`.
-        method: 'bca', 'percentile' (where BCa is undefined), or 'score' where fewer than 50 predictions flip.
+        method: 't' with fewer than 200 examples (`intervals.of_few_units`), else 'bca', or 'percentile' where BCa is
+            undefined; 'score' where fewer than 50 predictions flip.
         percentile, bca: both intervals of each difference, `[2, runs]`.
         p: two-sided, uncorrected; by McNemar's exact test or by swaps. Like all that depends on it, NaN of a metric
             that is not `tested`.
@@ -332,6 +333,7 @@ def _weigh_group(
     resampled = _differences(score_draws(scorer, counts, advance))
     left_out = _differences(score_draws(scorer, _leave_out(examples), advance))
     ends = intervals.percentile(resampled), intervals.bca(observed, resampled, left_out)
+    few = intervals.of_few_units(observed, resampled, left_out) if examples < intervals.FEW_UNITS else None
     low, high, method = choose_intervals(
         task.metric,
         all_outputs,
@@ -339,7 +341,7 @@ def _weigh_group(
         task.positive,
         observed,
         ends,
-        base=float(task.scores[0]),
+        few=few,
         together=task.units is not None,
     )
     swapped = swap_test(
@@ -404,18 +406,23 @@ def choose_intervals(
     observed: Runs,
     bootstrap_ends: tuple[Float[np.ndarray, "2 runs"], Float[np.ndarray, "2 runs"]],
     *,
-    base: float,
+    few: Float[np.ndarray, "2 runs"] | None = None,
     together: bool = False,
 ) -> tuple[Runs, Runs, tuple[str, ...]]:
-    """BCa, or percentiles where that is undefined, or a score interval where few predictions flip.
+    """BCa, or percentiles where that is undefined; `few` in place of both; a score interval where few predictions flip.
 
     Args:
+        few: intervals from few examples, if there are few.
         together: examples belong together in units: then flips are not independent, and score intervals do not hold.
     """
     percentile, bca = bootstrap_ends
     usable = np.isfinite(bca).all(0)
     low, high = np.where(usable, bca, percentile)
     method = np.where(usable, "bca", "percentile").astype(object)
+    if few is not None:
+        usable = np.isfinite(few).all(0)
+        low, high = np.where(usable, few, [low, high])
+        method[usable] = "t"
     if metric.reads == "predictions" and not together:
         predictions, (gains, losses) = predictions_from_logits(outputs), _flips(metric, outputs, labels)
         flips = _count_flips(metric, predictions, positive, gains, losses)
@@ -428,9 +435,8 @@ def choose_intervals(
             )
         low[few], high[few] = ends
         method[few] = "score"
-    least, most = metric.lowest - base, metric.highest - base
-    low, high = np.clip(low, least, most), np.clip(high, least, most)
-    return low, high, tuple(method.tolist())
+    most = metric.highest - metric.lowest  # the base's own score is a sample's, so the true difference may lead beyond
+    return np.clip(low, -most, most), np.clip(high, -most, most), tuple(method.tolist())
 
 
 def _count_flips(
