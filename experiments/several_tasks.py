@@ -38,6 +38,8 @@ def compute(options: argparse.Namespace) -> Outcome:
     models = {(run.summary["model"]["weights_sha256"], tuple(run.names)) for run in runs}
     if len(models) > 1:
         raise InputError("the results are not of one model and the same ablations: give those of one")
+    if {run.analysis for run in runs} != {"ablation"}:
+        raise InputError("the results are not all effects of ablations: give results of bertjax ablate")
     if None in {run.summary["ablations"][0]["head"] for run in runs}:
         raise InputError("the results are not of single heads")
     model = runs[0].summary["model"]

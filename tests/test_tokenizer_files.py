@@ -120,9 +120,15 @@ def test_a_tokenizer_saved_over_another_is_not_mixed_with_it(rng, tmp_path):
     other = write_files(tmp_path / "other", rng, {"do_lower_case": False, "truncation_side": "left"}, "added")
     (other / "special_tokens_map.json").write_text(json.dumps({"sep_token": "the"}))
     tokenizer = Tokenizer.from_pretrained(write_files(tmp_path / "one", rng, {}, "plain"))
-    tokenizer.save_pretrained(other)
-    compare(tokenizer, other, rng)
-    assert Tokenizer.from_pretrained(other).digest == tokenizer.digest
+    before = {path.name: path.read_bytes() for path in other.iterdir()}
+    with pytest.raises(OutputError, match="no checkpoint that bertjax saved"):
+        tokenizer.save_pretrained(other)
+    assert {path.name: path.read_bytes() for path in other.iterdir()} == before
+    for one in (Tokenizer.from_pretrained(other), tokenizer):
+        one.save_pretrained(tmp_path / "saved")
+    (tmp_path / "saved" / "config.json").write_text(json.dumps(CONFIG))
+    compare(tokenizer, tmp_path / "saved", rng)
+    assert Tokenizer.from_pretrained(tmp_path / "saved").digest == tokenizer.digest
 
 
 def test_a_model_is_saved_with_its_tokenizer_and_transformers_reads_both(rng, tmp_path):
@@ -141,8 +147,10 @@ def test_a_model_is_saved_with_its_tokenizer_and_transformers_reads_both(rng, tm
 
 
 def test_a_tokenizer_that_cannot_be_written_leaves_what_was_there(rng, tmp_path):
-    directory = write_files(tmp_path / "one", rng, {}, "json")
-    tokenizer, before = Tokenizer.from_pretrained(directory), (directory / "tokenizer.json").read_bytes()
+    tokenizer = Tokenizer.from_pretrained(write_files(tmp_path / "one", rng, {}, "json"))
+    directory = tmp_path / "saved"
+    tokenizer.save_pretrained(directory)
+    before = (directory / "tokenizer.json").read_bytes()
     (directory / "tokenizer_config.json").unlink()
     (directory / "tokenizer_config.json").mkdir()
     with pytest.raises(OutputError, match=r"tokenizer_config\.json is a directory"):

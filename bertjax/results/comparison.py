@@ -16,7 +16,7 @@ from rich.text import Text
 
 from bertjax.console import PlainConsole, PlainTable
 from bertjax.errors import InputError
-from bertjax.evidence import Measure, Q, rank_correlation
+from bertjax.evidence import Q, rank_correlation
 from bertjax.formatting import count_of, format_change, format_p
 from bertjax.results.contents import Contents
 from bertjax.results.table import Row, column, significant
@@ -85,11 +85,18 @@ def align(results: Sequence[Contents], metric: str | None = None) -> tuple[list[
     """The ablations that all results share, and each result's rows for them by a metric, by default its main one.
 
     Raises:
-        InputError: there are fewer than two results, they share fewer than two ablations, one lacks the metric, or a
-            shared name stands for different heads.
+        InputError: there are fewer than two results, they measure different things, they share fewer than two
+            ablations, one lacks the metric, or a shared name stands for different heads.
     """
     if len(results) < 2:
         raise InputError("give two directories of results at least")
+    quantities = [result.quantity(metric) for result in results]
+    for result, quantity in zip(results, quantities, strict=True):
+        if quantity.compared_as != quantities[0].compared_as:
+            raise InputError(
+                f"{results[0].source} measures {quantities[0]}, {result.source} {quantity}: they cannot be compared; "
+                "give results of one analysis, or a metric (--metric) that all of them have"
+            )
     tables = [{row.name: row for row in result.rows_of(metric)} for result in results]
     for name in set.intersection(*map(set, tables)):
         if len({tuple(table[name].heads) for table in tables}) > 1:
@@ -104,11 +111,14 @@ def align(results: Sequence[Contents], metric: str | None = None) -> tuple[list[
 def compare(results: Sequence[Contents], metric: str | None = None, seed: int = 0) -> list[Pair]:
     """Compare every pair of results by a metric, by default the main one of each; signs are those of gains.
 
+    Contributions (Shapley values) count with the opposite sign, as the effects of ablating what contributes.
+
     Raises:
         InputError: as for `align`.
     """
     labels, (_, tables) = label_results(results), align(results, metric)
-    effects = [_Effects(*each) for each in zip(labels, tables, [one.measure(metric) for one in results], strict=True)]
+    signs = [_sign_of_gains(result, metric) for result in results]
+    effects = [_Effects(*each) for each in zip(labels, tables, signs, strict=True)]
     return [_pair(first, second, seed) for first, second in combinations(effects, 2)]
 
 
@@ -118,12 +128,28 @@ class _Effects:
 
     label: str
     rows: Sequence[Row]
-    measure: Measure
+    sign: int
 
     @property
     def gains(self) -> Float[np.ndarray, " ablations"]:
         """Differences of scores, above 0 where the score gets better."""
-        return self.measure.sign * column(self.rows, "difference")
+        return self.sign * column(self.rows, "difference")
+
+
+def _sign_of_gains(result: Contents, metric: str | None) -> int:
+    """1 where a value above 0 of these results means that the score is better without the heads, else -1."""
+    return result.measure(metric).sign * result.quantity(metric).sign
+
+
+def describe_quantities(results: Sequence[Contents], metric: str | None = None) -> str:
+    """What results measure, where they do not measure the same; empty where they do."""
+    quantities = [result.quantity(metric) for result in results]
+    if len({*quantities}) < 2:
+        return ""
+    named = ", ".join(f"{number} {quantity}" for number, quantity in enumerate(quantities, 1))
+    opposite = len({quantity.sign for quantity in quantities}) > 1
+    signs = "; contributions count with the opposite sign, as the effect of ablating the head" if opposite else ""
+    return f"different quantities: {named}{signs}"
 
 
 def _pair(first: _Effects, second: _Effects, seed: int) -> Pair:
@@ -171,7 +197,7 @@ def agreeing(results: Sequence[Contents], metric: str | None = None) -> list[tup
     changes = np.stack(
         [measure.factor * column(rows, "difference") for rows, measure in zip(tables, measures, strict=True)]
     )
-    gains = np.array([[measure.sign] for measure in measures]) * changes
+    gains = np.array([[_sign_of_gains(result, metric)] for result in results]) * changes
     are_significant = np.stack([significant(rows) for rows in tables])
     counts = np.stack([(are_significant & (sign * gains > 0)).sum(0) for sign in (1, -1)]).max(0)
     order = sorted(range(len(names)), key=lambda place: (-counts[place], -abs(np.nanmean(gains[:, place]))))
@@ -199,6 +225,8 @@ def compare_table(results: Sequence[Contents], metric: str | None = None) -> Gro
     for (first, first_results), (second, second_results) in combinations(zip(numbers, results, strict=True), 2):
         if first_results.printed(metric=metric).tolist() == second_results.printed(metric=metric).tolist():
             parts.append(Text(f"{first} and {second} are the same results twice"))
+    if different := describe_quantities(results, metric):
+        parts.append(Text(different))
     if share_examples(results):
         parts.append(Text("some of these results share examples: agreement may be due to those examples"))
     agreements = agreeing(results, metric)
@@ -235,7 +263,13 @@ def compare_data(results: Sequence[Contents], metric: str | None = None) -> dict
     written = {row.name: row.to_dict()["name"] for row in results[0].rows_of(metric)}
     return {
         "results": [
-            {"label": label, "directory": result.source} for label, result in zip(labels, results, strict=True)
+            {
+                "label": label,
+                "directory": result.source,
+                "quantity": str(result.quantity(metric)),
+                "sign": result.quantity(metric).sign,
+            }
+            for label, result in zip(labels, results, strict=True)
         ],
         "pairs": [{**vars(pair), "jaccard": pair.jaccard} for pair in compare(results, metric)],
         "share_examples": share_examples(results),

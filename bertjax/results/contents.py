@@ -19,6 +19,27 @@ DRAWN = {"gradients": "importance"}  # which metric is drawn, by the form of the
 Arrays = Mapping[str, Shaped[np.ndarray, "..."]]
 
 
+@dataclass(frozen=True)
+class Quantity:
+    """What a metric of results measures, which decides with what it may be compared.
+
+    Attributes:
+        name: for people.
+        compared_as: results are compared where this is the same.
+        sign: 1, or -1 where a value above 0 means what a value below 0 means in the others that it is compared with.
+    """
+
+    name: str
+    compared_as: str
+    sign: int = 1
+
+    def __str__(self) -> str:
+        return self.name
+
+
+EFFECT = "effect"
+
+
 class Stored(ABC):
     """Storage of the large parts of results."""
 
@@ -210,6 +231,36 @@ class Contents:
     def measure(self, metric: str | None = None) -> Measure:
         """How a metric, by default the main one, is called and printed, and which way is better."""
         return measure_of(self.summary, metric or self.metric)
+
+    @property
+    def analysis(self) -> str:
+        """The analysis that made these results, such as 'ablation' or 'shapley'."""
+        return str(describe_analysis(self.summary)["name"])
+
+    def quantity(self, metric: str | None = None) -> Quantity:
+        """What a metric, by default the main one, measures, and in which direction.
+
+        Effects of ablations are scores with the ablation minus the score without. A Shapley value is what a head
+        contributes to the score: the opposite sign.
+
+        Raises:
+            InputError: the results have no such metric.
+        """
+        name = metric or self.metric
+        if name not in self.summary["metrics"]:
+            raise InputError(f"{self.source} has no metric {name!r}: {', '.join(self.summary['metrics'])}")
+        label = self.measure(name).label
+        known = {
+            "predicted_loss": Quantity("effects of ablations on the loss that gradients predict", EFFECT),
+            "effect_of_both": Quantity("effects of ablations", EFFECT),
+            "shapley": Quantity("contributions of heads (Shapley values)", EFFECT, -1),
+        }
+        if self.analysis in ("ablation", "pruning"):
+            return Quantity("effects of ablations", EFFECT)
+        if name in known:
+            return known[name]
+        into = f", into {self.summary['patching']['into']} texts" if "patching" in self.summary else ""
+        return Quantity(f"{label}{into}", f"{self.analysis} {name}{into}")
 
     def positive_of(self, metric: str | None = None) -> str | None:
         """The label that a metric such as F1 is about; None where it is about all labels, or about numbers."""

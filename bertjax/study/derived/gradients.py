@@ -184,9 +184,14 @@ def trust_in(gradients: Results, exact: Results, metric: str = "importance") -> 
 def _check_comparable(weights_sha256: str, task: str, exact: Results) -> None:
     """Raise `InputError` where gradients cannot be compared with these ablations."""
     summary = exact.summary
+    if exact.analysis != "ablation":
+        raise InputError(
+            f"{exact.source} measures {exact.quantity()}, not exact effects: give results of bertjax ablate "
+            "--ablate heads"
+        )
     if weights_sha256 != summary["model"]["weights_sha256"]:
         raise InputError("the gradients are of another model than the ablations: give results of one")
     if task != summary["data"]["task"]:
         raise InputError(f"the gradients are of task {task}, the ablations of {summary['data']['task']}: give one task")
-    if "gradients" in summary or sum(entry["head"] is not None for entry in summary["ablations"]) < 2:
+    if sum(entry["head"] is not None for entry in summary["ablations"]) < 2:
         raise InputError(f"{exact.source} holds no single heads: give results of bertjax ablate --ablate heads")
