@@ -171,15 +171,17 @@ def _of_pairs(outputs: np.ndarray) -> Scores:
 
 def tags(reference: Reference, head: Head | None) -> tuple[np.ndarray, Scores]:
     """Mean log-probability of each sentence's true tags; entities by seqeval."""
+    import transformers
+    from seqeval import scheme
     from seqeval.metrics import accuracy_score, f1_score
-    from seqeval.scheme import IOB2
 
     examples, names = reference.results.examples, reference.model.config.id2label
     numbers = {name: number for number, name in names.items()}
+    tokenizer = reference.tokenizer
+    if isinstance(tokenizer, transformers.RobertaTokenizer):  # as run_ner.py does
+        tokenizer = type(tokenizer).from_pretrained(tokenizer.name_or_path, add_prefix_space=True)
     texts = [
-        reference.tokenizer(
-            example["words"], is_split_into_words=True, truncation=True, max_length=reference.max_length
-        )
+        tokenizer(example["words"], is_split_into_words=True, truncation=True, max_length=reference.max_length)
         for example in examples
     ]
     means, predicted = [], []
@@ -198,7 +200,12 @@ def tags(reference: Reference, head: Head | None) -> tuple[np.ndarray, Scores]:
     scores = {"tag_accuracy": float(accuracy_score(true, predicted))}
     if "entity_f1" in reference.results.summary["metrics"]:
         scores["entity_f1"] = float(f1_score(true, predicted))
-        scores["strict_entity_f1"] = float(f1_score(true, predicted, mode="strict", scheme=IOB2))
+    if "strict_entity_f1" in reference.results.summary["metrics"]:
+        settings = reference.results.summary["settings"]
+        content: Any = load_examples("ner", data=settings["data"], text_columns=settings["text_columns"]).content
+        scores["strict_entity_f1"] = float(
+            f1_score(true, predicted, mode="strict", scheme=getattr(scheme, content[0].scheme))
+        )
     return np.array(means)[:, None], scores
 
 

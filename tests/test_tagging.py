@@ -1,6 +1,7 @@
 """The task `token-classification`: entities as seqeval counts them, tags as a loop in PyTorch predicts them."""
 
 import gzip
+import itertools
 import json
 
 import datasets
@@ -10,14 +11,20 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import AutoTokenizer
 
 import bertjax
 from benchmarks.task_parity import compare
-from bertjax.data import arrow_tables, load_examples
-from bertjax.errors import ConfigError, DataError
+from bertjax.cli import main
+from bertjax.data import Tokenizer, arrow_tables, load_examples
+from bertjax.data.formats.tag_schemes import SCHEMES, scheme_of, strict_entities
+from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.machine import resident_memory
 from bertjax.results import read_results
-from bertjax.tasks.entities import entities, scheme_of
+from bertjax.tasks.entities import Counter, entities
+from bertjax.tasks.options import Options
+from bertjax.tasks.tags import encode
+from tests.test_tokenizer_families import FAMILIES, ODD, draw_lines, make
 from tests.workshop import TAGS, make_classifier, make_tagger
 
 SENTENCES = [
@@ -68,20 +75,98 @@ def test_default_entities_are_seqevals(tag):
     check()
 
 
-@pytest.mark.parametrize("name", ["IOB2", "IOBES", "BILOU"])
+@pytest.mark.parametrize("name", SCHEMES)
 def test_strict_entities_are_seqevals(name):
+    """Of all sequences of four tags, well formed or not."""
     from seqeval import scheme
 
-    marks = {"IOB2": "BI", "IOBES": "BIES", "BILOU": "BILU"}[name]
-    names = ["O", *(f"{mark}-{kind}" for mark in marks for kind in ("a", "b"))]
+    names = ["O", *(f"{mark}-{kind}" for mark in SCHEMES[name].marks for kind in ("a", "b"))]
+    for tags in itertools.product(names, repeat=4):
+        found = scheme.Entities([[*tags]], getattr(scheme, name)).entities[0]
+        assert strict_entities(tags, name) == {(one.tag, one.start, one.end) for one in found}
 
-    @settings(max_examples=300, deadline=None)
-    @given(st.lists(st.sampled_from(names), min_size=1, max_size=12))
-    def check(tags):
-        found = scheme.Entities([tags], getattr(scheme, name)).entities[0]
-        assert scheme_of(names)(tags) == {(one.tag, one.start, one.end) for one in found}
 
-    check()
+def written_in(scheme, sentence):
+    """The tags of entities (type, words) and of words outside (None) by the definition of a scheme."""
+    tags, before = [], None
+    for kind, length in sentence:
+        marks = {
+            "IOB2": "B" + "I" * (length - 1),
+            "IOE2": "I" * (length - 1) + "E",
+            "IOBES": "S" if length == 1 else "B" + "I" * (length - 2) + "E",
+            "BILOU": "U" if length == 1 else "B" + "I" * (length - 2) + "L",
+            "IOB1": ("B" if kind == before else "I") + "I" * (length - 1),
+        }[scheme]
+        tags += ["O"] * length if kind is None else [f"{mark}-{kind}" for mark in marks]
+        before = kind
+    return tags
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("seed", range(5))
+def test_the_scheme_is_that_of_the_data(name, seed):
+    from seqeval import scheme
+    from seqeval.metrics import f1_score
+
+    rng = np.random.default_rng(seed)
+    drawn = [[(str(rng.choice(["a", "b"])), int(rng.integers(1, 4))) for _ in range(4)] for _ in range(9)]
+    sentences = [written_in(name, [*own[:2], (None, 1), *own[2:], (None, 2)]) for own in drawn]
+    sentences += [written_in(name, own) for own in drawn]
+    assert scheme_of(sentences) == (name, 0)
+    # Predictions of the scheme's marks, among which are many of no entity.
+    marks = [f"{mark}-{kind}" for mark in SCHEMES[name].marks for kind in ("a", "b")]
+    predicted = [[str(rng.choice(["O", tag, *marks])) for tag in own] for own in sentences]
+    sums = np.zeros(3)
+    for true, found in zip(sentences, predicted, strict=True):
+        both = strict_entities(true, name), strict_entities(found, name)
+        sums += len(both[0] & both[1]), len(both[0]), len(both[1])
+    expected = f1_score(sentences, predicted, mode="strict", scheme=getattr(scheme, name))
+    assert 2 * sums[0] / (sums[1] + sums[2]) == pytest.approx(expected)
+
+
+def test_tags_of_no_scheme_have_none():
+    assert scheme_of([["I-a", "I-a", "O", "I-b"]]) == ("IOB1", 0)  # IO
+    assert scheme_of([["B-a", "I-a", "O", "I-b"]] * 3) == ("IOB2", 3)  # as most of its entities are written
+    assert scheme_of([["O", "O"], []]) == ("IOB2", 0)
+    assert scheme_of([["B-a", "SEP", "LABEL_9", "O"]]) == ("IOB2", 0)
+    for tags in (["S-a", "U-b"], ["B-a", "L-a", "B-a", "E-a"], ["B-a", "U-a", "E-b"]):
+        assert scheme_of([tags])[0] is None
+    iob1_by_ends = ["I-a", "I-a", "O", "I-b", "O", "I-a", "E-a", "I-a"]  # IOE1: E only before another of its type
+    assert scheme_of([iob1_by_ends])[0] is None
+
+
+def tagger_of(sentences, path, more=()):
+    """A model with random weights and the tags of these sentences, and these in a file."""
+    tags = dict.fromkeys(tag for sentence in sentences for _, tag in sentence)
+    return make_tagger(path, ("O", *(tag for tag in tags if tag != "O"), *more), seed=1), write_conll(
+        path / "a.conll", sentences
+    )
+
+
+@pytest.mark.parametrize("name", ["IOE2", "IOB1"])
+def test_a_perfect_model_has_a_strict_f1_of_one(name, tmp_path, monkeypatch):
+    """Also with labels that are no tags of entities."""
+    tags = written_in(name, [("per", 2), ("per", 1), (None, 1), ("loc", 1)])
+    words = ["the", "cat", "sat", "on", "mats"]
+    model, path = tagger_of([[*zip(words, tags, strict=True)]] * 2, tmp_path, more=("SEP", "LABEL_9"))
+    monkeypatch.setattr(Counter, "_predicted", lambda self, numbers: list(self._sentence.tags))
+    results = bertjax.ablate(model, "ner", data=path, heads=["0.0"], progress=False)
+    assert results.rows_of("strict_entity_f1")[0].base == 1
+    assert f"tags in {name}" in results.summary["data"]["source"]
+
+
+def test_without_a_scheme_the_strict_metric_is_left_out(tmp_path, capsys):
+    sentences = [[("the", "S-per"), ("cat", "U-loc"), ("sat", "O")]] * 2
+    model, path = tagger_of(sentences, tmp_path)
+    results = bertjax.ablate(model, "ner", data=path, heads=["0.0"], progress=False)
+    assert results.summary["metrics"] == ["entity_f1", "tag_accuracy"]
+    said = "3 tags, which follow no tagging scheme: no strict_entity_f1"
+    assert said in results.summary["data"]["source"]
+    with pytest.raises(InputError, match=r"strict_entity_f1 does not judge tags of words .*: choose entity_f1 or tag"):
+        bertjax.ablate(model, "ner", data=path, metric="strict_entity_f1", progress=False)
+    given = ["--model", str(model), "--task", "ner", "--data", str(path), "--output", str(tmp_path / "out")]
+    assert main(["ablate", *given, "--heads", "0.0"]) == 0
+    assert said in capsys.readouterr().out
 
 
 def test_outputs_and_scores_are_those_of_pytorch_and_seqeval(ablated):
@@ -106,6 +191,71 @@ def test_results_hold_the_tags_of_all_runs(ablated):
     correct = arrays["tags"] == arrays["true"]
     assert arrays["outputs"][:, 1, 1].tolist() == correct[:, 5:9].sum(1).tolist()
     assert ablated.rows_of()[0].examples == 5  # sentences are drawn, not words
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_words_are_read_at_their_first_pieces(name, tmp_path):
+    """As word ids of transformers have them: of words with spaces inside, of odd ones and of those without pieces."""
+    directory = make(tmp_path, name)
+    prefix = {"add_prefix_space": True} if name == "RobertaTokenizer" else {}
+    theirs = AutoTokenizer.from_pretrained(directory, **prefix)
+    rng, lines = np.random.default_rng(3), draw_lines(150, 6)
+    words = [word for line in lines for word in line.split(" ")] + [*ODD, "New York", "1\u00a0000", " ", "", "\u200b"]
+    rows = [[str(rng.choice(words)) for _ in range(rng.integers(1, 9))] for _ in range(80)]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"tokens": row, "tags": ["O"] * len(row)}) + "\n" for row in rows))
+    for limit in (50, 6):
+        read = load_examples("ner", data=path)
+        assert [[*one.words] for one in read.content] == rows
+        found = encode(Tokenizer.from_pretrained(directory), read, Options(max_length=limit, label_names=("O",)))
+        expected = theirs(rows, is_split_into_words=True, truncation=True, max_length=limit)
+        firsts = [
+            {word: place for place, word in reversed([*enumerate(expected.word_ids(row))]) if word is not None}
+            for row in range(len(rows))
+        ]
+        kept = [row for row, first in enumerate(firsts) if first]
+        assert [*(found.kept_examples or range(len(rows)))] == kept
+        assert [list(one.input_ids) for one in found.encodings] == [expected["input_ids"][row] for row in kept]
+        assert found.fixed["places"].tolist() == [firsts[row][word] for row in kept for word in sorted(firsts[row])]
+        assert found.fixed["words"].tolist() == [word for row in kept for word in sorted(firsts[row])]
+        missing = sum(len(row) - len(first) for row, first in zip(rows, firsts, strict=True))
+        assert f"{missing} words without piece, tagged O (first " in found.note
+
+
+def test_words_and_their_white_space_are_kept(model, tmp_path):
+    """In rows of lists and in columns; the tokenizer splits `the cat` into two words, the first of which is read."""
+    rows = [[("the cat", "B-per"), ("sat", "O"), ("1\u00a0000", "O")], [("dog", "O"), ("\u2028", "O"), ("ran", "O")]]
+    listed = tmp_path / "a.jsonl"
+    listed.write_text(
+        "".join(json.dumps({"tokens": [w for w, _ in row], "tags": [t for _, t in row]}) + "\n" for row in rows)
+    )
+    results = bertjax.ablate(model, "ner", data=listed, heads=["0.0"], output=tmp_path / "out", progress=False)
+    shown = [json.loads(line) for line in (tmp_path / "out" / "examples.jsonl").read_text().splitlines()]
+    assert [one["words"] for one in shown] == [[word for word, _ in row] for row in rows]
+    assert [one["first"] for one in shown] == ["the cat sat 1\u00a0000", "dog \u2028 ran"]
+    assert "1 word without piece, tagged O (first '\\u2028' of sentence 1)" in results.summary["data"]["source"]
+    ids = Tokenizer.from_pretrained(model).encode(["the cat sat 1 000"])[0].input_ids
+    examples = load_examples("ner", data=listed)
+    encoded = encode(Tokenizer.from_pretrained(model), examples, Options(max_length=20, label_names=TAGS))
+    assert encoded.encodings[0].input_ids == ids
+    for run in compare(results, results.names):
+        assert run.difference < 1e-5
+    columns = load_examples("ner", data=write_conll(tmp_path / "b.conll", rows, blank="\n"))
+    assert columns.content == examples.content
+
+
+def test_blank_words_and_empty_sentences_do_not_refuse_a_file(model, tmp_path):
+    rows = [(["the", "", " "], ["O", "B-per", "O"]), ([], []), (["cat"], ["B-per"])]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"tokens": words, "tags": tags}) + "\n" for words, tags in rows))
+    examples = load_examples("ner", data=path)
+    assert (examples.ids, examples.content[0].words) == ((0, 2), ("the", "", " "))
+    assert "1 sentence without words left out" in examples.source
+    (tmp_path / "b.conll").write_text("the\tO\n\tB-per\n \tO\n\ncat\tB-per\n")
+    assert load_examples("ner", data=tmp_path / "b.conll").content == examples.content
+    results = bertjax.ablate(model, "ner", data=path, heads=["0.0"], progress=False)
+    assert "2 words without piece, tagged O (first '' of sentence 0)" in results.summary["data"]["source"]
+    assert results.outputs["base"][:, 2].tolist() == [3, 1]
 
 
 def test_parts_of_speech_have_accuracy_alone(tmp_path):
@@ -251,8 +401,10 @@ def test_the_first_of_several_tags_is_taken_and_said(tmp_path):
         ("a.conll", "\n\t\n", "holds no examples"),
         ("a.jsonl", '{"tokens": ["a"], "tags": []}', "line 1: there are 1 words and 0 tags"),
         ("a.jsonl", '{"tokens": "a", "tags": ["O"]}', "column 'tokens' holds 'a', which is no list of texts"),
-        ("a.jsonl", '{"tokens": [""], "tags": ["O"]}', "column 'tokens' holds an empty text"),
-        ("a.jsonl", '{"tokens": ["a"], "tags": [0]}', "column 'tags' holds .0., which is no list of texts"),
+        ("a.jsonl", '{"tokens": ["a"], "tags": [""]}', "column 'tags' holds an empty text: each word needs a tag"),
+        ("a.jsonl", '{"tokens": [], "tags": []}', "no sentence has a word"),
+        ("a.conll", "the\t\tO\n\ncat\t\t \n", "line 3: 1 column, not the 3 of the lines before"),
+        ("a.jsonl", '{"tokens": ["a"], "tags": [0]}', "'tags' holds .0., .* texts: tag names are missing; write"),
         ("a.jsonl", '{"tokens": ["a"]}', "no column 'tags'"),
     ],
 )

@@ -3,6 +3,7 @@
 from bertjax.data.arrow_tables import is_saved_dataset
 from bertjax.data.formats.contrasts import CONTRASTS, Contrasts, contrasts_of_rows, read_contrasts
 from bertjax.data.formats.pairs import MARKS, fill_place
+from bertjax.data.formats.tag_schemes import Entity, strict_entities
 from bertjax.data.loading import load_examples
 from bertjax.data.local_files import glue_file
 from bertjax.data.tasks import (
@@ -42,6 +43,7 @@ __all__ = [
     "Choices",
     "Contrasts",
     "Encoding",
+    "Entity",
     "Examples",
     "LabelSet",
     "Pool",
@@ -60,5 +62,6 @@ __all__ = [
     "prepare",
     "read_contrasts",
     "split_named",
+    "strict_entities",
     "task_named",
 ]

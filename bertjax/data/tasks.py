@@ -256,12 +256,14 @@ class Tagged:
     """A sentence whose words have tags.
 
     Args:
-        words: without white space.
+        words: as the data have them; a word may contain white space.
         tags: one for each, by name.
+        scheme: the tagging scheme of all data of the source (`tag_schemes.SCHEMES`); None if they follow none.
     """
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
+    scheme: str | None = None
 
 
 @dataclass(frozen=True)
@@ -434,6 +436,8 @@ def _facts(content: Tagged | Answers | Choices | LabelSet | Candidates | Beside)
     if isinstance(content, Candidates):
         facts = {"pool": content.pool.sha256, "relevance": dict(content.relevance)}
         return facts if content.excluded is None else {**facts, "excluded": content.excluded}
+    if isinstance(content, Tagged):
+        return {"words": content.words, "tags": content.tags}  # the scheme follows from all of them
     return asdict(content)
 
 

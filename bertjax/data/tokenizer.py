@@ -47,8 +47,8 @@ class Encoding:
         truncated: whether tokens were cut off.
         boundary: tokens of a pair's first text, with its special tokens, where `token_type_ids` do not tell.
         word_ids: the word that each token is a piece of, as the tokenizer splits texts before it makes pieces of words;
-            None for special tokens. From `encode_words`, the index of the word in its sentence. Empty where `encode` was
-            not asked for it.
+            None for special tokens. From `encode_words`, the index of the word in its sentence. Empty where `encode`
+            was not asked for it.
     """
 
     input_ids: tuple[int, ...]

@@ -66,6 +66,8 @@ class Form:
         classes, two_classes = task.kind == "classification", len(task.label_names or (0, 0)) == 2
         if metric.reads == "outputs":
             sums = metric.sums
+            if self.name == "tags" and METRICS.get(metric.name) == metric and metric.name not in task.metrics:
+                return False  # metrics of entities that the tags of the data do not have
             return sums is None or (sums.numbers, sums.of_each_label) == (self.numbers, self.of_each_label)
         if metric.scale_of_labels and self.by_rank:
             return False

@@ -3,12 +3,13 @@
 A word without pieces, or beyond the maximum length, is tagged `O`, outside of all entities, if the model has that tag.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from bertjax.arguments import brief
 from bertjax.data import Encoding, Examples, Tagged, Tokenizer
 from bertjax.errors import ConfigError, DataError, some_of
 from bertjax.formatting import count_of
@@ -43,8 +44,7 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
     asked = Asked.of_lists(places, true, range(len(kept)))
     words = np.array([word for number in kept for word in heads[number]], np.int32)
     tagged = [sentences[number] for number in kept]
-    missing = sum(len(sentence.words) for sentence in sentences) - len(words)
-    notes = [f"{count_of(missing, 'word')} without piece, tagged {OUTSIDE}"] if missing else []
+    notes = _without_piece(sentences, heads, examples.ids)
     if len(kept) < len(texts):
         notes.append(f"{count_of(len(texts) - len(kept), 'sentence')} without any left out")
     return Encoded(
@@ -77,6 +77,22 @@ def _numbers(names: Sequence[str], sentences: Sequence[Tagged], examples: Exampl
             "alike in the model's config.json (id2label)"
         )
     return numbers
+
+
+def _without_piece(
+    sentences: Sequence[Tagged], heads: Sequence[Mapping[int, int]], ids: Sequence[int | str]
+) -> list[str]:
+    """How many words have no piece, and the first of them; nothing where all have one."""
+    missing = [
+        (word, name)
+        for sentence, found, name in zip(sentences, heads, ids, strict=True)
+        for place, word in enumerate(sentence.words)
+        if place not in found
+    ]
+    if not missing:
+        return []
+    (word, name), count = missing[0], count_of(len(missing), "word")
+    return [f"{count} without piece, tagged {OUTSIDE} (first {brief(word)} of sentence {name})"]
 
 
 def _first_pieces(text: Encoding) -> dict[int, int]:
