@@ -10,12 +10,15 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import bertjax
+from bertjax import BertForPreTraining
 from bertjax.checkpoints import FAMILIES, architecture, tensor_names
 from bertjax.checkpoints.weight_files import CheckpointWarning
 from bertjax.errors import CheckpointError
-from bertjax.model.models import CLASSES
-from tests.families import DISTINCT, saved_by_torch, sometimes
-from tests.tiny import tree_equal
+from bertjax.model.models import CLASSES, load_for
+from bertjax.study import parity, torch_reference
+from tests.families import DISTINCT, HEADS, arguments, saved_by_torch, sometimes
+from tests.tiny import random_model, tree_equal
+from tests.workshop import add_tokenizer, make_config, write_lines
 
 pytestmark = pytest.mark.needs_torch
 
@@ -91,3 +94,65 @@ def test_an_encoder_alone_has_no_prefix_and_is_read_by_every_head(saved, tmp_pat
     broken = dict(sorted(alone.items())[:-1])
     with pytest.raises(CheckpointError, match=r"has no tensor|has only|layers"):
         bertjax.BertModel.from_pretrained(rewritten(saved, tmp_path, broken), add_pooling_layer=False)
+
+
+BY_TASK = [task for task in CLASSES if task not in (architecture.BODY, architecture.NEXT, architecture.REPLACED)]
+OFTEN = [("bert", architecture.WORDS), ("roberta", architecture.SEQUENCE), ("albert", architecture.WORDS)]
+OFTEN += [("distilbert", architecture.WORDS), ("distilbert", architecture.TOKENS), ("bert", architecture.ANSWERS)]
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        pytest.param(name, task, marks=() if (name, task) in OFTEN else pytest.mark.slow)
+        for name, task in HEADS
+        if task in BY_TASK
+    ],
+)
+def test_the_task_chooses_a_head_that_the_config_does_not_name(name, task, tmp_path, rng):
+    """As in old checkpoints: no `architectures`, PyTorch's format, norms' gamma and beta; outputs as transformers'."""
+    import torch
+
+    directory = saved_by_torch(name, task, tmp_path)
+    reference = torch_reference.load_torch(load(directory), directory)
+    config = json.loads((directory / "config.json").read_text())
+    del config["architectures"]
+    (directory / "config.json").write_text(json.dumps(config))
+    model = load_for([CLASSES[task]], directory)
+    assert type(model) is CLASSES[task]
+    call = arguments(model.config, rng)
+    rows = parity.compare(model, reference, call)
+    assert any("logits" in row.component for row in rows)
+    assert [row for row in rows if not row.passed] == []
+    tensors = load_file(directory / "model.safetensors")
+    old = {name.replace("LayerNorm.weight", "LayerNorm.gamma"): tensor for name, tensor in tensors.items()}
+    old = {name.replace("LayerNorm.bias", "LayerNorm.beta"): torch.from_numpy(old[name]) for name in old}
+    torch.save(old, directory / "pytorch_model.bin")
+    (directory / "model.safetensors").unlink()
+    assert tree_equal(load_for([CLASSES[task]], directory), model)
+
+
+def test_a_part_of_another_head_is_not_taken_for_one(tmp_path):
+    """DistilBERT's classifier of tokens has the names of half its classifier of texts."""
+    directory = saved_by_torch("distilbert", architecture.SEQUENCE, tmp_path)
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config | {"architectures": None}))
+    found = load_for([CLASSES[architecture.TOKENS]], directory)
+    assert (found.task, found.new_parameters) == (architecture.BODY, ())
+    assert load_for([CLASSES[architecture.SEQUENCE]], directory).task == architecture.SEQUENCE
+
+
+@pytest.mark.filterwarnings("ignore:.*not used:bertjax.checkpoints.CheckpointWarning")
+def test_a_checkpoint_without_architectures_is_swept(tmp_path):
+    """A pre-training checkpoint like SciBERT's: masked words, and patches of words, are read from its head."""
+    model, lines = tmp_path / "model", write_lines(tmp_path / "lines.txt", 6)
+    random_model(BertForPreTraining, make_config()).save_pretrained(model)
+    add_tokenizer(model)
+    named = bertjax.ablate(model, "mlm", data=lines, progress=False)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"architectures": None}))
+    found = bertjax.ablate(model, "mlm", data=lines, progress=False)
+    assert found.summary["model"]["class"] == "BertForMaskedLM"
+    np.testing.assert_allclose(found.outputs["outputs"], named.outputs["outputs"], atol=1e-5)
+    contrast = {"clean": "the cat [MASK]", "corrupted": "the dog [MASK]", "good": "sat", "bad": "ran"}
+    assert bertjax.patch(model, [contrast] * 2, progress=False).summary["model"]["class"] == "BertForMaskedLM"

@@ -13,7 +13,7 @@ from bertjax import BertConfig, BertForSentenceEmbedding
 from bertjax.checkpoints import FAMILIES
 from bertjax.data.tokenizer import Encoding
 from bertjax.model import models
-from bertjax.model.pretrained import _by_path, make_numerics
+from bertjax.model.pretrained import by_path, make_numerics
 
 # The classes of BERT by transformers' names, and sentence embedding.
 CLASSES = {head.architecture: models.CLASSES[task] for task, head in FAMILIES["bert"].heads.items()}
@@ -88,7 +88,7 @@ def arguments(
 def _blank(cls, config: BertConfig, numerics, options: tuple):
     """Structure, shapes and paths of a model; nothing is computed, so nothing is compiled."""
     graphdef, state = nnx.split(nnx.eval_shape(lambda: cls(config, None, numerics, **dict(options))))
-    return graphdef, jax.tree.structure(state), _by_path(state)
+    return graphdef, jax.tree.structure(state), by_path(state)
 
 
 def random_model(cls, config: BertConfig, dtype="float32", seed: int = 0, attention: str = "explicit", **options):

@@ -25,6 +25,7 @@ from bertjax.model.models import (
     BertForSequenceClassification,
     BertForTokenClassification,
     load,
+    load_for,
     read_vector,
 )
 from bertjax.model.packed_layer import LayerWeights, Rows, layer_weights
@@ -103,6 +104,7 @@ __all__ = [
     "keep_all",
     "layer_weights",
     "load",
+    "load_for",
     "make_numerics",
     "measure",
     "ops",

@@ -3,6 +3,8 @@
 A class stands for a task, whatever the family; what the head computes is said by the config's description.
 """
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -16,6 +18,7 @@ from jaxtyping import Array, DTypeLike, Float
 from bertjax import arguments
 from bertjax.checkpoints import (
     BertConfig,
+    CheckpointWarning,
     HeadPlan,
     HubOptions,
     architecture,
@@ -23,15 +26,17 @@ from bertjax.checkpoints import (
     is_sentence_directory,
     locate,
     read_merged_config,
+    read_merged_weights,
     texts_directory,
 )
+from bertjax.checkpoints.tensor_names import entry_of_parameter
 from bertjax.errors import ConfigError
 from bertjax.model import ops
 from bertjax.model.body import BertModel, TaskModel
 from bertjax.model.checks import FIELDS, read_batch
 from bertjax.model.encoder import Dense, LayerNorm, value_of
 from bertjax.model.layer import Drop, keep_all
-from bertjax.model.pretrained import PretrainedModel, check_config, split_key
+from bertjax.model.pretrained import PretrainedModel, by_path, check_config, split_key
 from bertjax.model.sentences.embedding import BertForSentenceEmbedding
 from bertjax.model.sentences.pooling import ACTIVATIONS, read_vector
 from bertjax.model.types import Inputs, ModelOutput, Numerics, Overrides
@@ -376,6 +381,41 @@ def load(name_or_path: str | Path, **options: Unpack[LoadOptions]) -> Pretrained
         if name in tasks:
             return CLASSES[tasks[name]].from_pretrained(directory, **rest)
     raise ConfigError(f"architectures {list(names)} in {directory}: none is one of {', '.join(tasks)}")
+
+
+def load_for(
+    classes: Sequence[type[PretrainedModel]], directory: Path, **options: Unpack[LoadOptions]
+) -> PretrainedModel:
+    """`load`, except that the task chooses the class where the config names none with a head and the file has the head.
+
+    Many old checkpoints have no `architectures` in their config.json, such as SciBERT, whose file has a masked-LM head.
+
+    Args:
+        classes: those with which the task can be done; the first whose head is in the file is chosen.
+        directory: of a checkpoint.
+        options: as for `load`.
+    """
+    config = read_merged_config(directory)
+    embeds = is_sentence_directory(texts_directory(directory)) and BertForSentenceEmbedding in classes
+    if _is_body(config) and not embeds:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CheckpointWarning)  # the same ones come when the model is made
+            tensors = frozenset(read_merged_weights(directory, config.family))
+        for cls in classes:
+            if _has_head(cls, config, tensors):
+                return cls.from_pretrained(directory, **options)
+    return load(directory, **options)
+
+
+def _has_head(cls: type[PretrainedModel], config: BertConfig, tensors: frozenset[str]) -> bool:
+    """Whether a file has all tensors of a class's head, and they are not a part of a larger head of another task."""
+    if cls.task == architecture.BODY or cls.task not in config.architecture.heads:
+        return False
+    paths = by_path(nnx.split(nnx.eval_shape(lambda key: cls(config, key), jax.random.key(0)))[1])  # type: ignore[call-arg]
+    head = {entry_of_parameter(path, config, cls.task).tensor for path in paths if not path.startswith("bert.")}
+    others = (other for task, other in config.family.heads.items() if task != architecture.PRETRAINING)
+    larger = ({entry.tensor for entry in other.entries} for other in others)
+    return head <= tensors and not any(head < names <= tensors for names in larger)
 
 
 def _is_body(config: BertConfig) -> bool:

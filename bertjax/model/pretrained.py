@@ -149,7 +149,7 @@ class PretrainedModel(nnx.Module):
 
         `BertModel`'s own paths begin with `bert.` here too, so that they mean the same in every class.
         """
-        return _by_path(nnx.split(self)[1])
+        return by_path(nnx.split(self)[1])
 
     def weights(self) -> dict[str, np.ndarray]:
         """All parameters of the weights' file, under HuggingFace's names and in its layout."""
@@ -413,14 +413,14 @@ def build(
     if unknown:
         _warn(f"tensors that no {config.family.name} class knows were not used: {some_of(unknown)}")
     graphdef, state = nnx.split(nnx.eval_shape(create, jax.random.key(0)))
-    shapes = _by_path(state)
+    shapes = by_path(state)
     wanted = {path: leaf.shape for path, leaf in shapes.items() if path not in own}
     loaded, missing = tensor_names.read_parameters(weights, wanted, config, task)
     loaded |= own
     fresh: dict[str, Any] = {}
     if missing:
         _warn(f"not in the checkpoint, newly initialised: {some_of(list(dict.fromkeys(missing.values())))}")
-        fresh = _by_path(nnx.split(create(jax.random.key(seed)))[1])
+        fresh = by_path(nnx.split(create(jax.random.key(seed)))[1])
     leaves = [
         jnp.asarray(loaded[path], shape.dtype) if path in loaded else fresh[path] for path, shape in shapes.items()
     ]
@@ -470,7 +470,7 @@ def _is_finite(value: Any) -> bool:
 _PARTS_OF_BODY = ("embeddings.", "encoder.", "pooler.", "final_norm.")
 
 
-def _by_path(state: Any) -> dict[str, Any]:
+def by_path(state: Any) -> dict[str, Any]:
     """Leaves of a module's state by path, in the order of the state's leaves."""
     named = {}
     for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:

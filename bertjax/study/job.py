@@ -21,13 +21,22 @@ from bertjax.model import (
     BertModel,
     PretrainedModel,
     check_parameters,
-    load,
+    load_for,
     tensor_name,
 )
 from bertjax.results import Entry, Place
 from bertjax.study.scoring import Judge, judges_of, score_ablations
 from bertjax.study.settings import Settings, list_ablations
-from bertjax.tasks import Encoded, Options, TaskResult, encode_examples, is_regression, metrics_of, positive_label
+from bertjax.tasks import (
+    Encoded,
+    Options,
+    TaskResult,
+    encode_examples,
+    is_regression,
+    metrics_of,
+    models_of,
+    positive_label,
+)
 
 
 @dataclass(frozen=True)
@@ -139,8 +148,14 @@ def encode(settings: Settings, model: PretrainedModel, directory: Path, examples
     return examples, encoded
 
 
-def load_model(settings: Settings, directory: Path) -> PretrainedModel:
+def load_model(
+    settings: Settings, directory: Path, classes: Sequence[type[PretrainedModel]] | None = None
+) -> PretrainedModel:
     """The model with what reads out what the settings ask for.
+
+    Args:
+        classes: those that can do the task, of which one is taken where the checkpoint does not say its own; None for
+            those of the settings' task.
 
     Raises:
         CheckpointError: parameters that the outputs depend on were not in the checkpoint, and the settings do not allow
@@ -150,7 +165,10 @@ def load_model(settings: Settings, directory: Path) -> PretrainedModel:
     if settings.readout == "similarity":
         model: PretrainedModel = BertForSentenceEmbedding.from_pretrained(directory, dtype=settings.precision)
     else:
-        model = load(directory, dtype=settings.precision)
+        if classes is None:
+            is_custom = settings.task.lower() == CUSTOM
+            classes = (BertForSequenceClassification,) if is_custom else models_of(task_named(settings.task))
+        model = load_for(classes, directory, dtype=settings.precision)
     check_parameters(model)
     new = new_parameters(model)
     if new and not settings.allow_new_head:

@@ -50,6 +50,11 @@ class Asking:
         return isinstance(model, self.models) and not (self.scores and classifies and not is_regression(model))
 
 
+def models_of(task: Task) -> tuple[type[PretrainedModel], ...]:
+    """The classes of models with a head for a task; those without one, sentence embedders, come first."""
+    return ASKINGS[task.asks].models if task.asks in ASKINGS else (BertForSequenceClassification,)
+
+
 # Tokens after which texts of a task are cut, or of a window on them; 0 for all that the model takes.
 LENGTHS: Mapping[Asks, int] = MappingProxyType({"pairs": 0, "agreement": 0, "tags": 0, "answers": 384, "order": 0})
 _OF_WORDS = (BertForMaskedLM, BertForPreTraining)

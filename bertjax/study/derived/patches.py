@@ -20,6 +20,7 @@ from bertjax.data import CONTRASTS, Contrasts, Tokenizer, contrasts_of_rows, rea
 from bertjax.engine import budget_of_texts
 from bertjax.errors import DataError, InputError
 from bertjax.formatting import count_of
+from bertjax.model import BertForMaskedLM, BertForSequenceClassification
 from bertjax.progress import Progress
 from bertjax.results import Results
 from bertjax.study.derived.contrasts import EncodedContrasts, encode_contrasts
@@ -159,11 +160,12 @@ def load_contrasts(
         say: called with a line about those that are left out.
     """
     directory = locate(settings.model)
-    model = load_model(settings, directory)
     if contrasts is None:
         assert settings.data is not None
         memory = budget_of_texts(settings.memory_budget)
         contrasts = read_contrasts(settings.data, memory)
+    words = "good" in contrasts.more
+    model = load_model(settings, directory, [BertForMaskedLM if words else BertForSequenceClassification])
     contrasts = contrasts.limited(settings.limit, settings.seed)
     tokenizer = Tokenizer.from_pretrained(directory)
     length = min(settings.max_length or DEFAULT_LENGTH, model.config.max_tokens)
