@@ -283,7 +283,9 @@ def draw_roofline(path: Path, rows: list[dict[str, Any]], peaks: dict[str, dict[
 
 def main() -> None:
     """Time all forms, print the table, write the file and the figure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--lengths", nargs="+", type=positive, default=LENGTHS)
     parser.add_argument("--tokens", type=positive, default=4096, help="of a batch: its size is this by the length")
     parser.add_argument("--batches", nargs="+", type=positive, help="sizes of batches, in place of --tokens")

@@ -126,7 +126,9 @@ def show(sides: list[Side], options: argparse.Namespace, differences: dict[str, 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--examples", type=int, default=1000)
     parser.add_argument("--size", choices=list(SIZES), default="base")
     parser.add_argument("--lengths", choices=TASKS, default="mrpc")

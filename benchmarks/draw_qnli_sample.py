@@ -34,7 +34,7 @@ def as_tsv(examples: Examples) -> bytes:
 
 def main() -> None:
     """Draw, write and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False)
     parser.add_argument("input", type=Path, help="GLUE's QNLI/dev.tsv")
     parser.add_argument("tokenizer", type=Path, help="directory with all-MiniLM-L6-v2's tokenizer.json")
     parser.add_argument("output", type=Path, help="the file to write")

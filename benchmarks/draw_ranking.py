@@ -50,7 +50,7 @@ def collect(content: dict[str, Any]) -> tuple[dict[str, str], dict[str, str], di
 
 def main() -> None:
     """Read, write and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False)
     parser.add_argument("input", type=Path, help="a file in SQuAD's form, also .gz")
     parser.add_argument("output", type=Path, help="the directory to write")
     arguments = parser.parse_args()

@@ -70,7 +70,9 @@ def time_scipy(metric: str, outputs: np.ndarray, labels: np.ndarray) -> float:
 
 def main(arguments: list[str] | None = None) -> None:
     """Print the table, and write it as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--metrics", nargs="+", choices=list(EXAMPLES), default=list(EXAMPLES))
     parser.add_argument("--examples", type=positive, help="in place of each metric's own number")
     parser.add_argument("--output", default="evidence", metavar="DIR")

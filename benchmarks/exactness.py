@@ -25,7 +25,9 @@ MARGIN = 4e-5  # twice the largest difference allowed in float32
 
 def main() -> None:
     """Print the counts."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--examples", type=int, default=100)
     options = parser.parse_args()
     lengths = draw_lengths("mrpc", options.examples)

@@ -99,7 +99,9 @@ def _torch_has_gpu() -> bool:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run everything; return exit code 1 if anything failed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--output", default="bench-gpu", metavar="DIR")
     parser.add_argument("--small", action="store_true", help="toy sizes, on any device")
     options = parser.parse_args(arguments)

@@ -85,7 +85,9 @@ def make_table(found: list[dict[str, Any]]) -> Table:
 
 def main(arguments: list[str] | None = None) -> None:
     """Print the table, and write it as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--on", nargs="+", action="append", metavar="MODEL TASK [DATA]", help="a model and its task")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)

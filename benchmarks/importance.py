@@ -129,7 +129,7 @@ def rivals(count: int, directory: Path) -> dict[str, Callable[[], Any]]:
 
 def main() -> None:
     """Print both tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--pairs", type=int, default=408)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--exact", type=int, default=100)

@@ -112,7 +112,9 @@ def show(console: Console, times: KernelTimes, seconds: float) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Print the table; write trace and JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--size", choices=list(SIZES), default="base")
     parser.add_argument("--lengths", choices=TASKS, default="mrpc")
     parser.add_argument("--examples", type=positive, default=16)

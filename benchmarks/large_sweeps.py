@@ -134,7 +134,9 @@ def table_of(found: dict[str, dict[str, Any]]) -> Table:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--shapes", nargs="+", choices=list(SHAPES), default=list(SHAPES))
     parser.add_argument("--scale", type=float, default=1.0, help="share of the examples (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=2)

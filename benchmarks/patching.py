@@ -173,7 +173,7 @@ def measure(directory: Path, options: argparse.Namespace, places: Sequence[str],
 
 def main() -> None:
     """Print a table for streams and one for heads."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--size", choices=["minilm", "base"], default="minilm")
     parser.add_argument("--contrasts", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=16)

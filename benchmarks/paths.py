@@ -31,7 +31,9 @@ def note(event: str, duration_secs: float, **facts: str | int) -> None:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--size", choices=["minilm", "base"], default="base")
     parser.add_argument("--contrasts", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=24)

@@ -114,7 +114,9 @@ def compile_steps(runner: BlockRunner) -> Iterator[tuple[str, str]]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the table; return 1 where a product misses the fast path."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--size", choices=[*SIZES, *FAMILY_SIZES], default="base")
     parser.add_argument("--precision", default="float32", choices=["float32", "bfloat16"])
     options = parser.parse_args(arguments)

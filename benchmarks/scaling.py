@@ -50,7 +50,9 @@ def make_sized(layers: int, heads: int, examples: int) -> Sized:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     sweeps = {size: make_sized(*size) for size in GRID}

@@ -101,7 +101,7 @@ def table_of(
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--pairs", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()

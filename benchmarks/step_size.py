@@ -23,7 +23,9 @@ TOKENS = (192, 384, 768, 1536, 3072, 6144, 12288)
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--size", choices=list(SIZES), default="base")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()

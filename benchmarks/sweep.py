@@ -217,7 +217,9 @@ def show(
 
 def main() -> None:
     """Print the table, and write it as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--size", choices=[*SIZES, *FAMILY_SIZES], default="base")
     parser.add_argument("--lengths", choices=TASKS, default="mrpc")
     parser.add_argument("--length", type=positive, help="all examples this long, in place of real lengths")

@@ -418,7 +418,7 @@ def compare(results: Results, heads: Sequence[str]) -> list[Compared]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("results", type=Path)
     parser.add_argument("--heads", type=int, default=6, help="how many ablations, the largest effects first")
     options = parser.parse_args()

@@ -230,7 +230,9 @@ def _spread(seconds: list[float]) -> str:
 
 def parse() -> argparse.Namespace:
     """The options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--tasks", nargs="+", choices=(PAIRS, LINES), default=[PAIRS, LINES])
     parser.add_argument("--data", type=Path, help="minimal pairs; default made-up ones")
     parser.add_argument("--lines", type=Path, help="texts whose words are masked; default those of qnli-sample")

@@ -60,7 +60,7 @@ def run_both(
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--task", default="stsb")
     parser.add_argument("--data", help="GLUE directory")
     parser.add_argument("--limit", type=int, default=300)

@@ -190,7 +190,9 @@ def compile_all(
 
 def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     """What to compile, and for which chips."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--topology", default="v5e:2x2", help="chips that everything is compiled for")
     parser.add_argument("--predict", nargs="*", default=list(PREDICTED), metavar="T", help="topologies of the sweep")
     parser.add_argument("--sizes", nargs="+", default=["base", "large"], choices=[*SIZES, *FAMILY_SIZES])

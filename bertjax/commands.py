@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from functools import partial
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import numpy as np
 
 from bertjax.console import say
-from bertjax.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, BertjaxError, InputError, OutputError
+from bertjax.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, BertjaxError, InputError, OutputError, explain
 from bertjax.formatting import count_of, one_line, to_json
 from bertjax.progress import ProgressBar
 
@@ -75,7 +76,9 @@ def _run_distributed(options: argparse.Namespace, settings: "Settings") -> int:
     try:
         if not _agree_that_complete(settings):
             results = _with_bar("ablating", partial(run_job, settings)) if processes.is_first() else run_job(settings)
-    except (BertjaxError, KeyboardInterrupt, BrokenPipeError, SystemExit) as ending:
+    except BaseException as ending:
+        if options.debug:
+            traceback.print_exception(ending)
         leave(ending)
     watch.close()
     if results is not None:
@@ -116,10 +119,10 @@ def leave(ending: BaseException) -> NoReturn:
     """End one of several processes with a line; JAX would wait for the others, which wait for this one."""
     from bertjax.engine import end_process
 
-    if isinstance(ending, BertjaxError):
-        end_process(EXIT_MISTAKE, f"bertjax: error: {one_line(ending)}")
     if isinstance(ending, (BrokenPipeError, SystemExit)):
         end_process(EXIT_FAILED)  # who reads what is printed has gone; Rich makes the second of the first
+    if not isinstance(ending, KeyboardInterrupt):
+        end_process(EXIT_MISTAKE, f"bertjax: error: {one_line(explain(ending))}")
     saved = f"{ending}: the same command resumes there" if str(ending) else "what the first process saved stays"
     end_process(EXIT_INTERRUPTED, f"bertjax: interrupted; {saved}")
 

@@ -5,7 +5,10 @@ that line and exits with code `EXIT_MISTAKE`.
 """
 
 import contextlib
+import os
+import traceback
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from bertjax.formatting import visible
 
@@ -98,7 +101,47 @@ def library_errors(what: str, error: type[BertjaxError]) -> Iterator[None]:
     except BaseException as problem:
         if not isinstance(problem, Exception) and type(problem).__name__ != "PanicException":
             raise  # Ctrl-C and the like
-        reason = " ".join(str(problem).split())[:200] or type(problem).__name__
-        # It may quote what a damaged file holds, such as a byte order mark in a name.
-        seen = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in reason)
-        raise error(f"{what} ({seen})") from problem
+        raise error(f"{what} ({_reason(problem)})") from problem
+
+
+def _reason(problem: BaseException) -> str:
+    """What an exception says, in one line; with its type, if the message alone says too little."""
+    reason = " ".join(str(problem).split())[:200]
+    if not reason or isinstance(problem, (LookupError, TypeError, AttributeError, AssertionError, NameError)):
+        reason = f"{type(problem).__name__}: {reason}".removesuffix(": ")
+    # It may quote what a damaged file holds, such as a byte order mark in a name.
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in reason)
+
+
+def explain(error: BaseException) -> str:
+    """Any exception as one line: what is wrong, in which file, and what to do.
+
+    Args:
+        error: a `BertjaxError` is its message; an error of the system, or one that no code expected, begins with the
+            innermost path in use where it was raised.
+    """
+    if isinstance(error, BertjaxError):
+        return str(error)
+    path = innermost_path(error)
+    where = "" if path is None else f"{path}: "
+    if isinstance(error, OSError) and error.strerror:
+        return f"{where}{error.strerror} (--debug shows where)"
+    if isinstance(error, MemoryError):
+        return f"{where}not enough memory (--debug shows where)"
+    kind, reason = type(error).__name__, _reason(error)
+    reason = reason if reason.startswith(kind) else f"{kind}: {reason}"
+    return f"{where}internal error ({reason}): run again with --debug, and report what it shows"
+
+
+def innermost_path(error: BaseException) -> str | None:
+    """The path that an exception names, or that the innermost function with one works on; None if there is none."""
+    if isinstance(error, OSError) and isinstance(error.filename, str | bytes):
+        return os.fsdecode(error.filename)
+    for frame, _ in reversed([*traceback.walk_tb(error.__traceback__)]):
+        for value in [*frame.f_locals.values()]:
+            attributes = getattr(value, "__dict__", None)
+            inside = attributes if isinstance(attributes, dict) else {}
+            for candidate in (value, inside.get("path"), inside.get("directory")):
+                if isinstance(candidate, Path):
+                    return str(candidate)
+    return None

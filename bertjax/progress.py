@@ -4,13 +4,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import rich.progress
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
-from bertjax import arguments
+from bertjax import arguments, interrupts
 from bertjax.console import PlainConsole, say
 
 __all__ = ["Progress", "ProgressBar", "Report", "check_progress", "describe", "in_notebook", "say", "shown"]
@@ -52,6 +53,7 @@ class ProgressBar:
         return self._advance
 
     def _advance(self, done: float, total: float, note: str = "") -> None:
+        interrupts.check()
         text = note or self._text
         if self._line is not None:
             self._line.report(text, done, total)
@@ -131,6 +133,8 @@ class _PlainLine(_Line):
 def shown(progress: Progress | bool, text: str) -> Iterator[Report]:
     """What to call with the work done: a bar for True, nothing for False, or a function, which is told no note.
 
+    In the block, Ctrl-C raises `KeyboardInterrupt` at the next call at the latest.
+
     Args:
         text: of the bar.
 
@@ -138,13 +142,19 @@ def shown(progress: Progress | bool, text: str) -> Iterator[Report]:
         InputError: `progress` is none of these.
     """
     check_progress(progress)
-    if not isinstance(progress, bool):
-        yield lambda done, total, note="": progress(done, total)
-    elif progress:
-        with ProgressBar(text) as report:
-            yield report
-    else:
-        yield silent
+    with interrupts.heeded():
+        if not isinstance(progress, bool):
+            yield partial(_report, progress)
+        elif progress:
+            with ProgressBar(text) as report:
+                yield report
+        else:
+            yield silent
+
+
+def _report(progress: Progress, done: float, total: float, note: str = "") -> None:
+    interrupts.check()
+    progress(done, total)
 
 
 def check_progress(progress: Progress | bool) -> None:
@@ -155,6 +165,7 @@ def check_progress(progress: Progress | bool) -> None:
 
 def silent(done: float, total: float, note: str = "") -> None:
     """Show no progress."""
+    interrupts.check()
 
 
 def describe(text: str, done: float, total: float, seconds: float) -> str:

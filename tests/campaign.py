@@ -33,7 +33,7 @@ def run(name: str, seed: int, count: int) -> tuple[Counter[str], list[str]]:
 def main() -> int:
     """Count outcomes of all fuzzers, as a table in Markdown. Gives 1 where a case ended as none should."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # odd names of models are looked for on this machine alone
-    parser = argparse.ArgumentParser(description="What bertjax makes of damaged input, counted.")
+    parser = argparse.ArgumentParser(description="What bertjax makes of damaged input, counted.", allow_abbrev=False)
     parser.add_argument("--only", choices=FUZZERS, nargs="+", default=FUZZERS, help="these fuzzers (default: all)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=1000, help="cases of each")

@@ -9,7 +9,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 # Files beside the rooms: what every room may use, and what may use every room.
-GROUND = {"arguments", "atomic_files", "console", "errors", "formatting", "json_files", "machine", "paths", "progress"}
+GROUND = {
+    *("arguments", "atomic_files", "console", "errors", "formatting", "interrupts", "json_files", "machine", "paths"),
+    "progress",
+}
 FRONT = {"__init__", "__main__", "cli", "commands"}
 # Each room with those that it may use.
 ROOMS = {

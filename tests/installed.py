@@ -37,7 +37,9 @@ assert not unasked, f"a plain install brings {{unasked}}"
 
 def main() -> None:
     """Try each package in an environment of its own."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("packages", nargs="+", type=Path, metavar="PACKAGE", help="a wheel or a source distribution")
     parser.add_argument("--python", default=sys.executable, help="the Python of the environments")
     parser.add_argument("--constraints", type=Path, help="versions, for pip's -c; without, the newest")

@@ -1,12 +1,21 @@
 """What a user types wrong gives one clear line and exit code 2."""
 
+import copy
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from bertjax.cli import main
+from bertjax.cli import guarded, main
+from experiments.shared.program import make_parser
 from tests.workshop import make_classifier, write_pairs
+
+
+PROGRAMS = sorted(
+    path for folder in ("experiments", "benchmarks", "tests") for path in Path(folder).glob("**/[!t]*.py")
+)
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +41,14 @@ WRONG = {
     "no such mode": ("ablate --mode remove", "--mode"),
     "limit of nothing": ("ablate --limit 0", "at least 1"),
     "no such option": ("ablate --head-mask 1", "--head-mask"),
+    "an option of another command": ("roles --mode zero", "arguments: --mode zero; did you mean --model?"),
+    "an abbreviated option": ("ablate --lim 4", "arguments: --lim 4; did you mean --limit?"),
+    "an abbreviated option with =": ("ablate --lim=4", "arguments: --lim=4; did you mean --limit?"),
+    "an abbreviated option of show": ("show DIR --form csv", "arguments: --form csv; did you mean --format?"),
+    "an abbreviated option of data": (
+        "data prepare --from x --over",
+        "--over; did you mean --overwrite? (see bertjax da",
+    ),
     "no command": ("", "COMMAND"),
     "data not prepared": ("ablate --model model --task rte --data-dir empty", "bertjax data prepare"),
     "nothing to prepare": ("data prepare --from nowhere --data-dir tfds", "nowhere"),
@@ -61,6 +78,58 @@ def test_a_directory_that_may_not_be_written(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("pathlib.Path.touch", refuse)
     assert main(["ablate", "--output", str(tmp_path)]) == 2
     assert f"cannot write to {tmp_path}: Permission denied" in capsys.readouterr().err
+
+
+def fails_to_read(path):
+    """A library that raises what no code expects, in a function without a path."""
+    return {}[len(path.name)]
+
+
+UNEXPECTED = {
+    "key": (lambda: fails_to_read(Path("data/x.bin")), "data/x.bin: internal error (KeyError: 5): run again with"),
+    "assertion": (lambda: fails_to_read(None), "internal error (AttributeError: 'NoneType' object has no attribute"),
+    "system": (lambda: Path("/nowhere/x").read_text(), "/nowhere/x: No such file or directory (--debug shows where)"),
+    "memory": (lambda: np.zeros(2**60, np.int8), "not enough memory"),
+    "recursion": (lambda: copy.deepcopy(nested(10_000)), "internal error (RecursionError: maximum recursion depth"),
+}
+
+
+def nested(depth):
+    """A list in a list in a list."""
+    whole = []
+    for _ in range(depth):
+        whole = [whole]
+    return whole
+
+
+@pytest.mark.parametrize("name", UNEXPECTED)
+def test_whatever_is_raised_is_one_line(name, monkeypatch, capsys):
+    program, message = UNEXPECTED[name]
+    assert guarded("bertjax", program, []) == 2
+    complaint = capsys.readouterr().err
+    assert complaint.startswith("bertjax: error: ") and message in complaint
+    assert complaint.count("\n") == 1
+
+
+def test_debug_shows_the_traceback(place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    assert main(["ablate", "--task", "nonsense", "--debug"]) == 2
+    complaint = capsys.readouterr().err
+    assert complaint.startswith("Traceback (most recent call last)")
+    assert complaint.splitlines()[-1].startswith("bertjax: error: no task is called 'nonsense'")
+
+
+@pytest.mark.parametrize("path", [path for path in PROGRAMS if "ArgumentParser(" in path.read_text()], ids=str)
+def test_programs_do_not_abbreviate_options(path):
+    source = path.read_text()
+    assert source.count("ArgumentParser(") == source.count("allow_abbrev=False")
+
+
+def test_programs_of_experiments_suggest_options(capsys):
+    with pytest.raises(SystemExit) as end:
+        make_parser("x", "text").parse_args(["--limi", "4"])
+    assert end.value.code == 2
+    assert "unrecognized arguments: --limi 4; did you mean --limit?" in capsys.readouterr().err
 
 
 def test_interrupting_writes_nothing(place, monkeypatch, capsys):

@@ -103,9 +103,9 @@ def test_an_output_that_is_full_is_one_line(command):
     ]
 
 
-def test_another_error_of_the_system_is_not_taken_for_a_full_output():
+def test_another_error_of_the_system_is_not_taken_for_a_full_output(capsys):
     def run():
         raise OSError(5, "Input/output error")
 
-    with pytest.raises(OSError, match="Input/output"):
-        guarded("bertjax", run)
+    assert guarded("bertjax", run) == EXIT_MISTAKE
+    assert capsys.readouterr().err == "bertjax: error: Input/output error (--debug shows where)\n"

@@ -1,0 +1,133 @@
+"""Ctrl-C ends a job within a step, wherever it arrives."""
+
+import contextlib
+import gc
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from bertjax import BertForSequenceClassification, engine, interrupts
+from bertjax.cli import guarded, main
+from bertjax.errors import EXIT_INTERRUPTED
+from bertjax.interventions import ablations, readouts
+from tests.tiny import encodings, random_model
+from tests.workshop import make_classifier, write_pairs
+
+
+def press():
+    """Ctrl-C."""
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.001)  # Python calls the handler before it goes on
+
+
+def press_in_collector(phase, info):
+    """A callback of the garbage collector, where Python drops the exception."""
+    if press_in_collector in gc.callbacks:
+        gc.callbacks.remove(press_in_collector)
+        press()
+
+
+def collect_with_press():
+    gc.callbacks.append(press_in_collector)
+    gc.collect()
+
+
+class Deleted:
+    """An object whose destructor is interrupted."""
+
+    def __del__(self):
+        press()
+
+
+def work(seconds=10.0):
+    """Steps that take as long."""
+    for _ in range(int(seconds / 0.01)):
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("interrupt", [press, collect_with_press, Deleted], ids=["code", "collector", "destructor"])
+def test_an_interruption_that_python_drops_is_raised(interrupt, capsys):
+    started = time.monotonic()
+
+    def program():
+        interrupt()
+        work()
+        return 0
+
+    assert guarded("bertjax", program) == EXIT_INTERRUPTED
+    assert time.monotonic() - started < 5
+    assert capsys.readouterr().err == "bertjax: interrupted; no unfinished file was left\n"
+
+
+def test_an_interruption_that_a_library_catches_stops_the_next_step():
+    def program():
+        with contextlib.suppress(KeyboardInterrupt):
+            press()
+        for _ in range(3):
+            interrupts.check()
+        return 0
+
+    assert guarded("bertjax", program) == EXIT_INTERRUPTED
+
+
+def test_an_interruption_that_a_library_turns_into_an_error_is_one(capsys):
+    def program():
+        try:
+            press()
+        except KeyboardInterrupt:
+            raise RuntimeError("INTERNAL: CpuCallback error: KeyboardInterrupt") from None
+
+    assert guarded("bertjax", program) == EXIT_INTERRUPTED
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_a_sweep_of_the_api_stops(small, rng):
+    model, texts = random_model(BertForSequenceClassification, small), encodings(small, rng, [5] * 40)
+    seen = []
+
+    def progress(done, total):
+        seen.append(done)
+        if len(seen) == 3:
+            collect_with_press()
+        elif len(seen) > 3:
+            time.sleep(0.05)
+
+    before, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
+    with pytest.raises(KeyboardInterrupt):
+        engine.sweep(model, texts, ablations.single_heads(small), readouts.logits, tokens_at_once=20, progress=progress)
+    assert len(seen) <= 4
+    assert (signal.getsignal(signal.SIGINT), sys.unraisablehook) == (before, hook)
+
+
+def test_a_handler_of_the_user_stays():
+    caught = []
+    before = signal.signal(signal.SIGINT, lambda *_: caught.append(1))
+    try:
+        with interrupts.heeded():
+            press()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert caught == [1]
+
+
+def test_an_interrupted_command_keeps_its_parts(tmp_path, monkeypatch, capsys):
+    model, data = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 12)
+    arguments = ["ablate", "--model", str(model), "--task", "mrpc", "--data", str(data)]
+    arguments += ["--output", str(tmp_path / "out")]
+    advance, seen = interrupts.check, []
+
+    def check():
+        seen.append(1)
+        if len(seen) == 4:
+            collect_with_press()
+            time.sleep(0.1)
+        advance()
+
+    monkeypatch.setattr(interrupts, "check", check)
+    assert main(arguments) == EXIT_INTERRUPTED
+    assert "parts are saved: the same command resumes there" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert main(arguments) == 0
