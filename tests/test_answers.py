@@ -1,5 +1,6 @@
 """The task `question-answering`: windows, spans, exact match and F1 as independent computations have them."""
 
+import itertools
 import json
 import re
 import string
@@ -11,17 +12,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from transformers import AutoTokenizer
 
 import bertjax
 from benchmarks.task_parity import compare
-from bertjax.data import Answers, load_examples
+from bertjax.checkpoints import architecture
+from bertjax.data import TASKS, Answers, Examples, Tokenizer, load_examples
 from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.interventions import readouts
 from bertjax.results import read_results
-from bertjax.tasks.answers import _judge
+from bertjax.tasks.answers import _judge, encode
+from bertjax.tasks.options import Options
+from tests.families import saved_by_torch
+from tests.test_tokenizer_families import FAMILIES, draw_lines, make
 from tests.workshop import make_classifier, make_reader
 
 CONTEXT = "the cat sat on the mat . a dog ran home and he saw the red doors near an old man . cats sleep"
+BLANKS = ["  ", "\n ", " ", "\u00a0\t  "]
 QUESTIONS = [
     ("the cat sat", ["the mat", "on the mat"]),
     ("he saw", ["The Red doors!"]),
@@ -283,10 +290,67 @@ def test_a_short_context_is_one_window(model, tmp_path):
         assert run.difference < 1e-5
 
 
-def test_a_question_too_long_for_its_window_is_refused(model, tmp_path):
+def test_questions_without_room_are_left_out_and_counted(model, tmp_path):
     path = write_squad(tmp_path / "dev.json")
-    with pytest.raises(InputError, match=r"question q0 leaves 4 of 10 tokens for its context, of which .* share 128"):
+    with pytest.raises(
+        InputError, match=r"no question can be read: 5 questions without room .* 10 tokens .* share 128"
+    ):
         bertjax.ablate(model, "squad", data=path, max_length=10, progress=False)
+    long = [("the cat sat on the mat and he saw an old man", ["the mat"]), ("cats", ["a dog"])]
+    path = write_squad(tmp_path / "long.json", [*QUESTIONS[:1], *long])
+    results = bertjax.ablate(model, "squad", data=path, max_length=14, stride=3, heads=["0.0"], progress=False)
+    assert [example["id"] for example in results.examples] == ["q0", "q2"]
+    assert "left out: 1 question without room for a window" in results.summary["data"]["source"]
+    assert "(first q1)" in results.summary["data"]["source"]
+    for run in compare(results, results.names):
+        assert run.difference < 1e-5
+    write_squad(path, [*QUESTIONS[:1]], context="\u200b")  # no token of the tokenizer's
+    with pytest.raises(InputError, match="no question can be read: 1 question whose context has no token"):
+        bertjax.ablate(model, "squad", data=path, progress=False)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_windows_are_those_of_transformers(name, tmp_path):
+    """Of contexts that begin or end with white space, and of odd ones."""
+    directory = make(tmp_path, name)
+    ours, theirs = Tokenizer.from_pretrained(directory), AutoTokenizer.from_pretrained(directory)
+    lines = [line for line in draw_lines(60, 8) if line.strip()]
+    contexts = [
+        f"{before}dog {line} {line}{after}"
+        for line, before, after in zip(lines, itertools.cycle(BLANKS), itertools.cycle(["", *BLANKS]), strict=False)
+    ]
+    questions = ["the cat"] * len(contexts)
+    content = tuple(Answers(("a",), False) for _ in contexts)
+    ids, labels = tuple(range(len(contexts))), np.zeros(len(contexts), np.float32)
+    examples = Examples(
+        TASKS["question-answering"], ids, tuple(questions), tuple(contexts), labels, "", "", content=content
+    )
+    options = {"truncation": "only_second", "stride": 4, "return_overflowing_tokens": True}
+    for most in (30, 300):
+        found = encode(ours, examples, Options(max_length=most, stride=4))
+        expected = theirs(questions, contexts, max_length=most, return_offsets_mapping=True, **options)
+        assert [list(one.input_ids) for one in found.encodings] == expected["input_ids"]
+        assert found.asked.examples.tolist() == expected["overflow_to_sample_mapping"]
+        for window, (at, real) in enumerate(zip(found.asked.at, found.asked.real, strict=True)):
+            places = [place for place, part in enumerate(expected.sequence_ids(window)) if part == 1]
+            assert at[real].tolist() == [0, *places]
+            offsets = found.encodings[window].offsets
+            assert [offsets[place] for place in places] == [
+                expected["offset_mapping"][window][place] for place in places
+            ]
+
+
+def test_leading_blanks_belong_to_the_context(tmp_path):
+    """Byte-level BPE makes tokens of them, which transformers takes for possible answers."""
+    directory = make(tmp_path / "model", "RobertaTokenizer")
+    sizes = {"vocab_size": len(AutoTokenizer.from_pretrained(directory)), "max_position_embeddings": 80}
+    saved_by_torch("roberta", architecture.ANSWERS, directory, **sizes)
+    path = write_squad(tmp_path / "dev.json", context=f"    {CONTEXT}  \n ")
+    results = bertjax.ablate(directory, "squad", data=path, max_length=60, stride=3, heads=["0.0"], progress=False)
+    for run in compare(results, results.names):
+        assert run.difference < 1e-5, run
+        for ours, theirs in run.scores.values():
+            assert ours == pytest.approx(theirs, abs=1e-7), run
 
 
 @pytest.mark.parametrize(

@@ -288,6 +288,23 @@ def test_texts_are_cut_where_the_directory_says(longest, settings, length, tmp_p
     assert set(encoded.lengths.tolist()) == {length}
 
 
+@pytest.mark.needs_torch
+@pytest.mark.parametrize(
+    ("longest", "settings"), [(5, {}), (9, {"model_max_length": 6}), (None, {"model_max_length": 6})]
+)
+def test_max_length_is_that_of_sentence_transformers(longest, settings, tmp_path):
+    """The length of the first module outranks the tokenizer's, as there."""
+    import sentence_transformers
+
+    directory = make_directory(tmp_path, {TEXT: {"max_seq_length": longest}}, cased=False)
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    theirs = sentence_transformers.SentenceTransformer(str(directory), device="cpu")
+    ours = Tokenizer.from_pretrained(directory)
+    assert ours.max_length == theirs.tokenizer.model_max_length == theirs.max_seq_length
+    ours.save_pretrained(tmp_path / "again")
+    assert Tokenizer.from_pretrained(tmp_path / "again").max_length == ours.max_length
+
+
 def test_an_embedder_is_saved_with_all_that_is_done_to_its_texts(tmp_path):
     changes = {TEXT: {"do_lower_case": True, "max_seq_length": 11}}
     changes[PROMPTS] = {"default_prompt_name": "query", "prompts": {"query": "The dog: "}}

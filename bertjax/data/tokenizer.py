@@ -79,7 +79,8 @@ class Tokenizer:
     Args:
         backend: the tokenizer of the `tokenizers` library; its padding and truncation are switched off.
         names: names of the special tokens, where they differ from [PAD], [CLS], [SEP], [MASK] and [UNK].
-        max_length: the most tokens the model was made for; `encode` does not truncate to it by itself.
+        max_length: the most tokens the model was made for, of a checkpoint of sentence-transformers its
+            `max_seq_length`; `encode` does not truncate to it by itself.
         truncation_side: where `encode` cuts long texts, 'right' or 'left'.
         prompt: text that `encode` puts before each text (the first text of each pair).
         prompts: texts that may be put there, by name; see `with_prompt`.

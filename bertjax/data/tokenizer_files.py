@@ -142,7 +142,7 @@ def read_tokenizer(directory: Path) -> TokenizerParts:
     return TokenizerParts(
         backend,
         {**TOKEN_NAMES, **names},
-        _max_length(directory, settings),
+        text_settings.max_length or _max_length(directory, settings),  # as sentence-transformers has it
         _side(directory, settings, content),
         text_settings.prompt,
         _token_types(path, settings, kind),

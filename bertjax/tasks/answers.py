@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 
 from bertjax.data import Answers, Encoding, Examples, Tokenizer
 from bertjax.errors import InputError
+from bertjax.formatting import count_of
 from bertjax.interventions import readouts
 from bertjax.machine import memory_left
 from bertjax.tasks.encoded import Asked, Collected, Encoded
@@ -41,57 +42,72 @@ class _Window:
 def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encoded:
     """Questions with their contexts, each window asked for its best span.
 
+    Questions whose context has no token, or that leave no room for it, are left out.
+
     Raises:
-        InputError: a question leaves no room for its context, or windows overlap wholly.
+        InputError: all are.
     """
     assert examples.second is not None
-    pairs = tokenizer.encode(list(examples.first), list(examples.second), None, room=memory_left(options.memory))
+    room = memory_left(options.memory)
+    pairs = tokenizer.encode(list(examples.first), list(examples.second), None, word_ids=True, room=room)
     windows: list[_Window] = []
     owners: list[int] = []
+    kept, left = list[int](), dict[str, list[int]]()
     for example, pair in enumerate(pairs):
-        name = f"question {examples.ids[example]}"
-        own = _windows(pair, options.max_length or len(pair), options.stride, name)
+        own = _windows(pair, options.max_length or len(pair), options.stride)
+        if isinstance(own, str):
+            left.setdefault(own, []).append(example)
+            continue
         windows += own
-        owners += [example] * len(own)
+        owners += [len(kept)] * len(own)
+        kept.append(example)
+    reasons = [
+        f"{count_of(len(those), 'question')} {why} (first {examples.ids[those[0]]})" for why, those in left.items()
+    ]
+    if not kept:
+        raise InputError(f"no question can be read: {'; '.join(reasons)}")
     places = [[0, *range(window.first, window.first + len(window.offsets))] for window in windows]
     of_context = [[0, *[1] * len(window.offsets)] for window in windows]
-    true = [content for content in examples.content or () if isinstance(content, Answers)]
+    read = examples.take(kept)
+    contexts = read.second or ()
+    true = [content for content in read.content or () if isinstance(content, Answers)]
     asked = Asked.of_lists(places, of_context, owners)
     return Encoded(
         "answers",
         tuple(window.text for window in windows),
         tokenizer.pad_id,
-        len(examples),
+        len(kept),
         asked=asked,
         labels=np.array([len(content.texts) for content in true], np.int32),
-        collect=partial(_collect, [window.offsets for window in windows], examples.second, true, asked),
+        collect=partial(_collect, [window.offsets for window in windows], contexts, true, asked),
+        kept_examples=None if len(kept) == len(pairs) else tuple(kept),
+        note=f"left out: {'; '.join(reasons)}" if left else "",
         objective=Objective(
             readouts.span_logits,
-            partial(grade_span, asked, _spans_of(windows, owners, examples.second, true)),
+            partial(grade_span, asked, _spans_of(windows, owners, contexts, true)),
             "cross-entropies of an answer's first and last token, the mean over windows",
         ),
     )
 
 
-def _windows(pair: Encoding, most: int, stride: int, name: str) -> list[_Window]:
-    """A question with each part of its context.
+def _windows(pair: Encoding, most: int, stride: int) -> list[_Window] | str:
+    """A question with each part of its context, or why there is none.
 
     Args:
-        pair: both, whole.
+        pair: both, whole, with `word_ids`. The context is all of its second text, blanks at its ends included.
         most: tokens of a window.
         stride: tokens of the context that successive windows share.
-        name: of the question, for messages.
     """
-    segments = pair.segments
-    context = [place for place, (start, end) in enumerate(pair.offsets) if segments[place] == 1 and end > start]
+    words = zip(pair.word_ids, pair.segments, strict=True)
+    context = [place for place, (word, segment) in enumerate(words) if segment == 1 and word is not None]
     if not context:
-        raise InputError(f"the context of {name} has no word")
+        return "whose context has no token"
     first, last = context[0], context[-1] + 1
     room = most - first - (len(pair) - last)
     if room <= stride and room < last - first:
-        raise InputError(
-            f"{name} leaves {max(room, 0)} of {most} tokens for its context, of which successive windows share "
-            f"{stride}: give a larger --max-length or a smaller --stride"
+        return (
+            f"without room for a window: of {most} tokens too few are left for the context, of which successive "
+            f"windows share {stride}; give a larger --max-length or a smaller --stride"
         )
     windows, start = [], first
     while True:
@@ -112,6 +128,7 @@ def _part(pair: Encoding, kept: Sequence[int]) -> Encoding:
         token_type_ids=tuple(pair.token_type_ids[place] for place in kept),
         tokens=tuple(pair.tokens[place] for place in kept),
         offsets=tuple(pair.offsets[place] for place in kept),
+        word_ids=(),
     )
 
 
