@@ -64,6 +64,10 @@ def test_each_piece_has_the_word_it_begins_in():
     encoding = Encoding((1,) * 7, (0,) * 7, ("",) * 7, ((0, 0), (0, 2), (2, 4), (5, 6), (6, 7), (8, 9), (0, 0)), False)
     sentence = Sentence("abcd e, f", ((0, 4), (5, 6), (6, 7), (8, 9)), (0, 4), ((5, 6),))
     assert word_numbers(encoding, sentence).tolist() == [0, 0, 1, 2, 3]
+    # Offsets that include the space before a word (DeBERTa), and those of a space that is a piece (RoBERTa).
+    offsets = ((0, 0), (0, 4), (4, 6), (6, 7), (8, 8), (8, 9), (0, 0))
+    spaced = Encoding((1,) * 7, (0,) * 7, ("",) * 7, offsets, False)
+    assert word_numbers(spaced, sentence).tolist() == [0, 1, 2, 3, 3]
 
 
 def drawn(monkeypatch, groups, weights, draws=500):

@@ -53,6 +53,15 @@ def test_a_text_file_is_a_text_in_each_line(lines):
     assert "sentences of QNLI" in load_examples("mlm").source
 
 
+def test_texts_without_a_word_are_counted(model, tmp_path):
+    """A blank text, and one of nothing but a line separator, do not refuse a file."""
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in ("the cat", " ", "\u2028", "a dog ran")))
+    results = bertjax.ablate(model, "mlm", data=path, heads=["0.0"], progress=False)
+    assert "2 texts without a word to mask (first 1)" in results.summary["data"]["source"]
+    assert sorted({*results.outputs["units"].tolist()}) == [0, 3]
+
+
 def masked_by_hand(directory, examples, seed):
     """Which words the job masks: 15 % of each text's, one at least, none unknown or special."""
     tokenizer = Tokenizer.from_pretrained(directory)

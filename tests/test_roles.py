@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import unicodedata
 
 import numpy as np
@@ -35,6 +36,7 @@ from bertjax.study.settings import Settings
 from tests.families import DISTINCT, config_of, sometimes
 from tests.test_saved import check_by_jsonschema
 from tests.test_tasks_everywhere import MADE
+from tests.test_tokenizer_families import FAMILIES, make
 from tests.tiny import encodings, random_model
 from tests.workshop import make_embedder, write_pairs
 
@@ -75,6 +77,32 @@ def test_marks_that_belong_to_words_do_not_change_them():
     assert tokens.places.tolist() == [-1, 0, 1, 1, 2, 3, 3, -1]
     again = next(role for role in ROLES if role.name == "same_word").pairs(tokens)
     assert np.argwhere(again).tolist() == [[1, 4], [2, 5], [4, 1], [5, 2]]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_spaces_of_tokenizers_are_no_words_nor_marks(name, tmp_path):
+    """Offsets that include the space before a word, or are empty, do not change words; a lone space is no word."""
+    tokenizer, rng = Tokenizer.from_pretrained(make(tmp_path, name)), np.random.default_rng(2)
+    parts = ["cat", "Cat", "(cat", "dog.", "dog", ",", "(", ". ", " ", "a", "\tdogs"]
+    for _ in range(30):
+        text = " ".join(rng.choice(parts, 9))
+        (encoding,) = tokenizer.encode([text], word_ids=True)
+        found, spelled = tokens_of(encoding, [text]), [re.sub("^##|[▁Ġĉ]", "", token) for token in encoding.tokens]
+        plain = [place for place, word in enumerate(encoding.word_ids) if word is not None]
+        if "[UNK]" in encoding.tokens:
+            continue
+        forms = dict[int, str]()
+        for place in plain:  # ASCII pieces are spelled as in the text
+            own = [spelled[other] for other in plain if encoding.word_ids[other] == encoding.word_ids[place]]
+            forms[place] = "".join(letter for letter in "".join(own).lower() if letter.isalpha())
+        marks = [place for place in plain if spelled[place] and not any(map(str.isalpha, spelled[place]))]
+        assert np.flatnonzero(found.punctuation).tolist() == marks
+        for place in plain:
+            of_word = place not in marks and forms[place] != ""
+            assert (found.words[place] >= 0) == of_word
+            for other in plain:
+                if of_word and other not in marks and forms[other]:
+                    assert (found.words[place] == found.words[other]) == (forms[place] == forms[other])
 
 
 def by_hand(role, encoding):

@@ -275,7 +275,7 @@ def test_collate_pads_on_the_right_with_the_padding_token() -> None:
     assert batch["token_type_ids"].tolist() == [[1, 1, 0, 0, 0], [1, 1, 1, 0, 0]]
     assert {array.dtype for array in batch.values()} == {np.dtype(np.int32)}
     assert collate([encoding(2), encoding(3)])["input_ids"].shape == (2, 3)
-    with pytest.raises(InputError, match="has 3 tokens, but the batch only 2"):
+    with pytest.raises(InputError, match="has 3 tokens, but the batch only 2; encode with max_length=2"):
         collate([encoding(3)], length=2)
     with pytest.raises(InputError, match="nothing to collate"):
         collate([])
@@ -303,7 +303,7 @@ def test_padding_stops_at_the_models_positions_and_goes_beyond_the_buckets() -> 
     assert batches_by_length([18], 4, max_length=19) == [((0,), 19)]
     assert batches_by_length([21], 4, buckets=(8, 10)) == [((0,), 30)]
     assert batches_by_length([], 4) == []
-    with pytest.raises(InputError, match="has 20 tokens; there must be from 1 to 19"):
+    with pytest.raises(InputError, match="has 20 tokens; there must be from 1 to 19: encode with max_length=19"):
         batches_by_length([18, 20], 4, max_length=19)
     with pytest.raises(InputError, match="batch_size is 0"):
         batches_by_length([1], 0)

@@ -483,7 +483,9 @@ def collate(
     longest = max(len(encoding) for encoding in encodings)
     width = longest if length is None else length
     if longest > width:
-        raise InputError(f"an encoding has {longest} tokens, but the batch only {width}; encode with max_length")
+        raise InputError(
+            f"an encoding has {longest} tokens, but the batch only {width}; encode with max_length={width}"
+        )
     shape = len(encodings), width
     if (needed := 12 * len(encodings) * width) > memory_left():
         raise InputError(f"a batch of length {width} takes {format_bytes(needed)} of memory, more than is free")
@@ -527,7 +529,8 @@ def batches_by_length(
     limit = max_length or max(lengths, default=1) + buckets[-1]
     invalid = [length for length in lengths if not 1 <= length <= limit]
     if invalid:
-        raise InputError(f"an example has {invalid[0]} tokens; there must be from 1 to {limit}")
+        how = f": encode with max_length={limit} (--max-length {limit})" * (invalid[0] > limit)
+        raise InputError(f"an example has {invalid[0]} tokens; there must be from 1 to {limit}{how}")
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     batches = []
     for start in range(0, len(order), batch_size):

@@ -84,7 +84,10 @@ def pack(
     """
     lengths = total_lengths(examples)
     if lengths.max() > row_length:
-        raise InputError(f"an example has {lengths.max()} tokens, but a row only {row_length}")
+        raise InputError(
+            f"an example has {lengths.max()} tokens, but a row only {row_length}: give a larger row_length, or encode "
+            f"with max_length={row_length}"
+        )
     rows = [[number] for number in range(len(lengths))] if one_per_row else first_fit(lengths, row_length)
     texts = [text for row in rows for example in row for text in examples[example]]
     owners = [(number, example) for number, row in enumerate(rows) for example in row]

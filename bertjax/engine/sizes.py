@@ -116,7 +116,10 @@ def choose_sizes(
     arguments.switch(one_per_row, "one_per_row")
     length = row_length or choose_length(config, lengths)
     if length < lengths.max():
-        raise InputError(f"an example has {lengths.max()} tokens, but a row only {length}")
+        raise InputError(
+            f"an example has {lengths.max()} tokens, but a row only {length}: give a larger row_length, or encode "
+            f"with max_length={length}"
+        )
     rows = [[number] for number in range(len(lengths))] if one_per_row else first_fit(lengths, length)
     asked = sweep_input.asked.tolist()
     row_bytes = sweep_input.row_bytes(round_up(max(sum(asked[number] for number in row) for row in rows)), AHEAD)

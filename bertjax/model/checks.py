@@ -93,9 +93,10 @@ def prepare_inputs(
 
 
 def describe_limit(config: BertConfig) -> str:
-    """How long a text may be, for messages."""
+    """How long a text may be and how to truncate it, for messages."""
     rows, most = config.max_position_embeddings, config.max_tokens
-    return f"has max_position_embeddings {rows}" + (f", which are {most} tokens" if most < rows else "")
+    limit = f"has max_position_embeddings {rows}" + (f", which are {most} tokens" if most < rows else "")
+    return f"{limit}: truncate texts with --max-length {most}, or max_length={most} of the tokenizer"
 
 
 def count_positions(config: BertConfig, ids: Any, segments: Any = None) -> Any:

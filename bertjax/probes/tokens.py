@@ -9,6 +9,8 @@ from jaxtyping import Bool, Int
 
 from bertjax.data import Encoding
 
+SPACE = "\u2581"  # SentencePiece's sign for the space before a word
+
 
 @dataclass(frozen=True)
 class Tokens:
@@ -18,7 +20,7 @@ class Tokens:
         special: [CLS], [SEP] and their like in other families.
         punctuation: pieces of which every character is punctuation.
         words: of each token the number of its word's form, the same wherever the word occurs, whatever its case; -1 of
-            special tokens and punctuation.
+            special tokens, of punctuation, and of pieces that stand for a space and belong to no word.
         places: of each token which word of all it is a piece of; -1 of special tokens.
         texts: 0 for the first text and its special tokens, 1 for the second.
     """
@@ -54,12 +56,16 @@ def tokens_of(encoding: Encoding, texts: Sequence[str]) -> Tokens:
     segments = np.array(encoding.segments, np.int64)
     special = np.array([word is None for word in encoding.word_ids], np.bool_)
     places = _places(encoding.word_ids, encoding.segments)
-    pieces = [texts[segment][slice(*offsets)] for segment, offsets in zip(segments, encoding.offsets, strict=True)]
-    punctuation = np.array([_is_punctuation(piece.strip()) for piece in pieces], np.bool_) & ~special
+    pieces = [
+        _characters(token, texts[segment][slice(*offsets)])
+        for token, segment, offsets in zip(encoding.tokens, segments, encoding.offsets, strict=True)
+    ]
+    punctuation = np.array([*map(_is_punctuation, pieces)], np.bool_) & ~special
     spans: dict[int, tuple[int, int, int]] = {}
-    spelled = zip(places.tolist(), encoding.segments, encoding.offsets, punctuation.tolist(), strict=True)
-    for place, segment, (start, end), is_mark in spelled:
-        if place >= 0 and not is_mark:  # some tokenizers count the mark behind a word to the word
+    is_spelled = [bool(piece) and not is_mark for piece, is_mark in zip(pieces, punctuation.tolist(), strict=True)]
+    spelled = zip(places.tolist(), encoding.segments, encoding.offsets, is_spelled, strict=True)
+    for place, segment, (start, end), counts in spelled:
+        if place >= 0 and counts:  # some tokenizers count marks and the space before a word to the word
             _, low, high = spans.get(place, (segment, start, end))
             spans[place] = (segment, min(low, start), max(high, end))
     forms: dict[str, int] = {}
@@ -76,6 +82,16 @@ def _places(word_ids: Sequence[int | None], segments: Sequence[int]) -> Int[np.n
     keys = [None if word is None else (segment, word) for word, segment in zip(word_ids, segments, strict=True)]
     numbers = {key: number for number, key in enumerate(dict.fromkeys(key for key in keys if key is not None))}
     return np.array([-1 if key is None else numbers[key] for key in keys], np.int64)
+
+
+def _characters(token: str, text: str) -> str:
+    """The characters that a piece stands for, without spaces.
+
+    Args:
+        text: what is at the piece's offsets. They may include the space before a word; those of a lone SentencePiece
+            space may be the next piece's.
+    """
+    return "" if token == SPACE and text != SPACE else text.strip()
 
 
 def _is_punctuation(text: str) -> bool:

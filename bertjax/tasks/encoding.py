@@ -269,7 +269,10 @@ def _choose_length(model: PretrainedModel, tokenizer: Tokenizer, examples: Examp
     positions = model.config.max_tokens
     length = max_length or getattr(model, "max_length", None) or _default_length(model, tokenizer, examples.task.asks)
     if length > positions:
-        raise InputError(f"max_length {length} is more than the {positions} tokens that the model takes")
+        raise InputError(
+            f"max_length {length} is more than the {positions} tokens that the model takes: give --max-length "
+            f"{positions} (max_length={positions}) or less"
+        )
     if tokenizer.vocab_size > model.config.vocab_size:
         raise InputError(
             f"the tokenizer has {tokenizer.vocab_size} tokens, the model only {model.config.vocab_size}: "

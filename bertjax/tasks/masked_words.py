@@ -13,6 +13,7 @@ from jaxtyping import Float, Int64
 
 from bertjax.data import Encoding, Examples, Tokenizer
 from bertjax.errors import InputError
+from bertjax.formatting import count_of
 from bertjax.interventions import readouts
 from bertjax.machine import memory_left
 from bertjax.tasks.encoded import Asked, Collected, Encoded
@@ -39,6 +40,7 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
     masked, asked = mask_words(
         tokenizer, whole, seed=options.seed, every_word=options.every_word, within_word=options.pll == WITHIN_WORD
     )
+    without = sorted({*range(len(examples))} - {*asked.units.tolist()})
     return Encoded(
         "words",
         masked,
@@ -49,6 +51,9 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
         labels=asked.words,
         units=asked.units,
         fixed={"units": asked.units, "places": asked.places},
+        note=f"{count_of(len(without), 'text')} without a word to mask (first {examples.ids[without[0]]})"
+        if without
+        else "",
         objective=Objective(readouts.words, partial(grade_words, asked), "mean surprisal of an example's masked words"),
     )
 

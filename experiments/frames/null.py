@@ -49,9 +49,13 @@ class Chance:
 
 
 def word_numbers(encoding: Encoding, sentence: Sentence) -> Int[np.ndarray, "token"]:
-    """The index of the word that each piece begins in, for all pieces between [CLS] and [SEP]."""
-    starts = np.array([start for start, _ in sentence.words])
-    return np.searchsorted(starts, [start for start, _ in encoding.offsets[1:-1]], side="right") - 1
+    """The index of the word that each piece begins in, for all pieces between [CLS] and [SEP].
+
+    A piece that includes the space before a word, or is that space, begins in the word.
+    """
+    text, starts = sentence.text, np.array([start for start, _ in sentence.words])
+    first = [start + len(text[start:]) - len(text[start:].lstrip()) for start, _ in encoding.offsets[1:-1]]
+    return np.searchsorted(starts, first, side="right") - 1
 
 
 def nearest_element(

@@ -133,7 +133,7 @@ def follow_links(run: Run, model: PretrainedModel, sample: AnnotatedSample) -> F
     width = max(len(text) for text in texts)
     inner = np.zeros((len(texts), width), bool)
     for example, text in enumerate(texts):
-        inner[example, : len(text)] = [start < end for start, end in text.offsets]
+        inner[example, : len(text)] = [offsets != (0, 0) for offsets in text.offsets]  # (k, k): a space, as a token
     members = member_masks(words, width)
     extras = [pairs, links, other_words(words, links, members.shape[1]), members, inner]  # as in `BatchLinks`
     heads, count = config.num_hidden_layers * config.num_attention_heads, members.shape[1]
