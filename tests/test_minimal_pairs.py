@@ -169,8 +169,8 @@ def test_pairs_truncated_before_they_differ_are_left_out(model, tmp_path):
     assert np.allclose(cut.outputs["base"], whole.outputs["base"][[1, 2, 4]], atol=1e-5)  # these are not truncated
     right = whole.outputs["base"][[1, 2, 4], 1] > whole.outputs["base"][[1, 2, 4], 0]
     assert cut.rows_of()[0].base == pytest.approx(right.mean())
+    data = write_pairs(tmp_path / "one.tsv", CUT[:1])
     with pytest.raises(DataError, match="no pair can be scored: 1 pair left out, truncated before their sentences"):
-        data = write_pairs(tmp_path / "one.tsv", CUT[:1])
         bertjax.ablate(model, "minimal-pairs", data=data, max_length=6, progress=False)
 
 

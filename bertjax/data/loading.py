@@ -151,17 +151,12 @@ def load_examples(
         chosen_task = replace(chosen_task, label_names=names, metrics=metrics)
     if data is None and (is_custom or text_columns or label_column or id_column or label_names is not None):
         raise DataError(f"columns or label names are of your own file; give the {READABLE} file as data")
-    if chosen_task.asks not in ("labels", "label-sets") and (label_column or label_names is not None):
-        raise DataError(f"{chosen_task.name} has no labels in a file: leave them out")
+    _check_options(chosen_task, label_column or label_names is not None, id_column, exclude_self)
     if data is not None and data_dir is not None:
         raise DataError("data_dir is the directory of TensorFlow Datasets, in whose place data is read: leave one out")
-    if exclude_self and chosen_task.asks != "order":
-        raise DataError(f"--exclude-self is for ranking; {chosen_task.name} has no candidates: leave it out")
     if chosen_task.name == MASKED and data is None:
         return _limited(_shipped_sentences(chosen_task, split), limit, seed)
     if chosen_task.asks in READERS:
-        if id_column is not None:
-            raise DataError(f"{chosen_task.name} takes no id column: leave it out")
         named = replace(chosen_task, label_column=label_column or chosen_task.label_column)
         more = {"exclude_self": True} if exclude_self else {}
         return _limited(_of_own_format(named, data, split, text_columns, memory, **more), limit, seed)
@@ -186,6 +181,20 @@ def load_examples(
         room=memory_left(memory),
     )
     return _limited(examples, limit, seed)
+
+
+def _check_options(task: Task, labelled: object, id_column: str | None, exclude_self: bool) -> None:
+    """Raise `DataError` for options that have no effect on a task.
+
+    Args:
+        labelled: whether a column or names of labels are chosen.
+    """
+    if task.asks not in ("labels", "label-sets") and labelled:
+        raise DataError(f"{task.name} has no labels in a file: leave them out")
+    if task.asks in READERS and id_column is not None:
+        raise DataError(f"{task.name} takes no id column: leave it out")
+    if exclude_self and task.asks != "order":
+        raise DataError(f"--exclude-self is for ranking; {task.name} has no candidates: leave it out")
 
 
 def _custom(text_columns: Sequence[str] | None, label_column: str | None) -> Task:

@@ -213,9 +213,8 @@ def label_order(id2label: Mapping[int, str], task: Task) -> tuple[int, ...]:
         advice = (
             "; give all classes in the order of their numbers with --label-names (label_names=)" if numbered else ""
         )
-        raise ConfigError(
-            f"the model has {count_of(len(names), 'label')}, but {task.name} has {len(wanted)}: {some_of(wanted)}{advice}"
-        )
+        found = f"the model has {count_of(len(names), 'label')}, but {task.name} has {len(wanted)}"
+        raise ConfigError(f"{found}: {some_of(wanted)}{advice}")
     generic = tuple(f"LABEL_{number}" for number in range(len(names)))
     if task.label_names is None or names in (generic, wanted):
         return tuple(range(len(wanted)))

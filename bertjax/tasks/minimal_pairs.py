@@ -41,6 +41,13 @@ class _Copies:
     targets: list[list[int]] = field(default_factory=list)
     examples: list[int] = field(default_factory=list)
 
+    def add(self, text: Encoding, place: int, target: int, example: int) -> None:
+        """Add a copy that is asked for one piece."""
+        self.texts.append(text)
+        self.places.append([place])
+        self.targets.append([target])
+        self.examples.append(example)
+
     def asked(self) -> Asked:
         return Asked.of_lists(self.places, self.targets, self.examples)
 
@@ -102,10 +109,7 @@ def encode_pairs(tokenizer: Tokenizer, examples: Examples, options: Options) -> 
             starts.append(len(copies.texts))
             for place in places:
                 hidden = rest_of_word(sentence, place) if within_word else [place]
-                copies.texts.append(hide(tokenizer, sentence, hidden))
-                copies.places.append([place])
-                copies.targets.append([sentence.input_ids[place]])
-                copies.examples.append(len(kept))
+                copies.add(hide(tokenizer, sentence, hidden), place, sentence.input_ids[place], len(kept))
         kept.append(example)
     if not kept:
         raise DataError(f"no pair can be scored: {left_out.note()}")
