@@ -25,12 +25,22 @@ from benchmarks.common import describe_machine
 from bertjax.atomic_files import write_json
 from bertjax.attribution import Drawn, patching_metrics
 from bertjax.cli import positive
-from bertjax.evidence import METRICS, Metric, intervals, make_scorer, rank_correlation, score
-from bertjax.evidence.significance import mcnemar, swap_test
-from bertjax.evidence.weighing import choose_intervals
+from bertjax.evidence import (
+    METRICS,
+    Metric,
+    bca,
+    choose_intervals,
+    make_scorer,
+    mcnemar,
+    of_few_units,
+    percentile,
+    rank_correlation,
+    score,
+    swap_test,
+)
 
 SIZES = (5, 6, 8, 10, 13, 20, 30, 50, 100)
-DRAWS, SWAPS, TESTED, POPULATION = 2000, 999, 200, 1_000_000
+DRAWS, SWAPS, TESTED, POPULATION = 2000, 499, 200, 1_000_000
 Noise = Callable[[np.random.Generator, int], np.ndarray]
 Sample = tuple[np.ndarray, np.ndarray]  # outputs [base and ablation, examples, ...] and labels
 
@@ -150,46 +160,79 @@ STATISTICS = {
 }
 
 
+@dataclass(frozen=True)
+class DataSets:
+    """Data sets, and the differences of their scores.
+
+    Args:
+        samples: outputs and labels of each.
+        base: the score of each base run.
+        observed, drawn, left_out: differences on all examples, on those of each draw, and with each example left out.
+    """
+
+    samples: list[Sample]
+    base: np.ndarray
+    observed: np.ndarray
+    drawn: np.ndarray
+    left_out: np.ndarray
+
+
+def draw_data_sets(one: Statistic, name: str, n: int, data_sets: int) -> DataSets:
+    """Data sets in which both scores are defined; those of sums are scored together."""
+    rng, metric = np.random.default_rng(n), one.metric
+    counts = [np.ones((1, n)), rng.multinomial(n, [1 / n] * n, size=DRAWS), 1 - np.eye(n)]
+    counts = [each.astype(np.uint16) for each in counts]
+    samples: list[Sample] = []
+    scored = []
+    while len(samples) < data_sets:
+        outputs, labels = one.draw(NOISES[name], rng, n)
+        if metric.sums is None:
+            scorer = make_scorer(metric, outputs, labels)
+            if not np.isfinite(scorer(counts[0])).all():
+                continue
+            scored.append([scorer(each) for each in counts])
+        samples.append((outputs, labels))
+    if metric.sums is None:
+        scores = [np.stack(each, axis=1) for each in zip(*scored, strict=True)]
+    else:
+        scorer = make_scorer(metric, np.concatenate([outputs for outputs, _ in samples]), samples[0][1])
+        scores = [scorer(each).reshape(len(each), data_sets, 2) for each in counts]
+    observed, drawn, left_out = (each[..., 1] - each[..., 0] for each in scores)
+    return DataSets(samples, scores[0][0, :, 0], observed[0], drawn, left_out)
+
+
 def measure(one: Statistic, name: str, n: int, data_sets: int) -> dict[str, Any]:
     """The share of intervals that hold the true difference."""
-    metric, noise, rng = one.metric, NOISES[name], np.random.default_rng(n)
-    truth = true_difference(one, name)
-    counts = rng.multinomial(n, [1 / n] * n, size=DRAWS).astype(np.uint16)
-    left_out = (1 - np.eye(n)).astype(np.uint16)
-    held, widths, apart = np.zeros((2, data_sets)), np.zeros((2, data_sets)), np.zeros((2, min(TESTED, data_sets)))
-    for number, (sample, scorer, scores) in zip(range(data_sets), _samples(one, noise, rng, n), strict=False):
-        observed, drawn, rest = np.diff(scores), np.diff(scorer(counts)), np.diff(scorer(left_out))
-        ends = intervals.percentile(drawn), intervals.bca(observed, drawn, rest)
-        few = intervals.of_few_units(observed, drawn, rest)
-        old = np.clip(
-            _chosen(metric, sample, observed, ends, None), metric.lowest - scores[0], metric.highest - scores[0]
-        )
-        new = _chosen(metric, sample, observed, ends, few)
-        for which, (low, high) in enumerate((old, new)):
-            held[which, number], widths[which, number] = low <= truth <= high, high - low
-        if number < apart.shape[1]:
-            excludes, p = not new[0] <= 0 <= new[1], _test(metric, sample, observed)
-            apart[:, number] = excludes and p > 0.05, not excludes and p < 0.05
-    middle = np.median(widths, axis=1)
+    metric, truth = one.metric, true_difference(one, name)
+    found = draw_data_sets(one, name, n, data_sets)
+    ends = percentile(found.drawn), bca(found.observed, found.drawn, found.left_out)
+    few = of_few_units(found.observed, found.drawn, found.left_out)
+    old, new = _chosen(metric, found, ends, None), _chosen(metric, found, ends, few)
+    old = np.clip(old, metric.lowest - found.base, metric.highest - found.base)
+    tested = range(min(TESTED, data_sets))
+    p = np.array([_test(metric, found.samples[number], found.observed[number]) for number in tested])
+    excludes = ((new[0] > 0) | (new[1] < 0))[: len(p)]
+    middle = [float(np.median(high - low)) for low, high in (old, new)]
     return {
-        "before": float(held[0].mean()),
-        "now": float(held[1].mean()),
-        "wider": float(middle[1] / middle[0]) if middle[0] > 0 else None,
-        "interval_alone": float(apart[0].mean()),
-        "test_alone": float(apart[1].mean()),
+        "before": float(((old[0] <= truth) & (truth <= old[1])).mean()),
+        "now": float(((new[0] <= truth) & (truth <= new[1])).mean()),
+        "wider": middle[1] / middle[0] if middle[0] > 0 else None,
+        "interval_alone": float((excludes & (p > 0.05)).mean()),
+        "test_alone": float((~excludes & (p < 0.05)).mean()),
     }
 
 
-def _chosen(
-    metric: Metric,
-    sample: Sample,
-    observed: np.ndarray,
-    ends: tuple[np.ndarray, np.ndarray],
-    few: np.ndarray | None,
-) -> np.ndarray:
-    """Both ends of the interval that `weigh` takes."""
-    low, high, _ = choose_intervals(metric, *sample, 1, observed, ends, few=few)
-    return np.array([low[0], high[0]])
+def _chosen(metric: Metric, found: DataSets, ends: tuple[np.ndarray, np.ndarray], few: np.ndarray | None) -> np.ndarray:
+    """Both ends of the intervals that `weigh` takes."""
+    if metric.reads != "predictions":
+        return np.stack(choose_intervals(metric, *found.samples[0], 1, found.observed, ends, few=few)[:2])
+    chosen = []
+    for number, sample in enumerate(found.samples):
+        here = slice(number, number + 1)
+        own = None if few is None else few[:, here]
+        both = ends[0][:, here], ends[1][:, here]
+        chosen.append(np.stack(choose_intervals(metric, *sample, 1, found.observed[here], both, few=own)[:2]))
+    return np.concatenate(chosen, axis=1)
 
 
 @cache
@@ -198,26 +241,15 @@ def true_difference(one: Statistic, name: str) -> float:
     return float(np.diff(score(one.metric, *one.draw(NOISES[name], np.random.default_rng(0), POPULATION)))[0])
 
 
-def _samples(
-    one: Statistic, noise: Noise, rng: np.random.Generator, n: int
-) -> Iterator[tuple[Sample, Callable[[np.ndarray], np.ndarray], np.ndarray]]:
-    """Data sets in which both scores are defined: outputs and labels, what scores draws of them, and both scores."""
-    while True:
-        outputs, labels = one.draw(noise, rng, n)
-        scorer = make_scorer(one.metric, outputs, labels)
-        scores = scorer(np.ones((1, n), np.uint16))[0]
-        if np.isfinite(scores).all():
-            yield (outputs, labels), scorer, scores
-
-
-def _test(metric: Metric, sample: Sample, observed: np.ndarray) -> float:
+def _test(metric: Metric, sample: Sample, observed: float) -> float:
     """The p-value that `weigh` gives."""
     outputs, labels = sample
     if metric.flips_alone:
         base, ablated = outputs.argmax(-1) == labels
         gains, losses = (np.array([(one & ~other).sum()]) for one, other in ((ablated, base), (base, ablated)))
         return float(mcnemar(gains, losses)[0])
-    return float(swap_test(metric, outputs[0], outputs[1:], labels, 1, observed, draws=SWAPS, seed=0).p[0])
+    found = swap_test(metric, outputs[0], outputs[1:], labels, 1, np.array([observed]), draws=SWAPS, seed=0)
+    return float(found.p[0])
 
 
 def measure_heads(correlation: float, n: int, data_sets: int) -> dict[str, Any]:
@@ -277,15 +309,15 @@ def main(arguments: list[str] | None = None) -> None:
     for name in ("statistic", "distribution", "n", "before", "now", "width", "interval alone", "test alone"):
         table.add_column(name, justify="left" if name in ("statistic", "distribution") else "right")
     rows = []
+    Path(options.output).mkdir(parents=True, exist_ok=True)
     for row in measure_all(options.statistics, options.sizes, options.data_sets):
         rows.append(row)
+        write_json(Path(options.output) / "coverage.json", {"machine": describe_machine(), "rows": rows})
         shares = (f"{100 * row[name]:.1f}" if name in row else "" for name in ("before", "now"))
         apart = (f"{100 * row[name]:.1f}" if name in row else "" for name in ("interval_alone", "test_alone"))
         wider = "" if row["wider"] is None else f"{row['wider']:.2f}"
         table.add_row(row["statistic"], row["distribution"], str(row["n"]), *shares, wider, *apart)
     Console(width=120).print(table)
-    Path(options.output).mkdir(parents=True, exist_ok=True)
-    write_json(Path(options.output) / "coverage.json", {"machine": describe_machine(), "rows": rows})
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from bertjax.engine import sweep
 from bertjax.errors import InputError
 from bertjax.interventions import Ablation, Change, every_head
 from bertjax.study import run_importance, trust_in
+from bertjax.study.derived import pruning
 from bertjax.study.job import load_job
 from bertjax.study.outputs import mean_outputs
 from bertjax.study.settings import Settings, for_this_device
@@ -54,6 +55,60 @@ def losses(encoded, given):
     """The loss of each example from what the readout gave for each text of one run."""
     graded = (encoded.objective.grade(number, given[list(encoded.numbers_of(number))]) for number in range(len(given)))
     return np.array([loss for loss, _ in itertools.islice(graded, encoded.examples)])
+
+
+RATINGS = (2.6, 4.5, 3.0, 3.25, 0.5, 4.0, 2.75, 4.25, 3.5, 2.8, 4.4, 3.1)
+
+
+def rated(folder, make, task, **changes):
+    """A job of pairs with ratings, in the layout of STS-B, whose columns a file of one's own may share."""
+    rows = (f"{n}\tpair number {n}\tthe pair {n % 5}\t{rating}" for n, rating in enumerate(RATINGS))
+    data = folder / "dev.tsv"
+    data.write_text("index\tsentence1\tsentence2\tscore\n" + "".join(f"{row}\n" for row in rows))
+    more = {} if task == "stsb" else {"text_columns": ("sentence1", "sentence2"), "label_column": "score"}
+    model = folder / "model" if (folder / "model").exists() else make(folder / "model")
+    given = {"model": str(model), "task": task, "data": str(data), "output": "unused", "mode": "zero"}
+    return load_job(for_this_device(Settings(**given, **more, **changes)))
+
+
+def targets_of(job):
+    """What a pair's cosine of 0 is away from, by the pair's id: the root of its loss."""
+    vectors = np.eye(2)
+    objective = job.encoded.objective
+    return {key: objective.grade(number, vectors)[0] ** 0.5 for number, key in enumerate(job.examples.ids)}
+
+
+def test_ratings_of_stsb_are_scaled_by_five(tmp_path):
+    found = targets_of(rated(tmp_path, make_embedder, "stsb"))
+    np.testing.assert_allclose([*found.values()], np.array(RATINGS) / 5, rtol=1e-6)
+    some = targets_of(rated(tmp_path, make_embedder, "stsb", limit=4, seed=1))
+    assert len(some) == 4
+    assert some == {key: found[key] for key in some}
+
+
+def test_losses_of_ratings_do_not_depend_on_others(tmp_path):
+    """Of a file of one's own, ratings are scaled by the lowest and the highest of the whole file."""
+    job = rated(tmp_path, make_embedder, "custom")
+    whole = targets_of(job)
+    np.testing.assert_allclose([*whole.values()], (np.array(RATINGS) - 0.5) / 4, rtol=1e-6)
+    parts = [rated(tmp_path, make_embedder, "custom", limit=5, seed=seed) for seed in (1, 2)]
+    parts += pruning._parts(job, pruning.Pruning())
+    for part in parts:
+        found = targets_of(part)
+        assert len(found) < len(whole)
+        assert found == {key: whole[key] for key in found}
+
+
+def test_the_summary_says_the_scale_of_ratings(tmp_path):
+    rated(tmp_path, make_embedder, "custom")
+    given = {"data": tmp_path / "dev.tsv", "limit": 6, "progress": False}
+    found = bertjax.importance(tmp_path / "model", "stsb", **given, output=tmp_path / "out")
+    assert found.summary["data"]["scale"] == [0.0, 5.0]
+    assert found.summary["gradients"]["loss"].startswith("squared error of the rating, 0 to 5 scaled to 0 to 1")
+    check_by_jsonschema(json.loads((tmp_path / "out" / "summary.json").read_text()))
+    columns = {"text_columns": ("sentence1", "sentence2"), "label_column": "score"}
+    own = bertjax.importance(tmp_path / "model", "custom", **given, **columns)
+    assert own.summary["data"]["scale"] == [0.5, 4.5]
 
 
 @pytest.mark.parametrize(("case", "mode"), CASES)

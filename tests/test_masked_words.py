@@ -127,7 +127,7 @@ def test_texts_are_drawn_not_words(ablated):
     assert evidence.examples == rows[0].examples == 30 < len(arrays["units"])
     assert [row.low for row in rows] == evidence.low.tolist()
     assert [row.q for row in rows] == evidence.q.tolist()
-    assert rows[0].interval == "bca"
+    assert rows[0].interval == "t"
 
 
 @pytest.mark.needs_torch

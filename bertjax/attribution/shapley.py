@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 
 from bertjax.attribution.interactions import effect_metric
 from bertjax.checkpoints import BertConfig
-from bertjax.evidence import Metric, intervals, ratios
+from bertjax.evidence import Metric, ratios, student
 from bertjax.interventions import Ablation, Head, ablation
 
 FEWEST_PAIRS = 8  # of orders: from fewer, skewed values have intervals that are too narrow
@@ -47,15 +47,12 @@ class Drawn:
 
     @property
     def half_widths(self) -> Float[np.ndarray, " heads"]:
-        """How far each value's 95 % interval over orders reaches; infinite with fewer than eight pairs.
-
-        The interval is `intervals.student`, whose farther end counts.
-        """
+        """Half of each value's 95 % interval over orders (`evidence.student`); infinite from fewer than 8 pairs."""
         pairs, mean = len(self.values), self.values.mean(axis=0)
         if pairs < FEWEST_PAIRS:
             return np.full(mean.shape, np.inf)
         left_out = (self.values.sum(axis=0) - self.values) / (pairs - 1)
-        return np.abs(intervals.student(mean, left_out) - mean).max(axis=0)
+        return np.asarray(np.diff(student(mean, left_out), axis=0)[0] / 2)
 
 
 def draw_orders(heads: int, pair: int, seed: int = 0) -> tuple[Int[np.ndarray, " heads"], Int[np.ndarray, " heads"]]:

@@ -77,6 +77,7 @@ class Task:
     renamed: tuple[str, ...] = ()
     section: str = ""
     asks: Asks = "labels"
+    scale: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         for name in ("text_columns", "metrics", "label_names"):
@@ -128,7 +129,16 @@ TASKS: dict[str, Task] = {
             config="mrpc",
             renamed=_S12,
         ),
-        Task("stsb", _S12, "score", None, metrics=("pearson", "spearman"), folder="STS-B", config="stsb"),
+        Task(
+            "stsb",
+            _S12,
+            "score",
+            None,
+            metrics=("pearson", "spearman"),
+            folder="STS-B",
+            config="stsb",
+            scale=(0.0, 5.0),
+        ),
         Task(
             "sst2",
             ("sentence",),
@@ -413,18 +423,35 @@ class Examples:
             digest.update(line.encode() + b"\n")
         return digest.hexdigest()
 
+    @property
+    def scale(self) -> tuple[float, float] | None:
+        """The lowest and highest rating: the task's, or of these examples if it has none or a rating lies beyond it.
+
+        None of tasks without ratings, and where no example has one.
+        """
+        rated = self.labels[np.isfinite(self.labels)]
+        if self.task.kind != "regression" or self.task.asks != "labels" or not len(rated):
+            return None
+        low, high = float(rated.min()), float(rated.max())
+        known = self.task.scale
+        return known if known is not None and known[0] <= low and high <= known[1] else (low, high)
+
     def take(self, indices: Sequence[int]) -> "Examples":
-        """The examples at these positions, in the order given.
+        """The examples at these positions, in the order given; their task keeps the scale of all ratings.
 
         Args:
             indices: positions from 0, not ids.
         """
+        scale = self.scale
+        task = self.task if scale in (None, self.task.scale) else replace(self.task, scale=scale)
         second = self.second and tuple(self.second[i] for i in indices)
         ids, first = tuple(self.ids[i] for i in indices), tuple(self.first[i] for i in indices)
         labels = self.labels[np.asarray(indices, dtype=np.int64)]
         groups = self.groups and tuple(self.groups[i] for i in indices)
         content: Any = self.content and tuple(self.content[i] for i in indices)
-        return replace(self, ids=ids, first=first, second=second, labels=labels, groups=groups, content=content)
+        return replace(
+            self, task=task, ids=ids, first=first, second=second, labels=labels, groups=groups, content=content
+        )
 
     def head(self, count: int) -> "Examples":
         """The first `count` examples, or all if there are fewer."""

@@ -2,7 +2,7 @@
 
 from bertjax.evidence import ratios
 from bertjax.evidence.grouping import Silhouette, coordinates_of, silhouette_of
-from bertjax.evidence.intervals import FEWEST_PLACES, LEVEL, percentile, rank_correlation
+from bertjax.evidence.intervals import FEWEST_PLACES, LEVEL, bca, of_few_units, percentile, rank_correlation, student
 from bertjax.evidence.jackknife import contributions
 from bertjax.evidence.measure import POINTS, SCORE, Measure
 from bertjax.evidence.metrics import (
@@ -20,8 +20,8 @@ from bertjax.evidence.metrics import (
 from bertjax.evidence.own_metrics import as_metric, seconds_to_weigh
 from bertjax.evidence.resampling import Sums, bootstrap_counts, score_draws
 from bertjax.evidence.sentence import describe_statistics, name_test, summarise
-from bertjax.evidence.significance import benjamini_hochberg, fewest_flips
-from bertjax.evidence.weighing import RESAMPLES, Evidence, Q, check_weighable, weigh
+from bertjax.evidence.significance import benjamini_hochberg, fewest_flips, mcnemar, swap_test
+from bertjax.evidence.weighing import RESAMPLES, Evidence, Q, check_weighable, choose_intervals, weigh
 
 __all__ = [
     "BUILT_IN",
@@ -39,10 +39,12 @@ __all__ = [
     "Silhouette",
     "Sums",
     "as_metric",
+    "bca",
     "benjamini_hochberg",
     "bootstrap_counts",
     "check_labels",
     "check_weighable",
+    "choose_intervals",
     "contributions",
     "coordinates_of",
     "describe_statistics",
@@ -50,7 +52,9 @@ __all__ = [
     "find_metric",
     "labelled",
     "make_scorer",
+    "mcnemar",
     "name_test",
+    "of_few_units",
     "percentile",
     "predictions_from_logits",
     "rank_correlation",
@@ -59,6 +63,8 @@ __all__ = [
     "score_draws",
     "seconds_to_weigh",
     "silhouette_of",
+    "student",
     "summarise",
+    "swap_test",
     "weigh",
 ]

@@ -107,6 +107,7 @@ def provenance(job: Job) -> dict[str, Any]:
             "examples": len(examples),
             "truncated": encoded.truncated,
             "sha256": examples.sha256,
+            **({"scale": list(examples.scale)} if examples.scale else {}),
         },
         "outputs": encoded.kind,
         **({"numbers": list(encoded.form.numbers_of(examples.task))} if encoded.form.numbers else {}),

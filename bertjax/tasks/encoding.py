@@ -132,8 +132,10 @@ def _objective(kind: str, order: tuple[int, ...], examples: Examples) -> Objecti
     if kind == "logits":
         definition, unit = ("cross-entropy of the label", "nats") if classes else ("squared error", "")
         return Objective(readouts.logits, partial(grade_logits, labels, order, classes), definition, unit)
-    targets = to_unit_range(labels, positive_label(kind, task) if classes else None)
-    scaled = "of 1 for yes and 0 for no" if classes else "of the rating, from 0 to 1"
+    scale = examples.scale
+    targets = to_unit_range(labels, positive_label(kind, task) if classes else None, scale)
+    low, high = scale or (0.0, 1.0)
+    scaled = "of 1 for yes and 0 for no" if classes else f"of the rating, {low:g} to {high:g} scaled to 0 to 1"
     if kind == "score":
         return Objective(readouts.logits, partial(grade_score, targets), f"binary cross-entropy {scaled}")
     return Objective(

@@ -127,17 +127,19 @@ def grade_similarity(
     return loss, slope * np.concatenate([of_first, of_second])
 
 
-def to_unit_range(labels: Num[np.ndarray, " examples"], positive: int | None) -> Float[np.ndarray, " examples"]:
-    """Labels as targets from 0 to 1: 1 for the class that counts as yes, or of ratings their place in their range.
+def to_unit_range(
+    labels: Num[np.ndarray, " examples"], positive: int | None, scale: tuple[float, float] | None = None
+) -> Float[np.ndarray, " examples"]:
+    """Labels as targets from 0 to 1: 1 for the class that counts as yes, or of ratings their place on their scale.
 
     Args:
         positive: the class; None for ratings. Unlabelled examples have NaN.
+        scale: the lowest and highest rating; None where no example has one.
 
-    >>> to_unit_range(np.array([0.0, 2.5, 5.0]), None).tolist()
-    [0.0, 0.5, 1.0]
+    >>> to_unit_range(np.array([2.0, 3.0]), None, (0.0, 5.0)).tolist()
+    [0.4, 0.6]
     """
     if positive is not None:
         return np.where(labels < 0, np.nan, labels == positive).astype(np.float64)
-    exact = labels.astype(np.float64)
-    low, high = np.nanmin(exact), np.nanmax(exact)
-    return np.asarray((exact - low) / (high - low if high > low else 1.0))
+    low, high = scale or (0.0, 1.0)
+    return np.asarray((labels.astype(np.float64) - low) / (high - low if high > low else 1.0))
