@@ -426,7 +426,7 @@ def _add_derived(adder: Callable[[str], Callable[..., None]], heads: bool = True
     add = adder("model, task and heads")
     _add_model(add)
     if heads:
-        add("heads", "only these heads, as LAYER.HEAD; the others stay", nargs="+", metavar="L.H")
+        add("heads", "only these heads, as LAYER.HEAD or L3H10; the others stay", nargs="+", metavar="L.H")
     _add_metric(add)
     _add_source(adder("examples"))
     add = adder("computation")
@@ -502,7 +502,7 @@ def _add_what(add: Callable[..., None]) -> None:
 
     _add_model(add)
     add("ablate", f"{', '.join(COLLECTIONS)}, or a file with a set of heads in each line", metavar="WHAT")
-    add("heads", "restrict to these heads, as LAYER.HEAD; for 'cumulative' in this order", nargs="+", metavar="L.H")
+    add("heads", "only these heads, as LAYER.HEAD or L3H10; for 'cumulative' in this order", nargs="+", metavar="L.H")
     text = "run only the N that gradients say change the loss most, and a few others to see what is missed"
     add("screen", text, type=positive, metavar="N")
     add("subset_size", "for 'subsets': heads of each (default 2)", type=positive, metavar="K")

@@ -41,9 +41,10 @@ IDENTITY, SIGMOID, TANH = (TORCH_ACTIVATIONS[name] for name in ("identity", "sig
 def make_cross_encoder(directory, config=None):
     """A random classifier with one label, and what its config.json says of the activation."""
     one = BertConfig.from_dict(make_config().to_dict() | {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}})
-    directory.mkdir(parents=True, exist_ok=True)
+    words = directory.with_name(f"{directory.name}-tokenizer")
+    words.mkdir(parents=True)
     model = random_model(BertForSequenceClassification, one)
-    model.save_pretrained(directory, Tokenizer.from_pretrained(add_tokenizer(directory)))
+    model.save_pretrained(directory, Tokenizer.from_pretrained(add_tokenizer(words)))
     path = directory / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | (config or {})))
     return directory

@@ -4,6 +4,7 @@ import hashlib
 import os
 import shutil
 
+import numpy as np
 import pytest
 
 import bertjax
@@ -11,6 +12,7 @@ from bertjax.cli import main
 from bertjax.errors import OutputError
 from bertjax.results import check_directory
 from experiments.attention_patterns import main as attention_patterns
+from experiments.training.state import RunDirectory
 from tests.workshop import make_classifier, make_masked, write_glue, write_lines, write_pairs
 
 COMMANDS = {
@@ -216,3 +218,18 @@ def test_texts_for_roles_are_not_replaced(inputs, tmp_path, capsys):
     data = write_lines(tmp_path / "examples.jsonl")
     assert main(["roles", "--model", str(model), "--task", "mlm", "--data", str(data), "--output", str(tmp_path)]) == 2
     assert "which is an input" in capsys.readouterr().err
+
+
+def test_training_discards_only_its_own_runs(tmp_path):
+    (tmp_path / "last").mkdir()
+    (tmp_path / "last" / "model.safetensors").write_text("mine")
+    with pytest.raises(OutputError, match="holds last, which no run wrote"):
+        RunDirectory(tmp_path, {"task": "mrpc"}).discard()
+    assert (tmp_path / "last" / "model.safetensors").read_text() == "mine"
+    mine = RunDirectory(tmp_path / "run", {"task": "mrpc"})
+    mine.save_state({"a": np.zeros(2)}, [])
+    mine.discard()
+    assert not [*(tmp_path / "run").iterdir()]
+    mine.finish({}, [])
+    mine.discard()
+    assert not [*(tmp_path / "run").iterdir()]

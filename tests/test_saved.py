@@ -175,7 +175,7 @@ def test_two_tasks_are_compared(mrpc, stsb, capsys):
     assert pair.jaccard == 1
     assert abs(pair.chance - 1 / 66) < 1e-12  # both of two among twelve
     assert pair.low <= pair.correlation <= pair.high
-    assert {name for name, _, _ in agreeing(several)} == {"L0H1", "L2H3"}
+    assert {name for name, _, _ in agreeing(several)} == {"0.1", "2.3"}
     assert main(["compare", str(mrpc), str(stsb)]) == 0
     shown = capsys.readouterr().out
     assert "2 heads found in more than one, with the same sign" in shown

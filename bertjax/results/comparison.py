@@ -221,14 +221,7 @@ def compare_table(results: Sequence[Contents], metric: str | None = None) -> Gro
         "with the same sign; chance: probability that random sets of these sizes share at least as many"
     )
     legend = [Text(f"{number}  {label}") for number, label in zip(numbers, labels, strict=True)]
-    parts: list[Any] = [*legend, table, Text(note)]
-    for (first, first_results), (second, second_results) in combinations(zip(numbers, results, strict=True), 2):
-        if first_results.printed(metric=metric).tolist() == second_results.printed(metric=metric).tolist():
-            parts.append(Text(f"{first} and {second} are the same results twice"))
-    if different := describe_quantities(results, metric):
-        parts.append(Text(different))
-    if share_examples(results):
-        parts.append(Text("some of these results share examples: agreement may be due to those examples"))
+    parts: list[Any] = [*legend, table, Text(note), *map(Text, _remarks(results, metric))]
     agreements = agreeing(results, metric)
     parts.append(Text(f"\n{count_of(len(agreements), kind)} found in more than one, with the same sign", style="bold"))
     if agreements:
@@ -248,6 +241,19 @@ def compare_table(results: Sequence[Contents], metric: str | None = None) -> Gro
         if len(agreements) > SHOWN:
             parts.append(Text(f"and {len(agreements) - SHOWN} more (--format json)"))
     return Group(*parts)
+
+
+def _remarks(results: Sequence[Contents], metric: str | None) -> list[str]:
+    """What must be known of several results before their comparison is believed."""
+    lines = []
+    for (first, one), (second, other) in combinations(enumerate(results, 1), 2):
+        if one.printed(metric=metric).tolist() == other.printed(metric=metric).tolist():
+            lines.append(f"{first} and {second} are the same results twice")
+    if different := describe_quantities(results, metric):
+        lines.append(different)
+    if share_examples(results):
+        lines.append("some of these results share examples: agreement may be due to those examples")
+    return lines
 
 
 def _correlation(pair: Pair) -> str:

@@ -338,8 +338,10 @@ def check_directory(
         raise OutputError(f"{directory} holds results already: give another --output, or --overwrite to replace them")
     foreign = [] if unfinished else _foreign(directory, present, complete)
     if foreign:
+        changed = "" if complete is None else ", or not as it is now"
         raise OutputError(
-            f"{directory} holds {some_of(foreign)}, which bertjax did not write: move it away, or give another --output"
+            f"{directory} holds {some_of(foreign)}, which bertjax did not write{changed}: move it away, or give "
+            "another --output"
         )
 
 

@@ -21,7 +21,7 @@ from bertjax.checkpoints import (
     read_pooling,
     texts_directory,
 )
-from bertjax.errors import BertjaxError, OutputError
+from bertjax.errors import BertjaxError, InputError, OutputError
 from bertjax.evidence import BUILT_IN
 from bertjax.machine import package_version
 from bertjax.model import BertForSentenceEmbedding, PretrainedModel
@@ -73,7 +73,10 @@ def find_finished(settings: Settings, analysis: Analysis, say: Callable[[str], N
             f"{found[:12]} here): give another --output, or --overwrite to replace them"
         )
     say(f"{settings.directory} is complete already: nothing is computed (--overwrite computes it again)")
-    return read_results(settings.directory)
+    try:
+        return read_results(settings.directory)
+    except InputError as error:
+        raise OutputError(f"{str(error).removesuffix(': run the ablation again')}: --overwrite replaces it") from error
 
 
 def _hash_of(model: str, class_name: str) -> str | None:
