@@ -143,7 +143,12 @@ def token_mask(tokens: Tokens, batch: int, length: int) -> Float[Array, "batch t
     """
     given = arguments.array(tokens, "tokens", OverrideError) if hasattr(tokens, "dtype") else tokens
     if hasattr(given, "dtype") and jnp.issubdtype(given.dtype, jnp.floating):
-        return jnp.broadcast_to(_shares(given), (batch, length))
+        shares = _shares(given)
+        if any(own not in (1, size) for own, size in zip(shares.shape, (batch, length), strict=True)):
+            raise OverrideError(
+                f"the mask of tokens has shape {tuple(given.shape)}, but there are {batch} examples of {length} tokens"
+            )
+        return jnp.broadcast_to(shares, (batch, length))
     rows = arguments.several(given, "tokens", "positions, or for each example a list of them", error=OverrideError)
     nested = any(np.ndim(row) for row in rows)
     if nested and len(rows) != batch:
