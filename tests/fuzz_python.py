@@ -289,6 +289,7 @@ WORDS = {
     "place": ("place",),
     "values": ("head", "layer"),
     "override": ("Overrides", "overrides"),
+    "length": ("length", "position"),
     "hidden_size": ("hidden_size", "num_attention_heads"),
     "num_attention_heads": ("hidden_size",),
 }

@@ -186,7 +186,7 @@ def score(
     [1.0, -0.5]
     """
     metric, outputs, labels = find_metric(metric), as_numbers(outputs, "outputs"), as_numbers(labels, "labels")
-    arguments.whole_number(positive, "positive", 0, DataError)
+    positive = arguments.whole_number(positive, "positive", 0, DataError)
     _check_shapes(outputs, labels)
     _check_finite(outputs)
     readings = _read(metric, outputs)

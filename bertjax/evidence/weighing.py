@@ -43,6 +43,7 @@ from bertjax.progress import Progress, shown
 
 # How many times examples are drawn anew for intervals, where nothing else is said.
 RESAMPLES = 10_000
+MOST_DRAWS = 10_000_000  # far beyond what any interval needs: more is a slip that would run for days
 Q = 0.05  # the false discovery rate below which an effect counts as found
 PARTS = 2000  # of the examples, left out one at a time, for the acceleration of an interval
 GROUP = 256  # ablations whose draws are in memory together
@@ -168,11 +169,11 @@ def weigh(
     """
     metric = find_metric(metric)
     all_outputs, labels = _all_outputs(base, outputs), as_numbers(labels, "labels")
-    arguments.whole_number(positive, "positive", 0, DataError)
-    arguments.whole_number(seed, "seed", 0, DataError)
+    positive = arguments.whole_number(positive, "positive", 0, DataError)
+    seed = arguments.whole_number(seed, "seed", 0, DataError)
     for name, number in (("resamples", resamples), ("draws", draws)):
-        if number is not None:
-            arguments.whole_number(number, name, 1, DataError)
+        if number is not None and arguments.whole_number(number, name, 1, DataError) > MOST_DRAWS:
+            raise DataError(f"{name} must be at most {MOST_DRAWS:,}, found {number:,}")
     scores = score(metric, all_outputs, labels, positive)
     is_labelled = labelled(metric, labels)
     all_outputs, labels = all_outputs[:, is_labelled], labels[is_labelled]
