@@ -21,8 +21,10 @@ import bertjax
 from bertjax import BertConfig, BertForSentenceEmbedding, Tokenizer, collate
 from bertjax.engine import plain
 from bertjax.errors import BertjaxError
+from bertjax.evidence import score
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
+from bertjax.interventions import patching as pt
 from bertjax.interventions import readouts
 from tests.attempts import LONGEST_MESSAGE, scratch, time_limit
 from tests.tiny import random_model
@@ -152,7 +154,8 @@ def _any(found: Any, given: dict[str, Any]) -> bool:
 @cache
 def calls() -> dict[str, Call]:
     """Functions with arguments that fit, and what says whether a result is sensible."""
-    return _calls_of_models() | _calls_of_overrides() | _calls_of_ablations()
+    changes = _calls_of_overrides() | _calls_of_patching() | _calls_of_ablations()
+    return _calls_of_models() | changes | _calls_of_statistics()
 
 
 def _calls_of_models() -> dict[str, Call]:
@@ -199,6 +202,34 @@ def _calls_of_overrides() -> dict[str, Call]:
         "parse_head": (ov.parse_head, {"head": "0.1", **c}, _any),
         "heads_of_layer": (ov.heads_of_layer, {**c, "layer": 1}, _any),
         "stack": (ov.stack, {"overrides": [one, one]}, _finite),
+    }
+
+
+def _calls_of_patching() -> dict[str, Call]:
+    d, mask, vector = desk(), np.ones((2, _length()), np.float32), np.ones(4, np.float32)
+    c: dict[str, Any] = {"config": d.config, "place": "head_outputs"}
+    one = ov.zero(d.config, ["0.1"])
+    return {
+        "patched": (pt.patched, {**c, "where": ["0.1"], "donor": d.output, "tokens": [1], "share": 0.5}, _overrides),
+        "replaced": (pt.replaced, {**c, "values": {"0.1": vector}, "tokens": mask}, _overrides),
+        "at_tokens": (pt.at_tokens, {"override": one, "tokens": mask}, _overrides),
+        "token_mask": (pt.token_mask, {"tokens": [1, 2], "batch": 2, "length": 5}, _finite),
+    }
+
+
+def _length() -> int:
+    """Tokens of each text of the batch, with its padding."""
+    return int(desk().batch["input_ids"].shape[1])
+
+
+def _calls_of_statistics() -> dict[str, Call]:
+    rng = np.random.default_rng(0)
+    outputs, labels = rng.normal(size=(2, 6, 2)), np.array([0, 1, 1, 0, 1, 0])
+    given = {"metric": "accuracy", "base": rng.normal(size=(6, 2)), "outputs": outputs, "labels": labels}
+    more = {"positive": 1, "resamples": 20, "draws": 20, "seed": 0, "units": None, "progress": False}
+    return {
+        "weigh": (bertjax.weigh, {**given, **more}, _any),
+        "score": (score, {"metric": "f1", "outputs": outputs, "labels": labels, "positive": 1}, _any),
     }
 
 
@@ -254,6 +285,11 @@ WORDS = {
     "weights": ("weights", "head"),
     "ablation": ("blation",),
     "at": ("`at`", "position"),
+    "where": ("head",),
+    "place": ("place",),
+    "values": ("head", "layer"),
+    "override": ("Overrides", "overrides"),
+    "length": ("length", "position"),
     "hidden_size": ("hidden_size", "num_attention_heads"),
     "num_attention_heads": ("hidden_size",),
 }

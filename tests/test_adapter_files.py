@@ -45,7 +45,8 @@ def shaped(*shape: int, dtype: Any = np.float32) -> np.ndarray:
 
 def write_adapter(directory: Path, tensors: Arrays | None = None, **config: Any) -> Path:
     directory.mkdir(exist_ok=True)
-    settings = {"peft_type": "LORA", "r": RANK, "lora_alpha": 6, "task_type": "SEQ_CLS"} | config
+    settings = {"peft_type": "LORA", "r": RANK, "lora_alpha": 6, "task_type": "SEQ_CLS"}
+    settings |= {"target_modules": ["query", "key", "pooler.dense", "word_embeddings"]} | config
     (directory / "adapter_config.json").write_text(json.dumps(settings))
     save_file(factors() if tensors is None else tensors, directory / "adapter_model.safetensors")
     return directory

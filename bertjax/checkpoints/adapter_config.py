@@ -56,10 +56,14 @@ _HARMLESS_ONLY_AT: dict[str, tuple[Any, ...]] = {
     "init_lora_weights": (True, False, None, "gaussian", "eva", "orthogonal", "mica"),
 }
 
+# The modules that peft changes in models of a type where `target_modules` is null; it refuses other types.
+_DEFAULT_TARGETS = {
+    **{name: ["query", "value"] for name in ("bert", "roberta", "xlm-roberta", "electra")},
+    "deberta-v2": ["query_proj", "value_proj"],
+}
+
 # Keys that never change what the merged weights are, by what they are about.
 _HARMLESS_BY_SUBJECT = {
-    "which modules were to be changed; the tensors in the file say which were": """
-        target_modules exclude_modules layers_to_transform layers_pattern""",
     "where weights are stored [inputs, outputs]; peft sets it to false for nn.Linear, and encoders have no other": """
         fan_in_fan_out""",
     "settings of initialisations; `init_lora_weights` says whether one was used": """
@@ -92,6 +96,10 @@ class AdapterConfig:
     auto_mapping: Mapping[str, Any] | None = None
     base_model_name_or_path: str | None = None
     revision: str | None = None
+    target_modules: list[str] | str | None = None
+    exclude_modules: list[str] | str | None = None
+    layers_to_transform: list[int] | int | None = None
+    layers_pattern: list[str] | str | None = None
 
     @classmethod
     def from_dict(cls, mapping: Mapping[str, Any]) -> "AdapterConfig":
@@ -142,6 +150,33 @@ class AdapterConfig:
         """
         saved = (*(self.modules_to_save or ()), *_HEADS_OF_TASKS.get(self.task_type or "", ()))
         return any(f"{module}." in tensor for module in saved)
+
+    def changes(self, module: str, model_type: str = "bert") -> bool:
+        """Whether these settings say that a module is changed, by the rules of peft's `check_target_module_exists`.
+
+        Args:
+            module: its name in the model that the adapter was trained on.
+            model_type: of that model, which decides where `target_modules` is null.
+
+        >>> config = AdapterConfig(target_modules=["query"], layers_to_transform=[1])
+        >>> [config.changes(f"encoder.layer.{layer}.attention.self.query") for layer in (0, 1)]
+        [False, True]
+        """
+        saved = (*(self.modules_to_save or ()), *_HEADS_OF_TASKS.get(self.task_type or "", ()))
+        if _is_named(self.exclude_modules or [], module) or any(
+            re.match(rf"(^|.*\.){name}($|\..*)", module) for name in saved
+        ):
+            return False
+        targets = _DEFAULT_TARGETS.get(model_type, []) if self.target_modules is None else self.target_modules
+        if isinstance(targets, str) and targets.lower() == "all-linear":
+            return "embed" not in module and module.split(".")[-1] != "decoder"
+        if not _is_named(targets, module):
+            return False
+        layers = self.layers_to_transform
+        if isinstance(targets, str) or module in targets or layers in (None, []):
+            return True
+        index = _layer_of(module, self.layers_pattern)
+        return index is not None and index in (layers if isinstance(layers, list) else [layers])
 
     def rank(self, module: str) -> int:
         """The rank of a module's update; of several patterns that fit, the first counts, as in peft."""
@@ -293,11 +328,61 @@ def _check_settings(values: Mapping[str, Any]) -> None:
     saved = values["modules_to_save"]
     if saved is not None and not (isinstance(saved, list) and all(isinstance(name, str) for name in saved)):
         raise ConfigError(f"modules_to_save must be a list of modules' names, found {show(saved)}")
+    _check_targets(values)
     if not isinstance(values["auto_mapping"], Mapping | None):
         raise ConfigError(f"auto_mapping must be a table or null, found {show(values['auto_mapping'])}")
     for name in ("task_type", "base_model_name_or_path", "revision"):
         if not isinstance(values[name], str | None):
             raise ConfigError(f"{name} must be a text or null, found {show(values[name])}")
+
+
+def _check_targets(values: Mapping[str, Any]) -> None:
+    """Check the settings that say which modules are changed, and that peft takes them together."""
+    for name in ("target_modules", "exclude_modules", "layers_pattern"):
+        value = values[name]
+        if isinstance(value, str):
+            _check_expression(name, value)
+        elif value is not None and not (isinstance(value, list) and all(isinstance(part, str) for part in value)):
+            raise ConfigError(f"{name} must be a text, a list of texts or null, found {show(value)}")
+    for name in ("layers_pattern", "modules_to_save"):
+        for part in values[name] if isinstance(values[name], list) else []:
+            _check_expression(name, part)
+    layers = values["layers_to_transform"]
+    numbers = layers if isinstance(layers, list) else [] if layers is None else [layers]
+    if not all(isinstance(number, int) and not isinstance(number, bool) for number in numbers):
+        raise ConfigError(f"layers_to_transform must be whole numbers or null, found {show(layers)}")
+    has_layers = layers is not None
+    if isinstance(values["target_modules"], str) and (has_layers or values["layers_pattern"] is not None):
+        raise ConfigError(
+            "target_modules is a text, and layers_to_transform or layers_pattern is given as well: peft refuses both"
+        )
+    if values["layers_pattern"] and not has_layers:
+        raise ConfigError("layers_pattern is given without layers_to_transform, which peft refuses")
+
+
+def _check_expression(name: str, value: str) -> None:
+    try:
+        re.compile(value)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ConfigError(f"{name}: {show(value)} is no regular expression ({error})") from None
+
+
+def _is_named(names: list[str] | str, module: str) -> bool:
+    """Whether a module is one of these names or ends in one; a single string is a regular expression of all of it."""
+    if isinstance(names, str):
+        return re.fullmatch(names, module) is not None
+    return any(module == name or module.endswith(f".{name}") for name in names)
+
+
+def _layer_of(module: str, pattern: list[str] | str | None) -> int | None:
+    """The layer of a module, by the name before its number where a pattern says that."""
+    if not pattern:
+        expressions = [r".*?\.[^.]*\.(?P<idx>\d+)\."]
+    else:
+        names = [pattern] if isinstance(pattern, str) else pattern
+        expressions = [rf"(?:^|.*?\.){name}\.(?P<idx>\d+)\." for name in names]
+    found = next((match for expression in expressions if (match := re.match(expression, module))), None)
+    return None if found is None else int(found["idx"])
 
 
 def _check_rank(name: str, value: Any) -> None:

@@ -66,7 +66,7 @@ class Adapter:
     whole: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-def merge_adapter(weights: Arrays, directory: Path) -> dict[str, np.ndarray]:
+def merge_adapter(weights: Arrays, directory: Path, family: Family = BERT) -> dict[str, np.ndarray]:
     """Merge a LoRA adapter into the weights of its base.
 
     Merged are updates of linear maps and of tables of embeddings, computed in float32 (float64 for float64) and
@@ -78,13 +78,14 @@ def merge_adapter(weights: Arrays, directory: Path) -> dict[str, np.ndarray]:
         weights: the base's tensors under the names of its PyTorch file, with or without the encoder's prefix (`bert.`);
             not changed.
         directory: of the adapter.
+        family: of the base.
 
     Returns: all tensors, under the base's names and in its dtypes.
 
     Raises:
         ConfigError: the adapter is not plain LoRA, or its settings are wrong.
         CheckpointError: its file is missing or damaged, or holds a tensor that is not plain LoRA's, that fits no weight
-            of the base, or whose partner is missing.
+            of the base, or whose partner is missing; or the settings name other modules than it changes.
         MissingDependencyError: the file is PyTorch's and PyTorch is not installed.
 
     Warns:
@@ -95,7 +96,7 @@ def merge_adapter(weights: Arrays, directory: Path) -> dict[str, np.ndarray]:
     adapter = _read(path)
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is named below
-            merged = _merge(weights, adapter, config)
+            merged = _merge(weights, adapter, config, family.model_type)
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from None
     check_values(path, {name: array for name, array in merged.items() if array is not weights.get(name)})
@@ -123,7 +124,7 @@ def read_merged_weights(
     directory = Path(directory)
     if not holds_adapter(directory):
         return read_weights(directory, family)
-    merged = merge_adapter(read_weights(locate_base(directory, **hub), family), directory)
+    merged = merge_adapter(read_weights(locate_base(directory, **hub), family), directory, family)
     return canonical_weights(merged, family)  # again, for names that only the adapter has
 
 
@@ -249,13 +250,15 @@ def _add_factor(adapter: Adapter, matched: re.Match[str], array: np.ndarray) -> 
     update.factors[factor] = array
 
 
-def _merge(weights: Arrays, adapter: Adapter, config: AdapterConfig) -> dict[str, np.ndarray]:
+def _merge(weights: Arrays, adapter: Adapter, config: AdapterConfig, model_type: str) -> dict[str, np.ndarray]:
     names = _names_in_base(weights, [f"{module}.weight" for module in adapter.updates], list(adapter.whole))
     merged = dict(weights)
     if config.modules_to_save and not any(map(config.is_saved, adapter.whole)):
         raise CheckpointError(
             f"holds none of modules_to_save ({some_of(config.modules_to_save)}); copy the adapter again"
         )
+    _check_targets(weights, adapter, config, model_type)
+    _check_saved(weights, adapter, config)
     for name, array in adapter.whole.items():
         merged[names[name]] = _replaced(name, merged.get(names[name]), array, config)
     for module, update in adapter.updates.items():
@@ -270,7 +273,50 @@ def _merge(weights: Arrays, adapter: Adapter, config: AdapterConfig) -> dict[str
         if "bias" in update.factors:
             name = name.removesuffix("weight") + "bias"
             merged[name] = _with_bias(module, merged.get(name), update.factors["bias"], config.scale(module))
+    _check_complete(weights, adapter, config, model_type)
     return merged
+
+
+def _check_targets(weights: Arrays, adapter: Adapter, config: AdapterConfig, model_type: str) -> None:
+    """Refuse an adapter whose settings name other modules than its tensors change: peft would merge another model."""
+    beyond = [module for module in adapter.updates if not config.changes(module, model_type)]
+    if beyond:
+        raise CheckpointError(
+            f"changes {some_of(beyond, most=2)}, but its settings (target_modules, exclude_modules, "
+            "layers_to_transform, layers_pattern, modules_to_save) do not name that: peft would not merge it; copy "
+            "settings and tensors of one adapter"
+        )
+
+
+def _check_complete(weights: Arrays, adapter: Adapter, config: AdapterConfig, model_type: str) -> None:
+    """Refuse an adapter that lacks the update of a linear map in a layer of the base that its settings name."""
+    without, before = _prefixes(weights, [f"{module}.weight" for module in adapter.updates])
+    linear = [name for name, array in weights.items() if array.ndim == 2 and re.search(r"\.\d+\.", name)]
+    own = [_spelling(name).removesuffix(".weight") for name in linear if _spelling(name).startswith(before)]
+    missing = [module for name in own if config.changes(module := without + name.removeprefix(before), model_type)]
+    stacks = {_before_number(module) for module in adapter.updates}
+    missing = [name for name in missing if name not in adapter.updates and _before_number(name) in stacks]
+    if missing:
+        raise CheckpointError(
+            f"has no tensors of {some_of(missing, most=2)}, which its settings name (target_modules): copy the adapter "
+            "again"
+        )
+
+
+def _before_number(module: str) -> str:
+    """A module's name up to the first number in it, such as 'bert.encoder.layer'."""
+    return re.split(r"\.\d+\.", module)[0]
+
+
+def _check_saved(weights: Arrays, adapter: Adapter, config: AdapterConfig) -> None:
+    """Refuse an adapter that lacks a module of the base that it says to replace as a whole."""
+
+    def has(tensors: Arrays, module: str) -> bool:
+        return any(f".{module}." in f".{name}" for name in tensors)
+
+    lost = [name for name in config.modules_to_save or () if has(weights, name) and not has(adapter.whole, name)]
+    if lost:
+        raise CheckpointError(f"holds no tensors of {some_of(lost)}, named in modules_to_save; copy the adapter again")
 
 
 def _replaced(name: str, old: np.ndarray | None, new: np.ndarray, config: AdapterConfig) -> np.ndarray:
@@ -282,6 +328,11 @@ def _replaced(name: str, old: np.ndarray | None, new: np.ndarray, config: Adapte
         )
     if not is_saved and old is not None and old.shape != new.shape:
         raise CheckpointError(f"{some_of([name])} has shape {new.shape}, but the base's has {old.shape}")
+    if not is_saved and "embed" not in name and not (name.endswith(".bias") and config.bias != "none"):
+        raise CheckpointError(
+            f"replaces {some_of([name])}, which is not in modules_to_save, and bias is '{config.bias}': settings and "
+            "tensors are not of one adapter"
+        )
     if is_saved and "embed" in name and new.ndim == 2 and config.may_have_decoder:
         message = (
             f"the adapter replaces {some_of([name])}: a decoder that is tied to it takes the adapter's too, where peft "
@@ -351,6 +402,17 @@ def _names_in_base(weights: Arrays, changed: list[str], whole: list[str]) -> dic
     is changed: the one under which most of it is found. Heads have none, whatever the encoder has.
     """
     spellings = {_spelling(name): name for name in weights}
+    without, before = _prefixes(weights, changed)
+    names = {}
+    for name in (*changed, *whole):
+        prefixed = before + name.removeprefix(without)
+        names[name] = spellings.get(prefixed) or spellings.get(name, prefixed)
+    return names
+
+
+def _prefixes(weights: Arrays, changed: list[str]) -> tuple[str, str]:
+    """What an adapter's names have before those of the base, and what these have before the adapter's."""
+    spellings = {_spelling(name) for name in weights}
     heads = {name.partition(".")[2]: name.partition(".")[0] + "." for name in spellings}
     found: Counter[tuple[str, str]] = Counter()
     for name in changed:
@@ -360,12 +422,7 @@ def _names_in_base(weights: Arrays, changed: list[str], whole: list[str]) -> dic
         for cut in range(len(parts)):
             if ".".join(parts[cut:]) in spellings:
                 found["".join(f"{part}." for part in parts[:cut]), ""] += 1
-    without, before = max(found, key=lambda prefixes: (found[prefixes], prefixes == ("", "")), default=("", ""))
-    names = {}
-    for name in (*changed, *whole):
-        prefixed = before + name.removeprefix(without)
-        names[name] = spellings.get(prefixed) or spellings.get(name, prefixed)
-    return names
+    return max(found, key=lambda prefixes: (found[prefixes], prefixes == ("", "")), default=("", ""))
 
 
 def _spelling(name: str) -> str:

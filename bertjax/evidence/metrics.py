@@ -199,7 +199,8 @@ def score(
     >>> score("spearman", outputs, np.array([0.0, 2.5, 5.0])).round(6).tolist()
     [1.0, -0.5]
     """
-    metric = find_metric(metric)
+    metric, outputs, labels = find_metric(metric), as_numbers(outputs, "outputs"), as_numbers(labels, "labels")
+    positive = arguments.whole_number(positive, "positive", 0, DataError)
     _check_shapes(outputs, labels)
     _check_finite(outputs)
     readings = _read(metric, outputs)
@@ -212,6 +213,18 @@ def score(
         index = np.flatnonzero(np.isinf(numbers))[0]
         raise DataError(f"the label of example {index} is {numbers[index]}: give a number, or NaN for none")
     return _scores(metric, readings[:, has_label], numbers[has_label], positive)
+
+
+def as_numbers(values: Any, name: str) -> Num[np.ndarray, "..."]:
+    """An array of real numbers, from an array or nested lists.
+
+    Raises:
+        DataError: rows of different lengths, or what is not a number.
+    """
+    array = np.asarray(arguments.array(values, name, DataError))
+    if array.dtype.kind == "c":
+        raise DataError(f"{name} must be real numbers, found {arguments.describe(array)}")
+    return array
 
 
 def _scores(metric: Metric, readings: Outputs, labels: Labels, positive: int) -> Scores:
@@ -277,8 +290,8 @@ def find_metric(metric: Metric | str) -> Metric:
     """
     if isinstance(metric, Metric):
         return metric
-    if metric not in METRICS:
-        raise DataError(f"no metric is called {metric!r}: choose one of {', '.join(METRICS)}")
+    if not isinstance(metric, str) or metric not in METRICS:
+        raise DataError(f"no metric is called {arguments.brief(metric)}: choose one of {', '.join(METRICS)}")
     return METRICS[metric]
 
 

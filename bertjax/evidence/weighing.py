@@ -12,9 +12,18 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int, Num
 
+from bertjax import arguments
 from bertjax.errors import DataError
 from bertjax.evidence import intervals
-from bertjax.evidence.metrics import Metric, find_metric, labelled, make_scorer, predictions_from_logits, score
+from bertjax.evidence.metrics import (
+    Metric,
+    as_numbers,
+    find_metric,
+    labelled,
+    make_scorer,
+    predictions_from_logits,
+    score,
+)
 from bertjax.evidence.ranked import SWAPPABLE
 from bertjax.evidence.resampling import Units, bootstrap_counts, score_draws
 from bertjax.evidence.significance import (
@@ -34,6 +43,7 @@ from bertjax.progress import Progress, shown
 
 # How many times examples are drawn anew for intervals, where nothing else is said.
 RESAMPLES = 10_000
+MOST_DRAWS = 10_000_000  # far beyond what any interval needs: more is a slip that would run for days
 Q = 0.05  # the false discovery rate below which an effect counts as found
 PARTS = 2000  # of the examples, left out one at a time, for the acceleration of an interval
 GROUP = 256  # ablations whose draws are in memory together
@@ -129,15 +139,15 @@ class Evidence:
 
 def weigh(
     metric: Metric | str,
-    base: Float[np.ndarray, "examples *labels"],
-    outputs: Float[np.ndarray, "runs examples *labels"],
-    labels: Num[np.ndarray, " examples"],
+    base: Float[np.ndarray, "examples *labels"] | Sequence[Any],
+    outputs: Float[np.ndarray, "runs examples *labels"] | Sequence[Any],
+    labels: Num[np.ndarray, " examples"] | Sequence[float],
     positive: int = 1,
     *,
     resamples: int | None = None,
     draws: int | None = None,
     seed: int = 0,
-    units: Int[np.ndarray, "..."] | None = None,
+    units: Int[np.ndarray, "..."] | Sequence[int] | None = None,
     progress: Progress | bool = False,
 ) -> Evidence:
     """Everything that the outputs say about each ablation's effect on a metric.
@@ -160,9 +170,12 @@ def weigh(
             another number, or no ablation.
     """
     metric = find_metric(metric)
-    if not len(outputs):
-        raise DataError("there is no ablation to weigh")
-    all_outputs = np.concatenate([base[None], outputs])
+    all_outputs, labels = _all_outputs(base, outputs), as_numbers(labels, "labels")
+    positive = arguments.whole_number(positive, "positive", 0, DataError)
+    seed = arguments.whole_number(seed, "seed", 0, DataError)
+    for name, number in (("resamples", resamples), ("draws", draws)):
+        if number is not None and arguments.whole_number(number, name, 1, DataError) > MOST_DRAWS:
+            raise DataError(f"{name} must be at most {MOST_DRAWS:,}, found {number:,}")
     scores = score(metric, all_outputs, labels, positive)
     is_labelled = labelled(metric, labels)
     all_outputs, labels = all_outputs[:, is_labelled], labels[is_labelled]
@@ -187,11 +200,26 @@ def weigh(
         return _weigh(task, all_outputs, swaps, report)
 
 
-def _number_units(units: Int[np.ndarray, "..."] | None, is_labelled: Bool[np.ndarray, " examples"]) -> Units | None:
+def _all_outputs(base: Any, outputs: Any) -> Outputs:
+    """The outputs of the base, and then those of the runs. Raises `DataError` where they do not fit each other."""
+    base, outputs = as_numbers(base, "base"), as_numbers(outputs, "outputs")
+    if not outputs.size:
+        raise DataError("there is no ablation to weigh: outputs are empty")
+    if outputs.shape[1:] != base.shape:
+        raise DataError(
+            f"outputs have shape {list(outputs.shape)}, but base {list(base.shape)}: they must be [ablations, "
+            "examples, ...] and [examples, ...]"
+        )
+    return np.concatenate([base[None], outputs])
+
+
+def _number_units(units: Any, is_labelled: Bool[np.ndarray, " examples"]) -> Units | None:
     """The units of labelled examples, numbered from 0; None where each example is one of its own."""
     if units is None:
         return None
-    units = np.asarray(units)
+    units = as_numbers(units, "units")
+    if units.dtype.kind not in "iu":
+        raise DataError(f"units must be whole numbers, one for each example, found {arguments.describe(units)}")
     if units.shape != is_labelled.shape:
         raise DataError(f"there are units for {units.size} examples, but {is_labelled.size} examples")
     numbers = np.unique(units[is_labelled], return_inverse=True)[1].astype(np.int64)

@@ -24,6 +24,8 @@ from bertjax.model import NUMBERS, PLACES, ModelOutput, Overrides, Place, PlaceV
 
 __all__ = ["at_tokens", "patched", "replaced", "token_mask"]
 
+LARGEST_SIZE = 2**20  # of a mask's axes
+
 # Positions, the same in every example or for each its own; or shares of all tokens.
 Tokens: TypeAlias = Sequence[Any] | HoldsArray
 
@@ -62,12 +64,16 @@ def patched(
     [[False, True, False, False]]
     """
     known = _find(place)
+    arguments.instance(config, "config", BertConfig, "a BertConfig (model.config)", OverrideError)
     ov.check_donor(config, donor)
+    part = ov.as_floats(share, "share").astype(float)
+    if part.ndim:
+        raise OverrideError(f"share must be one number, found {arguments.describe(share)}")
     inside = donor.inside
     batch, length = inside.hidden_states.shape[1:3]
     if place == "weights":
         taken = ov.patched_weights(config, where, donor)
-        taken = replace(taken, weights_gate=1 - share * (1 - taken.weights_gate))
+        taken = replace(taken, weights_gate=1 - part * (1 - taken.weights_gate))
         return taken if tokens is None else at_tokens(taken, token_mask(tokens, batch, length))
     parsed = _parse(config, known, where)
     values = [
@@ -75,7 +81,7 @@ def patched(
         for layer, head in parsed
     ]
     mask = jnp.ones((1, 1)) if tokens is None else token_mask(tokens, batch, length)
-    return _override(config, known, parsed, values, share * mask, ov.mask_of(donor))
+    return _override(config, known, parsed, values, part * mask, ov.mask_of(donor))
 
 
 def replaced(
@@ -96,6 +102,7 @@ def replaced(
         OverrideError: no such place, head or layer, or values of other shapes.
     """
     known = _find(place)
+    arguments.instance(config, "config", BertConfig, "a BertConfig (model.config)", OverrideError)
     if place == "weights":
         raise OverrideError("weights are given by overrides.fixed")
     arguments.instance(values, "values", Mapping, "a dict from heads, or layers, to their vectors", OverrideError)
@@ -141,9 +148,18 @@ def token_mask(tokens: Tokens, batch: int, length: int) -> Float[Array, "batch t
     >>> token_mask([[1], [0, 2]], 2, 3).tolist()
     [[0.0, 1.0, 0.0], [1.0, 0.0, 1.0]]
     """
+    batch = arguments.whole_number(batch, "batch", 1, OverrideError)
+    length = arguments.whole_number(length, "length", 1, OverrideError)
+    if max(batch, length) > LARGEST_SIZE:
+        raise OverrideError(f"batch {batch} and length {length} must be at most {LARGEST_SIZE}")
     given = arguments.array(tokens, "tokens", OverrideError) if hasattr(tokens, "dtype") else tokens
     if hasattr(given, "dtype") and jnp.issubdtype(given.dtype, jnp.floating):
-        return jnp.broadcast_to(_shares(given), (batch, length))
+        shares = _shares(given)
+        if any(own not in (1, size) for own, size in zip(shares.shape, (batch, length), strict=True)):
+            raise OverrideError(
+                f"the mask of tokens has shape {tuple(given.shape)}, but there are {batch} examples of {length} tokens"
+            )
+        return jnp.broadcast_to(shares, (batch, length))
     rows = arguments.several(given, "tokens", "positions, or for each example a list of them", error=OverrideError)
     nested = any(np.ndim(row) for row in rows)
     if nested and len(rows) != batch:
