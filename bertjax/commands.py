@@ -4,6 +4,7 @@ import argparse
 import shlex
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -11,7 +12,16 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import numpy as np
 
 from bertjax.console import say
-from bertjax.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, BertjaxError, InputError, OutputError, explain
+from bertjax.errors import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_MISTAKE,
+    BertjaxError,
+    InputError,
+    OutputError,
+    explain,
+    library_errors,
+)
 from bertjax.formatting import count_of, one_line, to_json
 from bertjax.progress import ProgressBar
 
@@ -257,7 +267,8 @@ def run_remove_heads(options: argparse.Namespace) -> int:
     if (options.heads is None) == (options.results is None) or (options.results is None) != (options.run_name is None):
         raise InputError("give either --heads, or --from DIR and --run NAME")
     results = None if options.results is None else read_results(options.results)
-    heads = options.heads if results is None else heads_gone_in(results, options.run_name)
+    with _fitting(options.results):
+        heads = options.heads if results is None else heads_gone_in(results, options.run_name)
     model = options.model or (DEFAULT_MODEL if results is None else results.summary["model"]["name"])
     directory = save_without_heads(
         model,
@@ -331,15 +342,28 @@ def run_parity(options: argparse.Namespace) -> int:
     return EXIT_FAILED if failed else 0
 
 
+def _fitting(source: str) -> AbstractContextManager[None]:
+    """Turn what is raised by entries of results that contradict each other into an `InputError`.
+
+    Args:
+        source: the directory of the results.
+    """
+    return library_errors(
+        f"{source}: entries of these results contradict each other; run the ablation again", InputError
+    )
+
+
 def run_show(options: argparse.Namespace) -> int:
     """`bertjax show`."""
     from bertjax.results import read_results, show_table, show_text
 
-    saved = read_results(options.directory)
-    if options.format == "table":
-        say(show_table(saved, options.metric, options.top), wrap=True)
+    saved, chosen = read_results(options.directory), (options.metric, options.top)
+    with _fitting(options.directory):
+        shown = show_table(saved, *chosen) if options.format == "table" else show_text(saved, options.format, *chosen)
+    if isinstance(shown, str):
+        print(shown, end="")
     else:
-        print(show_text(saved, options.format, options.metric, options.top), end="")
+        say(shown, wrap=True)
     return 0
 
 
@@ -349,10 +373,15 @@ def run_compare(options: argparse.Namespace) -> int:
     from bertjax.results import compare_data, compare_table, read_results
 
     several = [read_results(directory) for directory in options.directories]
+    with _fitting(", ".join(options.directories)):
+        if options.format == "json":
+            compared: Any = to_json(finite(compare_data(several, options.metric)), indent=1)
+        else:
+            compared = compare_table(several, options.metric)
     if options.format == "json":
-        print(to_json(finite(compare_data(several, options.metric)), indent=1))
+        print(compared)
     else:
-        say(compare_table(several, options.metric), wrap=True)
+        say(compared, wrap=True)
     return 0
 
 
@@ -364,15 +393,16 @@ def run_plot(options: argparse.Namespace) -> int:
 
     check_replaceable(user_path(options.output, OutputError))
     saved = read_results(options.directory)
-    figure = make_figure(
-        saved,
-        options.figure,
-        metric=options.metric,
-        head=options.head,
-        example=options.example,
-        text=options.text,
-        run=options.run_name,
-    )
+    with _fitting(options.directory):
+        figure = make_figure(
+            saved,
+            options.figure,
+            metric=options.metric,
+            head=options.head,
+            example=options.example,
+            text=options.text,
+            run=options.run_name,
+        )
     save_page(figure, options.output)
     say(f"picture in {options.output}")
     return 0
@@ -382,7 +412,9 @@ def run_report(options: argparse.Namespace) -> int:
     """`bertjax report`."""
     from bertjax.results import read_results, write_page
 
-    path = write_page(read_results(options.directory), options.output)
+    saved = read_results(options.directory)
+    with _fitting(options.directory):
+        path = write_page(saved, options.output)
     say(f"open {path.absolute().as_uri()}")
     return 0
 

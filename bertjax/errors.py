@@ -99,9 +99,14 @@ def library_errors(what: str, error: type[BertjaxError]) -> Iterator[None]:
     except BertjaxError:
         raise
     except BaseException as problem:
-        if not isinstance(problem, Exception) and type(problem).__name__ != "PanicException":
+        if not is_failure(problem):
             raise  # Ctrl-C and the like
         raise error(f"{what} ({_reason(problem)})") from problem
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether an exception says that something failed; Ctrl-C and `SystemExit` do not."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def _reason(problem: BaseException) -> str:

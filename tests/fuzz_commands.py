@@ -142,6 +142,8 @@ def run(arguments: Sequence[str], encoding: str = "utf-8", sweeps: bool = True) 
                 stack.enter_context(mock.patch(f"bertjax.study.run.{name}", _stop))
             try:
                 code = main(arguments)
+                if code == 2 and "internal error" in _text(streams[1]):
+                    raise AssertionError(_text(streams[1]))
             except SystemExit as end:
                 code = end.code
             except Stopped:

@@ -13,7 +13,7 @@ GROUND = {
     *("arguments", "atomic_files", "console", "errors", "formatting", "interrupts", "json_files", "machine", "paths"),
     "progress",
 }
-FRONT = {"__init__", "__main__", "cli", "commands"}
+FRONT = {"__init__", "__main__", "cli", "commands", "programs"}
 # Each room with those that it may use.
 ROOMS = {
     "checkpoints": set(),

@@ -12,7 +12,6 @@ from bertjax.cli import guarded, main
 from experiments.shared.program import make_parser
 from tests.workshop import make_classifier, write_pairs
 
-
 PROGRAMS = sorted(
     path for folder in ("experiments", "benchmarks", "tests") for path in Path(folder).glob("**/[!t]*.py")
 )
@@ -107,7 +106,8 @@ def test_whatever_is_raised_is_one_line(name, monkeypatch, capsys):
     program, message = UNEXPECTED[name]
     assert guarded("bertjax", program, []) == 2
     complaint = capsys.readouterr().err
-    assert complaint.startswith("bertjax: error: ") and message in complaint
+    assert complaint.startswith("bertjax: error: ")
+    assert message in complaint
     assert complaint.count("\n") == 1
 
 

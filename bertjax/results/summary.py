@@ -9,7 +9,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -142,6 +142,8 @@ def _contradictions(summary: Mapping[str, Any]) -> Iterator[str]:
         yield "statistics does not fit metrics"
     if "patching" in summary and (fault := _wrong_cells(summary["patching"], len(entries), summary["model"])):
         yield f"patching {fault}"
+    if "pruning" in summary and (fault := _wrong_orders(summary["pruning"], {entry["name"] for entry in entries})):
+        yield f"pruning {fault}"
     for number, entry in enumerate(entries):
         if fault := _wrong_entry(entry, summary):
             yield f"ablations[{number}] {fault}"
@@ -157,6 +159,20 @@ def _wrong_cells(told: Mapping[str, Any], runs: int, model: Mapping[str, Any]) -
         outside = cell["layer"] >= model["layers"] or (cell["head"] or 0) >= model["heads"]
         if outside or cell["span"] >= len(told["spans"]):
             return f"has a cell {number} that is outside the model or the spans"
+    return None
+
+
+def _wrong_orders(told: Mapping[str, Any], names: Collection[str]) -> str | None:
+    """What is wrong with the orders in which heads go, and with learned gates; None if nothing is.
+
+    Args:
+        names: of all ablations.
+    """
+    runs = [(order["name"], order["runs"].get(str(left))) for order in told["orders"] for left in told["points"]]
+    runs += [("gates", learned["run"]) for learned in told.get("gates", ()) if learned["run"] is not None]
+    for order, run in runs:
+        if run not in names:
+            return f"has the run {str(run)[:40]!r} in the order {order[:40]!r}, but no such ablation is there"
     return None
 
 
