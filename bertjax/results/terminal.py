@@ -166,6 +166,7 @@ def show_table(saved: Contents, metric: str | None = None, top: int | None = Non
         lines.append(Text(f"{measure.label}{_about(saved, metric)} {measure.base}: {base_score}"))
     lines.append(Text(saved.sentence_of(metric)))
     note = f"{len(ranked)} of {count_of(len(rows), saved.kind)}; {describe_numbers(measure)}; {note_of_tests(measure)}"
+    note += f"; {saved.too_few_contrasts}" if saved.too_few_contrasts else ""
     return Group(*lines, table, Text(note))
 
 

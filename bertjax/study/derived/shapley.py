@@ -43,7 +43,7 @@ from bertjax.study.derived.job import (
 from bertjax.study.derived.options import JobOptions
 from bertjax.study.job import Job, check_scorable
 from bertjax.study.outputs import means_of
-from bertjax.study.run import check_finite, estimate_runs, introduce, sweep_job
+from bertjax.study.run import ON_TOP, check_finite, estimate_runs, introduce, sweep_job
 from bertjax.study.settings import Settings, check_settings, for_this_device
 from bertjax.tasks import TaskResult
 
@@ -195,7 +195,7 @@ def _exact(
     job = runner.job
     runs = all_subsets(job.model.config, heads, job.settings.mode)
     seconds = estimate_runs(job, runs).seconds
-    runner.say(f"all {len(runs) + 1:,} sets of {count_of(len(heads), 'head')}: about {format_duration(seconds)}")
+    runner.say(f"all {len(runs) + 1:,} sets of {count_of(len(heads), 'head')}: about {format_duration(seconds)}; {ON_TOP}")
     contributed = runner.run(runs, progress)
     without = float(contributed[-1].mean())
     more = {"orders": 0, "exact": True, "half_widths": [0.0] * len(heads), "within": None, "without": without}
@@ -219,7 +219,7 @@ def _drawn(
             seconds = estimate_runs(job, runs).seconds / len(orders)
             most = format_duration(seconds * budget.orders)
             runner.say(
-                f"each order of {len(heads)} heads about {format_duration(seconds)}, all {budget.orders}: {most}"
+                f"each order of {len(heads)} heads about {format_duration(seconds)}, all {budget.orders}: {most}; {ON_TOP}"
             )
         contributed = runner.run(runs, _part_of(progress, start, len(numbers), max(expected, numbers.stop)))
         without = float(contributed[len(heads)].mean())
