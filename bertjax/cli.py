@@ -188,7 +188,10 @@ def _add_ablate(commands: "argparse._SubParsersAction[Parser]", with_settings: b
 
 
 def _add_plan(commands: "argparse._SubParsersAction[Parser]", with_settings: bool) -> None:
-    text = "What `bertjax ablate` with the same options would cost: work, memory and time on this device."
+    text = (
+        "What `bertjax ablate` with the same options would cost: work, memory and time on this device. Loading, compiling "
+        "and statistics come on top of the time."
+    )
     parser = _add_command(commands, "plan", run_plan, "estimate the cost of a sweep", text)
     parser.set_defaults(distributed=False)
     if with_settings:
@@ -261,7 +264,9 @@ def _add_prune(commands: "argparse._SubParsersAction[Parser]", with_settings: bo
     adder, given = _adder(parser, mode="zero"), Pruning()
     _add_derived(adder, heads=False)
     add = parser.add_argument_group("orders").add_argument
-    text = f"which (default {' '.join(given.orders)}); 'reversed' is the first of the first three backwards; greedy and "
+    text = (
+        f"which (default {' '.join(given.orders)}); 'reversed' is the first of the first three backwards; greedy and "
+    )
     text += "gates take minutes, and run only when named"
     orders = {"choices": ORDERS, "default": given.orders, "metavar": "ORDER"}
     add("--orders", nargs="+", **orders, help=f"{', '.join(ORDERS)}: {text}")
@@ -456,7 +461,14 @@ def _add_what(add: Callable[..., None]) -> None:
 def _add_metric(add: Callable[..., None]) -> None:
     from bertjax.evidence import METRICS
 
-    text = f"the main metric (default the task's own): {', '.join(METRICS)}, or module:function of your own"
+    groups: dict[str, list[str]] = {}
+    for metric in METRICS.values():
+        kind = "tasks of their own" if metric.reads == "outputs" else "predicted classes"
+        if metric.reads == "values":
+            kind = "similarities and scores of pairs" if metric.targets == "classes" else "ratings"
+        groups.setdefault(kind, []).append(metric.name)
+    shown = "; ".join(f"of {kind} {', '.join(names)}" for kind, names in groups.items())
+    text = f"the main metric, one that fits the task's outputs (default the task's own): {shown}; or module:function"
     add("metric", text, metavar="M")
 
 

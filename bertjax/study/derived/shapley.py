@@ -195,7 +195,9 @@ def _exact(
     job = runner.job
     runs = all_subsets(job.model.config, heads, job.settings.mode)
     seconds = estimate_runs(job, runs).seconds
-    runner.say(f"all {len(runs) + 1:,} sets of {count_of(len(heads), 'head')}: about {format_duration(seconds)}; {ON_TOP}")
+    runner.say(
+        f"all {len(runs) + 1:,} sets of {count_of(len(heads), 'head')}: about {format_duration(seconds)}; {ON_TOP}"
+    )
     contributed = runner.run(runs, progress)
     without = float(contributed[-1].mean())
     more = {"orders": 0, "exact": True, "half_widths": [0.0] * len(heads), "within": None, "without": without}
