@@ -173,13 +173,13 @@ class Contents:
 
     @property
     def too_few_contrasts(self) -> str:
-        """That patches have too few contrasts for any single cell to be found, as a phrase; empty where they have not."""
+        """A phrase where patches have too few contrasts for any single cell to be found; else empty."""
         contrasts, rows = self.summary["data"]["examples"], self.rows_of()
         needed = fewest_flips(len(rows))
         if "patching" not in self.summary or contrasts >= needed or significant(rows).any():
             return ""
-        tests = count_of(len(rows), self.kind)
-        return f"{count_of(contrasts, 'contrast')}: too few contrasts for a test of {tests} (give {needed} or more)"
+        few = f"{count_of(contrasts, 'contrast')}: too few contrasts for a test"
+        return f"{few} of {count_of(len(rows), self.kind)} (give {needed} or more)"
 
     def rows_of(self, metric: str | None = None) -> list[Row]:
         """The rows of a metric, by default the main one, in the order of the ablations.

@@ -137,7 +137,8 @@ def _titled(saved: Contents, measure: Measure, what: str) -> str:
     if measure.compared_with:
         return f"{measure.label} beside {measure.compared_with}"
     if measure.by == "gradients":
-        return f"{measure.label} {'of' if measure.of_effects else 'without'} each head, mode {saved.summary['mode']['name']}"
+        of = "of" if measure.of_effects else "without"
+        return f"{measure.label} {of} each head, mode {saved.summary['mode']['name']}"
     return f"{measure.label}{',' if measure.of_effects else ' with'} {what} {_what(saved)}"
 
 

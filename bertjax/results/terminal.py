@@ -199,7 +199,8 @@ def show_text(saved: Contents, form: str, metric: str | None = None, top: int | 
     positive_label = _about(saved, metric)
     note = f"{measure.label}{_quoted(positive_label)}. " if positive_label else ""
     table = "".join(f"| {' | '.join(_quoted(cell) for cell in cells)} |\n" for cells in lines)
-    return f"{_quoted(saved.title)}\n\n{_quoted(saved.sentence_of(metric))}\n\n{table}\n{note}{_quoted(note_of_tests(measure))}\n"
+    note += _quoted(note_of_tests(measure))
+    return f"{_quoted(saved.title)}\n\n{_quoted(saved.sentence_of(metric))}\n\n{table}\n{note}\n"
 
 
 def _quoted(text: str) -> str:

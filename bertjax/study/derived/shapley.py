@@ -220,9 +220,8 @@ def _drawn(
         if drawn is None:
             seconds = estimate_runs(job, runs).seconds / len(orders)
             most = format_duration(seconds * budget.orders)
-            runner.say(
-                f"each order of {len(heads)} heads about {format_duration(seconds)}, all {budget.orders}: {most}; {ON_TOP}"
-            )
+            one = f"each order of {len(heads)} heads about {format_duration(seconds)}"
+            runner.say(f"{one}, all {budget.orders}: {most}; {ON_TOP}")
         contributed = runner.run(runs, _part_of(progress, start, len(numbers), max(expected, numbers.stop)))
         without = float(contributed[len(heads)].mean())
         found = _pairs_of(orders, contributed)
