@@ -362,6 +362,8 @@ def test_importance_is_drawn_and_not_tested(world, capsys):
         assert texts[0] == "Gradient importance of each head, mode zero"
         assert "chance" not in " ".join(texts)
     assert page_data(found)["drawn"] == "importance"
+    assert main(["compare", *[str(folder / "gradients")] * 2, "--metric", "importance"]) == 0
+    assert "not tested" in capsys.readouterr().out
 
 
 def test_gradients_do_not_speak_of_ablating(world):
