@@ -122,7 +122,10 @@ def _add_ablate(commands: "argparse._SubParsersAction[Parser]", with_settings: b
 
 
 def _add_plan(commands: "argparse._SubParsersAction[Parser]", with_settings: bool) -> None:
-    text = "What `bertjax ablate` with the same options would cost: work, memory and time on this device."
+    text = (
+        "What `bertjax ablate` with the same options would cost: work, memory and time on this device. Loading, "
+        "compiling and statistics come on top of the time."
+    )
     parser = _add_command(commands, "plan", run_plan, "estimate the cost of a sweep", text)
     parser.set_defaults(distributed=False)
     if with_settings:
@@ -183,20 +186,24 @@ def _add_shapley(commands: "argparse._SubParsersAction[Parser]", with_settings: 
 
 def _add_prune(commands: "argparse._SubParsersAction[Parser]", with_settings: bool) -> None:
     text = (
-        "How many heads can go: orders chosen on half of the examples (by gradients and by exact losses that are taken "
-        "anew as heads go, by the size of weights, by learned gates, at random, and backwards), and the score at "
-        "points of each on the other half. An interrupted run resumes."
+        "How many heads can go: orders chosen on half of the examples (by gradients, the size of weights, at random, "
+        "and backwards; when named, by exact losses that are taken anew as heads go, and learned gates), and the score "
+        "at points of each on the other half. How long all of it takes is said first; an interrupted run resumes."
     )
     parser = _add_command(commands, "prune", run_prune, "how many heads can go, and in which order", text)
     if not with_settings:
         return
     from bertjax.study import ORDERS, Pruning
 
-    adder, given = _adder(parser), Pruning()
+    adder, given = _adder(parser, mode="zero"), Pruning()
     _add_derived(adder, heads=False)
     add = parser.add_argument_group("orders").add_argument
-    text = "which (default all); 'reversed' is the first of the first three backwards"
-    add("--orders", nargs="+", choices=ORDERS, default=ORDERS, metavar="ORDER", help=f"{', '.join(ORDERS)}: {text}")
+    text = (
+        f"which (default {' '.join(given.orders)}); 'reversed' is the first of the first three backwards; greedy and "
+    )
+    text += "gates take minutes, and run only when named"
+    orders = {"choices": ORDERS, "default": given.orders, "metavar": "ORDER"}
+    add("--orders", nargs="+", **orders, help=f"{', '.join(ORDERS)}: {text}")
     for name, what in (("gradient", "gradients"), ("greedy", "exact losses")):
         share = getattr(given, f"{name}_share")
         text = f"share of all heads that goes before {what} are taken anew (default {share})"
@@ -395,7 +402,14 @@ def _add_what(add: Callable[..., None]) -> None:
 def _add_metric(add: Callable[..., None]) -> None:
     from bertjax.evidence import METRICS
 
-    text = f"the main metric (default the task's own): {', '.join(METRICS)}, or module:function of your own"
+    groups: dict[str, list[str]] = {}
+    for metric in METRICS.values():
+        kind = "tasks of their own" if metric.reads == "outputs" else "predicted classes"
+        if metric.reads == "values":
+            kind = "similarities and scores of pairs" if metric.targets == "classes" else "ratings"
+        groups.setdefault(kind, []).append(metric.name)
+    shown = "; ".join(f"of {kind} {', '.join(names)}" for kind, names in groups.items())
+    text = f"the main metric, one that fits the task's outputs (default the task's own): {shown}; or module:function"
     add("metric", text, metavar="M")
 
 

@@ -238,9 +238,7 @@ def run_prune(options: argparse.Namespace) -> int:
 
     _choose_cache(options)
     settings = _settings_ending_in(options, "pruning")
-    learned = tuple(options.strengths) != Pruning().strengths or options.gate_steps != Learning().steps
-    if learned and "gates" not in options.orders:
-        raise InputError("--strengths and --gate-steps are of learned gates: add gates to --orders, or leave them out")
+    _check_options_of_orders(options)
     pruning = Pruning(
         tuple(options.orders),
         options.gradient_share,
@@ -256,6 +254,21 @@ def run_prune(options: argparse.Namespace) -> int:
         say(gates_table(results), wrap=True)
     say(f"results in {settings.directory}, picture in {settings.directory / results.picture}")
     return 0
+
+
+def _check_options_of_orders(options: argparse.Namespace) -> None:
+    """Raise `InputError` for an option of an order that does not run."""
+    from bertjax.attribution import Learning
+    from bertjax.study import Pruning
+
+    default = {**vars(Pruning()), "gate_steps": Learning().steps}
+    of_order = {"gradient_share": "gradient", "greedy_share": "greedy", "draws": "random"}
+    of_order |= {"strengths": "gates", "gate_steps": "gates"}
+    for name, order in of_order.items():
+        value = getattr(options, name)
+        if (tuple(value) if isinstance(value, list) else value) != default[name] and order not in options.orders:
+            option = "--" + name.replace("_", "-")
+            raise InputError(f"{option} is of the order {order}: add {order} to --orders, or leave {option} out")
 
 
 def run_remove_heads(options: argparse.Namespace) -> int:

@@ -5,7 +5,8 @@ over a word's own pieces and the sum over the other's; special tokens and a word
 and direction (from the dependent to its head, or back) a head is right where it attends most to the word at the other
 end. The best head and direction, and as a baseline the best fixed distance in words and its direction, are chosen on
 one half of the sentences, drawn with the seed, and judged on the other; intervals and p-values of their difference by
-bootstrap of sentences, corrected over relations (Holm). The root and punctuation are left out.
+bootstrap of sentences, corrected over relations (Holm). The root and punctuation are left out. A relation with a
+subtype (`nsubj:pass`) is another relation than the one without.
 
 Trees are maximum spanning trees of each head's weights between words without punctuation, both directions together:
 how many true edges they have (UUAS), and how many words their true head once the tree hangs from the true root; beside

@@ -1,11 +1,13 @@
 """Contrasts: what a grid of patches and paths restore of a score, beside models that are called one by one."""
 
+import io
 import json
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from rich.console import Console
 
 import bertjax
 from bertjax import cli, collate
@@ -13,6 +15,8 @@ from bertjax.attribution import patch_paths
 from bertjax.data import Tokenizer, draw
 from bertjax.errors import BertjaxError, ConfigError, DataError
 from bertjax.interventions import SWEPT, readouts
+from bertjax.results import show_table
+from bertjax.study import patching_table
 from bertjax.study.derived.contrasts import EncodedContrasts
 from tests.browser import assert_quiet, browser_needed, is_shown, rows_of, start_browser, text_of, wait_for
 from tests.families import saved_by_torch
@@ -404,7 +408,14 @@ def test_other_patches_have_other_directories(embedder, tmp_path, monkeypatch):
 def test_few_contrasts_are_drawn_in_full_colours(patched):
     results, _ = patched
     texts = [text.get_text() for text in results.plot().texts]
-    assert any("3 contrasts: too few to tell a cell from chance" in text for text in texts)
+    few = "3 contrasts: too few contrasts for a test of "
+    assert any(few in text for text in texts)
+    assert few in patching_table(results).caption
+    console = Console(width=400, record=True, file=io.StringIO())
+    console.print(show_table(results))
+    assert few in console.export_text()
+    measured = results.sentence_of("score")
+    assert measured.startswith("Patching one cell raises the score for ")
     assert any("grey: cannot act" in text for text in texts)
     with pytest.raises(BertjaxError, match="--figure patches"):
         results.plot("change")

@@ -4,6 +4,7 @@ After a change that is meant, `BERTJAX_KEEP_IMAGES=1 python -m pytest tests/test
 them before they are committed.
 """
 
+import itertools
 import os
 import shutil
 from pathlib import Path
@@ -14,10 +15,11 @@ from matplotlib.testing.compare import compare_images
 
 from bertjax.errors import InputError, OutputError
 from bertjax.evidence import Measure
-from bertjax.plots import Panel, canvas
+from bertjax.plots import Panel, canvas, make_grids
 from bertjax.plots.attention import make_attention
 from bertjax.plots.bars import make_sets
 from bertjax.plots.canvas import save_page
+from bertjax.plots.grids import Grid
 from bertjax.results.directory import read_results
 from bertjax.results.figures import FIGURES, make_figure
 from experiments.disabling.effects import Effects
@@ -213,3 +215,34 @@ def test_either_text_of_a_pair_that_is_read_one_by_one(tmp_path):
     assert saved.texts == 2
     sizes = [len(saved.plot("attention", text=text).axes[0].get_xticks()) for text in (1, 2)]
     assert sizes == [6, 3]
+
+
+@pytest.mark.parametrize(
+    ("layers", "heads", "spans"),
+    [
+        (6, 0, ["0 [CLS]", "1 internationalization", "2 counterrevolution/x ...", "3 of", "4 [MASK]", "5 [SEP]"]),
+        (4, 0, [f"{place} wwwwwwwwwwwwwwwwwwww" for place in range(3)]),
+        (3, 20, [f"{place} token{place}/$other$ ..." for place in range(48)]),
+        (60, 0, ["first", "before", "changed", "after", "masked", "other text", "special"]),
+        (1, 0, [f"{place} word" for place in range(128)]),
+    ],
+    ids=["six long", "three wide", "many tokens", "many layers", "one layer"],
+)
+def test_names_beside_grids_of_patches_do_not_overlap(layers, heads, spans):
+    rng, grids = np.random.default_rng(0), []
+    for rows in (
+        [str(layer) for layer in range(layers)],
+        [f"{layer}.{h}" for layer in range(layers) for h in range(heads)],
+    ):
+        if rows:
+            shape = len(rows), len(spans)
+            grids.append(Grid("a place", rows, rng.normal(size=shape), rng.random(shape) < 0.5, "layer"))
+    figure = make_grids(grids, spans, "Share restored", "a model", measure=Measure())
+    renderer, page = figure.canvas.get_renderer(), figure.bbox
+    for axes in figure.axes:
+        for labels in (axes.get_xticklabels(), axes.get_yticklabels()):
+            boxes = [label.get_window_extent(renderer) for label in labels if label.get_text()]
+            assert not [1 for one, other in itertools.combinations(boxes, 2) if one.overlaps(other)]
+            assert all(page.contains(box.x0, box.y0) and page.contains(box.x1, box.y1) for box in boxes)
+    below = min(label.get_window_extent(renderer).y0 for label in figure.axes[len(grids) - 1].get_xticklabels())
+    assert below > max(text.get_window_extent(renderer).y1 for text in figure.texts if "full colour" in text.get_text())

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from bertjax.cli import main
 from bertjax.engine import sweep
 from bertjax.errors import InputError
 from bertjax.interventions import Ablation, Change, every_head
+from bertjax.results.page import page_data
 from bertjax.study import run_importance, trust_in
 from bertjax.study.derived import pruning
 from bertjax.study.job import load_job
@@ -393,6 +395,44 @@ def test_the_page_has_the_examples_own_labels(world):
     _, exact, found = world
     assert [one["label"] for one in found.examples] == [one["label"] for one in exact.examples]
     assert len({one["label"] for one in found.examples}) == 2
+
+
+def test_importance_is_drawn_and_not_tested(world, capsys):
+    folder, _, found = world
+    for name in ("importance", "token_importance"):
+        rows = found.rows_of(name)
+        assert {(row.p, row.q, row.holm, row.best_p, row.test) for row in rows} == {(None,) * 5}
+        assert all(0 <= row.low < row.score < row.high for row in rows)
+    assert all(row.q is not None for row in found.rows_of("predicted_loss"))
+    for form in ("table", "md", "csv", "json"):
+        assert main(["show", str(folder / "gradients"), "--metric", "importance", "--format", form]) == 0
+        printed = capsys.readouterr().out
+        assert "q <" not in printed
+        assert "*" not in printed
+        assert "above 0" not in printed
+    assert [row["q"] for row in json.loads(printed)] == [None] * len(found.names)
+    for figure in (found.plot(), found.plot("map"), found.plot("ranking")):
+        texts = [text.get_text() for text in figure.texts]
+        texts += [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+        assert texts[0] == "Gradient importance of each head, mode zero"
+        assert "chance" not in " ".join(texts)
+    assert page_data(found)["drawn"] == "importance"
+    assert main(["compare", *[str(folder / "gradients")] * 2, "--metric", "importance"]) == 0
+    assert "not tested" in capsys.readouterr().out
+
+
+def test_gradients_do_not_speak_of_ablating(world):
+    _, _, found = world
+    measure = found.measure("predicted_loss")
+    assert found.sentence.startswith("Gradients predict a higher score without ")
+    assert "blat" not in found.sentence
+    assert not re.search("largest (loss|gain)", found.sentence)
+    assert measure.base == "of the model as it is"
+    legend = [text.get_text() for text in found.plot(metric="predicted_loss").legends[0].get_texts()]
+    assert any(text.startswith("largest rise: head ") and "+" in text for text in legend)
+    assert not re.search("largest (loss|gain)", " ".join(legend))
+    assert found.summary["without_effect"] == []
+    assert "ablation" not in found._repr_html_()
 
 
 def test_gradients_of_a_ranking_are_results_too(tmp_path):

@@ -229,3 +229,65 @@ def test_the_page_shows_effects_as_such(browser, effects, tmp_path):
     axis = browser.execute_script("return document.getElementById('ranking').layout.yaxis.title.text")
     assert axis == "effect in years"
     assert_quiet(browser)
+
+
+def mean_size(values, labels, positive):
+    return np.abs(values).mean(1)
+
+
+SIZE = bertjax.Metric(
+    "size", "Mean size", "values", "numbers", mean_size, highest=np.inf, unit="years", of_effects=True, tested=False
+)
+
+
+def test_what_is_never_below_zero_has_no_test(rng):
+    outputs = rng.normal(size=(3, 50)) * np.array([[1.0], [3.0], [2.0]])
+    found = weigh(SIZE, np.zeros(50), outputs, rng.normal(size=50), resamples=200)
+    for name in ("p", "q", "holm", "best", "best_raw", "detectable"):
+        assert np.isnan(getattr(found, name)).all(), name
+    assert not found.significant.any()
+    assert found.least_p is found.least_best_p is None
+    assert (found.low < found.difference).all()
+    assert (found.difference < found.high).all()
+    sizes = np.abs(outputs).mean(1)
+    sentence = summarise(found, ["0.0", "0.1", "0.2"], "head")
+    assert f"the largest is {sizes[1]:.3f} years (95 % CI" in sentence
+    assert f"the smallest is {sizes[0]:.3f} years (95 % CI" in sentence
+    assert not re.search("q <|above 0 for|chance|Ablating", sentence)
+    assert describe_statistics(found, ["0.0", "0.1", "0.2"], "head")["test"] == "none"
+
+
+def test_what_is_not_tested_is_not_marked_anywhere(tmp_path):
+    path = make_results(tmp_path / "sizes", "stsb", metrics=(SIZE,))
+    saved = read_results(path)
+    assert saved.frame[["p", "q", "holm", "best_p", "test"]].isna().all(axis=None)
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(show_table(saved))
+    texts = [console.export_text(), show_text(saved, "md"), saved._repr_html_(), saved.sentence]
+    for figure in (saved.plot("map"), saved.plot("ranking"), saved.plot("layers")):
+        texts += [text.get_text() for text in figure.texts]
+        texts += [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    for text in texts:
+        assert not re.search(
+            r"q (<|&lt;)|\*|more than chance|significant|largest (loss|gain)", text.replace("**", "")
+        ), text
+    largest = max(saved.rows_of(), key=lambda row: row.score)
+    markdown = [line for line in show_text(saved, "md").splitlines() if line.startswith("| ")]
+    assert markdown[2].split(" | ")[0] == f"| {largest.name}"
+    assert markdown[0] == "| head | value | 95 % CI |"
+
+
+@browser_needed
+def test_the_page_has_no_test_of_sizes(browser, tmp_path):
+    saved = read_results(make_results(tmp_path / "sizes", "stsb", metrics=(SIZE,)))
+    browser.get(write_page(saved, tmp_path / "sizes.html").as_uri())
+    wait_for(lambda: browser.execute_script("return document.body.dataset.ready"))
+    shown = text_of(browser, "body").split("Where it comes from")[0]
+    assert not re.search(r"q <|p [=<≤]|●|more than chance|\bloss\b|\bgain\b", shown), shown
+    titles = browser.execute_script(
+        "return [...document.querySelectorAll('#table thead th')].map(one => one.innerText)"
+    )
+    assert titles == ["head", "value", "95 % interval"]
+    scale = browser.execute_script("return document.getElementById('map').data[0]")
+    assert scale["zmin"] == 0
+    assert_quiet(browser)

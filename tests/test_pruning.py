@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import shutil
 
 import numpy as np
@@ -33,7 +34,7 @@ from bertjax.interventions import (
 )
 from bertjax.plots import Curve, make_curves
 from bertjax.results.summary import seal
-from bertjax.study import Pruning, run_pruning
+from bertjax.study import ORDERS, Pruning, run_pruning
 from bertjax.study.derived import pruning
 from bertjax.study.job import load_job
 from bertjax.study.settings import Settings, for_this_device
@@ -54,7 +55,7 @@ def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pruning")
     model, data = make_embedder(folder / "model"), write_pairs(folder / "pairs.tsv", 40)
     found = bertjax.prune(
-        model, "mrpc", data=data, mode="zero", output=folder / "pruned", progress=False, pruning=Pruning(draws=3, **FEW)
+        model, "mrpc", data=data, output=folder / "pruned", progress=False, pruning=Pruning(ORDERS, draws=3, **FEW)
     )
     return folder, model, data, found
 
@@ -246,6 +247,8 @@ def test_the_command_prints_and_draws_each_order(world, capsys, tmp_path):
     assert main(["prune", *options, *given]) == 0
     printed = capsys.readouterr().out
     assert "20 examples choose the orders, 20 others judge them" in printed
+    total = next(line for line in printed.splitlines() if line.strip())
+    assert re.match(r"about .* in all \(gradient .*, gates .*, judging 17 sets .*\); compiling and", total), total
     score = found.measure().score
     rows = {row.name: row for row in bertjax.read_results(output).rows_of()}
     assert score(rows["gradient 2"].score) in printed
@@ -331,11 +334,45 @@ def test_words_can_judge_too(tmp_path):
     assert [row.name for row in found.rows_of()] == ["gradient 3", "gradient 0"]
 
 
-def test_options_of_gates_without_gates_are_refused(world, capsys):
+@pytest.mark.parametrize(
+    ("option", "order"),
+    [
+        (["--gate-steps", "3"], "gates"),
+        (["--strengths", "3"], "gates"),
+        (["--greedy-share", "0.5"], "greedy"),
+        (["--gradient-share", "0.5"], "gradient"),
+        (["--draws", "3"], "random"),
+    ],
+    ids=lambda given: given[0] if isinstance(given, list) else None,
+)
+def test_options_of_orders_that_do_not_run_are_refused(option, order, world, capsys):
     _, model, data, _ = world
-    given = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--orders", "gradient"]
-    assert main(["prune", *given, "--gate-steps", "3"]) == 2
-    assert "are of learned gates" in capsys.readouterr().err
+    given = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--orders", "magnitude"]
+    assert main(["prune", *given, *option]) == 2
+    assert f"{option[0]} is of the order {order}: add {order} to --orders" in capsys.readouterr().err
+
+
+def test_by_default_only_quick_orders_run_by_zero(world, tmp_path, capsys):
+    _, model, data, _ = world
+    found = bertjax.prune(model, "mrpc", data=data, progress=False)
+    names = {order["name"].split()[0] for order in found.summary["pruning"]["orders"]}
+    assert names == {"gradient", "magnitude", "random"}
+    assert "gates" not in found.summary["pruning"]
+    assert found.summary["mode"]["name"] == "zero"
+    given = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--no-compile-cache"]
+    output = ["--draws", "1", "--points", "2", "--output", str(tmp_path / "pruned")]
+    assert main(["prune", *given, *output]) == 0
+    removed = ["--from", str(tmp_path / "pruned"), "--run", "gradient 3", "--output", str(tmp_path / "without")]
+    assert main(["remove-heads", *removed]) == 0
+
+
+def test_the_time_that_is_said_has_a_part_for_each_order(world):
+    choosing, judging = halves(world)
+    both = Pruning(("gradient", "greedy", "gates"), strengths=(1.0, 2.0), learning=Learning(steps=10))
+    parts = pruning._seconds(choosing, judging, both)
+    assert list(parts) == ["gradient", "greedy", "gates", "judging 14 sets"]
+    assert all(seconds > 0 for seconds in parts.values())
+    assert list(pruning._seconds(choosing, judging, Pruning(("magnitude",), points=3))) == ["judging 3 sets"]
 
 
 @pytest.mark.parametrize(

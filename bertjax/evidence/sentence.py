@@ -63,7 +63,8 @@ def _findings(evidence: Evidence, names: Sequence[str], kind: str) -> str:
 def _counted(by: str, kind: str, total: int, raised: int, lowered: int) -> str:
     """How many ablations raise and lower the score."""
     if by == "gradients":
-        return f"Gradients predict a higher score without {raised} of {count_of(total, kind)} and a lower one without {lowered}"
+        higher = f"a higher score without {raised} of {count_of(total, kind)}"
+        return f"Gradients predict {higher} and a lower one without {lowered}"
     verb = "Patching" if by == "patching" else "Ablating"
     return f"{verb} one {kind} raises the score for {raised} of {count_of(total, kind)} and lowers it for {lowered}"
 

@@ -95,11 +95,16 @@ ROLES: tuple[Role, ...] = (
     ),
     Role("punctuation", "punctuation", "from words to punctuation", partial(_to, lambda tokens: tokens.punctuation)),
     Role("rest", "words", "from words to tokens that are neither special nor punctuation", partial(_to, _rest)),
-    Role("same_word", "the same word elsewhere", "from words that occur again to there", partial(_same_word, False)),
+    Role(
+        "same_word",
+        "the same word elsewhere",
+        "from words, not punctuation, that occur again to there",
+        partial(_same_word, False),
+    ),
     Role(
         "same_word_across",
         "the same word in the other text",
-        "from words that occur in the other text, too, to there",
+        "from words, not punctuation, that occur in the other text, too, to there",
         partial(_same_word, True),
     ),
     Role("other_text", "the other text", "from the words of each text of a pair to those of the other", _other_text),

@@ -36,7 +36,7 @@ class Pair:
         found: the number of ablations each found at q < 0.05.
         both: the number that both found with the same sign.
         opposite: the number that both found with opposite signs.
-        chance: the probability that two random sets of these sizes share at least as many.
+        chance: the probability that two random sets of these sizes share at least as many; NaN where one was not tested.
     """
 
     first: str
@@ -161,7 +161,8 @@ def _pair(first: _Effects, second: _Effects, seed: int) -> Pair:
     in_both = are_significant[0] & are_significant[1]
     same_sign = np.sign(effects[0]) == np.sign(effects[1])
     sizes = int(are_significant[0].sum()), int(are_significant[1].sum())
-    chance = float(hypergeom.sf(in_both.sum() - 1, common, *sizes))
+    tested = all(any(row.q is not None for row in one.rows) for one in (first, second))
+    chance = float(hypergeom.sf(in_both.sum() - 1, common, *sizes)) if tested else float("nan")
     both, opposite = int((in_both & same_sign).sum()), int((in_both & ~same_sign).sum())
     return Pair(
         first=first.label,
@@ -214,7 +215,7 @@ def compare_table(results: Sequence[Contents], metric: str | None = None) -> Gro
     for pair, pair_numbers in zip(compare(results, metric), combinations(numbers, 2), strict=True):
         table.add_row(
             *(", ".join(pair_numbers), str(pair.common), _correlation(pair)),
-            *(f"{pair.found[0]}, {pair.found[1]}", str(pair.both), str(pair.opposite), format_p(pair.chance)),
+            *(_shared(pair) if pair.chance == pair.chance else ("not tested", "", "", "")),
         )
     note = (
         f"rank correlation of effects with 95 % interval (of ten and more); found: {kind}s at q < {Q} in each; both: "
@@ -254,6 +255,11 @@ def _remarks(results: Sequence[Contents], metric: str | None) -> list[str]:
     if share_examples(results):
         lines.append("some of these results share examples: agreement may be due to those examples")
     return lines
+
+
+def _shared(pair: Pair) -> tuple[str, str, str, str]:
+    """How many each found, both found with the same and with opposite signs, and how probable that is by chance."""
+    return f"{pair.found[0]}, {pair.found[1]}", str(pair.both), str(pair.opposite), format_p(pair.chance)
 
 
 def _correlation(pair: Pair) -> str:

@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from bertjax.errors import InputError
-from bertjax.evidence import BUILT_IN, Measure, Q
+from bertjax.evidence import BUILT_IN, Measure, Q, fewest_flips
 from bertjax.formatting import count_of, equals_p, format_change, format_p, is_bound
-from bertjax.results.table import CELL, Row, column, kind_of
+from bertjax.results.table import CELL, Row, column, kind_of, significant
 
 SHOWN = 10  # ablations in the notebook table
 DRAWN = {"gradients": "importance"}  # which metric is drawn, by the form of the outputs, where it is not the main one
@@ -191,6 +191,16 @@ class Contents:
         """The metric of the picture and of the page when it opens: the main one, of gradients the importance."""
         drawn = DRAWN.get(self.summary["outputs"], self.metric)
         return drawn if drawn in self.summary["metrics"] else self.metric
+
+    @property
+    def too_few_contrasts(self) -> str:
+        """A phrase where patches have too few contrasts for any single cell to be found; else empty."""
+        contrasts, rows = self.summary["data"]["examples"], self.rows_of()
+        needed = fewest_flips(len(rows))
+        if "patching" not in self.summary or contrasts >= needed or significant(rows).any():
+            return ""
+        few = f"{count_of(contrasts, 'contrast')}: too few contrasts for a test"
+        return f"{few} of {count_of(len(rows), self.kind)} (give {needed} or more)"
 
     def rows_of(self, metric: str | None = None) -> list[Row]:
         """The rows of a metric, by default the main one, in the order of the ablations.

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 
 from bertjax.arguments import parse_head_name
 from bertjax.errors import InputError, some_of
-from bertjax.evidence import Measure, coordinates_of, fewest_flips
+from bertjax.evidence import Measure, coordinates_of
 from bertjax.formatting import count_of, plain_name
 from bertjax.plots import (
     Curve,
@@ -137,7 +137,8 @@ def _titled(saved: Contents, measure: Measure, what: str) -> str:
     if measure.compared_with:
         return f"{measure.label} beside {measure.compared_with}"
     if measure.by == "gradients":
-        return f"{measure.label} {'of' if measure.of_effects else 'without'} each head, mode {saved.summary['mode']['name']}"
+        of = "of" if measure.of_effects else "without"
+        return f"{measure.label} {of} each head, mode {saved.summary['mode']['name']}"
     return f"{measure.label}{',' if measure.of_effects else ' with'} {what} {_what(saved)}"
 
 
@@ -215,16 +216,14 @@ def _patches(saved: Contents, rows: Sequence[Row], measure: Measure) -> "Figure"
     if saved.kind == "head":
         raise InputError(f"{saved.source} has paths from heads, whose picture is a map: --figure map")
     told = saved.summary["patching"]
-    values, contrasts = measure.factor * column(rows, "difference"), saved.summary["data"]["examples"]
-    few = not significant(rows).any() and contrasts < fewest_flips(len(rows))  # for one of all cells to be found
+    values, few = measure.factor * column(rows, "difference"), saved.too_few_contrasts
     found = np.ones(len(rows), np.bool_) if few else significant(rows)
     grids = grids_of_cells(told["cells"], len(told["spans"]), values, found)
     title = f"{measure.label}, {told['into']} texts patched" + ("" if measure.of_effects else ": the change")
-    note = f"{count_of(contrasts, 'contrast')}: too few to tell a cell from chance" if few else ""
     limit = min(100.0, float(np.nanmax(np.abs(values)))) if measure.of_effects else None
     others = "clean" if told["into"] == "corrupted" else "corrupted"
     ends = f"{told['score']}: {told['own_score']:.3g}, of {others} texts {told['donor_score']:.3g}"
-    return make_grids(grids, told["spans"], title, f"{_where(saved)}. {ends}", note, measure=measure, limit=limit)
+    return make_grids(grids, told["spans"], title, f"{_where(saved)}. {ends}", few, measure=measure, limit=limit)
 
 
 def _distances(saved: Contents) -> "Figure":

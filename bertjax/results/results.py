@@ -99,7 +99,9 @@ class Results(Contents):
         body = "".join(f'<tr style="text-align:right">{line}</tr>' for line in lines)
         text = f"<p><b>{escape(visible(self.title))}</b></p><p>{escape(visible(self.summary['sentence']))}</p>"
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        return f"{text}{table}<p>{escape(describe_numbers(self.measure()))}; {escape(note_of_tests(self.measure()))}</p>"
+        return (
+            f"{text}{table}<p>{escape(describe_numbers(self.measure()))}; {escape(note_of_tests(self.measure()))}</p>"
+        )
 
     def __repr__(self) -> str:
         where = "" if self.directory is None else f" in {self.directory}"

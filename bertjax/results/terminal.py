@@ -166,6 +166,7 @@ def show_table(saved: Contents, metric: str | None = None, top: int | None = Non
         lines.append(Text(f"{measure.label}{_about(saved, metric)} {measure.base}: {base_score}"))
     lines.append(Text(saved.sentence_of(metric)))
     note = f"{len(ranked)} of {count_of(len(rows), saved.kind)}; {describe_numbers(measure)}; {note_of_tests(measure)}"
+    note += f"; {saved.too_few_contrasts}" if saved.too_few_contrasts else ""
     return Group(*lines, table, Text(note))
 
 
@@ -198,7 +199,8 @@ def show_text(saved: Contents, form: str, metric: str | None = None, top: int | 
     positive_label = _about(saved, metric)
     note = f"{measure.label}{_quoted(positive_label)}. " if positive_label else ""
     table = "".join(f"| {' | '.join(_quoted(cell) for cell in cells)} |\n" for cells in lines)
-    return f"{_quoted(saved.title)}\n\n{_quoted(saved.sentence_of(metric))}\n\n{table}\n{note}{_quoted(note_of_tests(measure))}\n"
+    note += _quoted(note_of_tests(measure))
+    return f"{_quoted(saved.title)}\n\n{_quoted(saved.sentence_of(metric))}\n\n{table}\n{note}\n"
 
 
 def _quoted(text: str) -> str:

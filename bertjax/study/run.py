@@ -41,6 +41,7 @@ from bertjax.tasks import Chosen, TaskResult
 
 # What one ablation of a collection is; of the others a set.
 NOUNS = {"heads": "head", "layers": "layer", "pairs": "pair", "subsets": "subset"}
+ON_TOP = "compiling and statistics come on top"  # of the time that `estimate_runs` says
 WRITTEN = np.int32(1)  # what processes tell each other at the end
 ABLATION = Analysis("ablation")
 

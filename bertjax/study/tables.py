@@ -46,8 +46,8 @@ def plan_table(estimate: Estimate) -> PlainTable:
         ("rate", f"{estimate.rate / 1e9:,.0f} GFLOP/s, measured on this device"),
         (
             "time",
-            f"about {format_duration(estimate.seconds)}; "
-            f"a full pass for each: {format_duration(estimate.plain_seconds)}",
+            f"about {format_duration(estimate.seconds)}; a full pass for each: "
+            f"{format_duration(estimate.plain_seconds)}; loading, compiling and statistics come on top",
         ),
     ):
         table.add_row(name, text)
@@ -200,7 +200,7 @@ def patching_table(results: Results, most: int = 3) -> PlainTable:
     table.caption_justify = "left"
     table.caption = (
         f"{told['score']}: {told['own_score']:.3g} in {told['into']} texts, {told['donor_score']:.3g} in the others; "
-        f"{count_of(results.summary['data']['examples'], 'contrast')}"
+        f"{results.too_few_contrasts or count_of(results.summary['data']['examples'], 'contrast')}"
     )
     return table
 

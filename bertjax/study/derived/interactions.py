@@ -29,7 +29,7 @@ from bertjax.study.derived.job import (
 from bertjax.study.derived.options import JobOptions
 from bertjax.study.job import Derive, Job
 from bertjax.study.provenance import Analysis
-from bertjax.study.run import estimate_runs, run_job
+from bertjax.study.run import ON_TOP, estimate_runs, run_job
 from bertjax.study.settings import Settings
 from bertjax.tasks import TaskResult
 
@@ -95,7 +95,7 @@ def _prepare(job: Job, say: Callable[[str], None]) -> tuple[Job, Derive]:
     job = replace(job, ablations=with_singles(job.ablations))
     say_what_sharing_costs(job, 1 + len(job.ablations), say)
     seconds = estimate_runs(job, job.ablations).seconds
-    say(f"{count_of(len(job.ablations), 'run')} on this device: about {format_duration(seconds)}")
+    say(f"{count_of(len(job.ablations), 'run')} on this device: about {format_duration(seconds)}; {ON_TOP}")
     return job, _derive
 
 

@@ -37,7 +37,7 @@ from bertjax.study.derived.patches import (
     settings_of_patches,
 )
 from bertjax.study.job import Job
-from bertjax.study.run import check_finite
+from bertjax.study.run import ON_TOP, check_finite
 from bertjax.study.settings import Settings
 from bertjax.tasks import TaskResult
 
@@ -219,7 +219,7 @@ def _sweep(job: PatchingJob, into: str, say: Callable[[str], None], progress: Pr
         "attention": settings.attention,
     }
     cost = estimate(job.model, texts, runs, found.scored.readout, **given)
-    say(f"all cells on this device: about {format_duration(cost.seconds)}")
+    say(f"all cells on this device: about {format_duration(cost.seconds)}; {ON_TOP}")
     swept = sweep(
         job.model,
         texts,

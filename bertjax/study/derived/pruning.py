@@ -37,13 +37,16 @@ from bertjax.study.derived.options import JobOptions
 from bertjax.study.job import Job, check_scorable, encode
 from bertjax.study.outputs import means_of
 from bertjax.study.provenance import Analysis
-from bertjax.study.run import check_finite, estimate_runs, sweep_job
+from bertjax.study.run import ON_TOP, check_finite, estimate_runs, sweep_job
 from bertjax.study.settings import Settings, check_settings, for_this_device, in_float32
 
 # By what heads are taken away.
 ORDERS = ("gradient", "greedy", "magnitude", "gates", "random", "reversed")
+# Those that run if none are named: greedy orders and gates take minutes where these take seconds.
+QUICK = ("gradient", "magnitude", "random", "reversed")
 NESTED = ("gradient", "greedy", "magnitude")
 """Orders in which heads go one after another; gates close sets of heads, at each price another."""
+PASSES = 2.5  # forward passes that take as long as one pass forward and back
 Line = Callable[[str], None]
 
 
@@ -52,7 +55,7 @@ class Pruning:
     """Which orders, and how finely they are made.
 
     Args:
-        orders: of `ORDERS`; 'reversed' is the first of `NESTED` backwards.
+        orders: of `ORDERS`; 'reversed' is the first of `NESTED` backwards. 'greedy' and 'gates' run only when named.
         gradient_share, greedy_share: of all heads, which goes before gradients, or exact losses, are taken anew.
         draws: of random orders.
         points: of each curve.
@@ -63,7 +66,7 @@ class Pruning:
         InputError: no such order or number.
     """
 
-    orders: tuple[str, ...] = ORDERS
+    orders: tuple[str, ...] = QUICK
     gradient_share: float = 0.1
     greedy_share: float = 0.05
     draws: int = 20
@@ -120,7 +123,8 @@ def prune(
     Args:
         model, task, progress: as in `ablate`.
         pruning: which orders, and how finely.
-        options: `mode`, `metric`, `output` and what else `ablate` takes of examples and computation.
+        options: `mode` (default 'zero', which `remove-heads` can do to weights), `metric`, `output` and what else
+            `ablate` takes of examples and computation.
 
     Returns: results of a set for each order and point, named like 'greedy 36' after the heads that are left;
         `summary["pruning"]` has the orders. They are of the half of the examples that did not choose.
@@ -131,7 +135,7 @@ def prune(
     >>> bertjax.prune(limit=40).names[:2]  # doctest: +SKIP
     ['gradient 65', 'gradient 58']
     """
-    settings = settings_of_options(options, model=model, task=task)
+    settings = settings_of_options({"mode": "zero", **options}, model=model, task=task)
     if pruning is not None:
         arguments.instance(pruning, "pruning", Pruning, "a bertjax.study.Pruning")
     return call(partial(run_pruning, pruning=pruning or Pruning()), settings, progress, "pruning")
@@ -174,6 +178,8 @@ def _choose_and_judge(pruning: Pruning, say: Line, progress: Progress, keep: boo
     chosen_on = 0 if choosing is judging else len(choosing.examples)
     if chosen_on:
         check_scorable(choosing)
+    _say_how_long(choosing, judging, pruning, say)
+    if chosen_on:
         say(f"{len(choosing.examples):,} examples choose the orders, {len(judging.examples):,} others judge them")
     if keep:
         say(f"results go to {job.settings.directory}")
@@ -189,7 +195,7 @@ def _choose_and_judge(pruning: Pruning, say: Line, progress: Progress, keep: boo
         raise InputError("all gates stay open at these prices: give higher ones, or another order too")
     judging = replace(judging, ablations=runs)
     means = means_of(judging)
-    say(f"judging {count_of(len(runs), 'set')}: about {format_duration(estimate_runs(judging, runs).seconds)}")
+    say(f"judging {count_of(len(runs), 'set')}")
     journal = job.settings.directory / "pruning-judged" if keep else None
     result = sweep_job(judging, means, say, progress, journal)
     assert result is not None
@@ -200,6 +206,40 @@ def _choose_and_judge(pruning: Pruning, say: Line, progress: Progress, keep: boo
     learned = {"gates": [learned.describe() for learned in gates]} if gates else {}
     more = {"pruning": {"chosen_on": chosen_on, **told, "orders": described, **learned}}
     return Outcome(judging, level_out(result), means, more)
+
+
+def _say_how_long(choosing: Job, judging: Job, pruning: Pruning, say: Line) -> None:
+    """Say how long all of it takes, before anything is run."""
+    parts = _seconds(choosing, judging, pruning)
+    shown = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in parts.items())
+    say(f"about {format_duration(sum(parts.values()))} in all ({shown}); {ON_TOP}")
+
+
+def _seconds(choosing: Job, judging: Job, pruning: Pruning) -> dict[str, float]:
+    """How long each order takes to choose, and all of them to judge.
+
+    The orders are not known yet; orders at random cost about as much to judge.
+    """
+    heads, rng = every_head(judging.model.config), np.random.default_rng(0)
+    count = len({*pruning.orders} & {*NESTED, "reversed"}) + pruning.draws * ("random" in pruning.orders)
+    drawn = [Order(f"random {n}", tuple(heads[i] for i in rng.permutation(len(heads)))) for n in range(count)]
+    runs, _ = _runs(judging, drawn, pruning.points)
+    if "gates" in pruning.orders:
+        sets = [rng.permutation(len(heads))[: len(heads) // 2] for _ in pruning.strengths]
+        runs += [ablation(judging.model.config, [heads[i] for i in one], judging.settings.mode) for one in sets]
+    judged = estimate_runs(judging, runs)
+    tokens = int(choosing.encoded.lengths.sum())
+    back = PASSES * judged.plain_seconds / (judged.ablations + 1) / judged.tokens  # of a token, forward and back
+    parts = dict[str, float]()
+    if "gradient" in pruning.orders:
+        parts["gradient"] = back * tokens * len(steps_of(len(heads), pruning.gradient_share))
+    if "greedy" in pruning.orders:
+        sweeps = sum(steps_of(len(heads), pruning.greedy_share)) / len(heads)
+        parts["greedy"] = sweeps * estimate_runs(choosing, choosing.ablations).seconds
+    if "gates" in pruning.orders:
+        steps = len(pruning.strengths) * pruning.learning.steps
+        parts["gates"] = back * min(tokens, pruning.learning.tokens) * steps
+    return {**parts, f"judging {count_of(len(runs), 'set')}": judged.seconds}
 
 
 def _describe(order: Order, runs: Mapping[str, str]) -> dict[str, Any]:
@@ -277,9 +317,7 @@ class _Chooser:
 
     def _by_greedy(self) -> list[tuple[int, int]]:
         share = self.pruning.greedy_share
-        sweeps = sum(steps_of(len(self.heads), share)) / len(self.heads)
-        seconds = sweeps * estimate_runs(self.job, self.job.ablations).seconds
-        self.say(f"order by exact losses, {100 * share:.3g} % of heads at a step: about {format_duration(seconds)}")
+        self.say(f"order by exact losses, {100 * share:.3g} % of heads at a step")
         return order_by(self._exact_costs, self.heads, share)
 
     def _exact_costs(

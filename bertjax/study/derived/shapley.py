@@ -44,7 +44,7 @@ from bertjax.study.derived.options import JobOptions
 from bertjax.study.job import Job, check_scorable
 from bertjax.study.outputs import means_of
 from bertjax.study.provenance import Analysis
-from bertjax.study.run import check_finite, estimate_runs, introduce, sweep_job
+from bertjax.study.run import ON_TOP, check_finite, estimate_runs, introduce, sweep_job
 from bertjax.study.settings import Settings, check_settings, for_this_device
 from bertjax.tasks import TaskResult
 
@@ -196,7 +196,9 @@ def _exact(
     job = runner.job
     runs = all_subsets(job.model.config, heads, job.settings.mode)
     seconds = estimate_runs(job, runs).seconds
-    runner.say(f"all {len(runs) + 1:,} sets of {count_of(len(heads), 'head')}: about {format_duration(seconds)}")
+    runner.say(
+        f"all {len(runs) + 1:,} sets of {count_of(len(heads), 'head')}: about {format_duration(seconds)}; {ON_TOP}"
+    )
     contributed = runner.run(runs, progress)
     without = float(contributed[-1].mean())
     more = {"orders": 0, "exact": True, "half_widths": [0.0] * len(heads), "within": None, "without": without}
@@ -219,9 +221,8 @@ def _drawn(
         if drawn is None:
             seconds = estimate_runs(job, runs).seconds / len(orders)
             most = format_duration(seconds * budget.orders)
-            runner.say(
-                f"each order of {len(heads)} heads about {format_duration(seconds)}, all {budget.orders}: {most}"
-            )
+            one = f"each order of {len(heads)} heads about {format_duration(seconds)}"
+            runner.say(f"{one}, all {budget.orders}: {most}; {ON_TOP}")
         contributed = runner.run(runs, _part_of(progress, start, len(numbers), max(expected, numbers.stop)))
         without = float(contributed[len(heads)].mean())
         found = _pairs_of(orders, contributed)
