@@ -12,6 +12,7 @@ rounds, and the table shows medians. A rival's runs all cost the same, so some o
 import argparse
 import contextlib
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -230,9 +231,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=RIVALS + FORMS, default=list(RIVALS), help=text)
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=120)
+    console = Console(width=None if sys.stdout.isatty() else 120)
     lengths = [options.length or drawn for drawn in draw_lengths(options.lengths, options.examples)]
     with tempfile.TemporaryDirectory() as folder:
         make_checkpoint(Path(folder), config_of(options.size))
