@@ -183,6 +183,8 @@ def spans_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:
 
     >>> spans_of(["B-PER", "I-PER", "O", "B-LOC", "B-LOC"])
     [('PER', 0, 2), ('LOC', 3, 4), ('LOC', 4, 5)]
+    >>> spans_of(["I-PER", "E-PER", "E-PER", "I-PER"])
+    [('PER', 0, 2), ('PER', 2, 3), ('PER', 3, 4)]
     """
     spans: list[tuple[str, int, int]] = []
     for place, tag in enumerate(tags):
@@ -190,7 +192,8 @@ def spans_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:
         kind = kind or tag
         if tag == "O":
             continue
-        if spans and mark in "IEL" and spans[-1][2] == place and spans[-1][0] == kind:
+        complete = place > 0 and tags[place - 1][:1] in "ELSU"  # the entity of the word before
+        if spans and mark in "IEL" and not complete and spans[-1][2] == place and spans[-1][0] == kind:
             spans[-1] = (kind, spans[-1][1], place + 1)
         else:
             spans.append((kind, place, place + 1))
