@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bertjax.data import read_contrasts
 from bertjax.data.loading import TASKS, Examples, draw, load_examples, task_named
 from bertjax.errors import DataError
 
@@ -420,6 +421,21 @@ def test_splits_of_what_has_none_are_refused(tmp_path: Path) -> None:
         load_examples("blimp", data=tmp_path, split="train")
     with pytest.raises(DataError, match="mlm has no split 'train' without data"):
         load_examples("mlm", split="train")
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ("7", "line 2: id '7' was already on line 1"),
+        (None, "line 2: column 'id' is null"),
+        (True, "holds True; an id is"),
+    ],
+)
+def test_ids_of_contrasts_are_texts_and_distinct(second: object, message: str, tmp_path: Path) -> None:
+    rows = [{"id": name, "clean": "a", "corrupted": "b"} for name in ("7", second)]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    with pytest.raises(DataError, match=message):
+        read_contrasts(tmp_path / "rows.jsonl")
 
 
 @pytest.mark.parametrize("value", [True, None, 1.5, ["a"], ""])

@@ -165,11 +165,9 @@ def load_examples(
     if data is None:
         if not chosen_task.config:
             raise DataError(f"TensorFlow Datasets has no task {chosen_task.name}: give its {READABLE} file as data")
-        return _limited(
-            tfds_glue.read(chosen_task, split_named(chosen_task, split), data_dir, memory_left(memory)), limit, seed
-        )
+        named_split = split_named(chosen_task, split)
+        return _limited(tfds_glue.read(chosen_task, named_split, data_dir, memory_left(memory)), limit, seed)
     path, split_name = _file_and_split(user_path(data), chosen_task, split)
-    infer = is_custom and label_names is None
     examples = read_examples(
         path,
         chosen_task,
@@ -177,7 +175,7 @@ def load_examples(
         text_columns=text_columns,
         label_column=label_column,
         id_column=id_column,
-        infer_labels=infer,
+        infer_labels=is_custom and label_names is None,
         room=memory_left(memory),
     )
     return _limited(examples, limit, seed)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bertjax import arguments
-from bertjax.data.local_files import read_table, texts_of
+from bertjax.data.local_files import id_of, read_table, texts_of
 from bertjax.data.tables import brief
 from bertjax.data.tasks import Beside, Examples, Task, draw
 from bertjax.errors import DataError
@@ -81,7 +81,11 @@ def read_contrasts(path: str | Path, memory: int | None = None) -> Contrasts:
     table = read_table(file, CONTRASTS, lambda found, where: {*COLUMNS, ID} & {*found}, memory_left(memory))
     columns: dict[str, tuple[Any, ...]] = {name: texts_of(table, name) for name in COLUMNS if name in table.columns}
     if ID in table.columns:
-        columns[ID] = tuple(table.column(ID))
+        columns[ID] = tuple(id_of(table, ID, row, value) for row, value in enumerate(table.column(ID)))
+        seen: dict[str, int] = {}
+        for row, value in enumerate(columns[ID]):
+            if (first := seen.setdefault(str(value), row)) != row:
+                raise table.error(row, f"id {brief(value)} was already on {table.place(first)}")
     return _contrasts(columns, str(file), table.error)
 
 

@@ -48,7 +48,7 @@ def read_pairs(path: Path, task: Task, columns: Sequence[str] | None = None, mem
         table = read_table(file, task, partial(_wanted, columns), memory_left(memory))
         pairs += _pairs(table, columns)
         group = next((name for name in GROUPS if name in table.columns), None)
-        of_rows = [""] * len(table) if group is None else [str(value) for value in table.column(group)]
+        of_rows = [""] * len(table) if group is None else _groups(table, group)
         groups += of_rows
         numbered = group is not None and NUMBER in table.columns
         numbers = table.column(NUMBER) if numbered else table.numbers
@@ -69,6 +69,15 @@ def read_pairs(path: Path, task: Task, columns: Sequence[str] | None = None, mem
         split="validation",
         groups=tuple(groups) if len(set(groups)) > 1 else None,
     )
+
+
+def _groups(table: Table, name: str) -> list[str]:
+    """The group of each row. Raises `DataError` where a row has none."""
+    values = table.column(name)
+    for row, value in enumerate(values):
+        if value is None or value != value:
+            raise table.error(row, f"column {name!r} is null, and other rows have a group")
+    return [str(value) for value in values]
 
 
 def _wanted(columns: Sequence[str] | None, found: Sequence[str], where: str) -> set[str]:
