@@ -1,5 +1,6 @@
 """The config of each family, key by key: what is followed changes the model, and the rest is harmless or refused."""
 
+import contextlib
 import dataclasses
 import json
 from typing import Any
@@ -184,3 +185,36 @@ def test_each_setting_that_is_followed_changes_the_model(family, name):
     assert (changed.architecture != plain.architecture) == (name not in KEPT)
     if name != "inner_group_num":  # which also says how many layers there are
         assert dataclasses.replace(changed, own=plain.own) == plain
+
+
+LENGTHS = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_size_that_is_a_float_is_refused_by_its_key(family):
+    """As transformers does: 2.0 is no number of layers."""
+    settings = {"model_type": family} | SIZES[family][0]
+    keys = [FAMILIES[family].key_of(name) for name in (*LENGTHS, "max_position_embeddings")]
+    for key in keys:
+        for value in (float(settings[key]), str(settings[key]), None, True, [settings[key]]):
+            with pytest.raises(ConfigError, match=rf"{key} must be a positive integer, found"):
+                BertConfig.from_dict(settings | {key: value})
+    with pytest.raises(ConfigError, match=r"num_labels must be a positive integer, found 2\.0"):
+        BertConfig.from_dict(settings | {"num_labels": 2.0})
+
+
+WRONG = (2.0, 0.5, float("nan"), float("inf"), "3", "", None, [], [1], [[1]], [None], {}, {"a": 1}, True, False)
+WRONG += (10**30, -1, 0, 2**31, 1e300)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_values_of_any_type_are_taken_or_refused_in_one_line(family):
+    settings = BertConfig.from_dict({"model_type": family} | SIZES[family][0]).to_dict()
+    older = ("global_attn_every_n_layers", "num_labels", "pruned_heads", "sentence_transformers", "quantization_config")
+    for key in (*settings, *older):
+        for value in WRONG:
+            given = {**settings, key: value}
+            if key == "num_hidden_layers" and family == "modernbert":
+                given.pop("layer_types")  # of which older files have none
+            with contextlib.suppress(ConfigError):  # whose message is one line
+                hash(BertConfig.from_dict(given))

@@ -7,7 +7,7 @@ import pytest
 import bertjax
 from bertjax import BertConfig, collate
 from bertjax.errors import BertjaxError
-from bertjax.interventions import ablations, overrides, readouts
+from bertjax.interventions import ablations, overrides, patching, readouts
 from tests import campaign, fuzz_python
 from tests.fuzz_python import Case, calls, desk
 
@@ -78,6 +78,27 @@ FOUND = {
     "a length": (lambda d: d.tokenizer.encode(["a"], max_length=-HUGE), "max_length.*64 bits.*a very large number"),
     "a batch": (lambda d: collate(d.texts, length=10**12), "length 1000000000000 takes 24 TB of memory"),
     "padding": (lambda d: collate(d.texts, pad_id=2**31), "pad_id is 2147483648"),
+    "labels of another number": (
+        lambda d: bertjax.weigh("accuracy", np.eye(2), np.ones((1, 2, 2)), [0, 1, 1]),
+        r"outputs of shape \[2, 2, 2\] and labels of shape \[3\] don't fit",
+    ),
+    "a base of another shape": (
+        lambda d: bertjax.weigh("accuracy", np.ones((3, 2)), np.ones((1, 2, 2)), [0, 1]),
+        r"outputs have shape \[1, 2, 2\], but base \[3, 2\]",
+    ),
+    "labels of texts": (
+        lambda d: bertjax.weigh("accuracy", np.eye(2), np.ones((1, 2, 2)), ["a", "b"]),
+        "labels must be an array of numbers, found a list that begins with the string 'a'",
+    ),
+    "no metric": (lambda d: bertjax.weigh(["f1"], np.eye(2), np.ones((1, 2, 2)), [0, 1]), r"no metric .*\['f1'\]"),
+    "a mask of another length": (
+        lambda d: patching.patched(d.config, "queries", ["0.1"], d.output, tokens=np.ones((2, 3))),
+        r"mask of tokens has shape \(2, 3\), but there are 2 examples of \d+ tokens",
+    ),
+    "a mask of other examples": (
+        lambda d: patching.token_mask(np.ones((3, 5)), 2, 5),
+        r"mask of tokens has shape \(3, 5\), but there are 2 examples of 5 tokens",
+    ),
     "a form": (
         lambda d: bertjax.estimate(
             d.model, d.texts, ablations.single_heads(d.config), readouts.pooled, attention=MATRIX
@@ -92,6 +113,19 @@ def test_what_was_found_is_told_in_a_line(name, unchecked):
     misuse, message = FOUND[name]
     with pytest.raises(BertjaxError, match=message):
         misuse(desk())
+
+
+def test_lists_are_weighed_as_the_arrays_that_they_mean():
+    rng = np.random.default_rng(0)
+    base, outputs, labels = rng.normal(size=(12, 2)), rng.normal(size=(2, 12, 2)), np.arange(12) % 2
+    units = np.arange(12) // 2
+    expected = bertjax.weigh("accuracy", base, outputs, labels, units=units, resamples=50, draws=50)
+    lists = bertjax.weigh(
+        "accuracy", base.tolist(), outputs.tolist(), labels.tolist(), units=units.tolist(), resamples=50, draws=50
+    )
+    for name in ("score", "low", "high", "p"):
+        np.testing.assert_array_equal(getattr(lists, name), getattr(expected, name))
+    assert lists.score.tolist() == [(run.argmax(-1) == labels).mean() for run in outputs]
 
 
 def test_a_large_whole_number_is_not_wrapped():

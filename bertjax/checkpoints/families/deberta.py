@@ -118,16 +118,18 @@ def _parts(value: Any) -> Any:
     return () if value is None else tuple(value) if isinstance(value, list) else value
 
 
+def _are(value: Any, *names: str) -> bool:
+    return isinstance(value, tuple) and all(isinstance(part, str) and part in names for part in value)
+
+
 def _write(mapping: dict[str, Any]) -> dict[str, Any]:
     kinds, norms = list(mapping["pos_att_type"]), "|".join(mapping["norm_rel_ebd"])
     return mapping | {"pos_att_type": kinds, "norm_rel_ebd": norms}
 
 
 _USUAL = ("attention_head_size", "pooler_hidden_size")  # widths that follow from others
-_KINDS = Setting((), lambda value: isinstance(value, tuple) and set(value) <= {C2P, P2C}, "of 'c2p' and 'p2c'")
-_NORMS = Setting(
-    ("none",), lambda value: isinstance(value, tuple) and set(value) <= {"none", "layer_norm"}, "'none' or 'layer_norm'"
-)
+_KINDS = Setting((), lambda value: _are(value, C2P, P2C), "of 'c2p' and 'p2c'")
+_NORMS = Setting(("none",), lambda value: _are(value, "none", "layer_norm"), "'none' or 'layer_norm'")
 _ANY_WHOLE = Setting(-1, is_whole, "a whole number")
 _LAYER = LayerTensors(
     query="attention.self.query_proj", key="attention.self.key_proj", value="attention.self.value_proj"

@@ -31,6 +31,7 @@ from bertjax.checkpoints.families.family import (
     Head,
     Setting,
     TensorEntry,
+    is_whole,
     layer_kind,
     linear,
     norm,
@@ -118,12 +119,14 @@ def _read(mapping: dict[str, Any]) -> dict[str, Any]:
     mapping = dict(mapping)
     every, layers = mapping.pop("global_attn_every_n_layers", EVERY), mapping.get("num_hidden_layers", 22)
     if mapping.get("layer_types") is None:
-        if not isinstance(every, int) or every < 1 or not isinstance(layers, int):
+        if not is_whole(every) or every < 1:
             raise ConfigError(f"global_attn_every_n_layers must be a positive integer, found {every!r:.80}")
-        mapping["layer_types"] = None if every == EVERY else _kinds(min(layers, MOST_LAYERS), every)
+        usual = every == EVERY or not is_whole(layers)  # which is refused by its name, where all sizes are checked
+        mapping["layer_types"] = None if usual else _kinds(min(layers, MOST_LAYERS), every)
     elif isinstance(mapping["layer_types"], list):
         kinds = tuple(mapping["layer_types"])
-        mapping["layer_types"] = None if len(kinds) == layers and kinds == _kinds(layers, EVERY) else kinds
+        usual = is_whole(layers) and len(kinds) == layers and kinds == _kinds(layers, EVERY)
+        mapping["layer_types"] = None if usual else kinds
     rotations = mapping.pop("rope_parameters", None) or {}
     if not isinstance(rotations, dict) or set(rotations) - set(BASES):
         raise ConfigError(f"rope_parameters must be those of {GLOBAL} and {LOCAL}, found {rotations!r:.80}")
@@ -145,7 +148,9 @@ def _write(mapping: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_kinds(value: Any) -> bool:
-    return value is None or (isinstance(value, tuple) and all(kind in BASES for kind in value))
+    return value is None or (
+        isinstance(value, tuple) and all(isinstance(kind, str) and kind in BASES for kind in value)
+    )
 
 
 _THEIRS, _OURS = "model.layers.{layer}", "bert.encoder.layers.{layer}"
