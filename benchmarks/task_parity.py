@@ -284,7 +284,8 @@ def rankings(reference: Reference, head: Head | None) -> tuple[np.ndarray, Score
     from torchmetrics.functional import retrieval
 
     settings = reference.results.summary["settings"]
-    options = {name: settings[name] for name in ("limit", "seed", "exclude_self")}
+    options = {"limit": settings["limit"], "seed": settings["seed"]}
+    options["exclude_self"] = settings.get("exclude_self", False)  # results of earlier versions lack it
     examples = load_examples("ranking", data=settings["data"], **options)
     sought: Any = [_without_excluded(one) for one in examples.content or ()]
     embeds = reference.results.summary["outputs"] == "ranking"
