@@ -6,7 +6,7 @@ sample's base allows (bertjax up to September 2026); "now" is what `weigh` gives
 a score is undefined are left out. The last columns compare intervals with tests: the share of data sets in which the
 interval leaves out 0 though p is above 0.05, and in which it holds 0 though p is below.
 
-    python -m benchmarks.coverage --output coverage        15 minutes on one CPU core
+    python -m benchmarks.coverage --output coverage        under an hour on one CPU core
 """
 
 import argparse

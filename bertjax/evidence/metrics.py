@@ -38,10 +38,6 @@ from bertjax.formatting import count_of
 UNLABELLED = -1
 """The class of an unlabelled example, as in GLUE's test sets. NaN means the same, and for numbers only NaN does."""
 
-# From how many examples intervals hold in 93 of 100 simulated data sets: of means and ratios; of scores that count
-# predictions by class; of scores that rank examples.
-FEWEST_EXAMPLES, FEWEST_COUNTED, FEWEST_RANKED = 10, 13, 20
-
 Reads = Literal["predictions", "values", "outputs"]
 Targets = Literal["classes", "numbers"]
 Needs = Literal["nothing", "two", "positive", "both"]
@@ -151,13 +147,6 @@ class Metric:
     def measure(self) -> Measure:
         """How its scores are called and printed, and which way is better."""
         return Measure(**{field.name: getattr(self, field.name) for field in fields(Measure)})
-
-    @property
-    def fewest_examples(self) -> int:
-        """From how many examples its 95 % intervals hold the true value about as often (`benchmarks/coverage.py`)."""
-        if self.ranks or self.needs == "both":
-            return FEWEST_RANKED
-        return FEWEST_COUNTED if self.reads == "predictions" and not self.flips_alone else FEWEST_EXAMPLES
 
     @property
     def of_one_label(self) -> bool:
