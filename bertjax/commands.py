@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
+from bertjax.arguments import plain_head_name
 from bertjax.console import say
 from bertjax.errors import (
     EXIT_FAILED,
@@ -291,7 +292,7 @@ def run_remove_heads(options: argparse.Namespace) -> int:
         overwrite=options.overwrite,
         results=results,
     )
-    say(f"{model} without {count_of(len(set(heads)), 'head')} in {directory}")
+    say(f"{model} without {count_of(len({*map(plain_head_name, heads)}), 'head')} in {directory}")
     return 0
 
 

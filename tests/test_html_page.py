@@ -399,9 +399,8 @@ def test_numbers_are_downloaded_as_csv(page, results, tmp_path):
     wait_for(lambda: (tmp_path / "examples.csv").exists())
     assert EVIL in (tmp_path / "examples.csv").read_text()
     changed = list(csv.DictReader((tmp_path / "examples.csv").read_text().splitlines()))
-    assert {(row["name"], f"{row['layer']}.{row['head']}") for row in changed} <= {
-        (name, name) for name in read_results(results).names
-    }
+    assert {row["name"] for row in changed} <= {*read_results(results).frame["name"]}
+    assert all(row["name"] == f"L{row['layer']}H{row['head']}" for row in changed)
     assert len({row["name"] for row in changed}) > 5
 
 

@@ -70,7 +70,9 @@ def test_pandas_and_polars_read_the_table(mrpc):
     summary = json.loads((mrpc / "summary.json").read_text())
     assert main_rows.difference.tolist() == [entry["delta"] for entry in summary["ablations"]]
     assert main_rows.q.tolist() == [entry["evidence"]["q"] for entry in summary["ablations"]]
-    assert main_rows.heads.map(list).tolist() == [entry["heads"] for entry in summary["ablations"]]
+    written = [f"L{entry['layer']}H{entry['head']}" for entry in summary["ablations"]]
+    assert main_rows.heads.map(list).tolist() == [[name] for name in written]
+    assert main_rows.name.tolist() == written
     assert set(frame.metric) == {"f1", "accuracy"}
     assert other.schema["gains"] == polars.Int64
 
@@ -90,7 +92,7 @@ def test_results_are_what_was_written(mrpc):
 def test_what_was_made_to_matter_is_found(mrpc):
     saved = read_results(mrpc)
     found = {row.name: row.difference for row in saved.rows_of("accuracy") if row.q < 0.05}
-    assert set(found) == {"L0H1", "L2H3"}
+    assert set(found) == {"0.1", "2.3"}
     assert found["0.1"] < 0 < found["2.3"]
     assert "raises the score for 1 of 12 heads and lowers it for 1," in saved.summary["sentence"]
 
