@@ -29,6 +29,8 @@ from bertjax.model import (
     Numerics,
     PretrainedModel,
     check_attention,
+    check_not_traced,
+    check_process,
     packed_layer,
     pallas_attention,
     read_batch,
@@ -173,6 +175,8 @@ def make_sweep_input(
             that there is not.
     """
     arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
+    check_process()
+    check_not_traced("a sweep", model.parameters(), examples)
     form = choose_attention(attention, model.numerics, model.config)
     check_attention(model.config, form)
     plan = make_plan(model.config, ablations)

@@ -4,7 +4,9 @@ from bertjax.model import ops, packed_layer
 from bertjax.model.body import BertModel
 from bertjax.model.changes import Changes, Replaced
 from bertjax.model.checks import (
+    check_not_traced,
     check_overrides,
+    check_process,
     check_stack,
     count_positions,
     describe_limit,
@@ -91,7 +93,9 @@ __all__ = [
     "Rows",
     "State",
     "check_attention",
+    "check_not_traced",
     "check_overrides",
+    "check_process",
     "check_stack",
     "compute",
     "count_positions",
