@@ -3,6 +3,7 @@
 All that bertjax and `experiments/` print with rich goes through the console of this file.
 """
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,12 +14,19 @@ from rich.text import Text
 
 from bertjax.formatting import visible
 
+PIPE_WIDTH = 100_000  # columns of a file or pipe
+
 
 class PlainConsole(Console):
-    """A console that takes every text as it stands; styles come from `rich.text.Text` and from tables alone."""
+    """A console that takes every text as it stands; styles come from `rich.text.Text` and from tables alone.
+
+    In a file or pipe no line is wrapped and no cell cut off, unless the environment variable COLUMNS is set.
+    """
 
     def __init__(self, **options: Any):
         super().__init__(**{"markup": False, "emoji": False, "highlight": False, **options})
+        if not (self.is_terminal or self.is_jupyter or "width" in options or os.environ.get("COLUMNS")):
+            self.width = PIPE_WIDTH
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Segments without characters that a terminal would obey; rich's own codes are segments of another kind."""

@@ -44,7 +44,13 @@ class ProgressBar:
         wrapped = TextColumn("{task.description}", markup=False, table_column=Column())  # no time is cut off for it
         columns = [wrapped, BarColumn(10 if console.width < 100 else 40), TaskProgressColumn()]
         columns += [TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()]
-        self._bar = rich.progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._bar = rich.progress.Progress(
+            *columns,
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+            redirect_stdout=sys.stdout.isatty(),
+        )
         self._text = text
         self._line = _NotebookLine() if in_notebook() else None if console.is_terminal else _PlainLine()
         self._task: Any = None

@@ -3,9 +3,11 @@
 import contextlib
 import gc
 import os
+import random
 import signal
 import sys
 import time
+from collections import Counter
 
 import pytest
 
@@ -13,6 +15,8 @@ from bertjax import BertForSequenceClassification, engine, interrupts
 from bertjax.cli import guarded, main
 from bertjax.errors import EXIT_INTERRUPTED
 from bertjax.interventions import ablations, readouts
+from tests import repeated_interrupts
+from tests.repeated_interrupts import JOBS
 from tests.tiny import encodings, random_model
 from tests.workshop import make_classifier, write_pairs
 
@@ -131,3 +135,11 @@ def test_an_interrupted_command_keeps_its_parts(tmp_path, monkeypatch, capsys):
     assert "parts are saved: the same command resumes there" in capsys.readouterr().err
     monkeypatch.undo()
     assert main(arguments) == 0
+
+
+@pytest.mark.slow
+def test_a_job_stops_wherever_it_is_interrupted():
+    rng = random.Random(0)
+    found = Counter(repeated_interrupts.outcome(JOBS[number % len(JOBS)], rng) for number in range(100))
+    assert set(found) <= {"stopped", "finished before"}
+    assert found["stopped"] > 50

@@ -6,6 +6,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from rich.text import Text
 
+from bertjax.cli import guarded
+from bertjax.console import PlainTable
 from bertjax.progress import ProgressBar, in_notebook, say
 
 
@@ -51,6 +53,46 @@ def test_a_line_is_printed_as_it_is(capsys):
     line = "qqp:train: 3 [examples] of /data/[bold]/x" + 200 * "y"
     say(line)
     assert capsys.readouterr().out == line + "\n"
+
+
+def test_a_table_in_a_pipe_is_not_cut_off(capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    cells = ["a" * 60, "b" * 60, "1234567"]
+    table = PlainTable()
+    for name in ("first", "second", "third"):
+        table.add_column(name, no_wrap=True)
+    table.add_row(*cells)
+    say(table, wrap=True)
+    say("a sentence " * 20, wrap=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert any(all(cell in line for cell in cells) for line in lines)
+    assert lines[-1].strip() == ("a sentence " * 20).strip()
+
+
+def test_a_bar_leaves_standard_output_to_its_file(tmp_path, monkeypatch):
+    # The bar is on a terminal, standard output is a file: what is printed meanwhile belongs into the file.
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with open(tmp_path / "out.txt", "w") as file:
+        monkeypatch.setattr("sys.stdout", file)
+        with ProgressBar("sweep") as report:
+            report(1.0, 4.0)
+            print("resuming there")
+    assert (tmp_path / "out.txt").read_text() == "resuming there\n"
+
+
+def test_a_message_after_a_bar_begins_a_line(capfd, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+
+    def program():
+        with ProgressBar("sweep") as report:
+            report(1.0, 4.0)
+            raise KeyboardInterrupt
+
+    assert guarded("bertjax", program, []) == 130
+    err = capfd.readouterr().err
+    end = err.index("bertjax: interrupted")
+    assert "sweep" in err[:end]
+    assert err[:end].endswith(("\n", "\x1b[2K"))
 
 
 def test_a_bar_counts_each_part_of_the_work_by_its_own_total(monkeypatch):

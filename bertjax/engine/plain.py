@@ -30,8 +30,10 @@ from bertjax.model import (
     Overrides,
     PretrainedModel,
     State,
+    check_not_traced,
     check_overrides,
     check_parameters,
+    check_process,
     check_stack,
 )
 from bertjax.progress import Progress, shown
@@ -228,6 +230,9 @@ def _run_base(
 
 
 def _check_sweep(model: PretrainedModel, overrides: Any, readout: Readout) -> tuple[Overrides, ...]:
+    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
+    check_process()
+    check_not_traced("a sweep", model.parameters())
     check_parameters(model)
     arguments.function(readout, "readout", READOUT)
     return arguments.several(overrides, "overrides", "a list of Overrides, one for each ablation", Overrides)

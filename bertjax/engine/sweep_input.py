@@ -29,7 +29,9 @@ from bertjax.model import (
     Numerics,
     PretrainedModel,
     check_attention,
+    check_not_traced,
     check_parameters,
+    check_process,
     packed_layer,
     pallas_attention,
     read_batch,
@@ -173,6 +175,9 @@ def make_sweep_input(
         InputError: examples, donors or positions that do not fit each other, nothing to ablate, or a form of attention
             that there is not.
     """
+    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
+    check_process()
+    check_not_traced("a sweep", model.parameters(), examples)
     check_parameters(model)
     form = choose_attention(attention, model.numerics, model.config)
     check_attention(model.config, form)

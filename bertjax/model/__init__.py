@@ -4,7 +4,9 @@ from bertjax.model import ops, packed_layer
 from bertjax.model.body import BertModel
 from bertjax.model.changes import Changes, Replaced
 from bertjax.model.checks import (
+    check_not_traced,
     check_overrides,
+    check_process,
     check_stack,
     count_positions,
     describe_limit,
@@ -94,8 +96,10 @@ __all__ = [
     "Rows",
     "State",
     "check_attention",
+    "check_not_traced",
     "check_overrides",
     "check_parameters",
+    "check_process",
     "check_stack",
     "compute",
     "count_positions",

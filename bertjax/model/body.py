@@ -9,6 +9,7 @@ from dataclasses import replace
 from jaxtyping import Array, Float
 
 from bertjax.checkpoints import BertConfig
+from bertjax.model.checks import check_process
 from bertjax.model.encoder import Embeddings, Encoder, LayerNorm, Pooler
 from bertjax.model.pretrained import PretrainedModel, check_attention, check_config, check_numerics, split_key
 from bertjax.model.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides
@@ -40,6 +41,7 @@ class BertModel(PretrainedModel):
         *,
         add_pooling_layer: bool = True,
     ):
+        check_process()
         config, numerics, keys = check_config(config), check_numerics(numerics), split_key(key, 3)
         check_attention(config, numerics.attention)
         self.config, self.numerics = config, numerics

@@ -4,6 +4,7 @@ Shapes and dtypes are always checked; values only where there are values (inside
 JAX itself would clamp an id outside the vocabulary and broadcast a wrong shape without a word.
 """
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,39 @@ from bertjax.model.types import Edges, HeadOutputs, HeadWeights, Inputs, Numeric
 
 OVERRIDES = "what the functions of bertjax.overrides make (of an Ablation, ablations.to_overrides)"
 FIELDS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+
+
+class _First:
+    """The process in which bertjax first used JAX; a forked process inherits its number."""
+
+    process: int | None = None
+
+
+def check_process() -> None:
+    """Raise `InputError` in a process forked from one that has used JAX: a computation there would never end."""
+    _First.process = _First.process or os.getpid()
+    if _First.process != os.getpid():
+        raise InputError(
+            "this process was forked from one that has used JAX, whose threads are not copied, so a computation would "
+            "wait forever: start processes with multiprocessing.get_context('spawn')"
+        )
+
+
+def check_not_traced(name: str, parameters: Mapping[str, Any], examples: Any = None) -> None:
+    """Raise `InputError` where a function that runs many compiled steps is itself traced by JAX.
+
+    Args:
+        name: of the function.
+        parameters: of its model.
+        examples: its inputs.
+    """
+    inputs = jax.tree.leaves(examples) if isinstance(examples, Mapping) or is_traced(examples) else []
+    # Inside jit every operation is traced, whatever its arguments.
+    if any(map(is_traced, [*parameters.values(), *inputs, jnp.zeros(())])):
+        raise InputError(
+            f"{name} is inside jax.jit, vmap or grad, but compiles its own steps and returns NumPy arrays: call it "
+            "outside, or transform a call of the model (model(..., overrides=...))"
+        )
 
 
 def read_batch(given: Mapping[str, Any], tokenizer: Any = None) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from bertjax.checkpoints import (
 )
 from bertjax.errors import CheckpointError, ConfigError, InputError, OutputError, some_of
 from bertjax.model import ops
-from bertjax.model.checks import FIELDS, check_overrides, prepare_inputs, read_batch
+from bertjax.model.checks import FIELDS, check_overrides, check_process, prepare_inputs, read_batch
 from bertjax.model.encoder import Body
 from bertjax.model.places import PLACES, Place
 from bertjax.model.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides, SavedTokenizer
@@ -108,6 +108,7 @@ class PretrainedModel(nnx.Module):
         tokenizer: Any = None,
     ) -> Inputs:
         """Check the arguments of a call and complete them: what `forward` takes. Raises `InputError`."""
+        check_process()
         given = (input_ids, attention_mask, token_type_ids, position_ids)
         batch = read_batch(dict(zip(FIELDS, given, strict=True)), tokenizer)
         return prepare_inputs(self.config, self.numerics, **batch)

@@ -14,7 +14,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.text import Text
 
-from bertjax.console import PlainConsole, PlainTable
+from bertjax.console import PIPE_WIDTH, PlainConsole, PlainTable
 from bertjax.errors import InputError
 from bertjax.evidence import Q, rank_correlation
 from bertjax.formatting import count_of, format_change, format_p
@@ -319,7 +319,9 @@ class Comparison:
     def __str__(self) -> str:
         text = io.StringIO()
         # A text is neither shown by a notebook nor coloured, whatever the surroundings ask of consoles.
-        console = PlainConsole(file=text, width=100, force_jupyter=False, force_terminal=False, color_system=None)
+        console = PlainConsole(
+            file=text, width=PIPE_WIDTH, force_jupyter=False, force_terminal=False, color_system=None
+        )
         console.print(compare_table(self.several, self.metric))
         return text.getvalue().rstrip()
 
