@@ -202,7 +202,7 @@ def _add_prune(commands: "argparse._SubParsersAction[Parser]", with_settings: bo
         f"which (default {' '.join(given.orders)}); 'reversed' is the first of the first three backwards; greedy and "
     )
     text += "gates take minutes, and run only when named"
-    orders = {"choices": ORDERS, "default": given.orders, "metavar": "ORDER"}
+    orders: dict[str, Any] = {"choices": ORDERS, "default": given.orders, "metavar": "ORDER"}
     add("--orders", nargs="+", **orders, help=f"{', '.join(ORDERS)}: {text}")
     for name, what in (("gradient", "gradients"), ("greedy", "exact losses")):
         share = getattr(given, f"{name}_share")

@@ -36,7 +36,7 @@ class Pair:
         found: the number of ablations each found at q < 0.05.
         both: the number that both found with the same sign.
         opposite: the number that both found with opposite signs.
-        chance: the probability that two random sets of these sizes share at least as many; NaN where one was not tested.
+        chance: the probability that two random sets of these sizes share at least as many; NaN if one was untested.
     """
 
     first: str
