@@ -30,7 +30,6 @@ from bertjax.model import (
     PretrainedModel,
     check_attention,
     check_not_traced,
-    check_process,
     packed_layer,
     pallas_attention,
     read_batch,
@@ -175,7 +174,6 @@ def make_sweep_input(
             that there is not.
     """
     arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
-    check_process()
     check_not_traced("a sweep", model.parameters(), examples)
     form = choose_attention(attention, model.numerics, model.config)
     check_attention(model.config, form)
