@@ -216,11 +216,12 @@ def show(
     console.print("share: of the matmul rate in its dtype; GB: peak resident memory of the process meanwhile")
 
 
+FORMATTER = argparse.RawDescriptionHelpFormatter
+
+
 def main() -> None:
     """Print the table, and write it as JSON."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=FORMATTER, allow_abbrev=False)
     parser.add_argument("--size", choices=[*SIZES, *FAMILY_SIZES], default="base")
     parser.add_argument("--lengths", choices=TASKS, default="mrpc")
     parser.add_argument("--length", type=positive, help="all examples this long, in place of real lengths")

@@ -33,7 +33,6 @@ from bertjax.model import (
     check_not_traced,
     check_overrides,
     check_parameters,
-    check_process,
     check_stack,
 )
 from bertjax.progress import Progress, shown
@@ -230,10 +229,8 @@ def _run_base(
 
 
 def _check_sweep(model: PretrainedModel, overrides: Any, readout: Readout) -> tuple[Overrides, ...]:
-    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
-    check_process()
-    check_not_traced("a sweep", model.parameters())
     check_parameters(model)
+    check_not_traced("a sweep", model.parameters())
     arguments.function(readout, "readout", READOUT)
     return arguments.several(overrides, "overrides", "a list of Overrides, one for each ablation", Overrides)
 

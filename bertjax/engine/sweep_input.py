@@ -31,7 +31,6 @@ from bertjax.model import (
     check_attention,
     check_not_traced,
     check_parameters,
-    check_process,
     packed_layer,
     pallas_attention,
     read_batch,
@@ -175,10 +174,8 @@ def make_sweep_input(
         InputError: examples, donors or positions that do not fit each other, nothing to ablate, or a form of attention
             that there is not.
     """
-    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
-    check_process()
-    check_not_traced("a sweep", model.parameters(), examples)
     check_parameters(model)
+    check_not_traced("a sweep", model.parameters(), examples)
     form = choose_attention(attention, model.numerics, model.config)
     check_attention(model.config, form)
     plan = make_plan(model.config, ablations)

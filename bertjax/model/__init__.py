@@ -6,7 +6,6 @@ from bertjax.model.changes import Changes, Replaced
 from bertjax.model.checks import (
     check_not_traced,
     check_overrides,
-    check_process,
     check_stack,
     count_positions,
     describe_limit,
@@ -99,7 +98,6 @@ __all__ = [
     "check_not_traced",
     "check_overrides",
     "check_parameters",
-    "check_process",
     "check_stack",
     "compute",
     "count_positions",

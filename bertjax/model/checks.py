@@ -40,13 +40,14 @@ def check_process() -> None:
 
 
 def check_not_traced(name: str, parameters: Mapping[str, Any], examples: Any = None) -> None:
-    """Raise `InputError` where a function that runs many compiled steps is itself traced by JAX.
+    """Raise `InputError` where a function that runs many compiled steps is itself traced by JAX, or cannot run at all.
 
     Args:
         name: of the function.
         parameters: of its model.
         examples: its inputs.
     """
+    check_process()
     inputs = jax.tree.leaves(examples) if isinstance(examples, Mapping) or is_traced(examples) else []
     # Inside jit every operation is traced, whatever its arguments.
     if any(map(is_traced, [*parameters.values(), *inputs, jnp.zeros(())])):
