@@ -48,6 +48,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=100, help="rounds")
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what runs in the background ignore it
     rng, counts = random.Random(options.seed), Counter[str]()
     for number in range(options.count):
         counts[outcome(JOBS[number % len(JOBS)], rng)] += 1
