@@ -229,8 +229,9 @@ def _run_base(
 
 
 def _check_sweep(model: PretrainedModel, overrides: Any, readout: Readout) -> tuple[Overrides, ...]:
-    check_parameters(model)
+    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
     check_not_traced("a sweep", model.parameters())
+    check_parameters(model)
     arguments.function(readout, "readout", READOUT)
     return arguments.several(overrides, "overrides", "a list of Overrides, one for each ablation", Overrides)
 

@@ -174,8 +174,9 @@ def make_sweep_input(
         InputError: examples, donors or positions that do not fit each other, nothing to ablate, or a form of attention
             that there is not.
     """
-    check_parameters(model)
+    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
     check_not_traced("a sweep", model.parameters(), examples)
+    check_parameters(model)
     form = choose_attention(attention, model.numerics, model.config)
     check_attention(model.config, form)
     plan = make_plan(model.config, ablations)
