@@ -3,7 +3,7 @@
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -61,11 +61,9 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
         windows += own
         owners += [len(kept)] * len(own)
         kept.append(example)
-    reasons = [
-        f"{count_of(len(those), 'question')} {why} (first {examples.ids[those[0]]})" for why, those in left.items()
-    ]
+    reasons = _reasons(left, examples.ids)
     if not kept:
-        raise InputError(f"no question can be read: {'; '.join(reasons)}")
+        raise InputError(f"no question can be read: {reasons}")
     places = [[0, *range(window.first, window.first + len(window.offsets))] for window in windows]
     of_context = [[0, *[1] * len(window.offsets)] for window in windows]
     read = examples.take(kept)
@@ -81,13 +79,18 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
         labels=np.array([len(content.texts) for content in true], np.int32),
         collect=partial(_collect, [window.offsets for window in windows], contexts, true, asked),
         kept_examples=None if len(kept) == len(pairs) else tuple(kept),
-        note=f"left out: {'; '.join(reasons)}" if left else "",
+        note=f"left out: {reasons}" if left else "",
         objective=Objective(
             readouts.span_logits,
             partial(grade_span, asked, _spans_of(windows, owners, contexts, true)),
             "cross-entropies of an answer's first and last token, the mean over windows",
         ),
     )
+
+
+def _reasons(left: Mapping[str, Sequence[int]], ids: Sequence[int | str]) -> str:
+    """How many questions are left out and why, each time with the first of them."""
+    return "; ".join(f"{count_of(len(those), 'question')} {why} (first {ids[those[0]]})" for why, those in left.items())
 
 
 def _windows(pair: Encoding, most: int, stride: int) -> list[_Window] | str:
