@@ -12,7 +12,7 @@ interval leaves out 0 though p is above 0.05, and in which it holds 0 though p i
 import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -281,16 +281,14 @@ def measure_orders(noise: Noise, n: int, data_sets: int) -> dict[str, Any]:
 def measure_all(names: list[str], sizes: list[int], data_sets: int) -> Iterator[dict[str, Any]]:
     """A row for each metric, distribution and number of examples."""
     for statistic in names:
+        cases: dict[str, Callable[[int], dict[str, Any]]]
         if statistic == "correlation of heads":
-            cases = {
-                f"true value {value}": lambda n, value=value: measure_heads(value, n, data_sets // 4)
-                for value in (0.0, 0.5, 0.9)
-            }
+            cases = {f"true value {r}": partial(measure_heads, r, data_sets=data_sets // 4) for r in (0.0, 0.5, 0.9)}
         elif statistic == "Shapley values":
-            cases = {name: lambda n, name=name: measure_orders(NOISES[name], n, data_sets) for name in NOISES}
+            cases = {name: partial(measure_orders, NOISES[name], data_sets=data_sets) for name in NOISES}
         else:
             one = STATISTICS[statistic]
-            cases = {name: lambda n, one=one, name=name: measure(one, name, n, data_sets) for name in one.noises}
+            cases = {name: partial(measure, one, name, data_sets=data_sets) for name in one.noises}
         for distribution, case in cases.items():
             for n in sizes:
                 yield {"statistic": statistic, "distribution": distribution, "n": n, **case(n)}
