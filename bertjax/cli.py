@@ -31,6 +31,7 @@ from bertjax.programs import Parser, guarded
 __all__ = ["Parser", "guarded", "main", "positive", "whole"]
 
 LONGEST_NUMBER = 100  # digits
+NEW_HEAD = "score a task although its head is not in the checkpoint, so that it is random"
 # Those of `results.FIGURES`, which importing would delay every command.
 FIGURES: tuple[str, ...] = ("auto", "map", "ranking", "layers", "pairs", "curves")
 FIGURES += ("roles", "distances", "patches", "attention", "change")
@@ -282,7 +283,7 @@ def _add_patch(commands: "argparse._SubParsersAction[Parser]", with_settings: bo
     add = adder("heads and computation")
     add("heads", "with places of heads, and of paths the senders: only these", nargs="+", metavar="L.H")
     add("memory", "stay within so much, such as 8GB (default most of what is free)", metavar="SIZE")
-    _add_new_head(add)
+    add("allow_new_head", NEW_HEAD, action="store_true")
     add("attention", "explicit, fused, pallas or auto", metavar="FORM")
     _add_place(adder("results"), parser, "patching")
 
@@ -378,12 +379,7 @@ def _add_model(add: Callable[..., None]) -> None:
     )
     add("mode", "what takes the head's place", choices=available_modes())
     add("readout", "auto, or similarity: any encoder as a sentence embedder", choices=["auto", "similarity"])
-    _add_new_head(add)
-
-
-def _add_new_head(add: Callable[..., None]) -> None:
-    text = "score a task although its head is not in the checkpoint, so that it is random"
-    add("allow_new_head", text, action="store_true")
+    add("allow_new_head", NEW_HEAD, action="store_true")
 
 
 def _add_what(add: Callable[..., None]) -> None:

@@ -115,7 +115,7 @@ def test_what_was_found_is_told_in_a_line(name, unchecked):
         misuse(desk())
 
 
-def test_lists_are_weighed_as_the_arrays_that_they_mean():
+def test_lists_are_weighed_as_the_arrays_that_they_mean(unchecked):
     rng = np.random.default_rng(0)
     base, outputs, labels = rng.normal(size=(12, 2)), rng.normal(size=(2, 12, 2)), np.arange(12) % 2
     units = np.arange(12) // 2

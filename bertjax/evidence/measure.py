@@ -2,7 +2,13 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+from jaxtyping import Num
+
+from bertjax import arguments
+from bertjax.errors import DataError
 from bertjax.formatting import format_change
 
 # The unit of scores that are printed times 100.
@@ -144,3 +150,15 @@ class Measure:
 # A score in points, of which more is better.
 SCORE = Measure()
 """What a score is where nothing is said of it: better when greater, and printed in points."""
+
+
+def as_numbers(values: Any, name: str) -> Num[np.ndarray, "..."]:
+    """An array of real numbers, from an array or nested lists.
+
+    Raises:
+        DataError: rows of different lengths, or what is not a number.
+    """
+    array = np.asarray(arguments.array(values, name, DataError))
+    if array.dtype.kind == "c":
+        raise DataError(f"{name} must be real numbers, found {arguments.describe(array)}")
+    return array

@@ -19,7 +19,7 @@ from bertjax import arguments
 from bertjax.errors import DataError
 from bertjax.evidence import ratios
 from bertjax.evidence.effect_sizes import COHENS_D, COHENS_G, COHENS_Q, EffectSize
-from bertjax.evidence.measure import POINTS, Measure
+from bertjax.evidence.measure import POINTS, Measure, as_numbers
 from bertjax.evidence.ranked import average_precision_scorer, roc_auc_scorer, spearman_scorer
 from bertjax.evidence.resampling import (
     Scorer,
@@ -202,18 +202,6 @@ def score(
         index = np.flatnonzero(np.isinf(numbers))[0]
         raise DataError(f"the label of example {index} is {numbers[index]}: give a number, or NaN for none")
     return _scores(metric, readings[:, has_label], numbers[has_label], positive)
-
-
-def as_numbers(values: Any, name: str) -> Num[np.ndarray, "..."]:
-    """An array of real numbers, from an array or nested lists.
-
-    Raises:
-        DataError: rows of different lengths, or what is not a number.
-    """
-    array = np.asarray(arguments.array(values, name, DataError))
-    if array.dtype.kind == "c":
-        raise DataError(f"{name} must be real numbers, found {arguments.describe(array)}")
-    return array
 
 
 def _scores(metric: Metric, readings: Outputs, labels: Labels, positive: int) -> Scores:

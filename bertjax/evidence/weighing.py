@@ -15,9 +15,9 @@ from jaxtyping import Bool, Float, Int, Num
 from bertjax import arguments
 from bertjax.errors import DataError
 from bertjax.evidence import intervals
+from bertjax.evidence.measure import as_numbers
 from bertjax.evidence.metrics import (
     Metric,
-    as_numbers,
     find_metric,
     labelled,
     make_scorer,
@@ -141,13 +141,13 @@ def weigh(
     metric: Metric | str,
     base: Float[np.ndarray, "examples *labels"] | Sequence[Any],
     outputs: Float[np.ndarray, "runs examples *labels"] | Sequence[Any],
-    labels: Num[np.ndarray, " examples"] | Sequence[float],
+    labels: Num[np.ndarray, " examples"] | Sequence[Any],
     positive: int = 1,
     *,
     resamples: int | None = None,
     draws: int | None = None,
     seed: int = 0,
-    units: Int[np.ndarray, "..."] | Sequence[int] | None = None,
+    units: Int[np.ndarray, "..."] | Sequence[Any] | None = None,
     progress: Progress | bool = False,
 ) -> Evidence:
     """Everything that the outputs say about each ablation's effect on a metric.
@@ -170,7 +170,7 @@ def weigh(
             another number, or no ablation.
     """
     metric = find_metric(metric)
-    all_outputs, labels = _all_outputs(base, outputs), as_numbers(labels, "labels")
+    all_outputs, labels = _all_outputs(base, outputs), as_numbers(labels, "labels")  # type: ignore[assignment]
     positive = arguments.whole_number(positive, "positive", 0, DataError)
     seed = arguments.whole_number(seed, "seed", 0, DataError)
     for name, number in (("resamples", resamples), ("draws", draws)):

@@ -157,7 +157,7 @@ def token_mask(tokens: Tokens, batch: int, length: int) -> Float[Array, "batch t
         shares = _shares(given)
         if any(own not in (1, size) for own, size in zip(shares.shape, (batch, length), strict=True)):
             raise OverrideError(
-                f"the mask of tokens has shape {tuple(given.shape)}, but there are {batch} examples of {length} tokens"
+                f"the mask of tokens has shape {np.shape(given)}, but there are {batch} examples of {length} tokens"
             )
         return jnp.broadcast_to(shares, (batch, length))
     rows = arguments.several(given, "tokens", "positions, or for each example a list of them", error=OverrideError)

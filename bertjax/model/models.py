@@ -27,9 +27,9 @@ from bertjax.checkpoints import (
     locate,
     read_merged_config,
     read_merged_weights,
+    tensor_names,
     texts_directory,
 )
-from bertjax.checkpoints.tensor_names import entry_of_parameter
 from bertjax.errors import ConfigError
 from bertjax.model import ops
 from bertjax.model.body import BertModel, TaskModel
@@ -412,7 +412,9 @@ def _has_head(cls: type[PretrainedModel], config: BertConfig, tensors: frozenset
     if cls.task == architecture.BODY or cls.task not in config.architecture.heads:
         return False
     paths = by_path(nnx.split(nnx.eval_shape(lambda key: cls(config, key), jax.random.key(0)))[1])  # type: ignore[call-arg]
-    head = {entry_of_parameter(path, config, cls.task).tensor for path in paths if not path.startswith("bert.")}
+    head = {
+        tensor_names.entry_of_parameter(path, config, cls.task).tensor for path in paths if not path.startswith("bert.")
+    }
     others = (other for task, other in config.family.heads.items() if task != architecture.PRETRAINING)
     larger = ({entry.tensor for entry in other.entries} for other in others)
     return head <= tensors and not any(head < names <= tensors for names in larger)
