@@ -304,6 +304,18 @@ def world(tmp_path_factory):
     return folder, make_embedder(folder / "model"), write_pairs(folder / "pairs.tsv", 30)
 
 
+def _check_tests(found):
+    for row in found.rows:  # attention cannot be less confident than uniform attention, nor have more entropy
+        one_sign = row.metric in ("confidence", "entropy", "cls_entropy")
+        assert (row.q is None) == one_sign, row.metric
+        assert not one_sign or row.difference * (1 if row.metric == "confidence" else -1) > -1e-6
+    entropies = found.sentence_of("entropy")
+    assert "not tested" in entropies
+    assert not re.search("blat|q <|chance", entropies)
+    assert "blat" not in found.sentence
+    assert set(found.attention["runs"].tolist()) == {"base"}
+
+
 def test_results_are_read_by_every_command(world, capsys, tmp_path):
     _, model, data = world
     output = str(tmp_path / "roles")
@@ -328,15 +340,7 @@ def test_results_are_read_by_every_command(world, capsys, tmp_path):
         assert "of uniform attention:" in shown
         assert "without ablation" not in shown
         assert ", mode" not in shown
-    for row in found.rows:  # attention cannot be less confident than uniform attention, nor have more entropy
-        one_sign = row.metric in ("confidence", "entropy", "cls_entropy")
-        assert (row.q is None) == one_sign, row.metric
-        assert not one_sign or row.difference * (1 if row.metric == "confidence" else -1) > -1e-6
-    entropies = found.sentence_of("entropy")
-    assert "not tested" in entropies
-    assert not re.search("blat|q <|chance", entropies)
-    assert "blat" not in found.sentence
-    assert set(found.attention["runs"].tolist()) == {"base"}
+    _check_tests(found)
     for figure in ("auto", "roles", "distances", "map", "ranking"):
         assert main(["plot", output, "--figure", figure, "-o", str(tmp_path / f"{figure}.png")]) == 0
     capsys.readouterr()

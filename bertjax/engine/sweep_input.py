@@ -174,9 +174,7 @@ def make_sweep_input(
         InputError: examples, donors or positions that do not fit each other, nothing to ablate, or a form of attention
             that there is not.
     """
-    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
-    check_not_traced("a sweep", model.parameters(), examples)
-    check_parameters(model)
+    _check_model(model, examples)
     form = choose_attention(attention, model.numerics, model.config)
     check_attention(model.config, form)
     plan = make_plan(model.config, ablations)
@@ -215,6 +213,13 @@ def make_sweep_input(
         spans=_check_spans(texts, plan, spans),
     )
     return replace(made, few_asked=_few_asked(made))
+
+
+def _check_model(model: PretrainedModel, examples: Examples) -> None:
+    """Refuse what is no model, a call where no sweep can run, and weights that are not finite."""
+    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
+    check_not_traced("a sweep", model.parameters(), examples)
+    check_parameters(model)
 
 
 def _few_asked(sweep_input: SweepInput) -> bool:

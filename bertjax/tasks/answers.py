@@ -67,9 +67,8 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
     places = [[0, *range(window.first, window.first + len(window.offsets))] for window in windows]
     of_context = [[0, *[1] * len(window.offsets)] for window in windows]
     read = examples.take(kept)
-    contexts = read.second or ()
+    contexts, asked = read.second or (), Asked.of_lists(places, of_context, owners)
     true = [content for content in read.content or () if isinstance(content, Answers)]
-    asked = Asked.of_lists(places, of_context, owners)
     return Encoded(
         "answers",
         tuple(window.text for window in windows),
