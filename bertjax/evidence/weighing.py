@@ -170,17 +170,17 @@ def weigh(
             another number, or no ablation.
     """
     metric = find_metric(metric)
-    all_outputs, labels = _all_outputs(base, outputs), as_numbers(labels, "labels")  # type: ignore[assignment]
+    all_outputs, every_label = _all_outputs(base, outputs), as_numbers(labels, "labels")
     positive = arguments.whole_number(positive, "positive", 0, DataError)
     seed = arguments.whole_number(seed, "seed", 0, DataError)
     for name, number in (("resamples", resamples), ("draws", draws)):
         if number is not None and arguments.whole_number(number, name, 1, DataError) > MOST_DRAWS:
             raise DataError(f"{name} must be at most {MOST_DRAWS:,}, found {number:,}")
-    scores = score(metric, all_outputs, labels, positive)
-    is_labelled = labelled(metric, labels)
-    all_outputs, labels = all_outputs[:, is_labelled], labels[is_labelled]
+    scores = score(metric, all_outputs, every_label, positive)
+    is_labelled = labelled(metric, every_label)
+    all_outputs, known = all_outputs[:, is_labelled], every_label[is_labelled]
     units = _number_units(units, is_labelled)
-    examples = len(labels) if units is None else int(units.max()) + 1
+    examples = len(known) if units is None else int(units.max()) + 1
     if examples < 2:
         raise DataError(f"{count_of(examples, 'example')} has a label: intervals and tests need two at least")
     resamples = resamples or RESAMPLES
@@ -188,7 +188,7 @@ def weigh(
         metric=metric,
         base=all_outputs[0],
         scores=scores,
-        labels=labels,
+        labels=known,
         units=units,
         examples=examples,
         positive=positive,
