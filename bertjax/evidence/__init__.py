@@ -14,9 +14,9 @@ from bertjax.evidence.metrics import (
     find_metric,
     labelled,
     make_scorer,
-    predictions_from_logits,
     score,
 )
+from bertjax.evidence.outputs import predictions_from_logits
 from bertjax.evidence.own_metrics import as_metric, seconds_to_weigh
 from bertjax.evidence.resampling import Sums, bootstrap_counts, score_draws
 from bertjax.evidence.sentence import describe_statistics, name_test, summarise

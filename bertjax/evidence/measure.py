@@ -1,15 +1,17 @@
-"""How a score is called and printed, and which way is better: what tables, pictures and pages need to know of it."""
+"""How a score is called and printed, which way is better, and the standardised size of its changes (Cohen 1988)."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from jaxtyping import Num
+from jaxtyping import Float, Int
 
-from bertjax import arguments
-from bertjax.errors import DataError
 from bertjax.formatting import format_change
+
+Runs = Float[np.ndarray, " runs"]
+Counts = Int[np.ndarray, " runs"]
+ROUNDING = 1e-6  # of a change: a smaller spread is that of float32
 
 # The unit of scores that are printed times 100.
 POINTS = "points"
@@ -152,13 +154,38 @@ SCORE = Measure()
 """What a score is where nothing is said of it: better when greater, and printed in points."""
 
 
-def as_numbers(values: Any, name: str) -> Num[np.ndarray, "..."]:
-    """An array of real numbers, from an array or nested lists.
+@dataclass(frozen=True)
+class EffectSize:
+    """A standardised effect of a metric, comparable with effects on other data.
 
-    Raises:
-        DataError: rows of different lengths, or what is not a number.
+    Attributes:
+        text: its description, for people.
+        function: takes the base's score, the scores `[runs]`, the spread of one example's share in each difference,
+            and the numbers of predictions each run gains and loses (0 for values); returns `[runs]`.
     """
-    array = np.asarray(arguments.array(values, name, DataError))
-    if array.dtype.kind == "c":
-        raise DataError(f"{name} must be real numbers, found {arguments.describe(array)}")
-    return array
+
+    text: str
+    function: Callable[[float, Runs, Runs, Counts, Counts], Runs]
+
+
+def _cohens_d(base: float, scores: Runs, spread: Runs, gains: Counts, losses: Counts) -> Runs:
+    """NaN where all examples change alike: a change without spread is of no size that has a name."""
+    changes = scores - base
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(spread > ROUNDING * np.abs(changes), changes / spread, np.where(changes == 0, 0.0, np.nan))
+
+
+def _cohens_q(base: float, scores: Runs, spread: Runs, gains: Counts, losses: Counts) -> Runs:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.arctanh(scores) - np.arctanh(base)
+
+
+def _cohens_g(base: float, scores: Runs, spread: Runs, gains: Counts, losses: Counts) -> Runs:
+    return np.where(gains + losses > 0, gains / np.maximum(gains + losses, 1) - 0.5, 0.0)
+
+
+COHENS_D = EffectSize(
+    "Cohen's d: the difference over its standard error, over the root of the number of examples", _cohens_d
+)
+COHENS_G = EffectSize("Cohen's g: the share of flips that gain, less one half", _cohens_g)
+COHENS_Q = EffectSize("Cohen's q: the difference of Fisher's z", _cohens_q)

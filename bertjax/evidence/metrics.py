@@ -18,8 +18,8 @@ from jaxtyping import Bool, Float, Int, Num, Shaped
 from bertjax import arguments
 from bertjax.errors import DataError
 from bertjax.evidence import ratios
-from bertjax.evidence.effect_sizes import COHENS_D, COHENS_G, COHENS_Q, EffectSize
-from bertjax.evidence.measure import POINTS, Measure, as_numbers
+from bertjax.evidence.measure import COHENS_D, COHENS_G, COHENS_Q, POINTS, EffectSize, Measure
+from bertjax.evidence.outputs import as_numbers, check_finite, check_shapes, predictions_from_logits, values_of
 from bertjax.evidence.ranked import average_precision_scorer, roc_auc_scorer, spearman_scorer
 from bertjax.evidence.resampling import (
     Scorer,
@@ -190,8 +190,8 @@ def score(
     """
     metric, outputs, labels = find_metric(metric), as_numbers(outputs, "outputs"), as_numbers(labels, "labels")
     positive = arguments.whole_number(positive, "positive", 0, DataError)
-    _check_shapes(outputs, labels)
-    _check_finite(outputs)
+    check_shapes(outputs, labels)
+    check_finite(outputs)
     readings = _read(metric, outputs)
     numbers, has_label = np.asarray(labels, dtype=np.float64), labelled(metric, labels)
     if not has_label.any():
@@ -319,63 +319,12 @@ def _read(metric: Metric, outputs: Float[np.ndarray, "runs examples *numbers"]) 
                 f"{list(outputs.shape)}"
             )
         return np.asarray(outputs, np.float64)
-    return predictions_from_logits(outputs) if metric.reads == "predictions" else _values(outputs)
+    return predictions_from_logits(outputs) if metric.reads == "predictions" else values_of(outputs)
 
 
 def _names_of_numbers(sums: Sums) -> str:
     names = " and ".join(sums.numbers)
     return f"{names}, and for each label {' and '.join(sums.of_each_label)}" if sums.of_each_label else names
-
-
-def predictions_from_logits(logits: Float[np.ndarray, "..."]) -> Int[np.ndarray, "..."]:
-    """The predicted class ids: the index of the largest logit, the first among equal ones.
-
-    Args:
-        logits: `[ablations, examples, labels]`, two labels or more.
-
-    Returns:
-        `[ablations, examples]`.
-
-    Raises:
-        DataError: `logits` does not have this shape.
-
-    >>> predictions_from_logits(np.array([[[0.2, 1.5], [3.0, -1.0]]])).tolist()
-    [[1, 0]]
-    """
-    if logits.ndim != 3 or logits.shape[-1] < 2:
-        raise DataError(
-            f"class predictions need logits [ablations, examples, labels] of two labels or more,"
-            f" found outputs of shape {list(logits.shape)}: choose a metric that reads real values"
-        )
-    return np.argmax(logits, axis=-1)
-
-
-def _values(outputs: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    if outputs.ndim == 3 and outputs.shape[-1] != 1:
-        raise DataError(
-            f"this metric reads one real value per example, found outputs of shape {list(outputs.shape)}:"
-            " choose a metric that reads class predictions, or pass one column of the logits"
-        )
-    return np.asarray(outputs, dtype=np.float64).reshape(outputs.shape[:2])
-
-
-def _check_shapes(outputs: Shaped[np.ndarray, "..."], labels: Shaped[np.ndarray, "..."]) -> None:
-    fits = outputs.ndim in (2, 3) and labels.ndim == 1 and outputs.shape[1] == len(labels)
-    if not fits:
-        raise DataError(
-            f"outputs of shape {list(outputs.shape)} and labels of shape {list(labels.shape)} don't fit:"
-            " give outputs [ablations, examples] or [ablations, examples, labels] and labels [examples]"
-        )
-
-
-def _check_finite(outputs: Float[np.ndarray, "..."]) -> None:
-    finite = np.isfinite(outputs)
-    if not finite.all():
-        first = tuple(np.argwhere(~finite)[0])
-        raise DataError(
-            f"the output of ablation {first[0]} for example {first[1]} is {outputs[first]} ({(~finite).sum()}"
-            " such values in all): scores need finite outputs, so look at that ablation's replacement"
-        )
 
 
 def _classes(

@@ -15,15 +15,14 @@ from jaxtyping import Bool, Float, Int, Num
 from bertjax import arguments
 from bertjax.errors import DataError
 from bertjax.evidence import intervals
-from bertjax.evidence.measure import as_numbers
 from bertjax.evidence.metrics import (
     Metric,
     find_metric,
     labelled,
     make_scorer,
-    predictions_from_logits,
     score,
 )
+from bertjax.evidence.outputs import as_numbers, predictions_from_logits
 from bertjax.evidence.ranked import SWAPPABLE
 from bertjax.evidence.resampling import Units, bootstrap_counts, score_draws
 from bertjax.evidence.significance import (
