@@ -124,8 +124,8 @@ def _add_ablate(commands: "argparse._SubParsersAction[Parser]", with_settings: b
 
 def _add_plan(commands: "argparse._SubParsersAction[Parser]", with_settings: bool) -> None:
     text = (
-        "What `bertjax ablate` with the same options would cost: work, memory and time on this device. Loading, "
-        "compiling and statistics come on top of the time."
+        "What `bertjax ablate` with the same options would cost: work, memory and time on this device. The "
+        "time does not include loading, compilation and statistics."
     )
     parser = _add_command(commands, "plan", run_plan, "estimate the cost of a sweep", text)
     parser.set_defaults(distributed=False)
@@ -189,7 +189,7 @@ def _add_prune(commands: "argparse._SubParsersAction[Parser]", with_settings: bo
     text = (
         "How many heads can go: orders chosen on half of the examples (by gradients, the size of weights, at random, "
         "and backwards; when named, by exact losses that are taken anew as heads go, and learned gates), and the score "
-        "at points of each on the other half. How long all of it takes is said first; an interrupted run resumes."
+        "at points of each on the other half. The total time is printed first; an interrupted run resumes."
     )
     parser = _add_command(commands, "prune", run_prune, "how many heads can go, and in which order", text)
     if not with_settings:

@@ -3,8 +3,8 @@
 import argparse
 import shlex
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -21,7 +21,6 @@ from bertjax.errors import (
     InputError,
     OutputError,
     explain,
-    library_errors,
 )
 from bertjax.formatting import count_of, one_line, to_json
 from bertjax.progress import ProgressBar
@@ -98,7 +97,7 @@ def _run_distributed(options: argparse.Namespace, settings: "Settings") -> int:
 
 
 def _agree_that_complete(settings: "Settings") -> bool:
-    """Whether the job has finished before; the first process looks and shows the results, the others hear of it."""
+    """Whether the job has finished before; the first process checks it, shows the results and informs the others."""
     from bertjax.engine import processes
     from bertjax.study import ABLATION, find_finished, for_this_device
 
@@ -111,7 +110,7 @@ def _agree_that_complete(settings: "Settings") -> bool:
             raise
     complete = int(processes.agree(np.int32(results is not None)))
     if complete == REFUSED:
-        raise OutputError("the first process says why this cannot be written")
+        raise OutputError("results cannot be written; see the error of the first process")
     if results is not None:
         _show_results(settings, results)
     elif not complete and processes.is_first() and settings.resume:
@@ -356,15 +355,20 @@ def run_parity(options: argparse.Namespace) -> int:
     return EXIT_FAILED if failed else 0
 
 
-def _fitting(source: str) -> AbstractContextManager[None]:
+@contextmanager
+def _fitting(source: str | None) -> Iterator[None]:
     """Turn what is raised by entries of results that contradict each other into an `InputError`.
 
     Args:
         source: the directory of the results.
     """
-    return library_errors(
-        f"{source}: entries of these results contradict each other; run the ablation again", InputError
-    )
+    try:
+        yield
+    except BertjaxError:
+        raise
+    except (LookupError, TypeError, ValueError) as problem:
+        what = "entries of these results contradict each other; run the ablation again"
+        raise InputError(f"{source}: {what} ({type(problem).__name__}: {problem})") from problem
 
 
 def run_show(options: argparse.Namespace) -> int:

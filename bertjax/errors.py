@@ -144,7 +144,9 @@ def innermost_path(error: BaseException) -> str | None:
         return os.fsdecode(error.filename)
     for frame, _ in reversed([*traceback.walk_tb(error.__traceback__)]):
         for value in [*frame.f_locals.values()]:
-            attributes = getattr(value, "__dict__", None)
+            attributes = None
+            with contextlib.suppress(Exception):  # a value may compute its attributes
+                attributes = getattr(value, "__dict__", None)
             inside = attributes if isinstance(attributes, dict) else {}
             for candidate in (value, inside.get("path"), inside.get("directory")):
                 if isinstance(candidate, Path):

@@ -95,7 +95,7 @@ def table_name(name: str, heads: Sequence[str], layer: int | None = None) -> str
     """
     if name == str(layer):
         return f"L{layer}"
-    if name in heads or _OF_HEADS.fullmatch(name):
+    if [*heads] == [name] or _OF_HEADS.fullmatch(name):
         before, at, span = name.partition(" at ")
         return re.sub(r"\b(\d+)\.(\d+)\b", r"L\1H\2", before) + at + span
     try:
@@ -122,8 +122,10 @@ def plain_name(name: str) -> str:
     >>> plain_name("L3H10"), plain_name("L3"), plain_name("all but L3H1"), plain_name("set 1.10"), plain_name("syntax")
     ('3.10', '3', 'all but 3.1', '1.10', 'syntax')
     """
+    if name.startswith("set "):
+        return name.removeprefix("set ")
     without = re.sub(r"\bL(\d+)H(\d+)\b", r"\1.\2", name)
-    return re.sub(r"^L(\d+)$", r"\1", without.removeprefix("set "))
+    return re.sub(r"^L(\d+)$", r"\1", without)
 
 
 def to_cell(value: Any) -> Any:

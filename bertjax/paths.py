@@ -223,7 +223,7 @@ def refuse_inputs_in(directory: Path, inputs: Iterable[str | Path]) -> None:
         OutputError: an input is in the directory, or is the directory itself, by its name or by a link.
     """
     for given in inputs:
-        with suppress(OSError, RuntimeError, OutputError):  # what no path is, is an error where it is read
+        with suppress(OSError, RuntimeError, OutputError):  # invalid paths are reported when they are read
             path, output = user_path(given, OutputError), directory.resolve()
             places = (path.resolve(), path.parent.resolve() / path.name)
             if os.path.lexists(path) and any(place.is_relative_to(output) for place in places):

@@ -97,7 +97,7 @@ def guarded(name: str, program: Callable[[], int], arguments: Sequence[str] | No
 
 
 def _flushed(program: Callable[[], int]) -> int:
-    """Run a program; all that it prints is out when it ends, or that is an error of its own.
+    """Run a program and flush its output.
 
     An exception after Ctrl-C is the interruption: libraries turn it into errors of their own.
     """

@@ -48,7 +48,7 @@ def contents(directory):
 @pytest.mark.parametrize("more", [[], ["--overwrite"]])
 def test_no_command_replaces_a_file_of_the_user(command, more, inputs, tmp_path, monkeypatch, capsys):
     model, data = inputs
-    monkeypatch.setattr("bertjax.study.job.load", lambda *given, **more: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("bertjax.study.job.load_for", lambda *given, **more: pytest.fail("the model was loaded"))
     monkeypatch.setattr("bertjax.study.derived.roles.load", lambda *given, **more: pytest.fail("the model was loaded"))
     for number, name in enumerate(NAMES):
         output = tmp_path / str(number)

@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 
+import datasets
 import numpy as np
 import pytest
 
@@ -154,8 +155,8 @@ def test_a_command_that_has_finished_shows_its_results(command, settings, monkey
     first = capsys.readouterr().out
     before = {path.name: path.stat().st_mtime_ns for path in settings.directory.iterdir()}
     with monkeypatch.context() as patch:
-        for where in ("job.load", "derived.roles.load"):
-            patch.setattr(f"bertjax.study.{where}", lambda *given, **more: pytest.fail("the model was loaded"))
+        for where in ("run.conclude", "derived.frame.conclude"):
+            patch.setattr(f"bertjax.study.{where}", lambda *given, **more: pytest.fail("results were computed"))
         assert main(words_of(command, settings)) == 0
         again = capsys.readouterr().out
         assert "is complete already" in again
@@ -174,11 +175,30 @@ def test_a_command_that_has_finished_shows_its_results(command, settings, monkey
 def test_results_of_other_weights_are_not_shown(settings, tmp_path, capsys):
     assert main(words_of("ablate", settings)) == 0
     shutil.rmtree(settings.model)
-    assert main(words_of("ablate", settings)) == 0  # results outlive their model
     make_classifier(tmp_path / "model", random_model(BertForSequenceClassification, make_config(), seed=5))
     capsys.readouterr()
     assert main(words_of("ablate", settings)) == 2
     assert "of other weights" in capsys.readouterr().err
+
+
+def test_results_of_other_examples_are_not_shown(settings, tmp_path, capsys):
+    columns = {"sentence1": ["a cat", "two dogs"], "sentence2": ["a dog", "a cat"], "label": [0, 1]}
+    directory = tmp_path / "saved"
+    datasets.Dataset.from_dict(columns).save_to_disk(directory)
+    command = [*words_of("ablate", settings), "--data", str(directory)]
+    assert main(command) == 0
+    shutil.rmtree(directory)
+    datasets.Dataset.from_dict({**columns, "label": [1, 0]}).save_to_disk(directory)
+    capsys.readouterr()
+    assert main(command) == 2
+    assert "of other examples" in capsys.readouterr().err
+
+
+def test_results_of_a_metric_of_ones_own_are_not_shown(settings, tmp_path):
+    options = {"data": settings.data, "output": tmp_path / "own", "limit": 8, "heads": ["0.0"], "progress": False}
+    bertjax.ablate(settings.model, "mrpc", metric=lambda labels, outputs: 0.5, **options)
+    with pytest.raises(OutputError, match="metric of your own"):
+        bertjax.ablate(settings.model, "mrpc", metric=lambda labels, outputs: 0.6, **options)
 
 
 @pytest.mark.parametrize("other", [name for name in ANALYSES if name != "ablate"])

@@ -40,7 +40,8 @@ def check_saving(directory: Path, part: str, names: Sequence[str]) -> dict[str, 
         OutputError: the directory is not empty and not a checkpoint that bertjax saved, or holds files that do not
             belong to it and would be replaced, or be read in place of the new ones.
     """
-    there = [path.name for path in listing(directory, OutputError)] if is_directory(directory, OutputError) else []
+    found = listing(directory, OutputError) if is_directory(directory, OutputError) else []
+    there = [path.name for path in found if not path.name.startswith(".")]
     parts = _read(directory)
     if parts is None:
         if there:

@@ -153,7 +153,9 @@ def load_examples(
         raise DataError(f"columns or label names are of your own file; give the {READABLE} file as data")
     _check_options(chosen_task, label_column or label_names is not None, id_column, exclude_self)
     if data is not None and data_dir is not None:
-        raise DataError("data_dir is the directory of TensorFlow Datasets, in whose place data is read: leave one out")
+        raise DataError(
+            "data and data_dir (of TensorFlow Datasets) cannot be given together: leave one out"
+        )
     if chosen_task.name == MASKED and data is None:
         return _limited(_shipped_sentences(chosen_task, split), limit, seed)
     if chosen_task.asks in READERS:
@@ -224,7 +226,8 @@ def _of_own_format(
     elif not reader.folders:
         raise DataError(f"{path}: is a directory; {task.name} needs {reader.files}")
     elif split != "validation":
-        raise DataError(f"{path}: has no splits to choose {split!r} from; give a file, or leave --split out")
+        advice = f"give its file, such as {path / 'qrels' / 'test.tsv'}" if task.asks == "order" else "give a file"
+        raise DataError(f"{path}: --split does not choose among files of a directory; {advice}, or leave --split out")
     else:
         part, name = path, split
     if reader.labelled:

@@ -33,7 +33,7 @@ _PAIRS = (
 )
 _SINGLES = ("text", "sentence", "review", "content", "comment_text")
 _LABELS = ("label", "labels", "gold_label", "score", "target", "class")
-# What a text means that stands for a missing value: the `na_values` of pandas' readers.
+# Texts that stand for a missing value: the `na_values` of pandas' readers.
 MISSING = frozenset(
     (
         *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>"),
@@ -342,7 +342,7 @@ def id_of(table: Table, name: str, row: int, value: object) -> str | int | float
     """An id, as it stands in a column.
 
     Raises:
-        DataError: it is missing, or neither a str nor a finite number.
+        DataError: it is missing, or neither a str nor a whole number.
     """
     if value is None or (isinstance(value, str) and not value.strip()):
         raise table.error(row, f"column {name!r} is {'null' if value is None else 'empty'}, which is no id")
@@ -450,9 +450,10 @@ def _labels(
 ) -> Int32[np.ndarray, " examples"] | Float32[np.ndarray, " examples"]:
     names = task.label_names
     labels: list[float] = []
+    unlabelled = _unlabelled_rows(values, names) if may_lack else frozenset()
     for row, value in enumerate(values):
         number = _number(value) if names is None else _class(value, names)
-        if may_lack and _is_unlabelled(value, names):
+        if row in unlabelled:
             number = math.nan if names is None else -1
         if number is None:
             expected = "a finite number" if names is None else f"one of {some_of(names)}, or its number from 0"
@@ -463,7 +464,8 @@ def _labels(
 
 def _with_inferred_labels(task: Task, values: Sequence[object], table: Table, may_lack: bool) -> Task:
     """The task as a regression if labels are numbers and not all whole, else with each distinct label as a class."""
-    known = {row: value for row, value in enumerate(values) if not (may_lack and _is_unlabelled(value))}
+    unlabelled = _unlabelled_rows(values, None) if may_lack else frozenset()
+    known = {row: value for row, value in enumerate(values) if row not in unlabelled}
     numbers = {row: number for row, value in known.items() if (number := _number(value)) is not None}
     names = {row: value for row, value in known.items() if row not in numbers}
     classes: tuple[str, ...] | None
@@ -493,9 +495,16 @@ def _check_mixed(
             raise table.error(name, f"{problem}; name the classes with --label-names (label_names=)")
 
 
-def _is_unlabelled(value: object, names: Sequence[str] | None = None) -> bool:
-    """Whether a value says that a row of a test split has no label."""
-    return is_missing(value, names) or value in (-1, "-1")
+def _unlabelled_rows(values: Sequence[object], names: Sequence[str] | None) -> frozenset[int]:
+    """The rows of a test split that have no label.
+
+    -1 means that, unless it names a class; where no class is named, only if no row has another label.
+    """
+    missing = {row for row, value in enumerate(values) if is_missing(value, names)}
+    if "-1" in (names or ()):
+        return frozenset(missing)
+    hidden = {row for row, value in enumerate(values) if value in (-1, "-1")}
+    return frozenset(missing | hidden if names or len(missing | hidden) == len(values) else missing)
 
 
 def _is_infinite(value: object) -> bool:

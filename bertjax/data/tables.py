@@ -237,15 +237,20 @@ class Kept:
             classes=classes or {},
         )
 
-    def lines_of(self, file: io.BufferedReader) -> Iterator[tuple[int, str]]:
+    def lines_of(self, file: io.BufferedReader, *, of_columns: bool = False) -> Iterator[tuple[int, str]]:
         """The file's non-blank lines without their ends, each with its number from 1.
 
+        A carriage return inside a later line is a character of its text.
+
+        Args:
+            of_columns: no line may hold a carriage return, which is no character of a word or an id.
+
         Raises:
-            DataError: a line holds a carriage return that ends no line, as files of old Macs do.
+            DataError: the first line holds a carriage return: so does that of a file whose lines end with those alone.
         """
         for number, text in self.whole_lines_of(file):
-            text = text.removesuffix("\n").removesuffix("\r")
-            if "\r" in text:
+            text = text.removesuffix("\n").rstrip("\r")
+            if "\r" in text and (of_columns or number == 1):
                 raise DataError(f"{self.path}, line {number}: {LINE_ENDS}")
             if text:
                 yield number, text
@@ -431,11 +436,12 @@ def join_wikitext(text: str) -> str:
     return re.sub(r" @([-,.])@ ", r"\1", text)
 
 
-def numbered_lines(path: Path, room: int) -> Iterator[tuple[int, str]]:
+def numbered_lines(path: Path, room: int, *, of_columns: bool = False) -> Iterator[tuple[int, str]]:
     """The lines of a file but empty ones, each with its number from 1.
 
     Args:
         room: bytes of memory that what is made of them may take: a line may take its share of that.
+        of_columns: as in `Kept.lines_of`.
 
     Raises:
         DataError: the file cannot be read, is not UTF-8, or is too large.
@@ -443,7 +449,7 @@ def numbered_lines(path: Path, room: int) -> Iterator[tuple[int, str]]:
     kept = Kept(path, room, lambda columns, where: ())
     with open_data(path) as file:
         try:
-            for number, text in kept.lines_of(file):
+            for number, text in kept.lines_of(file, of_columns=of_columns):
                 kept.taken += LINE_BYTES * len(text)
                 yield number, text
         except OSError as error:

@@ -16,7 +16,7 @@ from bertjax.results.directory import (
 from bertjax.results.figures import make_figure, pruning_curves
 from bertjax.results.page import check_replaceable, write_page
 from bertjax.results.results import Results, make_results
-from bertjax.results.summary import Entry
+from bertjax.results.summary import Entry, read_recorded
 from bertjax.results.table import Row, column, significant
 from bertjax.results.terminal import ablation_table, show_table, show_text
 
@@ -41,6 +41,7 @@ __all__ = [
     "output_arrays",
     "pruning_curves",
     "read_complete",
+    "read_recorded",
     "read_results",
     "show_table",
     "show_text",

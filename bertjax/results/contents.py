@@ -340,6 +340,8 @@ def describe_metric(summary: Mapping[str, Any], name: str) -> dict[str, Any]:
 def measure_of(summary: Mapping[str, Any], metric: str) -> Measure:
     """How a metric is called and printed; summaries of earlier versions say the label alone of a user's own."""
     described = describe_metric(summary, metric)
+    if summary["outputs"] == "gradients" and "tested" not in described:  # of an earlier version
+        described = {**described, "by": "gradients", "tested": metric not in ("importance", "token_importance")}
     return Measure(**{field.name: described[field.name] for field in fields(Measure) if field.name in described})
 
 

@@ -41,7 +41,7 @@ from bertjax.results.arrays import Header, read_arrays
 from bertjax.results.contents import Arrays, InMemory, Stored, describe_analysis
 from bertjax.results.results import Results
 from bertjax.results.schema import load_schema, mismatch
-from bertjax.results.summary import AGAIN, UNSEALED, describe_files, read_recorded, read_summary, seal, verify
+from bertjax.results.summary import AGAIN, UNSEALED, describe_files, has_mark, read_recorded, read_summary, seal, verify
 from bertjax.results.table import SHORT, Row, column, read_parquet, to_parquet
 
 # Settings that affect how results are written, not what they are.
@@ -54,8 +54,7 @@ FILES = (*OUTPUTS, *DERIVED)
 WRITTEN = (*FILES, "report.html")
 # Exists while results are written, so that files which a killed process left are known to be bertjax's.
 WRITING = ".bertjax-writing"
-# Directories of the journals of unfinished runs.
-JOURNALS = ("journal", "orders-*", "pruning-*", "patches")
+PICTURES = (".png", ".pdf", ".svg")
 # What outputs of some kinds have beside them in `outputs.npz`: kinds of values, and axes by name or size.
 RANKED: dict[str, tuple[str | int, ...]] = {
     **dict.fromkeys(("base_first", "base_rank"), ("iu", "examples")),
@@ -346,9 +345,8 @@ def check_directory(
 
 
 def is_being_written(directory: Path) -> bool:
-    """Whether a run of bertjax has begun in this directory and has not finished: its files are then bertjax's."""
-    journals = (path for pattern in JOURNALS for path in directory.glob(f"{pattern}/journal.json"))
-    return (directory / WRITING).exists() or any(read_recorded(path) is not None for path in journals)
+    """Whether bertjax has begun to write results in this directory and has not finished."""
+    return (directory / WRITING).exists()
 
 
 def _foreign(directory: Path, present: Sequence[str], complete: Mapping[str, Any] | None) -> list[str]:
@@ -368,6 +366,8 @@ def _foreign(directory: Path, present: Sequence[str], complete: Mapping[str, Any
         if name in ("summary.json", "report.html"):  # the page is written later, and has a mark of its own
             continue
         path, known = directory / name, recorded.get(name)
+        if known is None and path.suffix in PICTURES and not path.is_symlink() and has_mark(path):
+            continue  # of `bertjax plot`
         if path.is_symlink() or not isinstance(known, dict) or hash_file(path, OutputError) != known.get("sha256"):
             foreign.append(name)
     return foreign
@@ -389,9 +389,11 @@ def read_complete(directory: Path, settings: Mapping[str, Any], analysis: Mappin
     try:
         summary = read_summary(directory)
     except InputError as error:
-        raise OutputError(f"{str(error).removesuffix(': run the ablation again')}: --overwrite replaces it") from error
+        raise OutputError(f"{str(error).removesuffix(': run the ablation again')}: move it away") from error
     there, here = describe_analysis(summary), analysis
     advice = "give another --output, or --overwrite to replace them"
+    if "analysis" not in summary:
+        raise OutputError(f"{directory} holds results already, of an earlier version of bertjax: {advice}")
     if there["name"] != here["name"]:
         raise OutputError(f"{directory} holds results already, of {there['name']}, not of {here['name']}: {advice}")
     differing = _differing(summary["settings"], json.loads(json.dumps(dict(settings))))

@@ -6,7 +6,6 @@ it as text, never as HTML.
 """
 
 import base64
-import contextlib
 import gzip
 import importlib.resources
 import io
@@ -25,15 +24,13 @@ from bertjax.paths import is_file, user_path
 from bertjax.results.contents import Contents
 from bertjax.results.examples import shown
 from bertjax.results.figures import make_figure
-from bertjax.results.summary import read_recorded
+from bertjax.results.summary import has_mark, read_recorded
 from bertjax.results.table import COLUMNS
 
 MOST_ABLATIONS = 2000  # on the page; beyond that, only those with the largest effects
 DIGITS = 12
 PIXELS_PER_INCH = 130  # of pictures
 PARTS = {"STYLE": "page.css", "CHARTS": "charts.js", "PROGRAM": "page.js", "LICENSE": "plotly-4.1.1.LICENSE"}
-# By these a page, PNG, PDF or SVG that bertjax wrote is recognised.
-MARKS = (b"<title>bertjax report</title>", b"Software\0bertjax", b"/Creator (bertjax)", b"<dc:title>bertjax</dc:title>")
 # The smallest published bundle of plotly.js that draws heatmaps. To renew it, `npm pack plotly.js-cartesian-dist-min`;
 # plotly-cartesian.min.js and LICENSE go from there to page_assets/ unchanged, with the version in their names as here,
 # and the hash of the first to tests/test_page_data.py.
@@ -51,11 +48,8 @@ def check_replaceable(path: Path) -> None:
     summary = read_recorded(path.with_name("summary.json"))
     if summary is not None and path.name in {"summary.json", *summary.get("files", ())}:
         raise OutputError(f"{path} belongs to the results there: give another name")
-    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
-        content = file.read()
-        if not content or any(mark in content for mark in MARKS):
-            return
-    raise OutputError(f"{path} exists, and bertjax did not write it: give another name, or move it away")
+    if not has_mark(path):
+        raise OutputError(f"{path} exists, and bertjax did not write it: give another name, or move it away")
 
 
 def write_page(saved: Contents, path: str | Path | None = None) -> Path:

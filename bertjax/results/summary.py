@@ -4,6 +4,7 @@ It lists each file of its directory with its SHA-256, and holds a SHA-256 over t
 changes, and files that belong to other results, are detected before use.
 """
 
+import contextlib
 import hashlib
 import json
 import math
@@ -26,6 +27,9 @@ from bertjax.results.table import READABLE, SCHEMA, SHORT, kind_of, make_rows
 NAME = "summary.json"
 UNSEALED = 1  # the schema version without hashes
 AGAIN = "run the ablation again"
+# By these a page, PNG, PDF or SVG that bertjax wrote is recognised.
+MARKS = (b"<title>bertjax report</title>", b"Software\0bertjax", b"/Creator (bertjax)", b"<dc:title>bertjax</dc:title>")
+MARKED = 2**16  # bytes at each end of a file where its mark is
 # Keys by which a file of bertjax is recognised.
 KEYS = {"summary.json": ("schema", "ablations"), "numbers.json": ("program", "versions"), "journal.json": ("facts",)}
 
@@ -86,6 +90,16 @@ def read_recorded(path: Path) -> dict[str, Any] | None:
     except (OutputError, JsonError):
         return None
     return content if isinstance(content, dict) and all(key in content for key in KEYS[path.name]) else None
+
+
+def has_mark(path: Path) -> bool:
+    """Whether a page, PNG, PDF or SVG was written by bertjax, or the file is empty or missing."""
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        content = file.read(MARKED)
+        file.seek(max(file.seek(0, os.SEEK_END) - MARKED, 0))
+        content += file.read()
+        return not content or any(mark in content for mark in MARKS)
+    return True
 
 
 def _of_another_version(path: Path, summary: Mapping[str, Any]) -> str:

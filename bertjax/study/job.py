@@ -182,7 +182,7 @@ def load_model(
 def new_parameters(model: PretrainedModel) -> list[str]:
     """The tensors that a model's outputs for a task depend on and that its checkpoint lacks, so that they are random.
 
-    Of a model with both heads of pre-training tasks read the words alone; of an encoder without a head, hidden states.
+    For a model with both heads of pre-training only the head for masked words counts; an encoder needs none.
     """
     if isinstance(model, BertModel):
         return []

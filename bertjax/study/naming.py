@@ -15,7 +15,7 @@ from bertjax.engine import discard_journal, is_unfinished
 from bertjax.errors import BertjaxError, OutputError
 from bertjax.json_files import read_json
 from bertjax.paths import refuse_inputs_in, user_path
-from bertjax.results import check_directory
+from bertjax.results import check_directory, read_recorded
 
 # What a name says in words; all other choices that are not the defaults make a few digits at its end.
 IN_WORDS = ("task", "split", "mode", "limit", "seed", "engine", "precision", "readout", "metric")
@@ -94,15 +94,20 @@ def check_output(directory: Path, analysis: str, overwrite: bool, inputs: Iterab
 
 
 def discard_journals(directory: Path) -> None:
-    """Remove all journals of a directory, once its results are written."""
+    """Remove all journals of a directory, once its results are written; other directories of such names stay."""
     for pattern in sorted({*JOURNALS.values()}):
         for path in sorted(directory.glob(pattern)):
-            discard_journal(path)
+            if _is_journal(path):
+                discard_journal(path)
 
 
 def is_begun(directory: Path, pattern: str) -> bool:
     """Whether a directory holds a journal whose name matches a pattern."""
-    return any(is_unfinished(path) for path in directory.glob(pattern))
+    return any(is_unfinished(path) and _is_journal(path) for path in directory.glob(pattern))
+
+
+def _is_journal(path: Path) -> bool:
+    return read_recorded(path / "journal.json") is not None
 
 
 def _adapter_base(given: str | Path) -> list[str]:

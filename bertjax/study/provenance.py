@@ -5,7 +5,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +14,16 @@ import numpy as np
 
 from bertjax.checkpoints import (
     hash_weights,
-    locate,
     read_dense_weights,
-    read_merged_config,
     read_merged_weights,
-    read_pooling,
     texts_directory,
 )
-from bertjax.errors import BertjaxError, InputError, OutputError
-from bertjax.evidence import BUILT_IN
+from bertjax.errors import InputError, OutputError
+from bertjax.evidence import BUILT_IN, as_metric
 from bertjax.machine import package_version
 from bertjax.model import BertForSentenceEmbedding, PretrainedModel
 from bertjax.results import Results, read_complete, read_results
-from bertjax.study.job import Job, new_parameters
+from bertjax.study.job import Job, load_job, new_parameters
 from bertjax.study.naming import JOURNALS, is_begun
 from bertjax.study.settings import Settings
 
@@ -45,20 +42,41 @@ class Analysis:
     options: Mapping[str, Any] = field(default_factory=dict)
     inputs: Sequence[str | Path] = ()
 
-    def describe(self) -> dict[str, Any]:
-        """Name and options, as JSON has them."""
-        return {"name": self.name, "options": json.loads(json.dumps(dict(self.options)))}
+    def describe(self, job: Job | None = None) -> dict[str, Any]:
+        """Name and options, as JSON has them, and a digest of the examples.
+
+        Args:
+            job: as it was loaded; None leaves the digest out.
+        """
+        options = json.loads(json.dumps(dict(self.options), default=_as_json))
+        described = {"name": self.name, "options": options}
+        return described if job is None else {**described, "examples_sha256": job.examples.sha256}
 
 
-def find_finished(settings: Settings, analysis: Analysis, say: Callable[[str], None]) -> Results | None:
+def _as_json(value: Any) -> Any:
+    """A number or an array of NumPy as JSON has it."""
+    return value.tolist()
+
+
+def find_finished(
+    settings: Settings,
+    analysis: Analysis,
+    say: Callable[[str], None],
+    load: Callable[[Settings], Job] = load_job,
+) -> Results | None:
     """The results that the same analysis has written with the same settings; None if there are none.
+
+    Model and data are loaded and compared with what the results record.
 
     Args:
         settings: for this device.
         say: called with a line where there are results.
+        load: makes the job of the settings.
 
     Raises:
-        OutputError: there are results of another analysis, other settings or other weights.
+        OutputError: there are results of another analysis, an earlier version, other settings, weights or examples, or
+            of a metric of the user's own, which may have changed.
+        BertjaxError: there are results, and model or data cannot be loaded.
     """
     journal = JOURNALS.get(analysis.name)
     if settings.overwrite or (journal is not None and is_begun(settings.directory, journal)):
@@ -66,31 +84,22 @@ def find_finished(settings: Settings, analysis: Analysis, say: Callable[[str], N
     summary = read_complete(settings.directory, settings.describe(), analysis.describe())
     if summary is None:
         return None
-    recorded, found = summary["model"]["weights_sha256"], _hash_of(settings.model, summary["model"]["class"])
-    if found not in (None, recorded):
-        raise OutputError(
-            f"{settings.directory} holds results already, of other weights of {settings.model} ({recorded[:12]} there, "
-            f"{found[:12]} here): give another --output, or --overwrite to replace them"
-        )
-    say(f"{settings.directory} is complete already: nothing is computed (--overwrite computes it again)")
+    where, advice = f"{settings.directory} holds results already", "give another --output, or --overwrite"
+    chosen = None if settings.metric is None else as_metric(settings.metric)
+    if chosen is not None and BUILT_IN.get(chosen.name) is not chosen:
+        raise OutputError(f"{where}, with a metric of your own ({chosen.name}), which may have changed: {advice}")
+    job = load(replace(settings, distributed=False))
+    weights = where_from(job.model, job.directory, settings.model)["model"]["weights_sha256"]
+    if weights != summary["model"]["weights_sha256"]:
+        raise OutputError(f"{where}, of other weights of {settings.model}: {advice}")
+    if job.examples.sha256 != summary["analysis"]["examples_sha256"]:
+        raise OutputError(f"{where}, of other examples: {advice}")
     try:
-        return read_results(settings.directory)
+        results = read_results(settings.directory)
     except InputError as error:
-        raise OutputError(f"{str(error).removesuffix(': run the ablation again')}: --overwrite replaces it") from error
-
-
-def _hash_of(model: str, class_name: str) -> str | None:
-    """The hash of a model's weights; None where they cannot be read, as results may outlive their model."""
-    try:
-        directory = locate(model)
-        family = read_merged_config(directory).family
-        weights = dict(read_merged_weights(directory, family))
-        if class_name == BertForSentenceEmbedding.__name__:
-            texts = texts_directory(directory)
-            weights |= read_dense_weights(texts, read_pooling(texts).get("dense", ()))
-        return hash_weights(weights, family)
-    except BertjaxError:
-        return None
+        raise OutputError(f"{str(error).removesuffix(': run the ablation again')}: {advice}") from error
+    say(f"{settings.directory} is complete already: nothing is computed (--overwrite computes it again)")
+    return results
 
 
 def provenance(job: Job) -> dict[str, Any]:

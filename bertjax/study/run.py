@@ -41,7 +41,7 @@ from bertjax.tasks import Chosen, TaskResult
 
 # What one ablation of a collection is; of the others a set.
 NOUNS = {"heads": "head", "layers": "layer", "pairs": "pair", "subsets": "subset"}
-ON_TOP = "compiling and statistics come on top"  # of the time that `estimate_runs` says
+ON_TOP = "not counting compilation and statistics"  # of the time that `estimate_runs` says
 WRITTEN = np.int32(1)  # what processes tell each other at the end
 ABLATION = Analysis("ablation")
 
@@ -205,6 +205,7 @@ def run_job(
     settings = for_this_device(settings)
     prepare = prepare or screen_of(settings)
     job = load_job(settings)
+    described = analysis.describe(job)
     derive: Derive = as_it_is
     if prepare is not None:
         job, derive = prepare(job, say)
@@ -220,8 +221,7 @@ def run_job(
         return None
     check_finite(job.ablations, result, settings.journal if keep else None)
     job, result, more = derive(job, result)
-    more = {**more, "analysis": analysis.describe()}
-    seconds = time.time() - started
+    more, seconds = {**more, "analysis": described}, time.time() - started
     results = conclude(job, means, result, seconds, say=say, weighing=weighing, keep=keep, more=more)
     if keep:
         discard_journals(settings.directory)
@@ -295,10 +295,10 @@ def estimate_runs(job: Job, ablations: Sequence[Ablation]) -> Estimate:
 
 
 def _check_output(settings: Settings, analysis: Analysis) -> None:
-    """Refuse a directory where files would be lost; of several processes the first looks, the others hear of it."""
+    """Refuse a directory where files would be lost; the first of several processes checks and informs the others."""
     if _is_helper(settings):
         if not processes.agree(WRITTEN):
-            raise OutputError("the first process says why this cannot be written")
+            raise OutputError("results cannot be written; see the error of the first process")
         return
     try:
         _check_journal(settings)

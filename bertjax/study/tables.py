@@ -47,7 +47,7 @@ def plan_table(estimate: Estimate) -> PlainTable:
         (
             "time",
             f"about {format_duration(estimate.seconds)}; a full pass for each: "
-            f"{format_duration(estimate.plain_seconds)}; loading, compiling and statistics come on top",
+            f"{format_duration(estimate.plain_seconds)}; not counting loading, compilation and statistics",
         ),
     ):
         table.add_row(name, text)

@@ -158,7 +158,8 @@ def _labels(table: Table, column: str, choices: Sequence[_Row], may_lack: bool) 
         count = len(choices[0].texts)
         alternative = "say that it is a test split with --split test"
         raise missing_labels(table, values, missing, f"none of the {count} choices", alternative=alternative)
-    known = {row: value for row, value in enumerate(values) if row not in {*missing}}
+    without = {*missing}
+    known = {row: value for row, value in enumerate(values) if row not in without}
     for way in _ways(table, choices, known):
         found = {row: FINDERS[way](value, choices[row]) for row, value in known.items()}
         return [-1 if index is None else index for index in (found.get(row) for row in range(len(values)))]

@@ -129,7 +129,7 @@ def _fields(path: Path, room: int, counts: Iterable[int]) -> Iterator[tuple[int,
 
     Tabs alone separate the columns of a line that has any, so that ids may hold spaces.
     """
-    for line, text in numbered_lines(path, room):
+    for line, text in numbered_lines(path, room, of_columns=True):
         content = text.strip()
         fields = [part.strip() for part in content.split("\t")] if "\t" in content else content.split()
         if not fields or (line == 1 and fields[0].lower() in HEADERS):

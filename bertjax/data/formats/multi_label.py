@@ -168,8 +168,13 @@ def _of_one_column(
     if missing and not may_lack:
         alternative = "name it with --label-names (label_names=) if it is a label"
         raise missing_labels(table, values, missing, "not a set of labels", alternative=alternative)
-    known = [row for row, value in enumerate(values) if value is not None and row not in {*missing}]
-    if may_lack and 0 < len(known) < len(table):
+    without = {*missing}
+    known = [row for row, value in enumerate(values) if value is not None and row not in without]
+    if may_lack and not known and not names:
+        raise DataError(f"{table.path}: no row has labels; name them with --label-names (label_names=)")
+    if may_lack and not known:
+        return tuple(names), [None] * len(table), f"none in {column}"
+    if may_lack and len(known) < len(table):
         names, of_known, how = _of_one_column(table.take(known), column, given, may_lack)
         by_row = dict(zip(known, of_known, strict=True))
         return names, [by_row.get(row) for row in range(len(table))], how

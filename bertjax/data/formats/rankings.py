@@ -106,18 +106,20 @@ def read_rankings(
     found = _Found(*_of_collection(path, room)) if is_collection(path) else _read_rows(path, task, columns, room)
     if exclude_self and not found.has_ids:
         raise DataError(f"{path}: --exclude-self takes ids of queries and candidates, which it lacks: leave it out")
-    queries, excluded = (_without_own(found.queries), True) if exclude_self else (list(found.queries), False)
+    queries = _without_own(found.queries) if exclude_self else list(found.queries)
     kept = [one for one in queries if one[2].relevance and not _is_alone(one[2])]
     if not kept:
         raise DataError(f"{path}: nothing is relevant for any of {count_of(len(queries), 'query')}")
     ids, texts, content = zip(*kept, strict=True)
     pools = {id(one.pool): len(one.pool.names) for one in content}
     said = [f"{count_of(len(kept), 'query')}, {count_of(sum(pools.values()), 'candidate')}{found.columns}"]
-    if dropped := len(queries) - len(kept):
+    if dropped := sum(not one.relevance for _, _, one in queries):
         said.append(f"{count_of(dropped, 'query')} left out, for which nothing is relevant")
+    if alone := len(queries) - len(kept) - dropped:
+        said.append(f"{count_of(alone, 'query')} left out, whose only candidate is excluded")
     said += found.left_out
-    if excluded:
-        own = sum(one.excluded is not None for one in content)
+    if exclude_self:
+        own = sum(one.excluded is not None for _, _, one in queries)
         said.append(f"the query's own document excluded for {count_of(own, 'query')}")
     return Examples(
         task=task,
@@ -168,7 +170,8 @@ def _read_rows(path: Path, task: Task, columns: Sequence[str] | None, room: int)
         said = f", queries in {query}, candidates in {text}, relevance in {grade}"
         has_ids = all(any(name in table.columns for name in names) for names in (QUERY_IDS, TEXT_IDS))
     queries = [(name, one.text, one.candidates()) for name, one in found.items()]
-    several = f"{count_of(len(left_out), 'candidate')} without text left out: {some_of(left_out)}"
+    places = [*dict.fromkeys(left_out)]
+    several = f"{count_of(len(places), 'row')} left out in whole or part, for want of text: {some_of(places)}"
     return _Found(queries, said, [several] if left_out else [], has_ids)
 
 
@@ -191,7 +194,7 @@ def _queries_of_rows(table: Table, columns: tuple[str, str, str], left_out: list
 
     Args:
         columns: of queries, of candidates and of relevance.
-        left_out: takes the places of candidates without text.
+        left_out: takes the places of rows whose query or candidate has no text.
     """
     query, text, grade = columns
     queries, texts = texts_of(table, query), texts_of(table, text)
@@ -200,8 +203,7 @@ def _queries_of_rows(table: Table, columns: tuple[str, str, str], left_out: list
     digits = len(str(len(table)))
     found: dict[str, _Query] = {}
     for row, (content, candidate) in enumerate(zip(queries, texts, strict=True)):
-        _check_text(table, row, content, query)
-        if not candidate.strip():
+        if not (content.strip() and candidate.strip()):
             left_out.append(table.place(row))
             continue
         key = content if ids is None else ids[row]
@@ -215,7 +217,7 @@ def _queries_of_rows(table: Table, columns: tuple[str, str, str], left_out: list
         if isinstance(value, int) and 0 <= value < len(names):
             value = names[value]
         one.add(name, candidate, _grade(table, row, value))
-    for key, one in found.items():
+    for key, one in found.items() if text_ids is None else ():
         if contradicted := one.contradicted():
             problem = f"query {brief(key)} has the candidate {brief(contradicted)} twice, with different relevance"
             raise DataError(f"{table.path}: {problem}")
@@ -231,31 +233,26 @@ def _optional(table: Table, names: Sequence[str]) -> list[str] | None:
     return [str(value).strip() for value in values]
 
 
-def _check_text(table: Table, row: int, text: str, name: str) -> None:
-    if not text.strip():
-        raise table.error(row, f"column {name!r} holds no text")
-
-
 def _queries_of_lists(table: Table, query: str, left_out: list[str]) -> dict[str, _Query]:
     """Queries with a row each, whose candidates are lists.
 
     Args:
-        left_out: takes the places of candidates without text.
+        left_out: takes the places of queries and candidates without text, and of queries without candidates.
     """
     queries, ids = texts_of(table, query), _optional(table, QUERY_IDS)
     found: dict[str, _Query] = {}
     for row, content in enumerate(queries):
-        _check_text(table, row, content, query)
         one, key = _Query(content), str(row) if ids is None else ids[row]
         if key in found:
             raise table.error(row, f"query {brief(key)} is there twice")
         for number, (text, grade) in enumerate(_graded(table, row)):
-            if text.strip():
+            if text.strip() and content.strip():
                 one.add(f"{number:06}", text, grade)
             else:
                 left_out.append(table.place(row))
         if not one.texts:
-            raise table.error(row, "there is no candidate")
+            left_out.append(table.place(row))
+            continue
         if contradicted := one.contradicted():
             raise table.error(row, f"the candidate {brief(contradicted)} is there twice, with different relevance")
         found[key] = one

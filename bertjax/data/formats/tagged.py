@@ -152,7 +152,7 @@ def _read_columns(path: Path, room: int) -> Table:
     sentences: list[tuple[list[str], list[str]]] = []
     lines: list[int] = []
     width, last, ended = 0, 0, True
-    for line, text in numbered_lines(path, room):
+    for line, text in numbered_lines(path, room, of_columns=True):
         blank = not text.strip()
         if line > last + 1 or blank:
             ended = True

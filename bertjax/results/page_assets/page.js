@@ -412,8 +412,9 @@
     setText("halves", halves.on_other === null || !halves.halves ? "" :
       `Chosen on a random half of the examples, ${best} ${withUnit(signed(measure().factor * halves.on_chosen))} there and ` +
       `${signed(measure().factor * halves.on_other)} on the other half (mean of ${halves.halves} halves). Chosen most often: ${some}.`);
-    setText("method", `Intervals: BCa bootstrap of ${statistics.resamples.toLocaleString("en")} draws, or score intervals where few ` +
-      `predictions flip. ${tested ? `Test: ${statistics.test}. q: Benjamini and Hochberg. An interval is of one ${data.kind} by itself; q counts that there are ${data.ablations}.` : ""}`.trim());
+    const draws = `bootstrap of ${statistics.resamples.toLocaleString("en")} draws`;
+    const usual = column("interval").includes("t") ? `Student's t or ${draws}, whichever is wider, corrected for skewness` : `BCa ${draws}`;
+    setText("method", `Intervals: ${usual}, or score intervals where few predictions flip. ${tested ? `Test: ${statistics.test}. q: Benjamini and Hochberg. An interval is of one ${data.kind} by itself; q counts that there are ${data.ablations}.` : ""}`.trim());
   }
 
   function showBars() {

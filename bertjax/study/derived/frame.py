@@ -78,11 +78,13 @@ def run_derived(
     """
     started = time.time()
     if keep:
-        finished = find_finished(settings, analysis, say)
+        finished = find_finished(settings, analysis, say, load)
         if finished is not None:
             return finished
         check_output(settings.directory, analysis.name, settings.overwrite, [*settings.inputs, *analysis.inputs])
-    outcome = procedure(load(settings))
+    job = load(settings)
+    described = analysis.describe(job)
+    outcome = procedure(job)
     results = conclude(
         outcome.job,
         outcome.means,
@@ -91,7 +93,7 @@ def run_derived(
         say=say,
         weighing=weighing,
         keep=keep,
-        more={**outcome.more, "analysis": analysis.describe()},
+        more={**outcome.more, "analysis": described},
     )
     if keep:
         discard_journals(settings.directory)
