@@ -297,7 +297,9 @@ def measure_all(names: list[str], sizes: list[int], data_sets: int) -> Iterator[
 def main(arguments: list[str] | None = None) -> None:
     """Print the table, and write it as JSON."""
     every = [*STATISTICS, "correlation of heads", "Shapley values"]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--statistics", nargs="+", choices=every, default=every)
     parser.add_argument("--sizes", nargs="+", type=positive, default=list(SIZES), metavar="N")
     parser.add_argument("--data-sets", type=positive, default=1000, metavar="N")

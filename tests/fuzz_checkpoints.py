@@ -158,8 +158,10 @@ def _model() -> Path:
     random_model(BertForSentenceEmbedding, make_config()).save_pretrained(directory)
     (directory / "vocab.txt").write_text("\n".join([*PIECES, *WORDS]) + "\n")
     (directory / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
-    Tokenizer.from_pretrained(directory).save_pretrained(directory)
-    (directory / "vocab.txt").unlink()
+    tokenizer = Tokenizer.from_pretrained(directory)
+    for name in ("vocab.txt", "tokenizer_config.json"):
+        (directory / name).unlink()
+    tokenizer.save_pretrained(directory)
     return directory
 
 

@@ -377,7 +377,7 @@ def test_bad_files_are_refused_in_a_line(tmp_path, text, message):
 def test_what_does_not_fit_is_refused_in_a_line(tmp_path):
     path = write_squad(tmp_path / "dev.json")
     with pytest.raises(ConfigError, match="has no question-answering head, which question-answering needs"):
-        bertjax.ablate(make_classifier(tmp_path), "squad", data=path, progress=False)
+        bertjax.ablate(make_classifier(tmp_path / "model"), "squad", data=path, progress=False)
     with pytest.raises(DataError, match=r"needs a .json file in SQuAD's form"):
         load_examples("squad", data=tmp_path)
     with pytest.raises(DataError, match="takes more than the 0 bytes of memory"):

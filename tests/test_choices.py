@@ -149,7 +149,9 @@ def test_what_does_not_fit_is_refused_in_a_line(tmp_path):
     with pytest.raises(DataError, match="line 2: there are 2 choices, 3 in the rows before"):
         load_examples("swag", data=write_rows(tmp_path / "a.jsonl", uneven))
     with pytest.raises(ConfigError, match="has no multiple-choice head, which multiple-choice needs"):
-        bertjax.ablate(make_classifier(tmp_path), "swag", data=write_rows(tmp_path / "b.jsonl"), progress=False)
+        bertjax.ablate(
+            make_classifier(tmp_path / "model"), "swag", data=write_rows(tmp_path / "b.jsonl"), progress=False
+        )
     with pytest.raises(DataError, match="multiple-choice needs data"):
         load_examples("multiple-choice")
 

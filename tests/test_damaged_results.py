@@ -75,7 +75,7 @@ def test_damage_of_thousands_of_kinds():
     [
         ("summary.json", b"{", "summary.json is damaged, not valid JSON"),
         ("summary.json", b"[1]", "summary.json is damaged, it must hold an object, found a list"),
-        ("summary.json", b"{}", "has schema None, this bertjax reads 1 and 2"),
+        ("summary.json", b"{}", "has schema None, this bertjax reads 1 to 3"),
         ("summary.json", b'{"schema": 2}', "is damaged, it lacks command, model, versions"),
         ("summary.json", b"[" * 100_000, "nested deeper than 100 lists and objects"),
         ("summary.json", b'{"schema": NaN}', "NaN is not JSON"),

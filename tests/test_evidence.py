@@ -208,7 +208,7 @@ def test_with_too_few_examples_no_swaps_could_show_anything(rng):
     found = weigh("pearson", outputs[0], outputs[1:], labels, resamples=99)
     assert (found.p >= 0.25).all()
     assert np.isnan(found.detectable).all()
-    assert summarise(found, ["0.0", "0.1"], "head").endswith("with 3 examples, which can show none.")
+    assert "with 3 examples, which can show none." in summarise(found, ["0.0", "0.1"], "head")
 
 
 def test_where_all_effects_are_found_nothing_is_said_of_doubt():
@@ -228,7 +228,7 @@ def test_f1_without_a_positive_label_could_show_nothing():
     found = weigh("f1", outputs[0], outputs[1:], np.zeros(4, int), resamples=99)
     assert found.base == 0
     assert np.isnan(found.detectable).all()
-    assert summarise(found, ["0.0", "0.1"], "head").endswith("with 4 examples, which can show none.")
+    assert "with 4 examples, which can show none." in summarise(found, ["0.0", "0.1"], "head")
 
 
 @pytest.mark.parametrize("metric", ["f1", "matthews"])

@@ -141,7 +141,13 @@ def test_what_does_not_belong_together_is_refused(world, tmp_path, capsys):
     assert learn((folder, model, fewer, None), tmp_path / "out") == 2
     assert "is not in the validation data" in capsys.readouterr().err
     uniform = bertjax.prune(
-        model, "mrpc", data=data, output=tmp_path / "pruned", progress=False, pruning=Pruning(("magnitude",), points=2)
+        model,
+        "mrpc",
+        data=data,
+        mode="uniform",
+        output=tmp_path / "pruned",
+        progress=False,
+        pruning=Pruning(("magnitude",), points=2),
     )
     assert learn((tmp_path, model, data, uniform), tmp_path / "out") == 2
     assert "--mode zero" in capsys.readouterr().err

@@ -142,6 +142,26 @@ def test_a_test_split_of_your_own_has_no_class_for_them(tmp_path):
     assert examples.labels.tolist() == [1, -1, -1, 0, -1]
 
 
+def test_minus_one_may_be_a_class_or_a_rating(tmp_path):
+    for labels, names, expected in (
+        (["-1", "0", "1"], ("-1", "0", "1"), [0, 1, 2]),
+        (["-1", "0.5", "0.75"], None, [-1.0, 0.5, 0.75]),
+        (["-1", "yes", "no"], ("no", "yes"), [-1, 1, 0]),
+    ):
+        (tmp_path / "test.tsv").write_text("text\tlabel\n" + "".join(f"a\t{label}\n" for label in labels))
+        examples = load_examples("custom", data=tmp_path / "test.tsv")
+        assert examples.task.label_names == names
+        assert examples.labels.tolist() == expected
+
+
+def test_a_test_split_without_any_set_of_labels(tmp_path):
+    (tmp_path / "test.tsv").write_text("text\tlabels\na\tnan\nb\tnan\n")
+    with pytest.raises(DataError, match="no row has labels; name them with --label-names"):
+        load_examples("multi-label", data=tmp_path / "test.tsv")
+    examples = load_examples("multi-label", data=tmp_path / "test.tsv", label_names=["x", "y"])
+    assert [one.labels for one in examples.content] == [None, None]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_sets_of_labels_refuse_them(tmp_path, kind):
     labels = ["joy", "nan", "anger", "joy,None"]

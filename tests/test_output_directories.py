@@ -233,3 +233,24 @@ def test_training_discards_only_its_own_runs(tmp_path):
     mine.finish({}, [])
     mine.discard()
     assert not [*(tmp_path / "run").iterdir()]
+
+
+def test_other_directories_of_a_journals_name_stay(inputs, tmp_path, capsys):
+    """Such as those of Spark, whose files are called `part-00000`."""
+    output = tmp_path / "out"
+    for name in ("orders-2024", "patches"):
+        (output / name).mkdir(parents=True)
+        (output / name / "part-00000").write_text("mine")
+    assert run("ablate", *inputs, output) == 0
+    for name in ("orders-2024", "patches"):
+        assert (output / name / "part-00000").read_text() == "mine"
+
+
+def test_pictures_of_bertjax_do_not_keep_results_from_being_replaced(inputs, tmp_path, capsys):
+    output = tmp_path / "out"
+    assert run("ablate", *inputs, output) == 0
+    (output / "layers.png").unlink()
+    assert run("importance", *inputs, tmp_path / "heads") == 0
+    assert main(["plot", str(tmp_path / "heads"), "--output", str(output / "sets.png")]) == 0
+    assert run("ablate", *inputs, output, "--overwrite") == 0
+    assert not (output / "sets.png").exists()

@@ -270,7 +270,6 @@ def test_collections_and_runs(tmp_path):
         (["text\tlabel", "a\t1"], "no column 'query'"),
         (["query\ttext\tlabel", "a\tb\tmaybe"], "line 2: relevance 'maybe' is no whole number"),
         (["query\ttext\tlabel", "a\tb\t0.5"], "line 2: relevance '0.5' is no whole number"),
-        (["query\ttext\tlabel", " \tb\t1"], "line 2: column 'query' holds no text"),
         (["query\ttext\tlabel", "a\tb\t0"], "nothing is relevant for any of 1 query"),
         (["qid\tquery\ttext\tlabel", "1\ta\tb\t1", "1\tc\tb\t1"], "line 3: query '1' is 'c', and 'a' in a row before"),
         (["query\tpid\ttext\tlabel", "a\t7\tb\t1", "a\t7\tc\t0"], "line 3: candidate '7' of query 'a' is there twice"),
@@ -312,7 +311,7 @@ def test_models_that_give_no_order_are_refused(tmp_path):
     with pytest.raises(
         ConfigError, match="has no sentence vector, nor a single score, which ranking needs: it is a cl"
     ):
-        bertjax.ablate(make_classifier(tmp_path), "ranking", data=data, progress=False)
+        bertjax.ablate(make_classifier(tmp_path / "model"), "ranking", data=data, progress=False)
     with pytest.raises(ConfigError, match="which ranking needs: it can do --task mlm"):
         bertjax.ablate(make_masked(tmp_path / "masked"), "ranking", data=data, progress=False)
     with pytest.raises(ConfigError, match="give a task of pairs, or --task ranking"):
@@ -392,6 +391,14 @@ def test_rows_that_contradict_each_other_are_refused(tmp_path, lines):
         load_examples("ranking", data=tmp_path / "lists.jsonl")
 
 
+def test_documents_with_the_same_text_may_differ_in_relevance(tmp_path):
+    rows = ["query_id\tquery\tcandidate_id\ttext\tlabel", "q\ta\td1\tsame\t1", "q\ta\td2\tsame\t0"]
+    (tmp_path / "rows.tsv").write_text("".join(f"{row}\n" for row in rows))
+    examples = load_examples("ranking", data=tmp_path / "rows.tsv")
+    assert examples.content[0].pool.names == ("d1", "d2")
+    assert examples.content[0].relevance == {"d1": 1}
+
+
 def test_judgments_of_texts_that_are_not_there_are_counted(tmp_path):
     judged = "q1\tNew York\t1\nq1\tLondon\t2\nq1\tNew York\t1\nq2\tParis\t1\nq2\tOslo\t0\n"
     examples = load_examples("ranking", data=write_places(tmp_path / "data", judged))
@@ -413,7 +420,7 @@ def test_queries_and_texts_without_text_are_left_out(tmp_path):
     (tmp_path / "rows.tsv").write_text("query\ttext\tlabel\na\tb\t1\na\t \t0\n")
     examples = load_examples("ranking", data=tmp_path / "rows.tsv")
     assert examples.content[0].pool.texts == ("b",)
-    assert "1 candidate without text left out: line 3" in examples.source
+    assert "1 row left out in whole or part, for want of text: line 3" in examples.source
 
 
 @pytest.mark.parametrize(

@@ -27,11 +27,18 @@ def tokenizer(tmp_path_factory):
     return Tokenizer.from_pretrained(make_classifier(tmp_path_factory.mktemp("made") / "model"))
 
 
+def test_hidden_files_do_not_count(classifier, tokenizer, tmp_path):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".gitattributes").write_text("mine")
+    classifier.save_pretrained(tmp_path, tokenizer)
+    assert (tmp_path / ".gitattributes").read_text() == "mine"
+
+
 def names(directory):
     return {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt", "pytorch_model.bin", "summary.json", ".git"])
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt", "pytorch_model.bin", "summary.json"])
 def test_a_directory_of_something_else_is_refused(name, classifier, tokenizer, tmp_path, capsys):
     model = make_classifier(tmp_path / "model")
     (tmp_path / "out").mkdir()

@@ -419,7 +419,7 @@ def test_what_does_not_fit_is_refused_in_a_line(model, tmp_path):
     with pytest.raises(ConfigError, match="the model's tags O, B-per, I-per, B-loc, I-loc lack B-org of"):
         bertjax.ablate(model, "ner", data=path, progress=False)
     with pytest.raises(ConfigError, match="has no token-classification head, which token-classification needs"):
-        bertjax.ablate(make_classifier(tmp_path), "ner", data=path, progress=False)
+        bertjax.ablate(make_classifier(tmp_path / "model"), "ner", data=path, progress=False)
     with pytest.raises(DataError, match="no word has a piece"):
         bertjax.ablate(model, "ner", data=write_conll(tmp_path / "b.conll", [[("\u200b", "O")]]), progress=False)
     with pytest.raises(DataError, match="is a directory; token-classification needs a file"):

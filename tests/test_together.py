@@ -381,7 +381,7 @@ def command(world, name, output, *options):
     return main([name, *given, "--output", str(output), "--no-compile-cache", "--overwrite", *options])
 
 
-@pytest.mark.parametrize(("name", "options"), [("interactions", ()), ("shapley", ("--orders", "8"))])
+@pytest.mark.parametrize(("name", "options"), [("interactions", ()), ("shapley", ("--orders", "16"))])
 def test_commands_leave_results_that_all_others_read(world, name, options, capsys, tmp_path):
     output = tmp_path / name
     assert command(world, name, output, *options) == 0
@@ -391,7 +391,7 @@ def test_commands_leave_results_that_all_others_read(world, name, options, capsy
     check_by_jsonschema(json.loads((output / "summary.json").read_text()))
     results = bertjax.read_results(output)
     assert results.sentence.split(";")[0] in printed
-    assert ("8 orders: each value is known to ±" in printed) == (name == "shapley")
+    assert ("16 orders: each value is known to ±" in printed) == (name == "shapley")
     assert main(["show", str(output)]) == 0
     assert main(["show", str(output), "--format", "md"]) == 0
     table = capsys.readouterr().out

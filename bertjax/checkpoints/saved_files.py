@@ -17,8 +17,13 @@ from bertjax.json_files import read_json
 from bertjax.paths import is_directory, is_there, listing
 
 MANIFEST = "bertjax.json"
-MODEL, TOKENIZER = "model", "tokenizer"
+# The part of a checkpoint that a model's `save_pretrained` writes.
+MODEL = "model"
+# The part of a checkpoint that a tokenizer's `save_pretrained` writes.
+TOKENIZER = "tokenizer"
+# The files of a model that every checkpoint has.
 MODEL_FILES = ("config.json", "model.safetensors")
+# The files of a tokenizer.
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 # What loaders may read in place of a part's own files.
 _OTHERS = {

@@ -152,10 +152,7 @@ def load_examples(
     if data is None and (is_custom or text_columns or label_column or id_column or label_names is not None):
         raise DataError(f"columns or label names are of your own file; give the {READABLE} file as data")
     _check_options(chosen_task, label_column or label_names is not None, id_column, exclude_self)
-    if data is not None and data_dir is not None:
-        raise DataError(
-            "data and data_dir (of TensorFlow Datasets) cannot be given together: leave one out"
-        )
+    _check_source(data, data_dir)
     if chosen_task.name == MASKED and data is None:
         return _limited(_shipped_sentences(chosen_task, split), limit, seed)
     if chosen_task.asks in READERS:
@@ -181,6 +178,11 @@ def load_examples(
         room=memory_left(memory),
     )
     return _limited(examples, limit, seed)
+
+
+def _check_source(data: str | Path | None, data_dir: str | Path | None) -> None:
+    if data is not None and data_dir is not None:
+        raise DataError("data and data_dir (of TensorFlow Datasets) cannot be given together: leave one out")
 
 
 def _check_options(task: Task, labelled: object, id_column: str | None, exclude_self: bool) -> None:

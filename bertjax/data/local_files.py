@@ -498,13 +498,14 @@ def _check_mixed(
 def _unlabelled_rows(values: Sequence[object], names: Sequence[str] | None) -> frozenset[int]:
     """The rows of a test split that have no label.
 
-    -1 means that, unless it names a class; where no class is named, only if no row has another label.
+    -1 means that, unless it names a class; where no class is named, unless another row has a number.
     """
     missing = {row for row, value in enumerate(values) if is_missing(value, names)}
     if "-1" in (names or ()):
         return frozenset(missing)
     hidden = {row for row, value in enumerate(values) if value in (-1, "-1")}
-    return frozenset(missing | hidden if names or len(missing | hidden) == len(values) else missing)
+    others = (value for row, value in enumerate(values) if row not in missing | hidden)
+    return frozenset(missing if not names and any(_number(value) is not None for value in others) else missing | hidden)
 
 
 def _is_infinite(value: object) -> bool:

@@ -43,6 +43,7 @@ from bertjax.tasks import Chosen, TaskResult
 NOUNS = {"heads": "head", "layers": "layer", "pairs": "pair", "subsets": "subset"}
 ON_TOP = "not counting compilation and statistics"  # of the time that `estimate_runs` says
 WRITTEN = np.int32(1)  # what processes tell each other at the end
+# How the results of `bertjax ablate` describe their analysis.
 ABLATION = Analysis("ablation")
 
 
