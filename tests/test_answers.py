@@ -251,7 +251,6 @@ def test_rows_of_the_hub_are_read_as_squads_own_file(tmp_path, questions):
         ({"answers": {"text": [3]}}, "line 2: column 'answers' needs answers of texts, as {'text':"),
         ({"answers": "home"}, "line 2: column 'answers' needs answers of texts"),
         ({"answers": None}, "line 2: column 'answers' needs answers of texts"),
-        ({"question": " "}, "line 2: column 'question' holds no text"),
         ({"id": "q0"}, "line 2: the id 'q0' is there twice, first in line 1"),
         ({"id": None}, "line 2: a question has no id, and others have one"),
         ({"id": True}, "line 2: the id True is neither a text nor a whole number"),
@@ -261,6 +260,21 @@ def test_bad_rows_of_the_hub_are_named(tmp_path, changes, message):
     first, second, *rest = hub_rows(QUESTIONS)
     with pytest.raises(DataError, match=message):
         load_examples("squad", data=write_hub(tmp_path / "dev.jsonl", [first, {**second, **changes}, *rest]))
+
+
+def test_questions_without_text_or_context_are_left_out(tmp_path):
+    first, second, *rest = hub_rows(QUESTIONS)
+    for changes in ({"question": " "}, {"context": ""}):
+        examples = load_examples("squad", data=write_hub(tmp_path / "a.jsonl", [first, {**second, **changes}, *rest]))
+        assert "; 1 question without a text or a context left out (first in line 2)" in examples.source
+        assert examples.ids == tuple(row["id"] for row in (first, *rest))
+    path = write_squad(tmp_path / "dev.json")
+    path.write_text(path.read_text().replace(QUESTIONS[1][0], " "))
+    source = load_examples("squad", data=path).source
+    assert "1 question without a text or a context left out (first in article 0" in source
+    path.write_text('{"data": [{"paragraphs": [{"context": "", "qas": [{"question": "a", "answers": []}]}]}]}')
+    with pytest.raises(DataError, match="holds no questions with a text and a context"):
+        load_examples("squad", data=path)
 
 
 def test_a_file_without_any_answer_is_refused(tmp_path):
@@ -360,7 +374,10 @@ def test_leading_blanks_belong_to_the_context(tmp_path):
         ("[]", "the file has no list of data: that is not SQuAD's form"),
         ('{"data": [{"paragraphs": [{"qas": []}]}]}', "article 0 .from 0., paragraph 0 has no context, a text"),
         ('{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "b"}]}]}]}', "has no list of answers"),
-        ('{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "", "answers": []}]}]}]}', "has no question"),
+        (
+            '{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "", "answers": []}]}]}]}',
+            "holds no questions with a text",
+        ),
         (
             '{"data": [{"paragraphs": [{"context": "a", "qas": [{"id": "x", "question": "b", "answers": []}]}]}]}',
             "question 'x' has no answer, and none is marked is_impossible",

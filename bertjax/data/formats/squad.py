@@ -68,8 +68,12 @@ def read_questions(path: Path, task: Task, columns: Sequence[str] | None = None,
         raise DataError(
             f"{path}: {task.name} needs a .json file in SQuAD's form (also .gz), or one of {', '.join(ROWS)}"
         )
+    found, questions = questions, [one for one in questions if one.question.strip() and one.context.strip()]
     if not questions:
-        raise DataError(f"{path}: holds no questions")
+        raise DataError(f"{path}: holds no questions with a text and a context")
+    blank = [one for one in found if not (one.question.strip() and one.context.strip())]
+    without = "without a text or a context left out"
+    left_out = f"; {count_of(len(blank), 'question')} {without} (first in {blank[0].place})" if blank else ""
     can_lack = any(one.can_lack for one in questions)
     for one in questions:
         if not one.answers and not can_lack:
@@ -81,7 +85,7 @@ def read_questions(path: Path, task: Task, columns: Sequence[str] | None = None,
         first=tuple(one.question for one in questions),
         second=tuple(one.context for one in questions),
         labels=np.full(len(questions), np.nan, np.float32),
-        source=f"{path} ({count_of(len(questions), 'question')}{f', {lacking} without answer' * can_lack})",
+        source=f"{path} ({count_of(len(questions), 'question')}{f', {lacking} without answer' * can_lack}{left_out})",
         split="validation",
         content=tuple(Answers(one.answers, can_lack) for one in questions),
     )
@@ -114,7 +118,7 @@ def _questions_of_rows(path: Path, task: Task, room: int) -> list[_Question]:
     for name in COLUMNS:
         if name not in table.columns:
             raise no_column(name, table.columns, str(path))
-    questions, contexts = (_needed_texts(table, name) for name in COLUMNS[:2])
+    questions, contexts = (texts_of(table, name) for name in COLUMNS[:2])
     ids = table.column("id") if "id" in table.columns else [None] * len(table)
     marks = table.column("is_impossible") if "is_impossible" in table.columns else [None] * len(table)
     found = []
@@ -126,14 +130,6 @@ def _questions_of_rows(path: Path, task: Task, room: int) -> list[_Question]:
     if "is_impossible" not in table.columns and not any(one.answers for one in found):
         raise DataError(f"{path}: no question has an answer, as in a test split that keeps them back")
     return found
-
-
-def _needed_texts(table: Table, name: str) -> tuple[str, ...]:
-    texts = texts_of(table, name)
-    for row, text in enumerate(texts):
-        if not text.strip():
-            raise table.error(row, f"column {name!r} holds no text")
-    return texts
 
 
 def _answers_of_row(table: Table, row: int, value: object) -> tuple[str, ...]:
@@ -208,9 +204,8 @@ def _questions(path: Path, content: Any) -> Iterator[_Question]:
 
 def _answer(path: Path, value: Any, where: str) -> str:
     """The text of an answer, which may be empty."""
-    if isinstance(value, dict) and value.get("text") == "":
-        return ""
-    return _text(path, value, "text", where)
+    text = _text(path, value, "text", where)
+    return text if text.strip() else ""
 
 
 def _list(path: Path, value: Any, key: str, where: str) -> list[Any]:
@@ -222,7 +217,7 @@ def _list(path: Path, value: Any, key: str, where: str) -> list[Any]:
 
 def _text(path: Path, value: Any, key: str, where: str) -> str:
     found = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(found, str) or not found.strip():
+    if not isinstance(found, str):
         raise DataError(f"{path}: {where} has no {key}, a text: that is not SQuAD's form")
     if holds_nul(found):
         raise DataError(f"{path}: {where}: {key} {NUL}")
