@@ -259,7 +259,12 @@ def test_a_failure_while_drawing_keeps_what_took_the_time(settings, monkeypatch)
         run_job(replace(settings, mode="zero", overwrite=True))
     # The outputs are whole and new; nothing of the old results is left beside them that would not fit. The journal
     # stays until all is written.
-    assert {path.name for path in settings.directory.iterdir()} == {"outputs.npz", "examples.jsonl", "journal"}
+    assert {path.name for path in settings.directory.iterdir()} == {
+        ".bertjax-writing",
+        "outputs.npz",
+        "examples.jsonl",
+        "journal",
+    }
     assert arrays_of(settings.directory / "outputs.npz")["outputs"].shape == (6, 10, 2)
 
 
