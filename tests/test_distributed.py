@@ -273,7 +273,7 @@ def test_what_is_wrong_with_one_ends_all_with_a_line(settings, tmp_path):
     codes, said = run_processes(settings, 2)
     assert codes == [2, 2], said
     assert str(settings.directory) in said[0][1]
-    assert "the first process says why" in said[1][1]
+    assert "see the error of the first process" in said[1][1]
     assert (settings.directory / "summary.json").read_text() == "{}"
 
 

@@ -4,6 +4,7 @@ from bertjax.results.comparison import compare_data, compare_table
 from bertjax.results.contents import InMemory, describe_silhouette, measure_of
 from bertjax.results.directory import (
     NOT_COMPARED,
+    WRITING,
     Place,
     check_directory,
     describe_examples,
@@ -22,6 +23,7 @@ from bertjax.results.terminal import ablation_table, show_table, show_text
 
 __all__ = [
     "NOT_COMPARED",
+    "WRITING",
     "Entry",
     "InMemory",
     "Place",

@@ -19,7 +19,7 @@ import numpy as np
 from rich.table import Table
 
 import bertjax
-from bertjax.atomic_files import encode_json, remove_leftovers, staged
+from bertjax.atomic_files import atomic_write, encode_json, remove_leftovers, staged
 from bertjax.checkpoints import DEFAULT_MODEL, locate
 from bertjax.cli import Parser, guarded, positive
 from bertjax.data import draw
@@ -29,7 +29,7 @@ from bertjax.formatting import format_bytes
 from bertjax.machine import package_version, use_compile_cache
 from bertjax.paths import refuse_inputs_in, user_path
 from bertjax.progress import ProgressBar, Report, say
-from bertjax.results import check_directory
+from bertjax.results import WRITING, check_directory
 from bertjax.study import command_line, versions, where_from
 
 # Packages used by some of the programs, in addition to those that bertjax lists in its own results.
@@ -83,8 +83,9 @@ class Run:
 
     def begin_to_write(self) -> None:
         """Mark the contents of the directory as incomplete."""
-        if self.directory is not None:
-            (self.directory / FILES[-1]).unlink(missing_ok=True)
+        if self.directory is not None and (self.directory / FILES[-1]).exists():
+            atomic_write(self.directory / WRITING, b"")
+            (self.directory / FILES[-1]).unlink()
 
 
 def make_parser(name: str, document: str, *, published: bool = True, norms: bool = False) -> Parser:
@@ -260,6 +261,7 @@ def write_outcome(directory: Path, outcome: Outcome, facts: Mapping[str, Any]) -
         for figure, draw_figure in zip(figures, [outcome.draw, outcome.draw, *pictures.values()], strict=True):
             draw_figure(figure)
         numbers.write_bytes(encode_json({**facts, "results": dict(outcome.numbers)}))
+    (directory / WRITING).unlink(missing_ok=True)
 
 
 def short_name(model: str) -> str:
