@@ -248,7 +248,9 @@ def test_the_command_prints_and_draws_each_order(world, capsys, tmp_path):
     printed = capsys.readouterr().out
     assert "20 examples choose the orders, 20 others judge them" in printed
     total = next(line for line in printed.splitlines() if line.strip())
-    assert re.match(r"about .* in all \(gradient .*, gates .*, judging 17 sets .*\); not counting compilation and", total), total
+    assert re.match(
+        r"about .* in all \(gradient .*, gates .*, judging 17 sets .*\); not counting compilation and", total
+    ), total
     score = found.measure().score
     rows = {row.name: row for row in bertjax.read_results(output).rows_of()}
     assert score(rows["gradient 2"].score) in printed
