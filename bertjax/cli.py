@@ -400,12 +400,12 @@ def _add_metric(add: Callable[..., None]) -> None:
 
     groups: dict[str, list[str]] = {}
     for metric in METRICS.values():
-        kind = "tasks of their own" if metric.reads == "outputs" else "predicted classes"
+        kind = "specific tasks" if metric.reads == "outputs" else "predicted classes"
         if metric.reads == "values":
             kind = "similarities and scores of pairs" if metric.targets == "classes" else "ratings"
         groups.setdefault(kind, []).append(metric.name)
-    shown = "; ".join(f"of {kind} {', '.join(names)}" for kind, names in groups.items())
-    text = f"the main metric, one that fits the task's outputs (default the task's own): {shown}; or module:function"
+    shown = "; ".join(f"for {kind}: {', '.join(names)}" for kind, names in groups.items())
+    text = f"the main metric (the default depends on the task); {shown}; or module:function"
     add("metric", text, metavar="M")
 
 

@@ -64,7 +64,7 @@ def test_texts_that_mean_missing_are_refused_by_row(tmp_path, kind, labels):
     said = refusal(write(tmp_path, kind, labels))
     assert said.startswith(f"{places(kind, 1, 3)}labels '{labels[1]}', '{labels[3]}' are neither a number nor a name")
     assert said.endswith(
-        "but missing values; leave out the rows, or name it with --label-names (label_names=) if it is a class"
+        "but missing values; leave out the rows, or add the value to --label-names (label_names=) if it is a class"
     )
 
 

@@ -387,7 +387,7 @@ def check_missing(table: Table, values: Sequence[object], names: Sequence[str] |
     if rows:
         expected = "neither a number nor a name" if infer else "not a finite number"
         is_class = any(isinstance(values[row], str) and values[row] for row in rows)
-        alternative = "name it with --label-names (label_names=) if it is a class" if is_class else ""
+        alternative = "add the value to --label-names (label_names=) if it is a class" if is_class else ""
         raise missing_labels(
             table, values, rows, f"not one of {some_of(names)}" if names else expected, alternative=alternative
         )

@@ -166,7 +166,7 @@ def _of_one_column(
     values = table.column(column)
     missing = [row for row, value in enumerate(values) if _is_missing(value, names)]
     if missing and not may_lack:
-        alternative = "name it with --label-names (label_names=) if it is a label"
+        alternative = "add the value to --label-names (label_names=) if it is a label"
         raise missing_labels(table, values, missing, "not a set of labels", alternative=alternative)
     without = {*missing}
     known = [row for row, value in enumerate(values) if value is not None and row not in without]
