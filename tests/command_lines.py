@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tests.command_world import LONG, NAMES, World
+from tests.command_fixtures import LONG, NAMES, World
 
 # Numbers that are too small, too large, no number, or digits of another alphabet.
 NUMBERS = (

@@ -27,8 +27,8 @@ from bertjax.evidence import significance
 from bertjax.evidence import weighing as evidence
 from bertjax.plots import canvas
 from tests.browser import start_browser
-from tests.tiny import FAST_COMPILATION, SIZES
-from tests.workshop import make_classifier, make_embedder, make_encoder, write_glue
+from tests.factories import make_classifier, make_embedder, make_encoder, write_glue
+from tests.tiny_models import FAST_COMPILATION, SIZES
 
 # XLA reads the flags once, with its first device. Commands in processes of their own are compiled as users compile
 # them, and so is all of `XLA_FLAGS= make test`.

@@ -18,7 +18,7 @@ from experiments.shared.attention import reduce_attention
 from tests.test_engine import pooled
 from tests.test_frame_semantics import first_row
 from tests.test_journal import TINY_PARTS, StopAfter
-from tests.tiny import SIZES, encodings, largest_difference, random_model
+from tests.tiny_models import SIZES, encodings, largest_difference, random_model
 
 FIVE = BertConfig(**SIZES["five heads"])
 

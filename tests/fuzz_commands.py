@@ -32,9 +32,9 @@ from bertjax.cli import main
 from bertjax.errors import BertjaxError
 from bertjax.formatting import HIDDEN
 from bertjax.machine import peak_resident, resident_memory
-from tests.attempts import time_limit
+from tests.command_fixtures import World, make_world
 from tests.command_lines import KINDS, Line
-from tests.command_world import World, make_world
+from tests.fuzz_utilities import time_limit
 
 OUTCOMES = ("done", "refused in one line", "stopped at the sweep")
 BROKEN = (

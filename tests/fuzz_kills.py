@@ -19,9 +19,9 @@ from typing import Any
 from bertjax.engine.journal import count_parts
 from bertjax.errors import BertjaxError
 from bertjax.results.directory import read_results
-from tests.attempts import scratch
+from tests.factories import make_classifier, make_embedder, write_pairs
+from tests.fuzz_utilities import scratch
 from tests.test_resume import CHILD
-from tests.workshop import make_classifier, make_embedder, write_pairs
 
 OUTCOMES = ("the same after a kill", "the same after several kills", "ended before the kill")
 BROKEN = ("another exit code", "half-written", "other bytes", "something is left", "hang")

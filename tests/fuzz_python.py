@@ -26,9 +26,9 @@ from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import patching as pt
 from bertjax.interventions import readouts
-from tests.attempts import LONGEST_MESSAGE, scratch, time_limit
-from tests.tiny import random_model
-from tests.workshop import SENTENCES, add_tokenizer, make_config
+from tests.factories import SENTENCES, add_tokenizer, make_config
+from tests.fuzz_utilities import LONGEST_MESSAGE, scratch, time_limit
+from tests.tiny_models import random_model
 
 OUTCOMES = ("accepted", "refused in one line")
 BROKEN = ("traceback", "a message of more than a line", "argument not named", "hang", "silently wrong")

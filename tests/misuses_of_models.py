@@ -13,7 +13,7 @@ from bertjax import (
 )
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
-from tests.desk import BATCH, CONFIG, HEADS, IDS, LAYERS, OTHER, donor_of
+from tests.misuse_fixtures import BATCH, CONFIG, HEADS, IDS, LAYERS, OTHER, donor_of
 
 MISUSES = {
     # Metric

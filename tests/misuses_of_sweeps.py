@@ -8,7 +8,7 @@ from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
 from bertjax.study import parity
-from tests.desk import BATCH, CONFIG, IDS
+from tests.misuse_fixtures import BATCH, CONFIG, IDS
 
 MISUSES = {
     # sweep

@@ -22,8 +22,8 @@ from bertjax.study.outputs import sampled_attention
 from bertjax.study.run import run_job
 from bertjax.study.settings import Settings, check_settings, list_ablations
 from bertjax.tasks import FORMS, Encoded, encode_examples, label_order, positive_label
-from tests.tiny import arrays_of, largest_difference
-from tests.workshop import SENTENCES, make_classifier, write_pairs
+from tests.factories import SENTENCES, make_classifier, write_pairs
+from tests.tiny_models import arrays_of, largest_difference
 
 SCHEMA = Path(__file__).parent.parent / "bertjax" / "results" / "schemas" / "summary.json"
 

@@ -12,8 +12,8 @@ from bertjax import ablations as ab
 from bertjax.engine import blocks, choose_attention, compiled_steps, sizes
 from bertjax.interventions import readouts
 from bertjax.model import ops
-from tests.attending import lower
-from tests.tiny import SIZES, encodings, random_model
+from tests.attention_reference import lower
+from tests.tiny_models import SIZES, encodings, random_model
 
 NARROW = Numerics("bfloat16", "default", narrow=True)
 

@@ -22,7 +22,7 @@ from experiments.disabling.joins import (
     share_top,
 )
 from experiments.disabling.runs import group_by_task, measure_task, read_run
-from tests.tiny import largest_difference
+from tests.tiny_models import largest_difference
 
 LAYERS, HEADS = 4, 6
 PLACES = LAYERS * HEADS

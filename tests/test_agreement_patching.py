@@ -9,7 +9,7 @@ import pytest
 import bertjax
 from bertjax.errors import DataError
 from experiments import agreement_patching as program
-from tests.workshop import make_classifier, make_masked
+from tests.factories import make_classifier, make_masked
 
 SMALL = Path(__file__).parents[1] / "experiments/data/small_mlm"
 ROWS = [

@@ -10,7 +10,7 @@ from experiments import anchors
 from experiments.words import annotation
 from experiments.words.annotated import Annotated, Word
 from experiments.words.spans import find_words
-from tests.tiny import arrays_of
+from tests.tiny_models import arrays_of
 
 FRAMES = "sentence\ttarget\tcore_elements\nthe cat sat on a mat\tsat\tthe cat\nhe ran home\tran\the | home\n"
 PAIRS = (

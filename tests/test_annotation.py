@@ -13,7 +13,7 @@ from experiments.shared.program import Run
 from experiments.words.annotated import Word, word_pieces
 from experiments.words.annotation import SAMPLE, annotate, read_annotated
 from experiments.words.conllu_files import find_mentions, read_sentences
-from tests.annotations import SENTENCES, conllu, fake_spacy, write_sentences
+from tests.annotated_sentences import SENTENCES, conllu, fake_spacy, write_sentences
 
 
 def read(tmp_path, *sentences):

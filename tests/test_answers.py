@@ -23,9 +23,9 @@ from bertjax.interventions import readouts
 from bertjax.results import read_results
 from bertjax.tasks.answers import _judge, encode
 from bertjax.tasks.options import Options
-from tests.families import saved_by_torch
+from tests.factories import make_classifier, make_reader
+from tests.family_models import saved_by_torch
 from tests.test_tokenizer_families import FAMILIES, draw_lines, make
-from tests.workshop import make_classifier, make_reader
 
 CONTEXT = "the cat sat on the mat . a dog ran home and he saw the red doors near an old man . cats sleep"
 BLANKS = ["  ", "\n ", " ", "\u00a0\t  "]

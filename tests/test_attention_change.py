@@ -15,8 +15,8 @@ from bertjax.errors import InputError
 from experiments import attention_change
 from experiments.attention_change import compare_real, compare_whole, main
 from experiments.shared.attention import reduce_attention
-from tests.tiny import arrays_of, largest_difference, random_model
-from tests.workshop import SIZES, add_tokenizer, make_classifier, make_config, make_embedder, write_pairs
+from tests.factories import SIZES, add_tokenizer, make_classifier, make_config, make_embedder, write_pairs
+from tests.tiny_models import arrays_of, largest_difference, random_model
 
 
 @pytest.fixture(scope="module")

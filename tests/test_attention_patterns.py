@@ -31,9 +31,9 @@ from experiments.patterns.training import (
 )
 from experiments.shared.program import Run
 from experiments.words.pattern_join import DIAGONAL, diagonal_shares, read_patterns
+from tests.factories import SENTENCES, make_embedder
 from tests.test_attention_change import assert_same_pictures
-from tests.tiny import arrays_of, largest_difference
-from tests.workshop import SENTENCES, make_embedder
+from tests.tiny_models import arrays_of, largest_difference
 
 
 def padded(rng, lengths, longest=13, layers=2, heads=3):

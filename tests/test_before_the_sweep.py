@@ -21,8 +21,8 @@ from bertjax.interventions import overrides, readouts, single_heads
 from bertjax.results.directory import read_results
 from bertjax.study.run import run_job
 from bertjax.study.settings import Settings, check_settings, for_this_device
-from tests.tiny import arguments, random_model
-from tests.workshop import SENTENCES, make_classifier, make_config, write_pairs
+from tests.factories import SENTENCES, make_classifier, make_config, write_pairs
+from tests.tiny_models import arguments, random_model
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import attention, gpu, kernel_times, products, tasks
 from benchmarks.tasks_engine import Swept
-from tests.workshop import make_masked, write_lines
+from tests.factories import make_masked, write_lines
 
 ERROR = {"float32": 1e-5, "bfloat16": 2e-2}
 

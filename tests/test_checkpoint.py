@@ -19,7 +19,7 @@ from bertjax.checkpoints.families import FAMILIES
 from bertjax.checkpoints.tensor_names import entry_of_parameter, is_known, tensor_shape, to_parameter, to_tensor
 from bertjax.checkpoints.weight_files import CheckpointWarning, read_weights, write_weights
 from bertjax.errors import CheckpointError, ConfigError, InputError
-from tests.tiny import CLASSES, arguments, random_model, tree_equal
+from tests.tiny_models import CLASSES, arguments, random_model, tree_equal
 
 
 @pytest.mark.parametrize("name", sorted(CLASSES))

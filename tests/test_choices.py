@@ -14,7 +14,7 @@ from bertjax.data import load_examples
 from bertjax.errors import ConfigError, DataError
 from bertjax.results import read_results
 from bertjax.results.page import choose_examples
-from tests.workshop import SENTENCES, make_chooser, make_classifier
+from tests.factories import SENTENCES, make_chooser, make_classifier
 
 ROWS = [
     {

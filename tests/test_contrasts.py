@@ -19,8 +19,8 @@ from bertjax.results import show_table
 from bertjax.study import patching_table
 from bertjax.study.derived.contrasts import EncodedContrasts
 from tests.browser import assert_quiet, browser_needed, is_shown, rows_of, start_browser, text_of, wait_for
-from tests.families import saved_by_torch
-from tests.workshop import add_tokenizer, make_masked
+from tests.factories import add_tokenizer, make_masked
+from tests.family_models import saved_by_torch
 
 SMALL = Path(__file__).parents[1] / "experiments/data/small_mlm"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"

@@ -15,7 +15,7 @@ from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
 from bertjax.model import packed_layer
 from bertjax.model.packed_layer import Changes, Recipe, Rows
-from tests.tiny import encodings, random_model
+from tests.tiny_models import encodings, random_model
 
 BASE = BertConfig()
 WIDE = BertConfig(vocab_size=10, num_hidden_layers=1)

@@ -22,9 +22,9 @@ from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
 from bertjax.tasks import encode_examples
-from tests.families import DISTINCT, saved_by_torch, sometimes
-from tests.tiny import encodings, largest_difference, random_model
-from tests.workshop import SENTENCES, add_tokenizer, make_classifier, make_config, make_embedder
+from tests.factories import SENTENCES, add_tokenizer, make_classifier, make_config, make_embedder
+from tests.family_models import DISTINCT, saved_by_torch, sometimes
+from tests.tiny_models import encodings, largest_difference, random_model
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -32,8 +32,8 @@ from bertjax.study import outputs as task_outputs
 from bertjax.study.run import run_job
 from bertjax.study.settings import Settings, check_settings
 from bertjax.tasks import Options, encode_examples
-from tests.tiny import FAST_COMPILATION, arrays_of, largest_difference
-from tests.workshop import SENTENCES, make_classifier, make_masked, write_lines, write_pairs
+from tests.factories import SENTENCES, make_classifier, make_masked, write_lines, write_pairs
+from tests.tiny_models import FAST_COMPILATION, arrays_of, largest_difference
 
 # Shares of three examples (six heads and the base run). A process that "dies" does so when the outputs of its third
 # round are to come together: the fourth time that `shared_sweep` gathers (before the rounds, who is on which machine).

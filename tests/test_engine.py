@@ -29,7 +29,7 @@ from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.interventions.readouts import inspect_readout
 from bertjax.model import PLACES
-from tests.tiny import SIZES, encodings, largest_difference, random_model
+from tests.tiny_models import SIZES, encodings, largest_difference, random_model
 
 CLOSE = {"float32": 2e-5, "float64": 1e-10}
 

@@ -10,8 +10,8 @@ from bertjax.evidence import weighing as ev
 from bertjax.evidence.metrics import METRICS, score
 from bertjax.evidence.sentence import describe_statistics, summarise
 from bertjax.evidence.weighing import weigh
-from tests.drawn import DRAWS, draw_outputs, logits, paired
-from tests.tiny import largest_difference
+from tests.random_outputs import DRAWS, draw_outputs, logits, paired
+from tests.tiny_models import largest_difference
 
 
 def weighed(rng, metric="accuracy", runs=6, examples=60, **options):

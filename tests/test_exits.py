@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from bertjax.results.table import read_parquet
-from tests.made_up import make_results
 from tests.repeated_exits import busy, commands_in, exit_codes
+from tests.result_factories import make_results
 
 
 class Watched(io.BufferedReader):

@@ -12,8 +12,8 @@ from bertjax.data import load_examples
 from bertjax.errors import ConfigError
 from bertjax.model import BertForSentenceEmbedding
 from experiments import faithfulness
-from tests.tiny import arrays_of
-from tests.workshop import make_classifier, make_cross_encoder, make_embedder, make_masked, write_pairs
+from tests.factories import make_classifier, make_cross_encoder, make_embedder, make_masked, write_pairs
+from tests.tiny_models import arrays_of
 
 MAKE = {"classifier": make_classifier, "embedder": make_embedder}
 

@@ -13,8 +13,8 @@ from bertjax.checkpoints import FAMILIES, architecture
 from bertjax.errors import CheckpointError, InputError
 from bertjax.model.models import CLASSES
 from bertjax.study import parity, torch_reference
-from tests.families import DISTINCT, HEADS, arguments, config_of, saved_by_torch, sometimes
-from tests.tiny import random_model
+from tests.family_models import DISTINCT, HEADS, arguments, config_of, saved_by_torch, sometimes
+from tests.tiny_models import random_model
 
 pytestmark = pytest.mark.needs_torch
 

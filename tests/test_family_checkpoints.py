@@ -16,9 +16,9 @@ from bertjax.checkpoints.weight_files import CheckpointWarning
 from bertjax.errors import CheckpointError
 from bertjax.model.models import CLASSES, load_for
 from bertjax.study import parity, torch_reference
-from tests.families import DISTINCT, HEADS, arguments, saved_by_torch, sometimes
-from tests.tiny import random_model, tree_equal
-from tests.workshop import add_tokenizer, make_config, write_lines
+from tests.factories import add_tokenizer, make_config, write_lines
+from tests.family_models import DISTINCT, HEADS, arguments, saved_by_torch, sometimes
+from tests.tiny_models import random_model, tree_equal
 
 pytestmark = pytest.mark.needs_torch
 

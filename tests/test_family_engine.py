@@ -22,7 +22,7 @@ from bertjax.interventions import MODES, readouts
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.model import packed_layer
-from tests.families import config_of, sometimes
+from tests.family_models import config_of, sometimes
 from tests.test_engine import (
     CLOSE,
     change_of,
@@ -33,7 +33,7 @@ from tests.test_engine import (
     word_logits_of_first,
 )
 from tests.test_journal import TINY_PARTS, StopAfter
-from tests.tiny import compiled_alike, encodings, largest_difference, random_model
+from tests.tiny_models import compiled_alike, encodings, largest_difference, random_model
 
 READOUTS = {
     "logits": (BertForSequenceClassification, readouts.logits, {}),
@@ -218,9 +218,9 @@ import json, sys
 import jax, numpy as np
 from bertjax.engine import run as engine
 from bertjax.interventions import ablations as ab
-from tests.families import config_of
+from tests.family_models import config_of
 from tests.test_family_engine import READOUTS, model_of
-from tests.tiny import encodings, largest_difference
+from tests.tiny_models import encodings, largest_difference
 assert len(jax.devices()) == 2
 apart = []
 for family, name in json.loads(sys.argv[1]):

@@ -8,9 +8,9 @@ import pytest
 import bertjax
 from experiments import finetune
 from experiments.training.state import RunDirectory
-from tests.families import arguments, saved_by_torch, sometimes
-from tests.tiny import largest_difference
-from tests.workshop import add_tokenizer
+from tests.factories import add_tokenizer
+from tests.family_models import arguments, saved_by_torch, sometimes
+from tests.tiny_models import largest_difference
 
 pytestmark = pytest.mark.needs_torch
 

@@ -13,9 +13,9 @@ from bertjax.interventions import readouts
 from bertjax.model import packed_layer
 from bertjax.model.positions import rows_of_distances
 from bertjax.study import parity, torch_reference
-from tests.families import arguments, config_of, saved_by_torch, sometimes
+from tests.family_models import arguments, config_of, saved_by_torch, sometimes
 from tests.test_engine import CLOSE, oracle, sum_over_tokens
-from tests.tiny import encodings, largest_difference, random_model
+from tests.tiny_models import encodings, largest_difference, random_model
 
 FARTHEST = 511
 DISTANCES = np.arange(-FARTHEST, FARTHEST + 1)

@@ -9,8 +9,8 @@ import pytest
 from bertjax import BertConfig, BertModel
 from bertjax.checkpoints import FAMILIES, architecture, hash_weights, tensor_names
 from bertjax.errors import ConfigError, InputError
-from tests.families import SIZES, arguments
-from tests.tiny import largest_difference, random_model
+from tests.family_models import SIZES, arguments
+from tests.tiny_models import largest_difference, random_model
 
 
 def config_of(family, **changes):

@@ -15,7 +15,7 @@ import pytest
 from bertjax.atomic_files import atomic_write, staged, write_json
 from bertjax.checkpoints.weight_files import hash_weights, read_weights, write_weights
 from bertjax.errors import OutputError
-from tests.tiny import arrays_of
+from tests.tiny_models import arrays_of
 
 WORDS, QUERY = "bert.embeddings.word_embeddings.weight", "bert.encoder.layer.0.attention.self.query.weight"
 DECODER = "cls.predictions.decoder.weight"

@@ -18,9 +18,9 @@ from experiments import finetune
 from experiments.finetune import main, make_model, read_data
 from experiments.training.state import Epoch, RunDirectory
 from experiments.training.table import read_runs, summarise
-from tests.tiny import FAST_COMPILATION, arrays_of, largest_difference, random_model
+from tests.factories import add_tokenizer, make_classifier, make_config
+from tests.tiny_models import FAST_COMPILATION, arrays_of, largest_difference, random_model
 from tests.training_runs import finetune_run
-from tests.workshop import add_tokenizer, make_classifier, make_config
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 from bertjax.errors import DataError
 from experiments.finetune import read_data
 from experiments.shared.samples import read_examples, read_published_examples
+from tests.factories import SENTENCES
 from tests.training_runs import finetune_run
-from tests.workshop import SENTENCES
 
 
 def test_one_file_is_not_both_learnt_from_and_judged_by(encoder, glue):

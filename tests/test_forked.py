@@ -12,7 +12,7 @@ from bertjax.engine import plain
 from bertjax.engine import run as engine
 from bertjax.errors import InputError
 from bertjax.interventions import ablations, overrides, readouts
-from tests.tiny import encodings, random_model
+from tests.tiny_models import encodings, random_model
 
 FORKED = """
 import multiprocessing, sys, warnings

@@ -18,7 +18,7 @@ from experiments.frames.sources import Sentence, read_published, split_words
 from experiments.shared.attention import reduce_attention
 from experiments.shared.program import Run, draw_sample
 from tests.test_frames import PROPOSITIONS, framenet, span_of
-from tests.tiny import arrays_of, largest_difference
+from tests.tiny_models import arrays_of, largest_difference
 
 ROWS = """sentence\ttarget\tcore_elements
 the cat sat on the mat\tsat\tthe cat

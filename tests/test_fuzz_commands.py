@@ -12,7 +12,7 @@ from bertjax.plots.canvas import save_page
 from bertjax.results.directory import read_results
 from bertjax.study.settings import Settings, check_settings
 from tests import campaign, fuzz_commands
-from tests.command_world import make_world
+from tests.command_fixtures import make_world
 from tests.fuzz_commands import Case, Ran, judge, line_of, place, run
 
 LARGE = 10**30

@@ -20,9 +20,9 @@ from experiments.shared import curves
 from experiments.training.dropout import train_logits
 from experiments.training.gates import GATES, PRICE, GateTrainer, gated_loss, gates_as_overrides, hard_gates
 from experiments.training.trainer import Recipe, Skeleton, make_batch, predict
+from tests.factories import make_classifier, write_glue, write_pairs
 from tests.test_training import NO_DROPOUT, make_examples, make_model
-from tests.tiny import arguments, largest_difference
-from tests.workshop import make_classifier, write_glue, write_pairs
+from tests.tiny_models import arguments, largest_difference
 
 
 def train(model, rng, *, price=0.0, frozen=False, epochs=40, rate=0.5):

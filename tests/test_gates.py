@@ -13,8 +13,8 @@ from bertjax.engine import gates
 from bertjax.engine.gates import GatePasses, GateTexts
 from bertjax.engine.packing import first_fit
 from bertjax.interventions import ablation, every_head
-from tests.families import DISTINCT, config_of, sometimes
-from tests.tiny import encodings, random_model
+from tests.family_models import DISTINCT, config_of, sometimes
+from tests.tiny_models import encodings, random_model
 
 CONFIG = BertConfig(
     vocab_size=40,

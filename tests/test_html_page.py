@@ -20,7 +20,7 @@ from tests.browser import (
     text_of,
     wait_for,
 )
-from tests.made_up import EVIL, EVIL_TOKENS, make_results
+from tests.result_factories import EVIL, EVIL_TOKENS, make_results
 
 
 @pytest.fixture(scope="module")

@@ -21,9 +21,9 @@ from bertjax.study.job import load_job
 from bertjax.study.outputs import mean_outputs
 from bertjax.study.settings import Settings, for_this_device
 from bertjax.tasks.losses import binary_cross_entropy, cosine_and_gradients, cross_entropy, grade_logits
+from tests.factories import make_classifier, make_cross_encoder, make_embedder, write_pairs
 from tests.test_saved import check_by_jsonschema
 from tests.test_tasks_everywhere import MADE
-from tests.workshop import make_classifier, make_cross_encoder, make_embedder, write_pairs
 
 MODES = ("zero", "uniform", "mean")
 SHARES = (-0.04, 0.04, -0.08, 0.08)  # of a head that is replaced

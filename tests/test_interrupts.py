@@ -16,9 +16,9 @@ from bertjax.cli import guarded, main
 from bertjax.errors import EXIT_INTERRUPTED
 from bertjax.interventions import ablations, readouts
 from tests import repeated_interrupts
+from tests.factories import make_classifier, write_pairs
 from tests.repeated_interrupts import JOBS
-from tests.tiny import encodings, random_model
-from tests.workshop import make_classifier, write_pairs
+from tests.tiny_models import encodings, random_model
 
 
 def press():

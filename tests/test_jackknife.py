@@ -5,7 +5,7 @@ import pytest
 
 from bertjax.errors import DataError
 from bertjax.evidence import METRICS, contributions, score
-from tests.drawn import draw_outputs
+from tests.random_outputs import draw_outputs
 
 EXAMPLES, RUNS = 24, 5
 

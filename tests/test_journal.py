@@ -16,7 +16,7 @@ from bertjax.errors import InputError, OutputError, SweepInterrupted
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
 from tests.test_engine import model_of
-from tests.tiny import encodings, random_model
+from tests.tiny_models import encodings, random_model
 
 TINY_PARTS = {"cpu": 1, "other": 1}
 

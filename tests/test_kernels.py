@@ -17,8 +17,8 @@ from bertjax.interventions import readouts
 from bertjax.model import fused_attention, ops, pallas_attention
 from bertjax.model.kernels import pallas_statistics as kernel_statistics
 from bertjax.model.types import Numerics, Overrides
-from tests.attending import BATCH, CLOSE, ERROR, HEADS, PLACES, largest_of, lower, normal, reference
-from tests.tiny import arguments, largest_difference, random_model
+from tests.attention_reference import BATCH, CLOSE, ERROR, HEADS, PLACES, largest_of, lower, normal, reference
+from tests.tiny_models import arguments, largest_difference, random_model
 
 FUSED = ["fused", "pallas"]
 

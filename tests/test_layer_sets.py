@@ -14,8 +14,8 @@ from bertjax.interventions import overrides
 from bertjax.tasks import encode_examples
 from experiments import layer_sets
 from experiments.layer_sets import list_sets, measure_pairs, name_layers
-from tests.tiny import arrays_of, largest_difference, random_model
-from tests.workshop import make_classifier, make_config, write_pairs
+from tests.factories import make_classifier, make_config, write_pairs
+from tests.tiny_models import arrays_of, largest_difference, random_model
 
 
 @pytest.mark.parametrize("total", [1, 2, 3, 4, 12])

@@ -16,7 +16,7 @@ from bertjax.engine.journal import count_parts, is_unfinished, open_journal
 from bertjax.errors import EXIT_MISTAKE, InputError, OutputError
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
-from tests.tiny import SIZES, encodings, random_model
+from tests.tiny_models import SIZES, encodings, random_model
 
 FACTS, CHOSEN = {"weights": "a"}, {"rows": 2, "runs": 3}
 

@@ -24,9 +24,9 @@ from experiments.words.features import (
     find_negation,
     published_masks,
 )
-from tests.annotations import SENTENCES, make_run, write_sentences
-from tests.tiny import arrays_of, largest_difference, random_model
-from tests.workshop import add_tokenizer, write_glue
+from tests.annotated_sentences import SENTENCES, make_run, write_sentences
+from tests.factories import add_tokenizer, write_glue
+from tests.tiny_models import arrays_of, largest_difference, random_model
 
 # Tokens of each feature in the made-up sentences, by eye; [CLS] is 0.
 TOKENS = {

@@ -4,7 +4,7 @@ import pytest
 
 import bertjax
 from bertjax.errors import InputError
-from tests.workshop import make_classifier, write_pairs
+from tests.factories import make_classifier, write_pairs
 
 
 def test_progress_is_told_to_a_function_of_ones_own(tmp_path):

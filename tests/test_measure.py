@@ -16,8 +16,8 @@ from bertjax.plots import make_heads, make_layers
 from bertjax.results import ablation_table, measure_of, read_results, show_table, show_text
 from bertjax.results.page import write_page
 from tests.browser import assert_quiet, browser_needed, text_of, wait_for
-from tests.made_up import make_results
-from tests.tiny import largest_difference
+from tests.result_factories import make_results
+from tests.tiny_models import largest_difference
 
 
 def mean_error(values, labels, positive):

@@ -24,8 +24,8 @@ from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
 from bertjax.machine import parse_bytes
 from bertjax.model import Numerics
-from tests.families import SIZES
-from tests.tiny import encodings, random_model
+from tests.family_models import SIZES
+from tests.tiny_models import encodings, random_model
 
 DEEP = BertConfig(
     vocab_size=40,
@@ -189,7 +189,7 @@ import numpy as np
 from bertjax import BertConfig, BertForSequenceClassification, readouts, sweep
 from bertjax.interventions.ablations import single_heads
 from bertjax.engine.plan import make_plan
-from tests.tiny import encodings, random_model
+from tests.tiny_models import encodings, random_model
 
 config = BertConfig(num_hidden_layers=int(sys.argv[2]))
 model = random_model(BertForSequenceClassification, config)

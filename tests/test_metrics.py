@@ -12,7 +12,7 @@ import sklearn.metrics
 from bertjax.errors import DataError
 from bertjax.evidence.metrics import METRICS, Metric, find_metric, score
 from bertjax.evidence.outputs import predictions_from_logits
-from tests.drawn import draw_outputs
+from tests.random_outputs import draw_outputs
 
 ABLATIONS, EXAMPLES, CLASSES = 5, 41, 3
 

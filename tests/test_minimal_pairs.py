@@ -11,7 +11,7 @@ from bertjax.data import load_examples
 from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.evidence import weigh
 from bertjax.results import read_results
-from tests.workshop import make_classifier, make_masked
+from tests.factories import make_classifier, make_masked
 
 PAIRS = [
     ("the cat sat on the mat", "the cat sat on the mats", "one"),

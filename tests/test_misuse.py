@@ -7,8 +7,8 @@ import pytest
 
 from bertjax.errors import BertjaxError
 from tests import misuses_of_models, misuses_of_sweeps
-from tests.desk import Desk
-from tests.workshop import add_tokenizer
+from tests.factories import add_tokenizer
+from tests.misuse_fixtures import Desk
 
 MISUSES = misuses_of_models.MISUSES | misuses_of_sweeps.MISUSES
 

@@ -20,7 +20,7 @@ from bertjax.results import read_results
 from bertjax.results.page import choose_examples
 from bertjax.study.run import run_job
 from bertjax.study.settings import Settings
-from tests.workshop import SENTENCES, make_classifier, make_labeller, make_masked
+from tests.factories import SENTENCES, make_classifier, make_labeller, make_masked
 
 NAMES = ("joy", "anger", "Deep-fear", "love")
 SETS = [(0, 2), (), (1,), (0, 1, 2, 3), (3,), (1, 3), (2,)]

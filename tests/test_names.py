@@ -23,7 +23,7 @@ from bertjax.plots.canvas import save_page
 from bertjax.results.directory import Results, read_results
 from bertjax.results.page import make_page
 from bertjax.results.terminal import ablation_table, show_table, show_text
-from tests.made_up import make_results
+from tests.result_factories import make_results
 
 # Whatever Unicode has, half characters too, and what others take for commands.
 EVIL = [

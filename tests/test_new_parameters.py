@@ -13,8 +13,8 @@ from bertjax.cli import main
 from bertjax.errors import CheckpointError
 from bertjax.results.page import page_data
 from bertjax.study.parity import check_model
-from tests.tiny import random_model
-from tests.workshop import add_tokenizer, make_config, make_encoder, write_lines, write_pairs
+from tests.factories import add_tokenizer, make_config, make_encoder, write_lines, write_pairs
+from tests.tiny_models import random_model
 
 ADVICE = r"has no classifier.bias, classifier.weight, so .*--allow-new-head"
 pytestmark = pytest.mark.filterwarnings("ignore:.*newly initialised:bertjax.checkpoints.CheckpointWarning")

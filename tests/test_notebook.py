@@ -11,7 +11,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.workshop import write_glue
+from tests.factories import write_glue
 
 FOLDER = Path(__file__).parent.parent / "docs" / "tutorials"
 # Of each notebook, what is made smaller to save minutes.

@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from bertjax.model import ops
 from bertjax.model.types import Numerics
-from tests.tiny import largest_difference
+from tests.tiny_models import largest_difference
 
 F32 = Numerics()
 

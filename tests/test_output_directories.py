@@ -13,7 +13,7 @@ from bertjax.errors import OutputError
 from bertjax.results import check_directory
 from experiments.attention_patterns import main as attention_patterns
 from experiments.training.state import RunDirectory
-from tests.workshop import make_classifier, make_masked, write_glue, write_lines, write_pairs
+from tests.factories import make_classifier, make_masked, write_glue, write_lines, write_pairs
 
 COMMANDS = {
     "ablate": ["--ablate", "layers"],

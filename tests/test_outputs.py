@@ -11,8 +11,8 @@ from bertjax.engine import plain
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
-from tests.tiny import CLASSES, random_model
-from tests.workshop import SENTENCES, add_tokenizer, make_config
+from tests.factories import SENTENCES, add_tokenizer, make_config
+from tests.tiny_models import CLASSES, random_model
 
 CONFIG = make_config()
 IDS = [[2, 9, 10, 3], [2, 11, 3, 0]]

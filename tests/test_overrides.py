@@ -12,7 +12,7 @@ import pytest
 from bertjax import BertConfig, BertModel
 from bertjax.errors import OverrideError
 from bertjax.interventions import overrides as ov
-from tests.tiny import SIZES, arguments, largest_difference, random_model, tree_equal
+from tests.tiny_models import SIZES, arguments, largest_difference, random_model, tree_equal
 
 CLOSE = 2e-6
 LAYER, HEAD = 1, 2

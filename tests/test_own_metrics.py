@@ -8,7 +8,7 @@ from bertjax.cli import main
 from bertjax.errors import DataError, InputError
 from bertjax.evidence import Metric, as_metric, seconds_to_weigh, weigh
 from bertjax.results import read_results
-from tests.workshop import make_classifier, make_masked, write_lines, write_pairs
+from tests.factories import make_classifier, make_masked, write_lines, write_pairs
 
 MODULE = """
 import numpy as np

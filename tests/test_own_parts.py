@@ -18,9 +18,9 @@ from bertjax.evidence.weighing import weigh
 from bertjax.interventions import MODES, Change, Mode, to_overrides
 from bertjax.model import HeadOutputs
 from bertjax.results import show_table, show_text
-from tests.drawn import DRAWS, draw_outputs
-from tests.tiny import encodings, largest_difference, random_model
-from tests.workshop import make_classifier, write_pairs
+from tests.factories import make_classifier, write_pairs
+from tests.random_outputs import DRAWS, draw_outputs
+from tests.tiny_models import encodings, largest_difference, random_model
 
 
 def balanced_accuracy(predictions, labels, positive):

@@ -8,7 +8,7 @@ import pytest
 from bertjax.engine import packing
 from bertjax.engine.packing import ATTENTION_WEIGHT, STEP, choose_row_length, first_fit, pack, total_lengths
 from bertjax.errors import InputError
-from tests.tiny import encodings
+from tests.tiny_models import encodings
 
 
 def slow_first_fit(lengths, row_length):

@@ -11,7 +11,7 @@ import bertjax
 from bertjax.data import load_examples
 from bertjax.errors import InputError
 from experiments import pair_patching as program
-from tests.workshop import make_classifier, make_embedder, write_pairs
+from tests.factories import make_classifier, make_embedder, write_pairs
 
 SMALL = Path(__file__).parents[1] / "experiments/data/small_mlm"
 PAIRS = [

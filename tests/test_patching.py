@@ -18,9 +18,9 @@ from bertjax.engine import plain
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import SWEPT, Ablation, Change, overrides, readouts, stack, to_overrides
 from bertjax.model import PLACES, pretrained
-from tests.families import arguments as family_arguments
-from tests.families import config_of
-from tests.tiny import SIZES, arguments, encodings, largest_difference, random_model
+from tests.family_models import arguments as family_arguments
+from tests.family_models import config_of
+from tests.tiny_models import SIZES, arguments, encodings, largest_difference, random_model
 
 CLOSE = 2e-6
 SMALL = Path(__file__).parents[1] / "experiments/data/small_mlm"

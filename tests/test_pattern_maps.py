@@ -32,8 +32,8 @@ from experiments.patterns.maps import (
     write_maps,
 )
 from experiments.patterns.scores import bootstrap, score_agreement
-from tests.tiny import largest_difference
-from tests.workshop import write_pairs
+from tests.factories import write_pairs
+from tests.tiny_models import largest_difference
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from bertjax.engine.packing import make_picks, pack, round_up
 from bertjax.engine.sweep_input import make_sweep_input
 from bertjax.interventions import MODES, readouts
 from bertjax.interventions import ablations as ab
-from tests.families import config_of
-from tests.tiny import encodings, largest_difference, random_model
+from tests.family_models import config_of
+from tests.tiny_models import encodings, largest_difference, random_model
 
 LENGTHS = [3, 11, 1, 5, 5, 2, 9, 4, 1, 1, 1]
 

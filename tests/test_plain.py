@@ -11,7 +11,7 @@ from bertjax.engine import plain
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
-from tests.tiny import arguments, largest_difference, random_model
+from tests.tiny_models import arguments, largest_difference, random_model
 
 CLOSE = 2e-5  # float32 logits of size 1 to 10 through four layers
 

@@ -11,7 +11,7 @@ from bertjax.data import load_examples
 from bertjax.errors import MissingDependencyError
 from bertjax.model import BertModel
 from bertjax.study import torch_reference
-from tests.tiny import SIZES, random_model
+from tests.tiny_models import SIZES, random_model
 
 EXTRAS = ("torch", "transformers", "datasets", "tensorflow_datasets", "pytrec_eval", "pandas", "plotly")
 

@@ -11,7 +11,7 @@ from bertjax.engine.plan import make_plan
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
-from tests.tiny import tree_equal
+from tests.tiny_models import tree_equal
 
 BASE = BertConfig()
 

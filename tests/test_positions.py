@@ -6,7 +6,7 @@ import numpy as np
 from experiments.words.links import link_statistics
 from experiments.words.positions import hits_of, margin_of, start_profile, sum_diagonals
 from experiments.words.relations import Linked, best_nearest
-from tests.tiny import largest_difference
+from tests.tiny_models import largest_difference
 
 
 def test_diagonals_are_summed_over_some_tokens_only(rng):

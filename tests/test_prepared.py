@@ -14,7 +14,7 @@ from bertjax import ablations as ab
 from bertjax.engine import compiled_steps
 from bertjax.engine.distributed.sharding import make_mesh
 from bertjax.interventions import readouts
-from tests.tiny import SIZES, encodings, random_model
+from tests.tiny_models import SIZES, encodings, random_model
 
 
 @pytest.fixture

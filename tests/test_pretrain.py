@@ -23,7 +23,7 @@ from experiments.pretraining.vocabulary import SPECIAL, make_tokenizer, train_vo
 from experiments.pretraining.words import read_words, score_frequencies
 from experiments.training.state import RunDirectory
 from experiments.training.trainer import Recipe, learning_rates
-from tests.tiny import largest_difference, random_model
+from tests.tiny_models import largest_difference, random_model
 
 TEST = "the old king of the north kept seven black horses in a stable"
 NAMES = ("anna", "bert", "carla", "dora", "emil", "frida", "gustav", "hanna")

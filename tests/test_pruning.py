@@ -38,12 +38,12 @@ from bertjax.study import ORDERS, Pruning, run_pruning
 from bertjax.study.derived import pruning
 from bertjax.study.job import load_job
 from bertjax.study.settings import Settings, for_this_device
-from tests.families import config_of
+from tests.factories import make_config, make_embedder, write_pairs
+from tests.family_models import config_of
 from tests.test_importance import load, losses
 from tests.test_saved import check_by_jsonschema
 from tests.test_tasks_everywhere import MADE
-from tests.tiny import random_model
-from tests.workshop import make_config, make_embedder, write_pairs
+from tests.tiny_models import random_model
 
 FEW = {"strengths": (3.0, 0.0, 1000.0), "learning": Learning(steps=40, rate=0.3)}  # in no order
 

@@ -9,7 +9,7 @@ from bertjax.cli import main
 from bertjax.errors import InputError
 from bertjax.results.comparison import agreeing, compare
 from bertjax.study import trust_in
-from tests.workshop import make_classifier, write_pairs
+from tests.factories import make_classifier, write_pairs
 
 HEADS = ["0.0", "0.1", "0.2", "1.0", "1.1"]
 

@@ -19,7 +19,7 @@ from bertjax.study.run import run_job
 from bertjax.study.settings import Settings
 from bertjax.tasks import Options, encode_examples, ranking
 from bertjax.tasks.options import Options as Chosen
-from tests.workshop import SENTENCES, make_classifier, make_cross_encoder, make_embedder, make_masked
+from tests.factories import SENTENCES, make_classifier, make_cross_encoder, make_embedder, make_masked
 
 TEXTS = tuple(f"{first} and {second}" for first in SENTENCES for second in SENTENCES if first != second)
 GRADES = {(query, (query * 5 + step * 7) % len(TEXTS)): 1 + step % 2 for query in range(7) for step in range(3)}

@@ -17,7 +17,7 @@ from bertjax.errors import DataError, InputError
 from bertjax.formatting import format_bytes
 from bertjax.interventions import ablations as ab
 from bertjax.machine import parse_bytes, resident_memory
-from tests.workshop import SENTENCES, add_tokenizer
+from tests.factories import SENTENCES, add_tokenizer
 
 HEADER = "sentence1\tsentence2\tlabel\n"
 MEGABYTES = 10**6

@@ -16,8 +16,8 @@ from bertjax.cli import main
 from bertjax.data import TASKS
 from bertjax.interventions import MODES, overrides
 from bertjax.study import parity
-from tests.pages import commands, parse_command, run_snippets, snippets
-from tests.workshop import SENTENCES, make_classifier, write_pairs
+from tests.factories import SENTENCES, make_classifier, write_pairs
+from tests.markdown_pages import commands, parse_command, run_snippets, snippets
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

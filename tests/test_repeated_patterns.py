@@ -19,8 +19,8 @@ from experiments.likeness.pairs import Couples, choose_couples, weigh_couples
 from experiments.likeness.partners import Partners, draw_partners, fit, segments
 from experiments.likeness.parts import means_of, report_parts
 from experiments.shared.program import Run
-from tests.tiny import arrays_of, largest_difference
-from tests.workshop import make_embedder, write_pairs
+from tests.factories import make_embedder, write_pairs
+from tests.tiny_models import arrays_of, largest_difference
 
 PLACES, WIDTH = 6, 8
 NAMES = ["0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]

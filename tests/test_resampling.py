@@ -6,8 +6,8 @@ import pytest
 from bertjax.errors import DataError
 from bertjax.evidence.metrics import METRICS, make_scorer, score
 from bertjax.evidence.resampling import Sums, bootstrap_counts, score_draws, swaps
-from tests.drawn import draw_outputs
-from tests.tiny import largest_difference
+from tests.random_outputs import draw_outputs
+from tests.tiny_models import largest_difference
 
 
 @pytest.mark.parametrize("metric", sorted(METRICS))

@@ -22,9 +22,9 @@ from bertjax.engine.journal import count_parts
 from bertjax.errors import OutputError, SweepInterrupted
 from bertjax.study.run import run_job
 from bertjax.study.settings import Settings
+from tests.factories import make_classifier, make_config, write_pairs
 from tests.test_journal import TINY_PARTS, StopAfter
-from tests.tiny import compiled_alike, random_model
-from tests.workshop import make_classifier, make_config, write_pairs
+from tests.tiny_models import compiled_alike, random_model
 
 
 @pytest.fixture

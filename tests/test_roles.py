@@ -33,12 +33,12 @@ from bertjax.probes import (
 )
 from bertjax.study import run_roles
 from bertjax.study.settings import Settings
-from tests.families import DISTINCT, config_of, sometimes
+from tests.factories import make_embedder, write_pairs
+from tests.family_models import DISTINCT, config_of, sometimes
 from tests.test_saved import check_by_jsonschema
 from tests.test_tasks_everywhere import MADE
 from tests.test_tokenizer_families import FAMILIES, make
-from tests.tiny import encodings, random_model
-from tests.workshop import make_embedder, write_pairs
+from tests.tiny_models import encodings, random_model
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 PAIR = ("The cat, the old cat, slept.", "Did the CAT sleep? It's asleep!")

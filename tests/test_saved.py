@@ -28,7 +28,7 @@ from bertjax.results.directory import read_results
 from bertjax.results.schema import load_schema
 from bertjax.results.table import COLUMNS, SCHEMA, read_parquet
 from bertjax.results.terminal import show_table, show_text
-from tests.made_up import make_results
+from tests.result_factories import make_results
 
 # What only some summaries have.
 OPTIONAL = {

@@ -22,9 +22,9 @@ from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
 from bertjax.model import ModelOutput
 from bertjax.model.sentences.pooling import ACTIVATIONS, POOLINGS, pool
-from tests.families import sometimes
-from tests.tiny import encodings, largest_difference, random_model
-from tests.workshop import SENTENCES, SIZES, add_tokenizer, make_config
+from tests.factories import SENTENCES, SIZES, add_tokenizer, make_config
+from tests.family_models import sometimes
+from tests.tiny_models import encodings, largest_difference, random_model
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -14,8 +14,8 @@ from bertjax.checkpoints.sentence_transformers import SentenceSettingsWarning, r
 from bertjax.data.loading import TASKS, Examples
 from bertjax.errors import ConfigError
 from bertjax.tasks import encode_examples
-from tests.tiny import random_model
-from tests.workshop import PIECES, SENTENCES, WORDS, make_config
+from tests.factories import PIECES, SENTENCES, WORDS, make_config
+from tests.tiny_models import random_model
 
 MODELS = "sentence_transformers.models"
 # As version 6.2 writes them.

@@ -7,9 +7,9 @@ import pytest
 import bertjax
 from bertjax.errors import InputError
 from experiments import several_tasks
+from tests.factories import make_embedder, make_masked, write_lines, write_pairs
 from tests.test_minimal_pairs import PAIRS
-from tests.tiny import arrays_of
-from tests.workshop import make_embedder, make_masked, write_lines, write_pairs
+from tests.tiny_models import arrays_of
 
 
 @pytest.fixture(scope="module")

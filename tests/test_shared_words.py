@@ -10,9 +10,9 @@ from bertjax.errors import DataError
 from experiments.token_to_token import main, tables
 from experiments.words.shared_words import KINDS, Shared, link_shares, report_change, report_shared
 from experiments.words.tagging import learn_tagger, split_words
-from tests.annotations import conllu
-from tests.tiny import largest_difference
-from tests.workshop import write_glue
+from tests.annotated_sentences import conllu
+from tests.factories import write_glue
+from tests.tiny_models import largest_difference
 
 PAIR = ("the cat sat near the dogs , old", "a door , the old dog")  # dogs are two tokens
 

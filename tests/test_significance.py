@@ -12,8 +12,8 @@ from statsmodels.stats.multitest import multipletests
 from bertjax.evidence import ranked, significance
 from bertjax.evidence.metrics import METRICS, make_scorer, score
 from bertjax.evidence.weighing import weigh
-from tests.drawn import DRAWS, draw_outputs, logits
-from tests.tiny import largest_difference
+from tests.random_outputs import DRAWS, draw_outputs, logits
+from tests.tiny_models import largest_difference
 
 
 def test_mcnemar_is_statsmodels(rng):

@@ -18,9 +18,9 @@ from bertjax.errors import ConfigError, OverrideError
 from bertjax.interventions import Ablation, Change, every_head, head_pairs, remove_heads, single_heads, whole_layers
 from bertjax.model import ops
 from bertjax.study import Pruning
-from tests.families import arguments, config_of, sometimes
-from tests.tiny import encodings, random_model
-from tests.workshop import make_classifier, make_config, make_embedder, write_pairs
+from tests.factories import make_classifier, make_config, make_embedder, write_pairs
+from tests.family_models import arguments, config_of, sometimes
+from tests.tiny_models import encodings, random_model
 
 # Of three layers of three heads: all but one, one, and none of a layer's are gone.
 GONE = ((0, 0), (0, 2), (1, 1))

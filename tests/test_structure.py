@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import bertjax
-from tests.house import File, read_house, violations
-from tests.made_up import make_results
+from tests.layering import File, read_house, violations
+from tests.result_factories import make_results
 
 PACKAGE = Path(__file__).parent.parent / "bertjax"
 

@@ -17,8 +17,8 @@ from experiments.words.conllu_files import read_sentences
 from experiments.words.halves import compare
 from experiments.words.trees import chain, rooted, spanning_edges, tree_hits
 from experiments.words.word_attention import word_maps
-from tests.tiny import arrays_of
-from tests.workshop import make_encoder
+from tests.factories import make_encoder
+from tests.tiny_models import arrays_of
 
 SENTENCE = Parsed(
     np.array([1, -1, 3, 1, 1]),

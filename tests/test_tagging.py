@@ -24,8 +24,8 @@ from bertjax.results import read_results
 from bertjax.tasks.entities import Counter, entities
 from bertjax.tasks.options import Options
 from bertjax.tasks.tags import encode
+from tests.factories import TAGS, make_classifier, make_tagger
 from tests.test_tokenizer_families import FAMILIES, ODD, draw_lines, make
-from tests.workshop import TAGS, make_classifier, make_tagger
 
 SENTENCES = [
     [("the", "O"), ("cat", "B-per"), ("sat", "I-per"), ("on", "O"), ("mats", "B-loc")],

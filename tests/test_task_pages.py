@@ -9,12 +9,7 @@ from bertjax.results import read_results
 from bertjax.results.examples import cut_out, spans_of
 from bertjax.results.page import choose_examples, page_data, write_page
 from tests.browser import assert_quiet, browser_needed, choose, rows_of, text_of, wait_for
-from tests.made_up import EVIL
-from tests.test_answers import write_squad
-from tests.test_ranking import TEXTS, write_collection
-from tests.test_saved import check_by_jsonschema
-from tests.test_tagging import write_conll
-from tests.workshop import (
+from tests.factories import (
     SENTENCES,
     make_embedder,
     make_labeller,
@@ -23,6 +18,11 @@ from tests.workshop import (
     make_tagger,
     write_lines,
 )
+from tests.result_factories import EVIL
+from tests.test_answers import write_squad
+from tests.test_ranking import TEXTS, write_collection
+from tests.test_saved import check_by_jsonschema
+from tests.test_tagging import write_conll
 
 HOSTILE = EVIL.replace(" ", "_")  # a word
 TASKS = ("mlm", "minimal-pairs", "token-classification", "question-answering", "multi-label", "ranking")

@@ -19,15 +19,7 @@ from bertjax.engine.journal import count_parts
 from bertjax.errors import SweepInterrupted
 from bertjax.study.settings import Settings
 from bertjax.tasks import FORMS
-from tests.test_answers import write_squad
-from tests.test_choices import write_rows as write_choices
-from tests.test_distributed import outputs_of, run_processes
-from tests.test_journal import TINY_PARTS, StopAfter
-from tests.test_multi_label import NAMES
-from tests.test_multi_label import write_rows as write_sets
-from tests.test_ranking import write_collection
-from tests.test_tagging import write_conll
-from tests.workshop import (
+from tests.factories import (
     SENTENCES,
     make_chooser,
     make_embedder,
@@ -37,6 +29,14 @@ from tests.workshop import (
     make_tagger,
     write_lines,
 )
+from tests.test_answers import write_squad
+from tests.test_choices import write_rows as write_choices
+from tests.test_distributed import outputs_of, run_processes
+from tests.test_journal import TINY_PARTS, StopAfter
+from tests.test_multi_label import NAMES
+from tests.test_multi_label import write_rows as write_sets
+from tests.test_ranking import write_collection
+from tests.test_tagging import write_conll
 
 
 @dataclass(frozen=True)

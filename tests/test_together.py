@@ -24,11 +24,11 @@ from bertjax.study.job import load_job
 from bertjax.study.scoring import Judge
 from bertjax.study.settings import Settings, for_this_device
 from bertjax.tasks import TaskResult
+from tests.factories import add_tokenizer, make_config, write_pairs
 from tests.test_journal import StopAfter
 from tests.test_saved import check_by_jsonschema
 from tests.test_tasks_everywhere import MADE
-from tests.tiny import random_model
-from tests.workshop import add_tokenizer, make_config, write_pairs
+from tests.tiny_models import random_model
 
 TEN_HEADS = replace(make_config(), num_hidden_layers=5, num_attention_heads=2)
 

@@ -12,7 +12,7 @@ from bertjax import BertConfig, BertForSequenceClassification
 from bertjax.data.tokenizer import Tokenizer
 from bertjax.errors import DataError, OutputError
 from tests.test_tokenizer import PIECES
-from tests.tiny import SIZES, random_model
+from tests.tiny_models import SIZES, random_model
 
 LETTERS = [*"aábcÉe中国 .,!'-_~", " the ", " Cat", " CATS ", "sat", " [MASK] ", " [SEP]", "<e>", "\t", "­", "ß", "İ"]
 CONFIG = {"model_type": "bert", "architectures": ["BertModel"]}

@@ -14,7 +14,7 @@ from bertjax.interventions import readouts
 from bertjax.interventions.ablations import single_heads
 from bertjax.study.settings import Settings, for_this_device
 from experiments.training.trainer import dropout_key
-from tests.tiny import SIZES, encodings, random_model
+from tests.tiny_models import SIZES, encodings, random_model
 
 
 @pytest.fixture(params=["cpu", "tpu"])

@@ -26,7 +26,7 @@ from experiments.training.trainer import (
     random_batches,
     train_step,
 )
-from tests.tiny import SIZES, arguments, arrays_of, compiled_alike, encodings, largest_difference, random_model
+from tests.tiny_models import SIZES, arguments, arrays_of, compiled_alike, encodings, largest_difference, random_model
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 

@@ -9,8 +9,8 @@ from scipy import stats
 from bertjax.errors import DataError
 from bertjax.evidence import METRICS, Metric, bootstrap_counts, make_scorer, percentile, score, weigh
 from bertjax.evidence.significance import swap_test
-from tests.drawn import draw_outputs
-from tests.tiny import largest_difference
+from tests.random_outputs import draw_outputs
+from tests.tiny_models import largest_difference
 
 WORDS = ["cross_entropy", "word_accuracy", "pseudo_perplexity"]
 

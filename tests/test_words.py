@@ -13,8 +13,8 @@ from bertjax.errors import InputError, OutputError
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
 from bertjax.interventions.ablations import to_overrides
-from tests.families import config_of, sometimes
-from tests.tiny import encodings, largest_difference, random_model
+from tests.family_models import config_of, sometimes
+from tests.tiny_models import encodings, largest_difference, random_model
 
 LENGTHS, WANTED = [7, 3, 11, 5, 2, 9], 2
 

@@ -10,8 +10,8 @@ from bertjax.engine import plain
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
-from tests.tiny import random_model
-from tests.workshop import SENTENCES, add_tokenizer, make_config
+from tests.factories import SENTENCES, add_tokenizer, make_config
+from tests.tiny_models import random_model
 
 CONFIG = make_config()
 LAYERS, HEADS = CONFIG.num_hidden_layers, CONFIG.num_attention_heads

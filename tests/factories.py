@@ -15,7 +15,7 @@ from bertjax import (
     BertForTokenClassification,
     BertModel,
 )
-from tests.tiny import random_model
+from tests.tiny_models import random_model
 
 SENTENCES = (
     "the cat sat on the mat",

@@ -9,10 +9,10 @@ from functools import cache
 from pathlib import Path
 
 from bertjax import BertForSentenceEmbedding, BertForSequenceClassification
-from tests.attempts import scratch
-from tests.made_up import make_results
-from tests.tiny import random_model
-from tests.workshop import SENTENCES, add_tokenizer, make_config, make_encoder, write_glue, write_pairs
+from tests.factories import SENTENCES, add_tokenizer, make_config, make_encoder, write_glue, write_pairs
+from tests.fuzz_utilities import scratch
+from tests.result_factories import make_results
+from tests.tiny_models import random_model
 
 ROWS = 12
 LONG = "1" + "0" * 400
