@@ -25,7 +25,7 @@ NAMES = (
 
 
 @dataclass(frozen=True)
-class World:
+class CommandFixtures:
     """Where the models, data, sets and results are, by name."""
 
     root: Path
@@ -37,14 +37,14 @@ class World:
 
 
 @cache
-def make_world() -> World:
+def make_command_fixtures() -> CommandFixtures:
     """Models, data, sets of heads, results, and names of what is none of these; made once for each process."""
-    root = scratch() / "world"
+    root = scratch() / "command_fixtures"
     root.mkdir()
     write_pairs(root / "pairs.tsv", ROWS)
     write_glue(root / "glue")
     (root / "empty").mkdir()
-    return World(root, _models(root), _own(root), _sets(root), _results(root), _odd(root))
+    return CommandFixtures(root, _models(root), _own(root), _sets(root), _results(root), _odd(root))
 
 
 def _models(root: Path) -> dict[str, str]:

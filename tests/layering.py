@@ -1,4 +1,4 @@
-"""The house: which room may use which, through which doors. `violations` names what breaks the rules."""
+"""Layering: which package may import which, and through which modules. `violations` names what breaks the rules."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -105,7 +105,7 @@ class File:
         return []
 
 
-def read_house() -> dict[str, File]:
+def read_sources() -> dict[str, File]:
     """All files of bertjax, experiments and benchmarks."""
     paths = (path for folder in ("bertjax", "experiments", "benchmarks") for path in ROOT.glob(f"{folder}/**/*.py"))
     names = {str(path.relative_to(ROOT)): path for path in sorted(paths)}
@@ -113,7 +113,7 @@ def read_house() -> dict[str, File]:
 
 
 def violations(files: Mapping[str, File]) -> list[str]:
-    """What breaks the rules of the house, one line each."""
+    """Violations of the layering rules, one line each."""
     found: list[str] = []
     for file in files.values():
         found += [

@@ -1,4 +1,4 @@
-"""What a user has at hand, to be misused: a model, a tokenizer, texts, ablations."""
+"""Valid arguments of the public API, to be misused: a model, a tokenizer, texts, ablations."""
 
 from pathlib import Path
 
@@ -19,8 +19,8 @@ IDS = np.array([[2, 9, 10, 3], [2, 11, 3, 0]])
 BATCH = {"input_ids": IDS, "attention_mask": np.array([[1, 1, 1, 1], [1, 1, 1, 0]])}
 
 
-class Desk:
-    """What a user has at hand: a model, a tokenizer, texts, ablations."""
+class MisuseFixtures:
+    """Valid arguments, and calls of the public API with some of them replaced."""
 
     def __init__(self, directory: Path):
         self.directory = add_tokenizer(directory)

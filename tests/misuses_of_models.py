@@ -1,4 +1,4 @@
-"""Misuses of models, tokenizers, ablations and overrides: what is called with a `Desk`, and what its error must say."""
+"""Misuses of models, tokenizers, ablations and overrides: a call with `MisuseFixtures`, and what its error must say."""
 
 import jax.numpy as jnp
 import numpy as np

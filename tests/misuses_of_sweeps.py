@@ -1,4 +1,4 @@
-"""Misuses of sweeps, of the plain form and of parity: what is called with a `Desk`, and what its error must say."""
+"""Misuses of sweeps, of the plain form and of parity: a call with `MisuseFixtures`, and what its error must say."""
 
 import jax
 import numpy as np

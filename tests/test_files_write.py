@@ -22,7 +22,7 @@ DECODER = "cls.predictions.decoder.weight"
 CONFIG = {"model_type": "bert", "hidden_size": 12}
 
 
-def made_up(seed: int = 0) -> dict[str, np.ndarray]:
+def random_weights(seed: int = 0) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     return {WORDS: rng.normal(size=(31, 12)).astype(np.float32), QUERY: rng.normal(size=(12, 12))}
 
@@ -64,7 +64,7 @@ def test_transformers_loads_what_was_written_with_nothing_missing(tmp_path: Path
 
 
 def test_any_layout_and_dtype_comes_back_bit_for_bit(tmp_path: Path) -> None:
-    weights = made_up() | {"classifier.weight": np.arange(12.0).reshape(3, 4).T[::-1]}
+    weights = random_weights() | {"classifier.weight": np.arange(12.0).reshape(3, 4).T[::-1]}
     weights["classifier.bias"] = np.array([1.5, np.pi, -0.0]).astype(ml_dtypes.bfloat16)
     write_weights(tmp_path / "new" / "folder", weights, CONFIG)
     back = read_weights(tmp_path / "new" / "folder")
@@ -78,29 +78,29 @@ def test_any_layout_and_dtype_comes_back_bit_for_bit(tmp_path: Path) -> None:
 
 def test_weights_are_readable_by_whom_new_files_are(tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
-    write_weights(tmp_path, made_up(), CONFIG)
+    write_weights(tmp_path, random_weights(), CONFIG)
     modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "model.safetensors", "config.json")}
     assert len(modes) == 1
 
 
 def test_weights_can_be_written_over_the_file_they_are_views_of(tmp_path: Path) -> None:
-    write_weights(tmp_path, made_up(), CONFIG)
+    write_weights(tmp_path, random_weights(), CONFIG)
     weights = read_weights(tmp_path)
     write_weights(tmp_path, weights, CONFIG)
-    assert hash_weights(read_weights(tmp_path)) == hash_weights(made_up())
+    assert hash_weights(read_weights(tmp_path)) == hash_weights(random_weights())
 
 
 def test_where_the_config_cannot_go_the_weights_do_not_either(tmp_path: Path) -> None:
     (tmp_path / "config.json").mkdir()
     with pytest.raises(OutputError, match=r"config\.json is a directory"):
-        write_weights(tmp_path, made_up(), CONFIG)
+        write_weights(tmp_path, random_weights(), CONFIG)
     assert names(tmp_path) == {"config.json"}
 
 
 def test_a_file_in_the_place_of_the_directory_is_an_error_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("mine")
     with pytest.raises(OutputError) as caught:
-        write_weights(tmp_path / "taken", made_up(), CONFIG)
+        write_weights(tmp_path / "taken", random_weights(), CONFIG)
     assert "\n" not in str(caught.value)
     assert "taken" in str(caught.value)
     assert (tmp_path / "taken").read_text() == "mine"
@@ -170,12 +170,12 @@ def test_json_is_strict(tmp_path: Path, value: Any) -> None:
 
 
 def test_the_hash_sees_names_dtypes_shapes_and_values_but_not_order_or_layout() -> None:
-    weights = made_up()
+    weights = random_weights()
     same = {name: np.asfortranarray(array) for name, array in reversed(weights.items())}
     assert hash_weights(same) == hash_weights(weights)
     assert hash_weights(weights | {DECODER: weights[WORDS]}) == hash_weights(weights)
     others = [
-        made_up(seed=1),
+        random_weights(seed=1),
         {QUERY: weights[QUERY], "x": weights[WORDS]},
         weights | {QUERY: weights[QUERY].T},
         weights | {QUERY: weights[QUERY].reshape(4, 36)},

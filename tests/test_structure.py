@@ -1,4 +1,4 @@
-"""The house: which file may import which, and how long files and functions may be."""
+"""Layering: which file may import which, and how long files and functions may be."""
 
 import ast
 import importlib
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import bertjax
-from tests.layering import File, read_house, violations
+from tests.layering import File, read_sources, violations
 from tests.result_factories import make_results
 
 PACKAGE = Path(__file__).parent.parent / "bertjax"
@@ -20,12 +20,12 @@ ALL_FILES = sorted(
 )
 
 
-def test_the_house_keeps_its_rules():
-    assert violations(read_house()) == []
+def test_imports_keep_the_layering_rules():
+    assert violations(read_sources()) == []
 
 
-def small_house(**changed):
-    """A house of few files that keeps the rules; a change is of a file's source, `room__module` for `room/module`."""
+def small_package(**changed):
+    """A package of few files that keeps the rules; a change is of a file's source, `room__module` for `room/module`."""
     sources = {
         "__init__": "from bertjax.engine import sweep",
         "cli": "from bertjax.results import Results",
@@ -47,8 +47,8 @@ def small_house(**changed):
     return {path: File(path, text) for path, text in files.items()}
 
 
-def test_a_small_house_keeps_the_rules():
-    assert violations(small_house()) == []
+def test_a_small_package_keeps_the_rules():
+    assert violations(small_package()) == []
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_small_house_keeps_the_rules():
     ],
 )
 def test_each_kind_of_wrong_import_is_found(changed, line):
-    found = violations(small_house(**changed))
+    found = violations(small_package(**changed))
     assert any(line in one for one in found), found
 
 
