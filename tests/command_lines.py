@@ -1,7 +1,7 @@
 """Command lines drawn by seed: options with sensible and with odd values, on models, data and results made once.
 
-`line(kind, rng, fixtures)` draws one. What it may name lies in `CommandFixtures`, which no command may change; it runs in
-a directory of its own, where its results go.
+`line(kind, rng, fixtures)` draws one. What it may name lies in `CommandFixtures`, which no command may change; it
+runs in a directory of its own, where its results go.
 """
 
 import random
