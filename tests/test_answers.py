@@ -25,34 +25,10 @@ from bertjax.tasks.answers import _judge, encode
 from bertjax.tasks.options import Options
 from tests.factories import make_classifier, make_reader
 from tests.family_models import saved_by_torch
-from tests.test_tokenizer_families import FAMILIES, draw_lines, make
+from tests.task_files import CONTEXT, QUESTIONS, write_squad
+from tests.tokenizer_factories import TOKENIZER_FAMILIES, draw_lines, make_tokenizer
 
-CONTEXT = "the cat sat on the mat . a dog ran home and he saw the red doors near an old man . cats sleep"
 BLANKS = ["  ", "\n ", " ", "\u00a0\t  "]
-QUESTIONS = [
-    ("the cat sat", ["the mat", "on the mat"]),
-    ("he saw", ["The Red doors!"]),
-    ("dog ran", ["home"]),
-    ("old man", ["an old man"]),
-    ("cats", ["sleep"]),
-]
-
-
-def write_squad(path, questions=QUESTIONS, context=CONTEXT, impossible=()):
-    """A file in SQuAD's form; questions of these numbers have no answer, as in SQuAD 2.0."""
-    qas = [
-        {
-            "id": f"q{number}",
-            "question": question,
-            "answers": [] if number in impossible else [{"text": text, "answer_start": 0} for text in answers],
-            **({"is_impossible": number in impossible} if impossible else {}),
-        }
-        for number, (question, answers) in enumerate(questions)
-    ]
-    path.write_text(
-        json.dumps({"version": "1.1", "data": [{"title": "", "paragraphs": [{"context": context, "qas": qas}]}]})
-    )
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -323,10 +299,10 @@ def test_questions_without_room_are_left_out_and_counted(model, tmp_path):
         bertjax.ablate(model, "squad", data=path, progress=False)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TOKENIZER_FAMILIES)
 def test_windows_are_those_of_transformers(name, tmp_path):
     """Of contexts that begin or end with white space, and of odd ones."""
-    directory = make(tmp_path, name)
+    directory = make_tokenizer(tmp_path, name)
     ours, theirs = Tokenizer.from_pretrained(directory), AutoTokenizer.from_pretrained(directory)
     lines = [line for line in draw_lines(60, 8) if line.strip()]
     contexts = [
@@ -356,7 +332,7 @@ def test_windows_are_those_of_transformers(name, tmp_path):
 
 def test_leading_blanks_belong_to_the_context(tmp_path):
     """Byte-level BPE makes tokens of them, which transformers takes for possible answers."""
-    directory = make(tmp_path / "model", "RobertaTokenizer")
+    directory = make_tokenizer(tmp_path / "model", "RobertaTokenizer")
     sizes = {"vocab_size": len(AutoTokenizer.from_pretrained(directory)), "max_position_embeddings": 80}
     saved_by_torch("roberta", architecture.ANSWERS, directory, **sizes)
     path = write_squad(tmp_path / "dev.json", context=f"    {CONTEXT}  \n ")

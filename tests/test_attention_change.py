@@ -16,6 +16,7 @@ from experiments import attention_change
 from experiments.attention_change import compare_real, compare_whole, main
 from experiments.shared.attention import reduce_attention
 from tests.factories import SIZES, add_tokenizer, make_classifier, make_config, make_embedder, write_pairs
+from tests.picture_checks import assert_same_pictures
 from tests.tiny_models import arrays_of, largest_difference, random_model
 
 
@@ -118,15 +119,6 @@ def test_a_run_leaves_numbers_values_and_figures(folder, tmp_path, capsys):
     drawn = attention_change.figures(found)
     del found["results"]["mrpc"]["as_published"]
     assert_same_pictures(tmp_path, drawn, "corrected", attention_change.figures(found)["figure"])
-
-
-def assert_same_pictures(folder, several, name, alone):
-    """A figure of a run in both modes is what a run in one mode draws, and other than the first of both."""
-    assert list(several) == ["figure", name]
-    for which, draw in (*several.items(), ("alone", alone)):
-        draw(folder / f"{which}.png")
-    pictures = [(folder / f"{which}.png").read_bytes() for which in ("figure", name, "alone")]
-    assert pictures[0] != pictures[1] == pictures[2]
 
 
 def test_each_task_has_its_model_and_its_map(folder, tmp_path, capsys):

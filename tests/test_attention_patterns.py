@@ -32,7 +32,7 @@ from experiments.patterns.training import (
 from experiments.shared.program import Run
 from experiments.words.pattern_join import DIAGONAL, diagonal_shares, read_patterns
 from tests.factories import SENTENCES, make_embedder
-from tests.test_attention_change import assert_same_pictures
+from tests.picture_checks import assert_same_pictures
 from tests.tiny_models import arrays_of, largest_difference
 
 

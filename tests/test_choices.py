@@ -1,7 +1,5 @@
 """The task `multiple-choice`: each choice behind its question, as transformers scores it."""
 
-import json
-
 import datasets
 import numpy as np
 import pyarrow as pa
@@ -14,22 +12,8 @@ from bertjax.data import load_examples
 from bertjax.errors import ConfigError, DataError
 from bertjax.results import read_results
 from bertjax.results.page import choose_examples
-from tests.factories import SENTENCES, make_chooser, make_classifier
-
-ROWS = [
-    {
-        "context": sentence,
-        "question": "an old man",
-        "choices": [SENTENCES[(number + step) % 7] for step in (1, 2, 3)],
-        "label": number % 3,
-    }
-    for number, sentence in enumerate(SENTENCES)
-]
-
-
-def write_rows(path, rows=ROWS):
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return path
+from tests.factories import make_chooser, make_classifier
+from tests.task_files import CHOICE_ROWS, write_choices
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +24,7 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def ablated(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("choices")
-    data = write_rows(folder / "dev.jsonl")
+    data = write_choices(folder / "dev.jsonl")
     bertjax.ablate(model, "multiple-choice", data=data, output=folder / "out", progress=False)
     return read_results(folder / "out")
 
@@ -58,7 +42,7 @@ def test_the_plain_form_gives_the_same(model, ablated, tmp_path):
     from bertjax.study.run import run_job
     from bertjax.study.settings import Settings
 
-    data = write_rows(tmp_path / "dev.jsonl")
+    data = write_choices(tmp_path / "dev.jsonl")
     plain = run_job(Settings(model=str(model), task="multiple-choice", data=str(data), engine="plain"), keep=False)
     for name in ("base", "outputs"):
         assert np.abs(plain.outputs[name] - ablated.outputs[name]).max() < 1e-5
@@ -68,7 +52,7 @@ def test_the_page_has_the_choices_with_the_right_one_marked(ablated):
     examples = choose_examples(ablated, list(range(6)))
     assert (examples["reads"], examples["value"]) == ("predictions", "probability")
     for name, label, lines in examples["texts"]:
-        row = ROWS[int(name)]
+        row = CHOICE_ROWS[int(name)]
         assert label == str(row["label"])
         assert lines[0] == [(row["context"], "")]
         assert [line[1] for line in lines[2:]] == [
@@ -77,33 +61,33 @@ def test_the_page_has_the_choices_with_the_right_one_marked(ablated):
 
 
 def test_other_forms_of_the_same_data(tmp_path):
-    expected = load_examples("swag", data=write_rows(tmp_path / "a.jsonl"))
+    expected = load_examples("swag", data=write_choices(tmp_path / "a.jsonl"))
     assert expected.second == ("an old man",) * 7
     assert "7 questions with 3 choices each, behind context and question" in expected.source
-    letters = [{**row, "label": None, "answer": "ABC"[row["label"]]} for row in ROWS]
+    letters = [{**row, "label": None, "answer": "ABC"[row["label"]]} for row in CHOICE_ROWS]
     for row in letters:
         del row["label"]
-    texts = [{**row, "label": row["choices"][row["label"]]} for row in ROWS]
-    arc = [{**row, "choices": {"text": row["choices"], "label": ["A", "B", "C"]}} for row in ROWS]
+    texts = [{**row, "label": row["choices"][row["label"]]} for row in CHOICE_ROWS]
+    arc = [{**row, "choices": {"text": row["choices"], "label": ["A", "B", "C"]}} for row in CHOICE_ROWS]
     apart = [
         {"sent1": row["context"], "sent2": row["question"], "label": row["label"]}
         | {f"ending{number}": text for number, text in enumerate(row["choices"])}
-        for row in ROWS
+        for row in CHOICE_ROWS
     ]
     for rows in (letters, texts, arc, apart):
-        found = load_examples("multiple-choice", data=write_rows(tmp_path / "b.jsonl", rows))
+        found = load_examples("multiple-choice", data=write_choices(tmp_path / "b.jsonl", rows))
         assert found.content == expected.content
         assert found.labels.tolist() == expected.labels.tolist()
         assert found.first == expected.first
-    alone = [{"question": row["context"], "options": row["choices"], "label": 0} for row in ROWS]
-    assert load_examples("swag", data=write_rows(tmp_path / "c.jsonl", alone)).second is None
+    alone = [{"question": row["context"], "options": row["choices"], "label": 0} for row in CHOICE_ROWS]
+    assert load_examples("swag", data=write_choices(tmp_path / "c.jsonl", alone)).second is None
 
 
 def test_lists_in_parquet_and_in_saved_datasets(tmp_path):
     datasets.disable_progress_bars()
-    expected = load_examples("swag", data=write_rows(tmp_path / "a.jsonl"))
-    columns = {name: [row[name] for row in ROWS] for name in ("context", "question")}
-    labels, choices = [row["label"] for row in ROWS], [row["choices"] for row in ROWS]
+    expected = load_examples("swag", data=write_choices(tmp_path / "a.jsonl"))
+    columns = {name: [row[name] for row in CHOICE_ROWS] for name in ("context", "question")}
+    labels, choices = [row["label"] for row in CHOICE_ROWS], [row["choices"] for row in CHOICE_ROWS]
     pq.write_table(pa.table(columns | {"endings": choices, "label": labels}), tmp_path / "b.parquet", row_group_size=3)
     with_letters = [{"text": some, "label": ["A", "B", "C"]} for some in choices]
     arc = columns | {"choices": with_letters, "answerKey": ["ABC"[label] for label in labels]}
@@ -141,16 +125,16 @@ def test_lists_in_parquet_and_in_saved_datasets(tmp_path):
 )
 def test_bad_lines_are_named(tmp_path, row, message):
     with pytest.raises(DataError, match=message):
-        load_examples("swag", data=write_rows(tmp_path / "a.jsonl", [row]))
+        load_examples("swag", data=write_choices(tmp_path / "a.jsonl", [row]))
 
 
 def test_what_does_not_fit_is_refused_in_a_line(tmp_path):
-    uneven = [ROWS[0], {**ROWS[1], "choices": ["a", "b"]}]
+    uneven = [CHOICE_ROWS[0], {**CHOICE_ROWS[1], "choices": ["a", "b"]}]
     with pytest.raises(DataError, match="line 2: there are 2 choices, 3 in the rows before"):
-        load_examples("swag", data=write_rows(tmp_path / "a.jsonl", uneven))
+        load_examples("swag", data=write_choices(tmp_path / "a.jsonl", uneven))
     with pytest.raises(ConfigError, match="has no multiple-choice head, which multiple-choice needs"):
         bertjax.ablate(
-            make_classifier(tmp_path / "model"), "swag", data=write_rows(tmp_path / "b.jsonl"), progress=False
+            make_classifier(tmp_path / "model"), "swag", data=write_choices(tmp_path / "b.jsonl"), progress=False
         )
     with pytest.raises(DataError, match="multiple-choice needs data"):
         load_examples("multiple-choice")
@@ -174,7 +158,7 @@ def numbered(labels, key):
     ],
 )
 def test_the_label_is_looked_up_among_the_choices_labels(tmp_path, rows, expected):
-    assert load_examples("swag", data=write_rows(tmp_path / "a.jsonl", rows)).labels.tolist() == expected
+    assert load_examples("swag", data=write_choices(tmp_path / "a.jsonl", rows)).labels.tolist() == expected
     listed = [
         {
             **row,
@@ -182,7 +166,7 @@ def test_the_label_is_looked_up_among_the_choices_labels(tmp_path, rows, expecte
         }
         for row in rows
     ]
-    found = load_examples("swag", data=write_rows(tmp_path / "b.jsonl", listed))
+    found = load_examples("swag", data=write_choices(tmp_path / "b.jsonl", listed))
     assert found.labels.tolist() == expected
     assert found.content[0].texts == tuple(rows[0]["choices"]["text"])
 
@@ -205,13 +189,13 @@ def test_names_of_classes_are_looked_up_among_the_labels(tmp_path):
 def test_winogrande_counts_from_1_and_copa_and_piqa_from_0(tmp_path):
     names = ("a", "b")
     winogrande = [{"sentence": "the _ ran", "option1": "a", "option2": "b", "answer": key} for key in ("1", "2", "1")]
-    examples = load_examples("swag", data=write_rows(tmp_path / "a.jsonl", winogrande))
+    examples = load_examples("swag", data=write_choices(tmp_path / "a.jsonl", winogrande))
     assert examples.labels.tolist() == [0, 1, 0]
     assert (examples.first, examples.content[0].texts) == (("the _ ran",) * 3, names)
     copa = [{"premise": "x", "choice1": "a", "choice2": "b", "question": "cause", "label": key} for key in (1, 0, 1)]
     piqa = [{"goal": "x", "sol1": "a", "sol2": "b", "label": key} for key in (1, 0, 1)]
     for rows in (copa, piqa):
-        assert load_examples("swag", data=write_rows(tmp_path / "b.jsonl", rows)).labels.tolist() == [1, 0, 1]
+        assert load_examples("swag", data=write_choices(tmp_path / "b.jsonl", rows)).labels.tolist() == [1, 0, 1]
 
 
 def two(label):
@@ -251,12 +235,12 @@ def two(label):
 )
 def test_labels_that_do_not_agree_are_named_by_row(tmp_path, rows, message):
     with pytest.raises(DataError, match=message):
-        load_examples("swag", data=write_rows(tmp_path / "a.jsonl", rows))
+        load_examples("swag", data=write_choices(tmp_path / "a.jsonl", rows))
 
 
 def test_a_test_split_may_lack_the_right_choice(tmp_path):
     rows = [two(0), two(None), two(""), two(-1)]
     for path, split in ((tmp_path / "test.jsonl", "validation"), (tmp_path / "a.jsonl", "test")):
-        assert load_examples("swag", data=write_rows(path, rows), split=split).labels.tolist() == [0, -1, -1, -1]
+        assert load_examples("swag", data=write_choices(path, rows), split=split).labels.tolist() == [0, -1, -1, -1]
     none = [{"context": "a", "choices": ["None", "NA"], "label": label} for label in ("None", "NA")]
-    assert load_examples("swag", data=write_rows(tmp_path / "b.jsonl", none)).labels.tolist() == [0, 1]
+    assert load_examples("swag", data=write_choices(tmp_path / "b.jsonl", none)).labels.tolist() == [0, 1]

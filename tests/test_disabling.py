@@ -31,7 +31,7 @@ from experiments.disabling.effects import (
 )
 from experiments.disabling.program import MODES
 from tests.factories import SENTENCES, add_tokenizer, make_classifier, make_config, make_embedder, write_pairs
-from tests.test_journal import TINY_PARTS, StopAfter
+from tests.interruptions import TINY_PARTS, StopAfter
 from tests.tiny_models import arrays_of, largest_difference, random_model
 
 HEADS = [(layer, head) for layer in range(2) for head in range(3)]

@@ -10,7 +10,7 @@ import transformers
 import bertjax
 from bertjax.cli import main
 from tests.family_models import saved_by_torch, sometimes
-from tests.test_tokenizer_families import make as make_tokenizer
+from tests.tokenizer_factories import make_tokenizer
 
 pytestmark = pytest.mark.needs_torch
 

@@ -13,8 +13,8 @@ from bertjax.interventions import readouts
 from bertjax.model import packed_layer
 from bertjax.model.positions import rows_of_distances
 from bertjax.study import parity, torch_reference
+from tests.engine_checks import CLOSE, reference_outputs, sum_over_tokens
 from tests.family_models import arguments, config_of, saved_by_torch, sometimes
-from tests.test_engine import CLOSE, oracle, sum_over_tokens
 from tests.tiny_models import encodings, largest_difference, random_model
 
 FARTHEST = 511
@@ -86,7 +86,10 @@ def test_the_engine_is_the_oracle_in_each_form_of_debertas_attention(name, rng, 
     examples = encodings(config, rng, [3, 11, 1, 5])
     ablations = [*ab.single_heads(config), *ab.whole_layers(config, "zero")]
     found = engine.sweep(model, examples, ablations, sum_over_tokens, row_length=17, tokens_at_once=51)
-    assert largest_difference(found.outputs, oracle(model, examples, ablations, sum_over_tokens)) <= CLOSE["float64"]
+    assert (
+        largest_difference(found.outputs, reference_outputs(model, examples, ablations, sum_over_tokens))
+        <= CLOSE["float64"]
+    )
 
 
 def test_a_window_is_compared_with_what_it_may_see():

@@ -4,7 +4,6 @@ import itertools
 import json
 from argparse import Namespace
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -17,7 +16,8 @@ from experiments.frames.links import group_pieces, link_pairs, measure_links, me
 from experiments.frames.sources import Sentence, read_published, split_words
 from experiments.shared.attention import reduce_attention
 from experiments.shared.program import Run, draw_sample
-from tests.test_frames import PROPOSITIONS, framenet, span_of
+from tests.engine_checks import sum_squared_cls_weights
+from tests.frame_files import PROPOSITIONS, span_of, write_framenet
 from tests.tiny_models import arrays_of, largest_difference
 
 ROWS = """sentence\ttarget\tcore_elements
@@ -123,16 +123,11 @@ def test_a_piece_that_occurs_twice_is_taken_at_its_first_place_only_as_published
 
 def test_statistics_do_not_depend_on_how_examples_are_batched(run, monkeypatch):
     texts = run.tokenizer.encode([sentence.text for sentence in read_published(frame_semantics.PUBLISHED)])
-    together = reduce_attention(run.model, texts, first_row)
+    together = reduce_attention(run.model, texts, sum_squared_cls_weights)
     monkeypatch.setattr("experiments.shared.attention.BATCH_BYTES", 2 * 4 * 2 * 3 * 12**2)
-    assert largest_difference(reduce_attention(run.model, texts, first_row), together) < 1e-6
+    assert largest_difference(reduce_attention(run.model, texts, sum_squared_cls_weights), together) < 1e-6
     weights, _ = attention_of(run, read_published(frame_semantics.PUBLISHED)[3])
     assert largest_difference(together[3], (weights[:, :, 0] ** 2).sum(-1)) < 1e-6
-
-
-def first_row(attentions, keep):
-    """The sum of squares of [CLS]'s weights, padding weightless."""
-    return jnp.moveaxis((attentions[:, :, :, 0] ** 2).sum(-1), 1, 0)
 
 
 def assert_results_are_of(values, results):
@@ -245,7 +240,7 @@ def test_framenet_is_counted_by_filter_and_held_against_the_authors_sentences(ru
         (text, [span_of(text, target) for target in targets], [(name, *span_of(text, own)) for name, own in named])
         for text, targets, named in ((text, targets, elements.items()) for text, targets, elements in SEVERAL)
     ]
-    directory = framenet(tmp_path / "corpora" / "framenet_v17", sentences)
+    directory = write_framenet(tmp_path / "corpora" / "framenet_v17", sentences)
     code, found, values = run_source(run, tmp_path, "--source", "framenet", "--data", directory, "--max-words", 11)
     assert code == 0
     assert found["annotations_by_filter"] == {

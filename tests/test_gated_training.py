@@ -21,13 +21,13 @@ from experiments.training.dropout import train_logits
 from experiments.training.gates import GATES, PRICE, GateTrainer, gated_loss, gates_as_overrides, hard_gates
 from experiments.training.trainer import Recipe, Skeleton, make_batch, predict
 from tests.factories import make_classifier, write_glue, write_pairs
-from tests.test_training import NO_DROPOUT, make_examples, make_model
 from tests.tiny_models import arguments, largest_difference
+from tests.training_runs import NO_DROPOUT, make_training_examples, make_training_model
 
 
 def train(model, rng, *, price=0.0, frozen=False, epochs=40, rate=0.5):
     """A trainer after so many epochs on a few examples."""
-    encoded, labels = make_examples(model, rng)
+    encoded, labels = make_training_examples(model, rng)
     recipe = Recipe(learning_rate=1e-3, epochs=epochs, batch_size=4, warmup=0.0)
     trainer = GateTrainer(model, encoded, labels, recipe, price=price, gate_rate=rate, frozen=frozen)
     losses = [list(trainer.run_epoch(epoch)) for epoch in range(epochs)]
@@ -45,7 +45,7 @@ def test_gates_are_those_of_the_library_and_their_slopes_too(rng, x64):
 
 
 def test_each_example_has_gates_of_its_own(config, rng):
-    model = make_model(config, **NO_DROPOUT)
+    model = make_training_model(config, **NO_DROPOUT)
     given = arguments(config, rng)
     inputs, rows = model.inputs(**given), len(given["input_ids"])
     gates = rng.uniform(0, 1, (config.num_hidden_layers, config.num_attention_heads, rows)).astype(np.float32)
@@ -58,8 +58,8 @@ def test_each_example_has_gates_of_its_own(config, rng):
 
 def test_the_loss_has_the_price_of_open_gates(small, rng):
     """With gates that are wide open it is the model's own, plus the price of all heads."""
-    model = make_model(small, **NO_DROPOUT)
-    encoded, labels = make_examples(model, rng, count=5)
+    model = make_training_model(small, **NO_DROPOUT)
+    encoded, labels = make_training_examples(model, rng, count=5)
     batch = make_batch(encoded.encodings, labels, 5, 0, small.max_position_embeddings)
     shape = (small.num_hidden_layers, small.num_attention_heads)
     logits = jax.nn.log_softmax(jnp.asarray(predict(model, encoded)))
@@ -73,7 +73,7 @@ def test_the_loss_has_the_price_of_open_gates(small, rng):
 
 
 def test_a_high_price_closes_all_and_none_leaves_the_score(small, rng):
-    model = make_model(small, **NO_DROPOUT)
+    model = make_training_model(small, **NO_DROPOUT)
     free, encoded, labels, _ = train(model, np.random.default_rng(3), frozen=True)
     dear, *_ = train(model, np.random.default_rng(3), price=100.0, frozen=True)
     heads = every_head(small)
@@ -86,7 +86,7 @@ def test_a_high_price_closes_all_and_none_leaves_the_score(small, rng):
 
 
 def test_weights_learn_beside_gates(small, rng):
-    model = make_model(small, **NO_DROPOUT)
+    model = make_training_model(small, **NO_DROPOUT)
     both, encoded, labels, losses = train(model, np.random.default_rng(3), price=0.01, rate=0.05)
     assert np.mean(losses[-1]) < 0.5 * np.mean(losses[0])
     assert (predict(both.model, encoded).argmax(axis=1) == labels).mean() > 0.9
@@ -134,7 +134,9 @@ def test_the_program_judges_by_the_examples_that_judged_the_orders(world, tmp_pa
 
 def test_what_does_not_belong_together_is_refused(world, tmp_path, capsys):
     folder, model, data, _ = world
-    other = make_classifier(tmp_path / "other", make_model(dataclasses.replace(bertjax.load(model).config), seed=5))
+    other = make_classifier(
+        tmp_path / "other", make_training_model(dataclasses.replace(bertjax.load(model).config), seed=5)
+    )
     assert learn((folder, other, data, None), tmp_path / "out") == 2
     assert "of another model" in capsys.readouterr().err
     fewer = write_glue(tmp_path / "fewer")

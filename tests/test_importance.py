@@ -21,42 +21,19 @@ from bertjax.study.job import load_job
 from bertjax.study.outputs import mean_outputs
 from bertjax.study.settings import Settings, for_this_device
 from bertjax.tasks.losses import binary_cross_entropy, cosine_and_gradients, cross_entropy, grade_logits
-from tests.factories import make_classifier, make_cross_encoder, make_embedder, write_pairs
-from tests.test_saved import check_by_jsonschema
-from tests.test_tasks_everywhere import MADE
+from tests.factories import make_classifier, make_embedder, write_pairs
+from tests.schema_checks import check_by_jsonschema
+from tests.task_factories import LABEL_TASK_FACTORIES, TASK_FACTORIES, example_losses, load_task_job
 
 MODES = ("zero", "uniform", "mean")
 SHARES = (-0.04, 0.04, -0.08, 0.08)  # of a head that is replaced
 
 
-def write_table(path):
-    return write_pairs(path, 24)
-
-
-OF_LABELS = {
-    "classifier": (make_classifier, write_table, "mrpc"),
-    "embedder": (make_embedder, write_table, "mrpc"),
-    "cross-encoder": (make_cross_encoder, write_table, "mrpc"),
-}
 ALWAYS = ("mlm", "minimal-pairs", "question-answering", "embedder")  # the others in the slow suite
 CASES = [
     pytest.param(case, mode, marks=() if case in ALWAYS else pytest.mark.slow)
-    for case, mode in zip([*MADE, *OF_LABELS], itertools.cycle(MODES), strict=False)
+    for case, mode in zip([*TASK_FACTORIES, *LABEL_TASK_FACTORIES], itertools.cycle(MODES), strict=False)
 ]
-
-
-def load(case, folder, mode="zero", **changes):
-    make, write, name = (MADE | OF_LABELS)[case]
-    task, file = (case, name) if case in MADE else (name, "pairs.tsv")
-    data = write(folder / file)
-    given = {"model": str(make(folder / "model")), "task": task, "mode": mode, "data": str(data), "output": "unused"}
-    return load_job(for_this_device(Settings(**given, **changes)))
-
-
-def losses(encoded, given):
-    """The loss of each example from what the readout gave for each text of one run."""
-    graded = (encoded.objective.grade(number, given[list(encoded.numbers_of(number))]) for number in range(len(given)))
-    return np.array([loss for loss, _ in itertools.islice(graded, encoded.examples)])
 
 
 RATINGS = (2.6, 4.5, 3.0, 3.25, 0.5, 4.0, 2.75, 4.25, 3.5, 2.8, 4.4, 3.1)
@@ -115,7 +92,7 @@ def test_the_summary_says_the_scale_of_ratings(tmp_path):
 
 @pytest.mark.parametrize(("case", "mode"), CASES)
 def test_changes_are_the_slopes_of_exact_ablations(case, mode, tmp_path):
-    job = load(case, tmp_path, mode)
+    job = load_task_job(case, tmp_path, mode)
     model, encoded = job.model, job.encoded
     means = mean_outputs(model, encoded, 4) if mode == "mean" else None
     found = head_gradients(model, encoded, mode, means=means)
@@ -132,8 +109,8 @@ def test_changes_are_the_slopes_of_exact_ablations(case, mode, tmp_path):
         means=means,
         progress=False,
     )
-    np.testing.assert_allclose(found.losses, losses(encoded, swept.base), rtol=1e-4, atol=1e-6)
-    ends = np.split(np.array([losses(encoded, run) for run in swept.outputs]), 4)
+    np.testing.assert_allclose(found.losses, example_losses(encoded, swept.base), rtol=1e-4, atol=1e-6)
+    ends = np.split(np.array([example_losses(encoded, run) for run in swept.outputs]), 4)
     near, far = ((ends[place + 1] - ends[place]) / (2 * SHARES[place + 1]) for place in (0, 2))
     slopes = (4 * near - far) / 3  # without what grows as the square of the share
     assert np.abs(slopes).max() > 1e-4
@@ -141,9 +118,9 @@ def test_changes_are_the_slopes_of_exact_ablations(case, mode, tmp_path):
     assert (found.at_tokens >= np.abs(found.changes) * (1 - 1e-4) - 1e-7).all()
 
 
-@pytest.mark.parametrize("case", [*MADE, *OF_LABELS])
+@pytest.mark.parametrize("case", [*TASK_FACTORIES, *LABEL_TASK_FACTORIES])
 def test_gradients_of_losses_are_their_differences(case, tmp_path):
-    encoded = load(case, tmp_path).encoded
+    encoded = load_task_job(case, tmp_path).encoded
     rng = np.random.default_rng(2)
     width = {"similarity": (5,), "ranking": (5,), "logits": (2,), "label-sets": (4,)}.get(encoded.kind, (1,))
     if encoded.asked is not None:
@@ -191,13 +168,13 @@ def outputs_of(job):
     ],
 )
 def test_losses_are_of_what_metrics_read(case, loss_of, tmp_path):
-    outputs, losses_of_texts = outputs_of(load(case, tmp_path))
+    outputs, losses_of_texts = outputs_of(load_task_job(case, tmp_path))
     np.testing.assert_allclose(losses_of_texts, loss_of(outputs), rtol=1e-4, atol=1e-5)
     assert np.ptp(losses_of_texts) > 1e-3
 
 
 def test_the_loss_of_words_is_their_mean_surprisal(tmp_path):
-    job = load("mlm", tmp_path)
+    job = load_task_job("mlm", tmp_path)
     outputs, losses_of_texts = outputs_of(job)
     for example in np.unique(job.encoded.units):
         own = job.encoded.units == example
@@ -205,7 +182,7 @@ def test_the_loss_of_words_is_their_mean_surprisal(tmp_path):
 
 
 def test_losses_of_labels_are_of_the_columns_that_labels_name(tmp_path):
-    job = load("classifier", tmp_path)
+    job = load_task_job("classifier", tmp_path)
     outputs, losses_of_texts = outputs_of(job)
     expected = [cross_entropy(row, label)[0] for row, label in zip(outputs, job.examples.labels.tolist(), strict=True)]
     np.testing.assert_allclose(losses_of_texts, expected, rtol=1e-5)
@@ -213,7 +190,7 @@ def test_losses_of_labels_are_of_the_columns_that_labels_name(tmp_path):
 
 @pytest.mark.parametrize("case", ["embedder", "cross-encoder"])
 def test_losses_of_pairs_are_lowest_where_yes_is_most_alike(case, tmp_path):
-    job = load(case, tmp_path)
+    job = load_task_job(case, tmp_path)
     for example, label in enumerate(job.examples.labels.tolist()):
         alike, apart = (
             (np.array([[1.0, 0.0], end]) for end in ([1.0, 0.0], [0.0, 1.0]))
@@ -225,7 +202,7 @@ def test_losses_of_pairs_are_lowest_where_yes_is_most_alike(case, tmp_path):
 
 
 def test_the_loss_of_an_answer_is_least_where_its_tokens_are_likeliest(tmp_path):
-    encoded = load("question-answering", tmp_path).encoded
+    encoded = load_task_job("question-answering", tmp_path).encoded
     seen = 0
     for example in range(encoded.examples):
         numbers = list(encoded.numbers_of(example))
@@ -240,7 +217,7 @@ def test_the_loss_of_an_answer_is_least_where_its_tokens_are_likeliest(tmp_path)
 
 
 def test_the_loss_of_a_ranking_is_least_where_relevant_texts_are_first(tmp_path):
-    encoded = load("ranking", tmp_path).encoded
+    encoded = load_task_job("ranking", tmp_path).encoded
     for example in range(encoded.examples):
         count, relevant = len(encoded.members[example]) - 1, int(encoded.labels[example])
         given = np.tile([[0.0, 1.0]], (count + 1, 1))
@@ -249,12 +226,12 @@ def test_the_loss_of_a_ranking_is_least_where_relevant_texts_are_first(tmp_path)
 
 
 def test_attributions_of_many_steps_sum_to_what_replacing_all_heads_changes(tmp_path):
-    job = load("classifier", tmp_path, "uniform")
+    job = load_task_job("classifier", tmp_path, "uniform")
     found = head_gradients(job.model, job.encoded, "uniform", steps=24)
     everything = Ablation("all", tuple(Change(*head, "uniform") for head in every_head(job.model.config)))
     readout = job.encoded.objective.readout
     swept = sweep(job.model, job.encoded.texts, [everything], readout, progress=False)
-    exact = losses(job.encoded, swept.outputs[0]) - losses(job.encoded, swept.base)
+    exact = example_losses(job.encoded, swept.outputs[0]) - example_losses(job.encoded, swept.base)
     assert np.abs(exact).max() > 1e-3
     np.testing.assert_allclose(found.changes.sum(axis=0), exact, atol=0.01 * np.abs(exact).max())
     once = head_gradients(job.model, job.encoded, "uniform")
@@ -262,7 +239,7 @@ def test_attributions_of_many_steps_sum_to_what_replacing_all_heads_changes(tmp_
 
 
 def test_an_example_without_a_label_has_no_gradient(tmp_path):
-    job = load("classifier", tmp_path)
+    job = load_task_job("classifier", tmp_path)
     whole = head_gradients(job.model, job.encoded)
     job.examples.labels[3] = -1
     found = head_gradients(job.model, job.encoded)
@@ -436,14 +413,14 @@ def test_gradients_do_not_speak_of_ablating(world):
 
 
 def test_gradients_of_a_ranking_are_results_too(tmp_path):
-    make, write, name = MADE["ranking"]
+    make, write, name = TASK_FACTORIES["ranking"]
     found = bertjax.importance(make(tmp_path / "model"), "ranking", data=write(tmp_path / name), progress=False)
     assert found.rows_of("importance")[0].score > 0
     assert {one["relevance"] > 0 for one in found.examples[0]["candidates"]} == {True}
 
 
 def test_texts_without_a_word_to_ask_for_are_left_out(tmp_path):
-    make, write, name = MADE["mlm"]
+    make, write, name = TASK_FACTORIES["mlm"]
     data, model = write(tmp_path / name), make(tmp_path / "model")
     whole = bertjax.importance(model, "mlm", data=data, progress=False)
     data.write_text("☃\n" + data.read_text() + "☃\n")

@@ -15,10 +15,9 @@ from bertjax.engine.sizes import choose_blocks
 from bertjax.errors import InputError, OutputError, SweepInterrupted
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
-from tests.test_engine import model_of
+from tests.engine_checks import model_of
+from tests.interruptions import TINY_PARTS, StopAfter
 from tests.tiny_models import encodings, random_model
-
-TINY_PARTS = {"cpu": 1, "other": 1}
 
 
 @pytest.fixture
@@ -35,17 +34,6 @@ def job(small, rng, tmp_path, monkeypatch):
         return engine.sweep(**chosen)
 
     return run
-
-
-class StopAfter:
-    """A progress bar at which the user presses Ctrl-C."""
-
-    def __init__(self, share):
-        self.share = share
-
-    def __call__(self, done, total):
-        if done > self.share * total:
-            raise KeyboardInterrupt
 
 
 def stopped(job, share=0.6, **options):

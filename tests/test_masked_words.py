@@ -21,7 +21,7 @@ from bertjax.study import torch_reference
 from bertjax.tasks import FORMS
 from bertjax.tasks.masked_words import mask_words
 from tests.factories import make_masked, write_lines
-from tests.test_journal import TINY_PARTS, StopAfter
+from tests.interruptions import TINY_PARTS, StopAfter
 from tests.tiny_models import compiled_alike, largest_difference
 
 

@@ -12,7 +12,7 @@ import pytest
 from bertjax import BertConfig, BertModel
 from bertjax.errors import OverrideError
 from bertjax.interventions import overrides as ov
-from tests.tiny_models import SIZES, arguments, largest_difference, random_model, tree_equal
+from tests.tiny_models import arguments, largest_difference, random_model
 
 CLOSE = 2e-6
 LAYER, HEAD = 1, 2
@@ -140,34 +140,8 @@ def test_forbidding_every_key_of_a_query_gives_it_nothing(small, run):
 )
 def test_the_identity_changes_nothing_at_all(size, dtype):
     """To the bit, compiled as users compile it: what these tests let the compiler leave out changes the rounding."""
-    code = f"from tests.test_overrides import check_identity; check_identity({size!r}, {dtype!r})"
+    code = f"from tests.override_checks import check_identity; check_identity({size!r}, {dtype!r})"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
-
-
-def check_identity(size, dtype):
-    config, rng = BertConfig(**SIZES[size]), np.random.default_rng()
-    with jax.enable_x64(dtype == "float64"):
-        model, call = random_model(BertModel, config, dtype), arguments(config, rng)
-        base = model(**call)
-        assert tree_equal(base, model(**call, overrides=ov.identity(config))), (size, dtype)
-        for form in ("fused", "pallas"):
-            other = random_model(BertModel, config, dtype, attention=form)
-            assert tree_equal(other(**call), other(**call, overrides=ov.identity(config))), (size, dtype, form)
-        zeros = jnp.zeros((config.num_hidden_layers, config.num_attention_heads, config.head_dim))
-        head = (0, 0)
-        replaced = ov.combine(
-            ov.mean(config, [head], zeros + 7),
-            ov.uniform(config, [head]),
-            ov.fixed_edges(config, {(0, 0, 1, 1): 0.5}),
-        )
-        ones = jnp.ones_like(replaced.weights_gate)
-        idle = dataclasses.replace(
-            replaced,
-            weights_gate=ones,
-            output_gate=ones,
-            edges=dataclasses.replace(replaced.edges, gate=jnp.ones(1)),
-        )
-        assert tree_equal(base, model(**call, overrides=idle)), (size, dtype)
 
 
 def test_overrides_of_several_kinds_combine(small, run):

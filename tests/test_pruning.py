@@ -40,9 +40,8 @@ from bertjax.study.job import load_job
 from bertjax.study.settings import Settings, for_this_device
 from tests.factories import make_config, make_embedder, write_pairs
 from tests.family_models import config_of
-from tests.test_importance import load, losses
-from tests.test_saved import check_by_jsonschema
-from tests.test_tasks_everywhere import MADE
+from tests.schema_checks import check_by_jsonschema
+from tests.task_factories import TASK_FACTORIES, example_losses, load_task_job
 from tests.tiny_models import random_model
 
 FEW = {"strengths": (3.0, 0.0, 1000.0), "learning": Learning(steps=40, rate=0.3)}  # in no order
@@ -96,7 +95,7 @@ def test_points_go_down_to_none():
 
 @pytest.mark.parametrize("task", ["mlm", "question-answering", "embedder"])
 def test_exact_losses_are_those_of_the_task(task, tmp_path):
-    job = load(task, tmp_path)
+    job = load_task_job(task, tmp_path)
     runs = [ablation(job.model.config, heads, "zero") for heads in (["0.0"], ["0.1", "1.2"])]
     found = ablated_losses(job.model, job.encoded, runs)
     base = head_gradients(job.model, job.encoded).losses
@@ -113,12 +112,12 @@ def test_exact_losses_are_those_of_the_task(task, tmp_path):
             targets=texts.targets,
             progress=False,
         )
-        np.testing.assert_allclose(found[run], losses(texts, swept.outputs[0]), rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(found[run], example_losses(texts, swept.outputs[0]), rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("mode", ["zero", "uniform"])
 def test_gradients_where_heads_are_gone_are_slopes_there(mode, tmp_path):
-    job = load("embedder", tmp_path, mode)
+    job = load_task_job("embedder", tmp_path, mode)
     gone = [(0, 1), (1, 0)]
     found = head_gradients(job.model, job.encoded, mode, gone=gone)
     names = [(layer, head) for layer, head in every_head(job.model.config)]
@@ -329,7 +328,7 @@ def test_an_interrupted_pruning_resumes_to_the_same_results(world, tmp_path, mon
 
 
 def test_words_can_judge_too(tmp_path):
-    make, write, name = MADE["mlm"]
+    make, write, name = TASK_FACTORIES["mlm"]
     made, data = make(tmp_path / "model"), write(tmp_path / name)
     few = Pruning(("gradient",), points=2)
     found = bertjax.prune(made, "mlm", data=data, mode="mean", pruning=few, progress=False)

@@ -35,10 +35,10 @@ from bertjax.study import run_roles
 from bertjax.study.settings import Settings
 from tests.factories import make_embedder, write_pairs
 from tests.family_models import DISTINCT, config_of, sometimes
-from tests.test_saved import check_by_jsonschema
-from tests.test_tasks_everywhere import MADE
-from tests.test_tokenizer_families import FAMILIES, make
+from tests.schema_checks import check_by_jsonschema
+from tests.task_factories import TASK_FACTORIES
 from tests.tiny_models import encodings, random_model
+from tests.tokenizer_factories import TOKENIZER_FAMILIES, make_tokenizer
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 PAIR = ("The cat, the old cat, slept.", "Did the CAT sleep? It's asleep!")
@@ -79,10 +79,10 @@ def test_marks_that_belong_to_words_do_not_change_them():
     assert np.argwhere(again).tolist() == [[1, 4], [2, 5], [4, 1], [5, 2]]
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TOKENIZER_FAMILIES)
 def test_spaces_of_tokenizers_are_no_words_nor_marks(name, tmp_path):
     """Offsets that include the space before a word, or are empty, do not change words; a lone space is no word."""
-    tokenizer, rng = Tokenizer.from_pretrained(make(tmp_path, name)), np.random.default_rng(2)
+    tokenizer, rng = Tokenizer.from_pretrained(make_tokenizer(tmp_path, name)), np.random.default_rng(2)
     parts = ["cat", "Cat", "(cat", "dog.", "dog", ",", "(", ". ", " ", "a", "\tdogs"]
     for _ in range(30):
         text = " ".join(rng.choice(parts, 9))
@@ -369,7 +369,7 @@ def test_texts_without_words_are_refused(world, tmp_path, capsys):
 
 
 def test_a_model_without_a_head_and_single_texts_will_do(tmp_path):
-    make, write, name = MADE["mlm"]
+    make, write, name = TASK_FACTORIES["mlm"]
     made = make(tmp_path / "model")
     found = bertjax.head_roles(made, "mlm", data=write(tmp_path / name), progress=False)
     assert "other_text" not in found.summary["metrics"]  # there is no pair

@@ -29,6 +29,7 @@ from bertjax.results.schema import load_schema
 from bertjax.results.table import COLUMNS, SCHEMA, read_parquet
 from bertjax.results.terminal import show_table, show_text
 from tests.result_factories import make_results
+from tests.schema_checks import check_by_jsonschema
 
 # What only some summaries have.
 OPTIONAL = {
@@ -263,11 +264,6 @@ def test_rank_correlation_is_spearmans(rng):
 
 
 DOCS = Path(__file__).parent.parent / "docs"
-
-
-def check_by_jsonschema(value, name="summary"):
-    """By another reader of JSON Schema than ours."""
-    jsonschema.Draft202012Validator(load_schema(name)).validate(value)
 
 
 @pytest.mark.parametrize("task", ["mrpc", "stsb"])

@@ -8,7 +8,7 @@ import bertjax
 from bertjax.errors import InputError
 from experiments import several_tasks
 from tests.factories import make_embedder, make_masked, write_lines, write_pairs
-from tests.test_minimal_pairs import PAIRS
+from tests.task_files import MINIMAL_PAIRS
 from tests.tiny_models import arrays_of
 
 
@@ -18,7 +18,7 @@ def ablated(tmp_path_factory):
     folder = tmp_path_factory.mktemp("several")
     model, lines = make_masked(folder / "model"), write_lines(folder / "lines.txt")
     pairs = folder / "pairs.jsonl"
-    rows = [{"sentence_good": good, "sentence_bad": bad, "UID": group} for good, bad, group in PAIRS]
+    rows = [{"sentence_good": good, "sentence_bad": bad, "UID": group} for good, bad, group in MINIMAL_PAIRS]
     pairs.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     found = {}
     for task, data in (("mlm", lines), ("minimal-pairs", pairs)):

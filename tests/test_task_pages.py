@@ -19,10 +19,8 @@ from tests.factories import (
     write_lines,
 )
 from tests.result_factories import EVIL
-from tests.test_answers import write_squad
-from tests.test_ranking import TEXTS, write_collection
-from tests.test_saved import check_by_jsonschema
-from tests.test_tagging import write_conll
+from tests.schema_checks import check_by_jsonschema
+from tests.task_files import CANDIDATES, write_collection, write_conll, write_squad
 
 HOSTILE = EVIL.replace(" ", "_")  # a word
 TASKS = ("mlm", "minimal-pairs", "token-classification", "question-answering", "multi-label", "ranking")
@@ -53,7 +51,9 @@ def saved(request, tmp_path_factory):
         case "ranking":
             make_embedder(folder)
             data = write_collection(
-                folder / "data", texts=[f"{EVIL} {text}" for text in TEXTS], queries=[f"<b>{one}" for one in SENTENCES]
+                folder / "data",
+                texts=[f"{EVIL} {text}" for text in CANDIDATES],
+                queries=[f"<b>{one}" for one in SENTENCES],
             )
         case "multi-label":
             make_labeller(folder, (EVIL, "joy", "love"), seed=5)

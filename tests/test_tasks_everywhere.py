@@ -1,12 +1,9 @@
 """Every task that asks for more than labels: interrupted and resumed, on two devices, and by two processes."""
 
-import itertools
-import json
 import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,24 +16,9 @@ from bertjax.engine.journal import count_parts
 from bertjax.errors import SweepInterrupted
 from bertjax.study.settings import Settings
 from bertjax.tasks import FORMS
-from tests.factories import (
-    SENTENCES,
-    make_chooser,
-    make_embedder,
-    make_labeller,
-    make_masked,
-    make_reader,
-    make_tagger,
-    write_lines,
-)
-from tests.test_answers import write_squad
-from tests.test_choices import write_rows as write_choices
-from tests.test_distributed import outputs_of, run_processes
-from tests.test_journal import TINY_PARTS, StopAfter
-from tests.test_multi_label import NAMES
-from tests.test_multi_label import write_rows as write_sets
-from tests.test_ranking import write_collection
-from tests.test_tagging import write_conll
+from tests.interruptions import TINY_PARTS, StopAfter
+from tests.several_processes import run_processes, saved_outputs
+from tests.task_factories import TASK_FACTORIES
 
 
 @dataclass(frozen=True)
@@ -57,49 +39,23 @@ class Ready:
         return np.asarray(outputs)[..., : self.sized]
 
 
-def write_pairs(path):
-    path.write_text("good\tbad\n" + "".join(f"{good}\t{bad}\n" for good, bad in itertools.pairwise(SENTENCES)))
-    return path
-
-
-def write_forms(path):
-    rows = [{"sentence": f"[MASK] {sentence}", "good": "the", "bad": "red"} for sentence in SENTENCES]
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return path
-
-
-def write_questions(path):
-    return write_squad(path, [(sentence, ["cat"]) for sentence in SENTENCES], "the cat sat near a door")
-
-
-MADE = {
-    "mlm": (make_masked, write_lines, "lines.txt"),
-    "minimal-pairs": (make_masked, write_pairs, "pairs.tsv"),
-    "agreement": (make_masked, write_forms, "forms.jsonl"),
-    "token-classification": (make_tagger, write_conll, "dev.conll"),
-    "multiple-choice": (make_chooser, write_choices, "dev.jsonl"),
-    "multi-label": (partial(make_labeller, names=NAMES), write_sets, "dev.jsonl"),
-    "question-answering": (make_reader, write_questions, "dev.json"),
-    "ranking": (make_embedder, write_collection, "collection"),
-}
-
-
 def test_no_task_is_missing():
-    assert {task.name for task in TASKS.values() if task.asks != "labels"} == {*MADE}
+    assert {task.name for task in TASKS.values() if task.asks != "labels"} == {*TASK_FACTORIES}
 
 
 QUICK = ("minimal-pairs", "ranking")  # the others in the slow suite
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param(task, marks=() if task in QUICK else pytest.mark.slow) for task in MADE]
+    scope="module",
+    params=[pytest.param(task, marks=() if task in QUICK else pytest.mark.slow) for task in TASK_FACTORIES],
 )
 def ready(request, tmp_path_factory):
     return make_ready(request.param, tmp_path_factory.mktemp(request.param))
 
 
 def make_ready(task, folder):
-    make_model, write, name = MADE[task]
+    make_model, write, name = TASK_FACTORIES[task]
     model, data = make_model(folder), write(folder / name)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
@@ -133,7 +89,9 @@ for job in sys.argv[1:]:
 
 @pytest.mark.slow
 def test_two_devices_give_the_same(tmp_path):
-    several = [make_ready(task, (tmp_path / task).absolute()) for task in MADE if not (tmp_path / task).mkdir()]
+    several = [
+        make_ready(task, (tmp_path / task).absolute()) for task in TASK_FACTORIES if not (tmp_path / task).mkdir()
+    ]
     jobs = [f"{one.model},{one.task},{one.data},{tmp_path / one.task}.npy" for one in several]
     flags = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
     done = subprocess.run(
@@ -157,5 +115,5 @@ def test_two_processes_give_the_same(ready, tmp_path):
     )
     codes, said = run_processes(settings, 2, more={number: ["--ablate", "pairs"] for number in (0, 1)})
     assert codes == [0, 0], said
-    found = outputs_of(settings)["outputs"]
+    found = saved_outputs(settings)["outputs"]
     assert np.abs(ready.real(found) - ready.real(ready.results.outputs["outputs"])).max() < 2e-5

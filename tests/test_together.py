@@ -25,9 +25,9 @@ from bertjax.study.scoring import Judge
 from bertjax.study.settings import Settings, for_this_device
 from bertjax.tasks import TaskResult
 from tests.factories import add_tokenizer, make_config, write_pairs
-from tests.test_journal import StopAfter
-from tests.test_saved import check_by_jsonschema
-from tests.test_tasks_everywhere import MADE
+from tests.interruptions import StopAfter
+from tests.schema_checks import check_by_jsonschema
+from tests.task_factories import TASK_FACTORIES
 from tests.tiny_models import random_model
 
 TEN_HEADS = replace(make_config(), num_hidden_layers=5, num_attention_heads=2)
@@ -90,7 +90,7 @@ def test_intervals_of_interactions_are_those_of_four_scores(world):
 
 @pytest.mark.parametrize("task", ["mlm", "ranking"])
 def test_interactions_of_other_tasks(task, tmp_path):
-    make, write, name = MADE[task]
+    make, write, name = TASK_FACTORIES[task]
     model, data = make(tmp_path / "model"), write(tmp_path / name)
     found = bertjax.head_interactions(model, task, data=data, mode="mean", progress=False)
     singles, pairs = (

@@ -10,33 +10,15 @@ from transformers import BertTokenizer
 
 from bertjax.data.tokenizer import BUCKETS, Encoding, Tokenizer, batches_by_length, collate
 from bertjax.errors import DataError, InputError
+from tests.tokenizer_factories import WORD_PIECES
 
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-PIECES = [
-    *SPECIAL,
-    "the",
-    "cat",
-    "Cat",
-    "##s",
-    "sat",
-    "e",
-    "é",
-    "on",
-    "mat",
-    "##ted",
-    "un",
-    "##able",
-    "!",
-    "'",
-    "中",
-]
 FIRST = ["The cats sat on the mat!", "Cat", "unsatable É 中國 the the", "", "zebra 'cat'", "on [MASK] mat"]
 SECOND = ["the mat", "the cats sat on the matted mat ! !", "on", "cat", "the [SEP] cat", "é"]
 
 
 def write_vocabulary(directory: Path, **settings: object) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
+    (directory / "vocab.txt").write_text("\n".join(WORD_PIECES) + "\n", encoding="utf-8")
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
     return directory
 
@@ -71,7 +53,9 @@ def test_both_forms_encode_as_transformers_does(
         assert [list(one.input_ids) for one in found] == reference["input_ids"]
         assert [list(one.token_type_ids) for one in found] == reference["token_type_ids"]
         assert [list(one.offsets) for one in found] == reference["offset_mapping"]
-        assert [[PIECES[number] for number in one.input_ids] for one in found] == [list(one.tokens) for one in found]
+        assert [[WORD_PIECES[number] for number in one.input_ids] for one in found] == [
+            list(one.tokens) for one in found
+        ]
         assert [one.truncated for one in found] == [len(a) < len(b) for a, b in zip(found, whole, strict=True)]
 
 
@@ -114,7 +98,7 @@ def test_a_large_data_set_is_encoded_in_parts_that_share_what_is_alike(
 def test_special_tokens_are_found_by_their_own_names(tmp_path: Path) -> None:
     directory = write_vocabulary(tmp_path / "plain")
     plain = Tokenizer.from_pretrained(directory)
-    assert (plain.pad_id, plain.cls_id, plain.sep_id, plain.vocab_size) == (0, 2, 3, len(PIECES))
+    assert (plain.pad_id, plain.cls_id, plain.sep_id, plain.vocab_size) == (0, 2, 3, len(WORD_PIECES))
     _, fast = write_both_forms(tmp_path)
     (fast / "special_tokens_map.json").write_text(json.dumps({"pad_token": "the"}))
     (fast / "tokenizer_config.json").write_text(json.dumps({"sep_token": {"content": "on"}}))
@@ -132,9 +116,9 @@ def test_special_tokens_are_found_by_their_own_names(tmp_path: Path) -> None:
         ({"tokenizer.json": '{"model": {"type": "WordPiece", "vocab": {}}}'}, r"lacks \[UNK\], \[SEP\]"),
         ({"vocab.txt": "[UNK]\n[CLS]\n[PAD]\nthe\n"}, r"vocab.txt: its vocabulary lacks \[SEP\]; is this a BERT's"),
         ({"vocab.txt": ""}, r"vocab.txt: its vocabulary lacks \[UNK\], \[SEP\], \[PAD\]"),
-        ({"vocab.txt": "\n".join(PIECES), "tokenizer_config.json": "{"}, "config.json: not valid JSON"),
+        ({"vocab.txt": "\n".join(WORD_PIECES), "tokenizer_config.json": "{"}, "config.json: not valid JSON"),
         (
-            {"vocab.txt": "\n".join(PIECES), "special_tokens_map.json": '{"vocab_file": "other.txt"}'},
+            {"vocab.txt": "\n".join(WORD_PIECES), "special_tokens_map.json": '{"vocab_file": "other.txt"}'},
             'special_tokens_map.json: holds "vocab_file", which is not the name of a token',
         ),
         ({"vocab.txt": b"\x80\x02binary"}, "vocab.txt, line 1: not UTF-8"),

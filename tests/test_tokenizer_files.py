@@ -11,8 +11,8 @@ import bertjax
 from bertjax import BertConfig, BertForSequenceClassification
 from bertjax.data.tokenizer import Tokenizer
 from bertjax.errors import DataError, OutputError
-from tests.test_tokenizer import PIECES
 from tests.tiny_models import SIZES, random_model
+from tests.tokenizer_factories import WORD_PIECES
 
 LETTERS = [*"aábcÉe中国 .,!'-_~", " the ", " Cat", " CATS ", "sat", " [MASK] ", " [SEP]", "<e>", "\t", "­", "ß", "İ"]
 CONFIG = {"model_type": "bert", "architectures": ["BertModel"]}
@@ -48,9 +48,11 @@ def write_files(directory, rng, settings, form):
     (directory / "config.json").write_text(json.dumps(CONFIG))
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
     end = "\r\n" if form == "CRLF" else "\n"
-    (directory / "vocab.txt").write_bytes((end.join(PIECES) + end * int(rng.integers(2))).encode())
+    (directory / "vocab.txt").write_bytes((end.join(WORD_PIECES) + end * int(rng.integers(2))).encode())
     if form == "added":
-        (directory / "added_tokens.json").write_text(json.dumps({"zebra": len(PIECES), "unsat": len(PIECES) + 1}))
+        (directory / "added_tokens.json").write_text(
+            json.dumps({"zebra": len(WORD_PIECES), "unsat": len(WORD_PIECES) + 1})
+        )
     if form == "json":
         AutoTokenizer.from_pretrained(directory).save_pretrained(directory)
         (directory / "vocab.txt").unlink()
