@@ -100,7 +100,7 @@ def lowered_steps(devices):
     yield "read", compiled_steps.read_first.lower(*runner.head, first, readout=runner.readout, mesh=runner.mesh)
 
 
-def test_each_device_has_its_share_of_the_work_and_none_waits_for_another():
+def test_work_is_split_evenly_among_devices_without_waiting():
     steps = {count: dict(lowered_steps(jax.devices()[:count])) for count in (1, 2, 4, 8)}
     for name in steps[1]:
         flops = {}

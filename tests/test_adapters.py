@@ -153,7 +153,7 @@ def test_every_setting_is_followed_as_peft_does(tmp_path: Path, settings: dict[s
     assert_merged(make_adapter_case(tmp_path, **{"target_modules": ["query", "value"]} | settings))
 
 
-def test_transposed_storage_is_no_matter_for_a_square_weight_or_any_other(tmp_path: Path) -> None:
+def test_fan_in_fan_out_does_not_change_the_merge(tmp_path: Path) -> None:
     """peft itself sets `fan_in_fan_out` to false for nn.Linear, and an encoder has no other linear maps."""
     case = make_adapter_case(tmp_path, target_modules=["query", "intermediate.dense"])
     plain = merge_adapter(case.weights, case.adapter)
@@ -177,7 +177,7 @@ def test_a_decoder_of_its_own_is_not_changed_with_the_embeddings(tmp_path: Path)
     np.testing.assert_array_equal(merge_adapter(case.weights | {DECODER: own}, case.adapter)[DECODER], own)
 
 
-def test_embeddings_that_replace_the_bases_are_said_to_reach_a_tied_decoder(tmp_path: Path) -> None:
+def test_replaced_embeddings_warn_about_the_tied_decoder(tmp_path: Path) -> None:
     case = make_adapter_case(tmp_path, "BertForMaskedLM", target_modules=["query"], modules_to_save=["word_embeddings"])
     with pytest.warns(CheckpointWarning, match="replaces bert.embeddings.word_embeddings.weight: a decoder"):
         merged = merge_adapter(case.weights, case.adapter)

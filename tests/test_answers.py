@@ -44,7 +44,7 @@ def ablated(model, tmp_path_factory):
     return read_results(folder / "out")
 
 
-def test_outputs_and_scores_are_those_of_pytorch_and_torchmetrics(ablated):
+def test_outputs_and_scores_equal_pytorch_and_torchmetrics(ablated):
     """Contexts are read in windows of 16 tokens, of which successive ones share three of the context."""
     assert ablated.summary["metrics"] == ["answer_f1", "exact_match"]
     for run in compare(ablated, ablated.names):

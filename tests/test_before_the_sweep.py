@@ -172,7 +172,7 @@ def test_the_main_metric_can_be_chosen(settings):
     assert read_results(settings.directory).rows_of()[0].metric == "matthews"
 
 
-def test_different_jobs_have_different_directories_and_the_same_one_its_own(tmp_path, monkeypatch):
+def test_each_job_has_its_output_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, label in (("one", "a"), ("two", "a"), ("edited", "b")):
         Path(f"{name}.tsv").write_text(f"first\tsecond\tlabel\n{label}\tx\t1\n")

@@ -46,7 +46,7 @@ def test_shapes_are_checked_inside_jit_too(small):
         jax.jit(lambda ids: model(ids).last_hidden_state)(np.ones((1, 20), np.int32))
 
 
-def test_a_row_longer_than_the_positions_is_fine_where_positions_are_given(small):
+def test_rows_may_exceed_the_positions_with_explicit_positions(small):
     ids = np.ones((1, 22), int)
     positions = np.concatenate([np.arange(11), np.arange(11)])[None]
     assert BertModel(small)(ids, position_ids=positions).last_hidden_state.shape == (1, 22, 12)

@@ -334,7 +334,7 @@ def test_cells_that_are_left_out_would_change_nothing(kind, embedder, tmp_path, 
     }
 
 
-def test_contrasts_that_go_the_other_way_are_told_and_can_be_left_out(embedder, tmp_path, capsys):
+def test_reversed_contrasts_are_reported_and_can_be_left_out(embedder, tmp_path, capsys):
     rows = right_way_round(embedder, TINY_PAIRS[:3])
     both_ways = [*rows, *map(other_way_round, rows[1:])]
     given = {"places": ["hidden_states"], "spans": "all", "progress": False}

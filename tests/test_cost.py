@@ -75,7 +75,7 @@ def test_the_saving_is_that_of_the_design():
     assert first == pytest.approx(9108, rel=0.01)
 
 
-def test_few_children_are_no_branch_and_shared_runs_are_counted_once():
+def test_few_children_do_not_branch_and_shared_runs_count_once():
     several = [ab.ablation(BASE, ["2.0"]), ab.ablation(BASE, ["2.1", "5.0"]), ab.ablation(BASE, ["2.1", "5.0"])]
     # The base through 12 layers; 2.0 through 10; 2.1 up to layer 5, where 5.0 goes on through 7.
     assert in_all(make_plan(BASE, several), 12, short_last=False) == Work(full=12 + 10 + 3 + 7)

@@ -30,7 +30,7 @@ def test_a_seed_gives_the_same_cases():
     assert cases(3, 50) != cases(4, 50)
 
 
-def test_what_is_drawn_is_the_same_however_much_was_damaged_before():
+def test_a_case_does_not_depend_on_earlier_damage():
     before, rng = repr(VALUES), random.Random(0)
     for _ in range(50):
         value = {"a": [1, {"b": 2}], "c": "d"}

@@ -96,7 +96,7 @@ def test_a_glue_directory_is_read_by_the_layout_of_each_task(name: str, tmp_path
         )
 
 
-def test_tsv_is_read_without_quoting_and_without_the_byte_order_mark(tmp_path: Path) -> None:
+def test_tsv_is_read_without_quoting_and_byte_order_mark(tmp_path: Path) -> None:
     write_mrpc(tmp_path / "MRPC" / "dev.tsv")
     examples = load_examples("MRPC", data=tmp_path)
     assert examples.first == TEXTS
@@ -111,7 +111,7 @@ def test_windows_line_ends_and_a_blank_last_line_change_nothing(tmp_path: Path) 
     assert load_examples("mrpc", data=path).sha256 == before.sha256
 
 
-def test_qqp_drops_malformed_rows_as_glues_loaders_do_and_still_counts_them(tmp_path: Path) -> None:
+def test_malformed_qqp_rows_are_dropped_and_counted(tmp_path: Path) -> None:
     header = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
     rows = [(5, 1, 2, "a?", "b?", 1), (6, 3, 4, "cut off"), (7, 5, 6, "c?", "d?", ""), (8, 7, 8, "e?", "", 0)]
     path = write(tmp_path / "dev.tsv", [header, *rows])
@@ -171,7 +171,7 @@ def test_a_custom_tasks_classes_come_from_its_labels(
     assert examples.task.kind == ("regression" if names is None else "classification")
 
 
-def test_where_class_names_are_numbers_a_label_is_a_name_and_never_a_position(tmp_path: Path) -> None:
+def test_labels_are_names_where_class_names_are_numbers(tmp_path: Path) -> None:
     path = write(tmp_path / "own.tsv", [("text", "label"), ("a", 1), ("b", 0)])
     with pytest.raises(DataError, match="line 3: label '0' is not one of 1, 2"):
         load_examples("custom", data=path, text_columns=["text"], label_names=["1", "2"])
@@ -307,7 +307,7 @@ def test_common_spellings_name_the_task(spelling: str, name: str) -> None:
     assert task_named(spelling) is TASKS[name]
 
 
-def test_the_hash_depends_on_ids_texts_labels_and_order_and_on_nothing_else(tmp_path: Path) -> None:
+def test_the_hash_depends_only_on_ids_texts_labels_and_order(tmp_path: Path) -> None:
     path = write_mrpc(tmp_path / "dev.tsv")
     base = load_examples("mrpc", data=path)
     other = Examples(TASKS["rte"], base.ids, base.first, base.second, base.labels, "elsewhere", "train")
@@ -326,7 +326,7 @@ def test_the_hash_depends_on_ids_texts_labels_and_order_and_on_nothing_else(tmp_
     assert len({base.sha256, *(examples.sha256 for examples in changed)}) == len(changed) + 1
 
 
-def test_a_limit_takes_the_first_and_with_a_seed_a_fixed_choice_in_order() -> None:
+def test_a_limit_takes_the_first_or_a_seeded_choice_in_order() -> None:
     whole = load_examples("qnli-sample")
     assert load_examples("qnli-sample", limit=7).ids == whole.ids[:7]
     drawn = load_examples("qnli-sample", limit=7, seed=3)

@@ -103,7 +103,7 @@ def test_effects_by_eye():
     assert format_extreme(gain).endswith("1 become right, 0 wrong; q 1)")
 
 
-def test_what_counts_as_found_is_corrected_for_all_heads_and_is_the_evidence_of_bertjax():
+def test_found_heads_are_corrected_for_all_heads_as_in_bertjax():
     """Of forty heads one loses 40 of 100 examples; another loses 6, which alone has p = 0.031."""
     right = np.ones((41, 100), int)
     right[3, :40], right[7, :6] = 0, 0
@@ -148,7 +148,7 @@ def test_ties_of_the_largest_are_counted():
     assert format_extreme(found["largest_gain"]).startswith("a and 2 more +25.0")
 
 
-def test_draws_that_leave_a_score_undefined_are_left_out_of_the_mean():
+def test_draws_with_an_undefined_score_are_left_out_of_the_mean():
     drawn = np.array([[np.nan, 0.1, np.nan], [0.02, 0.3, np.nan], [np.nan] * 3])
     assert np.allclose(draw_means(drawn), [0.1, 0.16, np.nan], equal_nan=True)
 
@@ -175,7 +175,7 @@ def test_rank_correlation_of_effects_and_its_interval(rng):
     assert correlate_places(first, -first, 0)["spearman"] == -1
 
 
-def test_mean_outputs_are_over_the_real_tokens_of_the_first_examples(folder):
+def test_mean_outputs_use_real_tokens_of_the_first_examples(folder):
     model, tokenizer = bertjax.load(folder / "classifier"), bertjax.Tokenizer.from_pretrained(folder / "classifier")
     encoded = encode_examples(model, tokenizer, load_examples("mrpc", data=folder))
     total, count = 0.0, 0
@@ -271,7 +271,7 @@ def literal_logits(weights, config, text, disabled):
     return dense(np.tanh(dense(x[0], "bert.pooler.dense")), "classifier")
 
 
-def test_as_published_reads_all_rows_and_disables_by_weights_1_over_n_step_by_step(folder, tmp_path, capsys):
+def test_as_published_reads_all_rows_and_uses_uniform_weights(folder, tmp_path, capsys):
     """Rows as lines, texts cut to the model's own length; heads and a whole layer; one block is printed."""
     options = ("--as-published", "--modes", "uniform")
     assert run_main(head_ablation, folder, "classifier", "mrpc", tmp_path / "heads", *options) == 0
@@ -341,7 +341,7 @@ def test_a_run_on_an_embedder_leaves_its_files_and_no_journal(folder, tmp_path, 
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_run_that_fails_half_way_leaves_nothing_that_counts_as_complete(folder, tmp_path, monkeypatch, capsys):
+def test_a_failed_run_leaves_nothing_that_counts_as_complete(folder, tmp_path, monkeypatch, capsys):
     out, two = tmp_path / "out", ("--modes", "uniform", "zero")
     assert run_main(layer_ablation, folder, "embedder", "stsb", out, *two) == 0
     real, done = program.conclude, []

@@ -45,7 +45,7 @@ def settings(tmp_path):
     return Settings(model=str(model), task="mrpc", data=str(data), output=str(tmp_path / "out"), mode="mean")
 
 
-def test_two_processes_give_what_one_gives_and_each_tokenises_its_share(settings, tmp_path):
+def test_two_processes_equal_one_and_share_the_tokenisation(settings, tmp_path):
     """Of 51 pairs the first process has 26, and takes those of the others of which it samples the attention."""
     write_pairs(Path(settings.data), 51)
     settings = replace(settings, mode="uniform")
@@ -65,7 +65,7 @@ def test_two_processes_give_what_one_gives_and_each_tokenises_its_share(settings
 
 
 @pytest.mark.parametrize("task", ["minimal-pairs", pytest.param("mlm", marks=pytest.mark.slow)])
-def test_two_processes_give_what_one_gives_where_tokens_are_asked(settings, tmp_path, task):
+def test_two_processes_equal_one_for_target_tokens(settings, tmp_path, task):
     """The words, and what each is asked for, are shared out with the texts."""
     make_masked(tmp_path / "model")
     data = tmp_path / "pairs.tsv"
@@ -356,7 +356,7 @@ def die(who):
     os.kill(os.getpid(), signal.SIGKILL) if who[-1] == "0" else time.sleep(600)
 
 
-def test_the_end_of_the_first_process_of_a_machine_is_that_of_all(cores, capsys):
+def test_the_first_process_of_a_machine_ends_all_of_them(cores, capsys):
     assert one_machine.run_together(die, 2) == 1
     assert capsys.readouterr().err == "bertjax: error: process 0 of 2 was killed (SIGKILL)\n"
 

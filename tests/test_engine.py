@@ -102,7 +102,7 @@ def test_bfloat16_is_near_float32(small, rng, name):
     assert 1e-5 < apart < 0.1
 
 
-def test_order_packing_and_size_of_steps_change_nothing_but_rounding(small, rng):
+def test_order_packing_and_step_size_change_only_rounding(small, rng):
     model = model_of("three heads", "logits", "float32")
     examples = encodings(small, rng, rng.integers(1, 10, 20))
     ablations = [*ab.single_heads(small), *ab.head_pairs(small, "zero")]
@@ -116,7 +116,7 @@ def test_order_packing_and_size_of_steps_change_nothing_but_rounding(small, rng)
     assert np.array_equal(first.outputs, again.outputs)
 
 
-def test_only_what_asks_for_no_other_token_is_computed_at_cls_alone():
+def test_only_readouts_of_cls_are_computed_at_cls_alone():
     expected = {"logits": True, "pooled": True, "mean": False, "cls": True, "words": False, "hidden": False}
     for name, alone in expected.items():
         assert inspect_readout(model_of("three heads", name, "float32"), READOUTS[name][1], 5).first_only == alone

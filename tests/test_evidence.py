@@ -232,7 +232,7 @@ def test_f1_without_a_positive_label_could_show_nothing():
 
 
 @pytest.mark.parametrize("metric", ["f1", "matthews"])
-def test_what_would_be_found_is_never_less_than_flips_that_could_show_it(rng, metric):
+def test_the_detectable_effect_is_not_below_the_fewest_flips(rng, metric):
     labels, base, _ = paired(rng, 408, 0, 0)
     found = weigh(metric, logits(base), logits(np.stack([base] * 144)), labels, resamples=99, draws=99)
     assert (found.detectable > 0.02).all()

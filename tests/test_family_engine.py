@@ -147,7 +147,7 @@ def test_rows_in_blocks_of_queries_are_whole_rows(family, rng, monkeypatch):
     assert 0 < largest_difference(whole.outputs, blocks.outputs) < CLOSE["float32"]
 
 
-def test_uniform_weights_of_a_window_are_a_mean_over_what_it_sees(rng):
+def test_uniform_weights_average_over_the_local_window(rng):
     """By hand: a token of a local layer sees 2 tokens to either side, of its own text."""
     config = config_of("modernbert")
     assert [kind.window for kind in config.architecture.layers] == [None, 2, 2, None]

@@ -80,7 +80,7 @@ def test_each_form_of_debertas_attention_agrees_in_float64(name, tmp_path, rng, 
 
 
 @pytest.mark.parametrize("name", sometimes(FORMS, "keys by projections of their own", "no distances"))
-def test_the_engine_is_the_oracle_in_each_form_of_debertas_attention(name, rng, x64):
+def test_the_engine_equals_the_reference_for_deberta_attention(name, rng, x64):
     config = config_of("deberta-v2", **FORMS[name])
     model = random_model(BertModel, config, "float64")
     examples = encodings(config, rng, [3, 11, 1, 5])

@@ -68,7 +68,7 @@ class Attack:
 
 @pytest.mark.needs_torch
 @pytest.mark.parametrize("form", ["zip", "legacy", "plain pickle"])
-def test_a_pickle_that_would_run_code_is_refused_and_does_not_run(
+def test_a_pickle_with_code_is_refused_and_does_not_run(
     tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import torch
@@ -224,7 +224,7 @@ def test_weights_of_another_user_are_not_called_damaged(
 
 @pytest.mark.needs_torch
 @pytest.mark.parametrize("zipped", [True, False])
-def test_one_number_that_says_it_is_a_huge_matrix_is_refused_by_its_size(tmp_path: Path, zipped: bool) -> None:
+def test_a_number_expanded_to_a_huge_matrix_is_refused_by_size(tmp_path: Path, zipped: bool) -> None:
     import torch
 
     huge = torch.zeros(1).expand(10**6, 10**6)
@@ -234,7 +234,7 @@ def test_one_number_that_says_it_is_a_huge_matrix_is_refused_by_its_size(tmp_pat
 
 
 @pytest.mark.needs_torch
-def test_tensors_that_share_their_numbers_may_take_four_times_the_file(tmp_path: Path, arrays: Arrays) -> None:
+def test_tensors_with_shared_storage_may_take_four_file_sizes(tmp_path: Path, arrays: Arrays) -> None:
     import torch
 
     words = torch.zeros(300, 100)

@@ -33,7 +33,7 @@ def names(directory: Path) -> set[str]:
 
 @pytest.mark.needs_torch
 @pytest.mark.parametrize("tied", [True, False])
-def test_transformers_loads_what_was_written_with_nothing_missing(tmp_path: Path, tied: bool) -> None:
+def test_transformers_loads_written_weights_without_missing_keys(tmp_path: Path, tied: bool) -> None:
     import torch
     import transformers
 
@@ -97,7 +97,7 @@ def test_where_the_config_cannot_go_the_weights_do_not_either(tmp_path: Path) ->
     assert names(tmp_path) == {"config.json"}
 
 
-def test_a_file_in_the_place_of_the_directory_is_an_error_in_one_line(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_directory_is_a_one_line_error(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("mine")
     with pytest.raises(OutputError) as caught:
         write_weights(tmp_path / "taken", random_weights(), CONFIG)
@@ -169,7 +169,7 @@ def test_json_is_strict(tmp_path: Path, value: Any) -> None:
     assert (tmp_path / "summary.json").read_text(encoding="utf-8") == '{\n  "score": 0.25,\n  "text": "naïve"\n}\n'
 
 
-def test_the_hash_sees_names_dtypes_shapes_and_values_but_not_order_or_layout() -> None:
+def test_the_hash_ignores_order_and_memory_layout() -> None:
     weights = random_weights()
     same = {name: np.asfortranarray(array) for name, array in reversed(weights.items())}
     assert hash_weights(same) == hash_weights(weights)

@@ -59,7 +59,7 @@ def test_the_authors_sentences_have_all_their_words():
     assert [first.text[slice(*span)] for span in first.elements] == ["Mitch 's chin"]
 
 
-def test_the_default_is_the_largest_weight_of_all_pairs_in_each_direction(run):
+def test_the_default_is_the_largest_weight_in_each_direction(run):
     found = compute(run).values
     for number, sentence in enumerate(read_published(frame_semantics.PUBLISHED)):
         weights, encoding = attention_of(run, sentence)
@@ -82,7 +82,7 @@ def test_as_published_is_what_a_literal_loop_computes(run):
         assert largest_difference(found["published"][number], np.max(several, axis=0)) < 1e-5
 
 
-def test_as_published_pairs_the_pieces_of_all_elements_in_one_row_with_those_of_the_predicate():
+def test_as_published_pairs_all_element_and_predicate_pieces():
     pieces = ("[CLS]", "he", "un", "##der", "##stood", "the", "un", "##til", "[SEP]")
     encoding = Encoding((1,) * 9, (0,) * 9, pieces, ((0, 0),) * 9, False)
     assert published_pairs(encoding, [[2, 3, 4], [1], [5, 6]]) == [(1, 2), (5, 3), (2, 4)]
@@ -99,7 +99,7 @@ def test_as_published_the_largest_weight_counts(run, monkeypatch):
 
 
 @pytest.mark.parametrize(("words", "cut"), [(12, True), (13, False)])
-def test_as_published_sentences_of_twelve_words_are_cut_after_twenty_tokens(run, monkeypatch, words, cut):
+def test_as_published_twelve_words_are_cut_after_twenty_tokens(run, monkeypatch, words, cut):
     text = " ".join(["sleep", *["cats"] * (words - 2), "sleep,,,,,,,,,,,,"])  # 12 pieces more
     sentence = Sentence(text, split_words(text), (0, 5), ((6, 10),))
     lengths = []
@@ -111,7 +111,7 @@ def test_as_published_sentences_of_twelve_words_are_cut_after_twenty_tokens(run,
     assert lengths == [20 if cut else words + 2 + 12]
 
 
-def test_a_piece_that_occurs_twice_is_taken_at_its_first_place_only_as_published(run):
+def test_as_published_repeated_pieces_use_their_first_position(run):
     text = "the dog sat near the mat"
     sentence = Sentence(text, split_words(text), (8, 11), ((17, 24),))  # "the mat", not "the dog"
     (encoding,) = run.tokenizer.encode([sentence.text])
@@ -196,7 +196,7 @@ def left_heads(run):
     return {"settings": vars(run.options), "results": results}
 
 
-def test_the_picture_has_a_dot_for_each_head_that_is_left_and_strikes_chance_through(run, tmp_path, monkeypatch):
+def test_the_figure_marks_remaining_heads_and_pales_chance_ones(run, tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(report, "draw_maps", lambda path, panels, *rest: drawn.extend(panels))
     numbers = left_heads(run)
@@ -233,7 +233,7 @@ def run_source(run, tmp_path, *options):
     return code, found, arrays_of(tmp_path / "out" / "values.npz") if code == 0 else {}
 
 
-def test_framenet_is_counted_by_filter_and_held_against_the_authors_sentences(run, tmp_path, monkeypatch, capsys):
+def test_framenet_filter_counts_match_the_authors_sentences(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("nltk.data.path", [])
     (tmp_path / "sentences.tsv").write_text(AUTHORS)
     sentences = [

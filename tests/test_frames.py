@@ -44,7 +44,7 @@ def test_each_filter_drops_what_it_is_for():
     assert counts == {"kept": 1, "not one target span": 2}
 
 
-def test_the_authors_filters_look_words_up_where_they_first_stand():
+def test_the_authors_filters_use_the_first_occurrence_of_a_word():
     far = "Ann and her dog ran ."
     assert published_reason_against(marked(far, "ran", "Ann"), 12) is None
     assert published_reason_against(marked(far, "ran", "her dog"), 12) == "an element within 2 words of the target"
@@ -73,14 +73,14 @@ def test_an_element_is_far_if_two_words_stand_between(apart, kept):
         assert (reason_against(marked(text, "w4", f"w{4 + step}")) is None) == kept
 
 
-def test_the_authors_sentences_pass_the_filters_that_can_be_checked():
+def test_the_authors_sentences_pass_all_checkable_filters():
     for sentence in read_published(frames.PUBLISHED):
         one = Annotation(sentence.text, sentence.words, (sentence.predicate,), sentence.elements, sentence.elements)
         assert reason_against(one) is None, sentence
         assert published_reason_against(one, 12) is None, sentence
 
 
-def test_words_of_the_authors_sentences_have_classes_without_tags():
+def test_the_authors_sentences_have_word_classes_without_tags():
     sentence = read_published(frames.PUBLISHED)[2]
     assert sentence.text == "He guessed that a reaction was expected and shrugged ."
     classes = ["pronoun", "content", "function", "function", "content", "function", "content", "function", "content"]

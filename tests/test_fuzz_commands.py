@@ -84,7 +84,7 @@ def test_what_no_command_may_leave_is_seen(monkeypatch, fixtures, leave, wrong):
 
 
 # ---- what it found --------------------------------------------------------------------------------------------------
-def test_a_number_that_no_summary_holds_is_refused_before_the_sweep(capsys):
+def test_numbers_too_large_for_the_summary_are_refused_early(capsys):
     """Results of such a seed could not be read again."""
     for option in ("--seed", "--limit"):
         with pytest.raises(SystemExit):
@@ -97,7 +97,7 @@ def test_a_number_that_no_summary_holds_is_refused_before_the_sweep(capsys):
 @pytest.mark.parametrize(
     "arguments", [["show", "x", "--top", "9" * 5000], ["plot", "x", "-o", "x", "--text", "9" * 5000]]
 )
-def test_a_complaint_about_an_option_is_no_longer_than_anyone_reads(arguments, capsys):
+def test_error_messages_about_options_are_short(arguments, capsys):
     with pytest.raises(SystemExit):
         main(arguments)
     assert len(capsys.readouterr().err) < 1100
@@ -111,7 +111,7 @@ def test_a_head_of_too_many_digits(fixtures, tmp_path, capsys):
     assert "there is no head '99" in capsys.readouterr().err
 
 
-def test_a_directory_made_for_a_file_that_cannot_be_written_goes_again(fixtures, tmp_path):
+def test_a_directory_for_an_unwritable_file_is_removed_again(fixtures, tmp_path):
     saved = read_results(fixtures.results["mrpc"])
     with pytest.raises(OutputError, match="File name too long"):
         save_page(saved.plot(), tmp_path / "new" / "deeper" / f"{'n' * 300}.svg")

@@ -110,7 +110,7 @@ def learn(world, output, *more):
     return gated_training.main([*map(str, [*words, "--output", output, "--gate-rate", 2, *more])])
 
 
-def test_the_program_judges_by_the_examples_that_judged_the_orders(world, tmp_path, capsys):
+def test_gated_training_uses_the_test_examples_of_the_orders(world, tmp_path, capsys):
     assert learn(world, tmp_path / "out", "--epochs", 3) == 0
     printed = capsys.readouterr().out
     _, path, _, found = world
@@ -156,7 +156,7 @@ def test_what_does_not_belong_together_is_refused(world, tmp_path, capsys):
     assert not (tmp_path / "out" / "numbers.json").exists()
 
 
-def test_curves_of_several_directories_have_the_scores_of_their_results(world, tmp_path, capsys):
+def test_curves_of_several_directories_show_their_saved_scores(world, tmp_path, capsys):
     folder, *_, found = world
     assert pruning_curves.main([str(folder / "pruned"), "--output", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
@@ -171,7 +171,7 @@ def test_curves_of_several_directories_have_the_scores_of_their_results(world, t
     assert "give each once" in capsys.readouterr().err
 
 
-def test_heads_gone_before_the_first_loss_are_those_of_the_point_before_it():
+def test_spared_heads_are_counted_before_the_first_loss():
     found = {"heads": 12, "points": [9, 6, 3, 0], "first_worse": {"a": 9, "b": 3, "c": None}}
     assert [pruning_curves._spared(found, name) for name in "abcd"] == ["0 of 12", "6 of 12", "12 of 12", ""]
 

@@ -143,7 +143,7 @@ def test_each_example_can_have_gates_of_its_own(mode, monkeypatch):
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_gradients_of_words_at_their_tokens_and_of_examples_of_several_texts(keeps, monkeypatch):
+def test_gradients_of_words_and_of_examples_with_several_texts(keeps, monkeypatch):
     made = several_groups(monkeypatch, keeps)
     rng = np.random.default_rng(5)
     model = random_model(BertForMaskedLM, CONFIG)

@@ -201,7 +201,7 @@ def test_losses_of_pairs_are_lowest_where_yes_is_most_alike(case, tmp_path):
         assert job.encoded.objective.grade(example, best)[0] < job.encoded.objective.grade(example, worst)[0]
 
 
-def test_the_loss_of_an_answer_is_least_where_its_tokens_are_likeliest(tmp_path):
+def test_the_answer_loss_is_least_for_the_most_likely_tokens(tmp_path):
     encoded = load_task_job("question-answering", tmp_path).encoded
     seen = 0
     for example in range(encoded.examples):
@@ -216,7 +216,7 @@ def test_the_loss_of_an_answer_is_least_where_its_tokens_are_likeliest(tmp_path)
     assert seen
 
 
-def test_the_loss_of_a_ranking_is_least_where_relevant_texts_are_first(tmp_path):
+def test_the_ranking_loss_is_least_with_relevant_texts_first(tmp_path):
     encoded = load_task_job("ranking", tmp_path).encoded
     for example in range(encoded.examples):
         count, relevant = len(encoded.members[example]) - 1, int(encoded.labels[example])
@@ -225,7 +225,7 @@ def test_the_loss_of_a_ranking_is_least_where_relevant_texts_are_first(tmp_path)
         np.testing.assert_allclose(encoded.objective.grade(example, given)[0], np.log(relevant), atol=1e-6)
 
 
-def test_attributions_of_many_steps_sum_to_what_replacing_all_heads_changes(tmp_path):
+def test_integrated_gradients_sum_to_the_effect_of_all_heads(tmp_path):
     job = load_task_job("classifier", tmp_path, "uniform")
     found = head_gradients(job.model, job.encoded, "uniform", steps=24)
     everything = Ablation("all", tuple(Change(*head, "uniform") for head in every_head(job.model.config)))
@@ -352,7 +352,7 @@ def test_gradients_of_another_model_are_not_compared(world, tmp_path):
         ("another task", "of task custom, the ablations of mrpc"),
     ],
 )
-def test_what_cannot_be_compared_is_refused_before_anything_is_computed(which, message, world, monkeypatch):
+def test_incomparable_results_are_refused_before_computing(which, message, world, monkeypatch):
     folder, heads, found = world
     data = folder / "pairs.tsv"
     exact = {"gradients": found, "another task": heads}.get(which)
@@ -436,7 +436,7 @@ def test_without_any_label_there_is_no_loss(world, tmp_path):
         bertjax.importance(folder / "model", "mrpc", data=tmp_path / "dev.tsv", split="test", progress=False)
 
 
-def test_the_loss_of_a_label_is_read_at_the_column_that_the_model_has_for_it():
+def test_the_label_loss_uses_the_models_column_of_the_label():
     given = np.array([[3.0, -1.0, 0.5]])
     loss, gradient = grade_logits(np.array([0]), (2, 0, 1), True, 0, given)
     expected, slopes = cross_entropy(given[0], 2)

@@ -132,7 +132,7 @@ def test_whole_rows_are_computed_with_all_heads_side_by_side(rng, tokens, heads,
         ((264, 128, 3, 4), "bfloat16", None),
     ],
 )
-def test_parts_of_rows_fit_on_the_chip_and_are_as_large_as_they_can_be(shape, dtype, part):
+def test_row_blocks_are_the_largest_that_fit_on_the_chip(shape, dtype, part):
     numerics = Numerics(dtype, narrow=True)
     assert pallas_attention.choose_part(shape, shape[1], numerics) == part
     if part is not None:

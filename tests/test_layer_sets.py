@@ -51,7 +51,7 @@ def test_a_pair_beyond_the_sum_of_both():
     assert found["low"][2] < 10 < found["high"][2]
 
 
-def test_outputs_are_those_of_single_runs_and_pictures_come_from_numbers(tmp_path, capsys):
+def test_outputs_equal_single_runs_and_figures_use_saved_numbers(tmp_path, capsys):
     config = replace(make_config(), num_hidden_layers=3)
     model = random_model(BertForSequenceClassification, config, seed=4)
     (tmp_path / "model").mkdir()

@@ -39,7 +39,7 @@ def test_gates_are_those_of_the_formula_and_so_are_their_slopes():
 
 
 @pytest.mark.parametrize("task", ["mlm", "question-answering", "embedder"])
-def test_without_a_price_the_loss_does_not_grow_and_with_a_high_one_all_close(task, tmp_path):
+def test_gates_without_price_keep_the_loss_and_a_high_one_closes(task, tmp_path):
     job = load_task_job(task, tmp_path, "zero")
     learner = GateLearner(job.model, job.encoded, "zero", Learning(steps=60, rate=0.3, tokens=200))
     heads = every_head(job.model.config)

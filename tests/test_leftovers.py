@@ -63,7 +63,7 @@ def test_a_directory_with_files_is_not_removed(tmp_path):
     assert (tmp_path / "part-00000" / "mine").exists()
 
 
-def test_a_journal_in_which_nothing_is_finished_blocks_no_other_sweep(tmp_path):
+def test_an_empty_journal_does_not_block_another_sweep(tmp_path):
     open_journal(tmp_path, FACTS, CHOSEN).__exit__()
     with open_journal(tmp_path, {"weights": "b"}, CHOSEN) as journal:
         journal.write(0, np.ones(3, np.float32))
@@ -103,7 +103,7 @@ def test_an_output_that_is_full_is_one_line(command):
     ]
 
 
-def test_another_error_of_the_system_is_not_taken_for_a_full_output(capsys):
+def test_other_system_errors_are_not_reported_as_full_output(capsys):
     def run():
         raise OSError(5, "Input/output error")
 

@@ -205,12 +205,12 @@ def test_a_file_in_place_of_a_directory_is_said_to_be_one(tmp_path: Path) -> Non
     assert "is a file; give the directory" in refusal(tmp_path / "model.safetensors")
 
 
-def test_a_revision_of_a_local_model_is_refused_rather_than_ignored(tmp_path: Path) -> None:
+def test_a_revision_of_a_local_model_is_refused(tmp_path: Path) -> None:
     assert "has no revisions" in refusal(tmp_path, revision="main")
 
 
 @pytest.mark.parametrize("name", ["tiny_weights", "tiny-weights", "Tiny.Weights"])
-def test_a_package_gives_its_shallowest_model_without_being_imported(site: Path, name: str) -> None:
+def test_a_packages_shallowest_model_is_found_without_import(site: Path, name: str) -> None:
     make_package(
         site,
         "tiny_weights",
@@ -225,7 +225,7 @@ def test_a_package_is_found_by_pips_name_for_it(site: Path) -> None:
     assert locate("package:other_name") == site / "weights_inside"
 
 
-def test_a_package_with_no_model_or_several_or_none_at_all_is_refused(site: Path) -> None:
+def test_a_package_without_exactly_one_model_is_refused(site: Path) -> None:
     make_package(site, "no_model", {"readme.txt"})
     make_package(site, "two_models", {"a/config.json", "b/config.json"})
     assert "holds no model" in refusal("package:no_model")
@@ -234,9 +234,7 @@ def test_a_package_with_no_model_or_several_or_none_at_all_is_refused(site: Path
         assert "no installed package" in refusal(f"package:{name}")
 
 
-def test_the_default_model_is_the_installed_package_or_else_the_hubs(
-    site: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_default_model_is_from_the_package_or_the_hub(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_DEFAULT_PACKAGE", "stand-in")
     assert "cannot be reached" in refusal(DEFAULT_MODEL)
     make_package(site, "stand_in", {"model/config.json"})
@@ -245,7 +243,7 @@ def test_the_default_model_is_the_installed_package_or_else_the_hubs(
     assert "cannot be reached" in refusal(DEFAULT_MODEL, revision="main")
 
 
-def test_every_format_that_is_read_would_be_downloaded_in_the_same_order() -> None:
+def test_downloads_prefer_formats_in_the_order_of_reading() -> None:
     order = [[number for number, regex in enumerate(module._WEIGHTS) if regex.fullmatch(name)] for name in WEIGHT_FILES]
     assert order == [[0], [0], [1], [1], [2], [2]]
 
@@ -316,7 +314,7 @@ def test_what_the_hub_refuses_is_said_in_one_line(hub: Hub, status: int, code: s
     assert says in refusal(REPOSITORY, revision="v9")
 
 
-def test_a_repository_without_a_bert_is_refused_before_any_download(hub: Hub) -> None:
+def test_a_repository_without_a_bert_is_not_downloaded(hub: Hub) -> None:
     for files in ({"config.json"} | UNWANTED, {"model.safetensors"}):
         hub.files = frozenset(files)
         assert "holds no model for bertjax" in refusal(REPOSITORY)

@@ -170,7 +170,7 @@ def test_labels_of_one_class_leave_the_score_undefined(name, label, rng):
         assert np.isnan(score(name, outputs, np.full(6, label))).all()
 
 
-def test_f1_is_zero_where_it_finds_nothing_and_nan_where_there_is_nothing():
+def test_f1_is_0_without_hits_and_nan_without_positives():
     never = np.array([[[1.0, 0.0]] * 4])
     with catch_warnings():
         simplefilter("error")

@@ -76,7 +76,7 @@ def test_outputs_and_scores_are_those_of_a_loop_in_pytorch(model, blimp, pll):
     assert results.summary["metrics"] == ["accuracy", "margin", "accuracy:one", "accuracy:two"]
 
 
-def test_hiding_the_rest_of_a_word_changes_words_of_several_pieces_alone(model, blimp):
+def test_whole_word_masking_changes_only_words_of_several_pieces(model, blimp):
     both = [
         bertjax.ablate(model, "minimal-pairs", data=blimp, pll=pll, heads=["0.0"], progress=False)
         for pll in ("original", "within-word")

@@ -68,7 +68,7 @@ def ablated(model, data, tmp_path_factory):
 
 
 # ---- outputs and scores ---------------------------------------------------------------------------------------------
-def test_outputs_and_scores_are_those_of_pytorch_and_scikit_learn(ablated):
+def test_outputs_and_scores_equal_pytorch_and_scikit_learn(ablated):
     assert ablated.summary["metrics"] == ["micro_f1", "macro_f1", "subset_accuracy"]
     assert ablated.outputs["outputs"].shape == (6, 7, 2 + 3 * 4)
     for run in compare(ablated, ablated.names):
@@ -248,7 +248,7 @@ def test_names_are_those_of_the_data_where_none_are_given(tmp_path):
     assert load(saved, ("LABEL_0", "LABEL_1")).task.label_names == ("b", "a")
 
 
-def test_numbers_and_zeros_and_ones_are_told_apart_by_the_whole_file(tmp_path):
+def test_label_ids_and_bits_are_distinguished_by_the_whole_file(tmp_path):
     """Of two labels [0, 1] may be both or the second alone."""
     names = ("no", "yes")
     alone = write_label_sets(tmp_path / "a.jsonl", [{"text": "a", "labels": [0, 1]}, {"text": "b", "labels": [1, 0]}])
@@ -278,7 +278,7 @@ def test_split_picks_a_part_of_a_saved_dataset(tmp_path):
     assert refusal(tmp_path / "all", split="test") == ": no split 'test'; there are train, dev, extra"
 
 
-def test_labels_of_a_name_with_a_mark_in_it_are_parted_by_another(tmp_path):
+def test_label_names_with_a_separator_use_another_separator(tmp_path):
     names = ("fear, or worse", "joy")
     path = tmp_path / "a.tsv"
     path.write_text("text\tlabels\na\tfear, or worse|joy\nb\tfear, or worse\nc\t \n")

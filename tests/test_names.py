@@ -139,7 +139,7 @@ def test_attention_of_any_tokens_and_names_can_be_drawn(tmp_path):
     assert {"$x^$", "\\x1b[0m", "without set $a$", "Attention $t$", "/models/$b$\\x07"} <= texts
 
 
-def test_a_page_of_any_names_is_utf_8_and_holds_the_rule_for_spreadsheets(saved):
+def test_a_page_of_any_names_is_utf_8_and_safe_in_spreadsheets(saved):
     names = [*EVIL, "\ud800", "</script>"]
     renamed = rename(saved, names)
     renamed.__dict__["outputs"] = saved.outputs

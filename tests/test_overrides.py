@@ -99,7 +99,7 @@ def test_weights_and_outputs_are_patched_from_another_run(small, run, rng):
     expect(model, call, base, ov.patched_outputs(small, ["1.2"], donor), outputs=outputs)
 
 
-def test_patching_all_heads_of_the_first_layer_carries_the_donor_over(small, run):
+def test_patching_all_heads_of_layer_0_copies_the_source(small, run):
     model, call, _ = run
     donor = model(**dict(call, token_type_ids=1 - call["token_type_ids"]))
     heads = ov.heads_of_layer(small, 0)
@@ -107,7 +107,7 @@ def test_patching_all_heads_of_the_first_layer_carries_the_donor_over(small, run
     assert largest_difference(after.record.head_outputs[0], donor.record.head_outputs[0]) < CLOSE
 
 
-def test_a_forbidden_edge_leaves_its_share_to_the_rest_of_the_row(small, run):
+def test_the_weight_of_a_forbidden_edge_goes_to_the_other_keys(small, run):
     model, call, base = run
     weights = np.array(base.attentions[LAYER][:, HEAD])
     weights[0, 4, 3] = 0
@@ -165,7 +165,7 @@ def test_overrides_of_several_kinds_combine(small, run):
     assert float(after.attentions[1][2, 2, 1, 0]) == 0
 
 
-def test_a_stack_of_different_kinds_runs_under_vmap_like_each_alone(small, run, rng):
+def test_stacked_overrides_under_vmap_equal_single_ones(small, run, rng):
     model, call, _ = run
     donor = model(**dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape)))
     single = [
@@ -255,7 +255,7 @@ def test_a_mistake_in_a_constructor_is_refused(small, name):
         make(small)
 
 
-def test_heads_that_are_no_pairs_of_whole_numbers_are_refused_where_nobody_checks_types():
+def test_heads_that_are_not_pairs_of_ints_are_refused():
     # In a process of its own: here the tests' own type checks would get in first.
     code = """if True:
         from bertjax import BertConfig, overrides as ov

@@ -67,7 +67,7 @@ def test_a_metric_of_ones_own_is_weighed(rng, own, like):
     assert found.metric.effect_size.text.startswith("Cohen's d")
 
 
-def test_swaps_of_a_metric_that_sees_the_scale_are_of_the_outputs_themselves(rng):
+def test_swaps_of_a_scale_sensitive_metric_use_the_raw_outputs(rng):
     """Outputs that are all shifted are worse by the shift; a metric of correlations would not see it."""
     labels = rng.normal(size=60)
     base = labels + 0.1 * rng.normal(size=60)
@@ -113,7 +113,7 @@ MODES_OF_ONES_OWN = {
 
 
 @pytest.mark.parametrize("name", MODES_OF_ONES_OWN)
-def test_a_mode_of_ones_own_is_the_same_in_the_oracle_and_in_the_engine(name, small, rng, monkeypatch):
+def test_a_custom_mode_is_the_same_in_reference_and_engine(name, small, rng, monkeypatch):
     """And both are what the definition says, put in place by hand."""
     mode = MODES_OF_ONES_OWN[name]
     monkeypatch.setitem(MODES, name, mode)

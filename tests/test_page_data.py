@@ -39,7 +39,7 @@ def packed_plotly(page):
     return re.search(r'<script type="text/plain" id="plotly">(.*?)</script>', page, re.DOTALL)[1]
 
 
-def test_the_charts_library_is_the_published_file_and_takes_little_room(results):
+def test_the_charts_library_is_the_published_file_and_small(results):
     library = (ASSETS / PLOTLY).read_bytes()
     assert hashlib.sha256(library).hexdigest() == PLOTLY_SHA256
     version = re.search(r"plotly\.js \(cartesian - minified\) v([\d.]+)\n", library.decode())[1]
@@ -52,7 +52,7 @@ def test_the_charts_library_is_the_published_file_and_takes_little_room(results)
     assert licence in page
 
 
-def test_a_page_of_a_thousand_examples_and_144_heads_stays_below_5_mb(tmp_path, monkeypatch):
+def test_a_page_of_1000_examples_and_144_heads_is_below_5_mb(tmp_path, monkeypatch):
     """As many examples, heads and kept weights as BERT-base on 1,000 pairs of 80 tokens."""
     from tests import result_factories
 
@@ -88,7 +88,7 @@ def test_packed_attention_gives_back_the_weights_of_every_run(results):
             assert begin == len(stored)
 
 
-def test_attention_that_does_not_fit_is_left_out_but_for_the_first(results):
+def test_attention_that_does_not_fit_is_left_out_after_the_first(results):
     saved = read_results(results)
     assert len(pack_attention(saved)["samples"]) == 2
     few = pack_attention(saved, budget=10)

@@ -35,7 +35,7 @@ def test_rare_words_are_of_one_piece_long_and_in_few_texts(monkeypatch):
     assert program.rare_words(texts, tokenizer) == ["bird", "door", "gate", "house", "tree"]
 
 
-def test_the_word_that_is_exchanged_is_in_both_texts_or_in_the_first_alone(tmp_path, monkeypatch):
+def test_the_exchanged_word_is_in_both_texts_or_in_the_first(tmp_path, monkeypatch):
     monkeypatch.setattr(program, "LEAST_LETTERS", 3)
     examples, rare = examples_of(PAIRS, tmp_path), ["bird", "cat", "dog", "door", "house"]
     for seed in range(5):

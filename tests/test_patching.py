@@ -40,7 +40,7 @@ def at(record, place, layer=1, head=2):
 
 
 @pytest.mark.parametrize("place", list(PLACES))
-def test_a_patch_gives_what_the_donor_has_there_and_changes_nothing_before(small, rng, place):
+def test_a_patch_copies_the_source_and_changes_nothing_before(small, rng, place):
     model, call = random_model(BertModel, small), arguments(small, rng)
     donor = model(**dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape)))
     base, tokens = model(**call), [[0, 2], [1], [2], []]

@@ -194,7 +194,7 @@ def test_an_export_says_what_made_it(embedder, tmp_path):
     assert facts["crop"] == "real tokens only"
 
 
-def test_the_commands_that_made_the_shipped_maps_are_ones_that_can_be_given():
+def test_the_commands_of_the_shipped_maps_are_valid():
     lines = (DATA / "patterns.md").read_text().replace("\\\n", " ").splitlines()
     commands = [line.split()[3:] for line in lines if line.strip().startswith("python -m experiments.label_maps")]
     assert [make_parser().parse_args(command).maps for command in commands] == ["patterns", "patterns_rare"]

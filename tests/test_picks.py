@@ -85,7 +85,7 @@ def test_outputs_are_those_of_whole_texts(family, mode, rng, x64):
 
 
 @pytest.mark.parametrize(("family", "short"), [("bert", True), ("roberta", True), ("mpnet", False)])
-def test_the_last_layer_is_short_where_no_score_depends_on_places(family, short, rng, monkeypatch):
+def test_the_last_layer_is_short_without_position_dependence(family, short, rng, monkeypatch):
     config = config_of(family, 0)
     model, texts = random_model(BertForMaskedLM, config), encodings(config, rng, LENGTHS)
     at, targets = asked(rng, LENGTHS)
@@ -124,7 +124,7 @@ def test_memory_is_counted_by_what_is_asked_for(small, rng):
     assert not theirs.short_last
 
 
-def test_where_many_tokens_are_asked_the_last_layer_is_computed_at_all(small, rng, monkeypatch):
+def test_many_target_tokens_compute_the_last_layer_at_all_tokens(small, rng, monkeypatch):
     monkeypatch.undo()
     model, texts = random_model(BertForMaskedLM, small), encodings(small, rng, [10] * 4)
     for asked_of_each, short in ((1, True), (4, True), (5, False), (10, False)):

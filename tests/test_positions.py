@@ -21,7 +21,7 @@ def test_diagonals_are_summed_over_some_tokens_only(rng):
             assert largest_difference(found[example, distance + 5], expected) < 1e-5
 
 
-def test_a_word_finds_the_word_with_the_largest_sum_over_its_tokens(rng):
+def test_a_word_selects_the_word_with_the_largest_token_sum(rng):
     maps = rng.random((2, 3, 2, 7, 7)).astype(np.float32)
     words = [[1], [2, 3], [4], [5, 6]]
     members = np.zeros((3, 5, 7), bool)
@@ -110,7 +110,7 @@ def test_tests_are_of_random_signs_and_corrected_over_heads():
     assert largest_difference(found, p_values) > 0.01
 
 
-def test_the_nearest_word_of_a_kind_is_looked_for_on_the_better_side():
+def test_the_nearest_word_of_a_kind_is_sought_on_the_better_side():
     one = Linked([], ["noun", "verb", "noun", "verb"], [0], [[(2, 3)], [(3, 2), (1, 0)], [], []])
     side, hits = best_nearest([one, Linked([], ["verb", "noun"], [0], [[], [(0, 1)], [], []])], 1)
     assert (side, hits.tolist()) == ("before", [2, 0])

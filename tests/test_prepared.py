@@ -81,7 +81,7 @@ def test_arrays_that_can_be_written_into_are_read_anew(model, made):
     assert made == [3]
 
 
-def test_another_way_to_compute_and_other_devices_are_prepared_anew(model, made):
+def test_other_computations_and_devices_prepare_weights_again(model, made):
     mesh = make_mesh(jax.devices()[:1], 1)
     first = compiled_steps.prepare(model, mesh)
     assert compiled_steps.prepare(model, mesh) is first

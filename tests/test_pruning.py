@@ -557,7 +557,7 @@ def test_half_of_the_heads_cost_less_than_twelve_sweeps():
     assert 5 < work / sweep_work < 8
 
 
-def test_finished_results_are_not_replaced_because_of_what_was_left_behind(world, tmp_path, capsys):
+def test_leftover_files_do_not_replace_finished_results(world, tmp_path, capsys):
     _, model, data, _ = world
     output = tmp_path / "job"
 

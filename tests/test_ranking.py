@@ -42,7 +42,7 @@ def ablated(request, tmp_path_factory):
     return read_results(folder / "out")
 
 
-def test_outputs_and_scores_are_those_of_an_independent_computation(ablated):
+def test_outputs_and_scores_equal_an_independent_computation(ablated):
     assert ablated.summary["metrics"] == ["ndcg_10", "mrr_10", "recall_10"]
     assert ablated.outputs["outputs"].shape == (6, 7, 6)
     for run in compare(ablated, ablated.names):
@@ -62,7 +62,7 @@ def test_the_plain_form_gives_the_same(ablated):
     assert np.array_equal(plain.outputs["rank"], ablated.outputs["rank"])
 
 
-def test_the_first_candidate_and_the_place_of_the_first_relevant_one(ablated):
+def test_first_candidate_and_rank_of_the_first_relevant_one(ablated):
     arrays = ablated.outputs
     reciprocal, margin = arrays["outputs"][..., 2], arrays["outputs"][..., 0]
     ranks = arrays["rank"]

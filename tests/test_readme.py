@@ -113,7 +113,7 @@ def test_the_two_commands_are_make_targets():
 
 
 @pytest.mark.needs_torch
-def test_the_parity_command_shows_that_the_real_model_agrees_in_float32(capsys):
+def test_the_parity_command_agrees_on_the_real_model_in_float32(capsys):
     command = next(command for command in COMMANDS if command.startswith("bertjax parity"))
     assert main([*shlex.split(command)[1:], "--examples", "2"]) == 0
     printed = capsys.readouterr().out

@@ -35,7 +35,7 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_tables_of_this_repository_are_those_of_its_recorded_numbers():
+def test_the_tables_of_this_repository_match_recorded_numbers():
     text = (results.PLACE / "RESULTS.md").read_text(encoding="utf-8")
     recorded = read_recorded()
     assert fill_in(text, recorded) == text

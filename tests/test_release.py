@@ -37,7 +37,7 @@ def wanted(python, *extras):
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-def test_the_pinned_versions_are_of_all_that_is_asked_for_and_allowed(python):
+def test_pinned_versions_cover_all_requirements_and_are_allowed(python):
     pinned = pins(f"constraints-py{python.replace('.', '')}.txt")
     extras = [name for name in SETTINGS["options.extras_require"] if name not in ELSEWHERE]
     assert len(extras) > 6

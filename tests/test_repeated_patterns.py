@@ -108,7 +108,7 @@ def planted_distances(monkeypatch, folder):
     return measure_distances(run, texts[:300], Partners(tuple(range(300)), drawn, ((0, 0),) * 300))
 
 
-def test_another_text_ends_likeness_by_content_and_leaves_likeness_by_place(planted_distances):
+def test_other_texts_keep_only_similarity_by_position(planted_distances):
     means = means_of(planted_distances)
     same, other, place, shared = (square(getattr(means, name), PLACES) for name in ("same", "other", "place", "shared"))
     assert same[0, 1] == 0
@@ -158,7 +158,7 @@ def test_heads_that_are_the_same_merge_first_and_halves_agree(planted_distances)
     assert nothing["halves"]["agreement"][0] < 0.7
 
 
-def test_couples_are_the_nearest_pairs_and_peers_that_are_far_apart(rng):
+def test_couples_are_nearest_pairs_and_peers_are_far_apart(rng):
     same = rng.random(66)  # 12 heads, 6 of a layer
     couples = choose_couples(same, 12, 6, 4, 0)
     full = square(same, 12)
@@ -175,7 +175,7 @@ def test_couples_are_the_nearest_pairs_and_peers_that_are_far_apart(rng):
         assert not set(many.alike) & set(many.controls)
 
 
-def test_effects_that_add_up_are_nothing_beyond_the_sum_and_heads_that_stand_in_are(rng):
+def test_only_redundant_heads_have_effects_beyond_the_sum(rng):
     couples = Couples([(0, 1), (2, 3)], [(0, 4), (2, 5)])
     places = {(head,): head for head in range(PLACES)}
     places |= {pair: PLACES + number for number, pair in enumerate([*couples.alike, *couples.controls])}
@@ -205,7 +205,7 @@ def run_main(folder, output, *more):
     return repeated_patterns.main([*given, "--draws", "2", *more])
 
 
-def test_a_run_leaves_numbers_pictures_and_outputs_of_single_runs(folder, tmp_path, capsys):
+def test_a_run_writes_numbers_pictures_and_single_run_outputs(folder, tmp_path, capsys):
     assert run_main(folder, tmp_path, "--limit", "12", "--disable", "1", "--resamples", "50") == 0
     printed = capsys.readouterr().out.replace("\n", " ")
     assert "each against 2 others" in printed

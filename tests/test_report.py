@@ -275,7 +275,7 @@ def test_bars_show_how_sure_they_are():
     assert figure.texts[-1].get_text() == "filled: more than chance (q < 0.05), 2 of 4; lines: 95 % intervals"
 
 
-def test_of_sets_those_that_change_most_are_drawn_from_gain_to_loss():
+def test_the_most_changed_sets_are_drawn_from_gain_to_loss():
     names = [f"set {number}" for number in range(30)]
     scores = BASE + np.linspace(-0.02, 0.01, 30)
     scores[4] = np.nan

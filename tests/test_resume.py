@@ -253,7 +253,7 @@ def test_what_a_killed_process_left_half_written_is_removed(settings):
     assert [path.name for path in settings.directory.iterdir() if path.name[0] == "."] == [".mine-outputs.npz"]
 
 
-def test_outputs_of_a_job_are_those_of_the_engine_without_a_journal(settings):
+def test_outputs_of_a_job_equal_the_engine_without_a_journal(settings):
     found = run_job(settings)
     again = run_job(replace(settings, output=settings.output + "-2", engine="plain"))
     assert np.abs(found.outputs["outputs"] - again.outputs["outputs"]).max() < 2e-5

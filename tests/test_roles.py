@@ -200,7 +200,7 @@ def test_numbers_are_those_of_pytorch():
 
 
 @pytest.mark.parametrize("family", sometimes(DISTINCT, "roberta", "albert", "deberta-v2", "modernbert"))
-def test_weighted_transformed_values_and_the_bias_are_the_output_of_attention(family):
+def test_transformed_values_and_bias_sum_to_the_attention_output(family):
     """sum_h sum_k a f_h(x_k) + b, against what the layer adds; and their lengths."""
     rng, config = np.random.default_rng(3), config_of(family, 0)
     model = random_model(BertModel, config)

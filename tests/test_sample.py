@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).parents[1]
 HEAVY = ["tensorflow", "tensorflow_datasets", "torch", "transformers"]
 
 
-def test_the_shipped_sample_is_the_file_that_its_readme_describes() -> None:
+def test_the_shipped_sample_matches_its_readme() -> None:
     folder = importlib.resources.files("bertjax.data") / "samples"
     content = (folder / "qnli_sample.tsv").read_bytes()
     readme = (folder / "README.md").read_text(encoding="utf-8")

@@ -41,7 +41,7 @@ def options_of(path, task, **more):
     )
 
 
-def test_an_unbalanced_quote_swallows_rows_and_their_labels_only_as_published(tmp_path):
+def test_an_unbalanced_quote_swallows_rows_only_as_published(tmp_path):
     (tmp_path / "MRPC").mkdir()
     (tmp_path / "MRPC" / "dev.tsv").write_text(MRPC)
     plain, published = (read(options_of(tmp_path, "mrpc")) for read in (read_examples, read_published_examples))
@@ -67,7 +67,7 @@ def test_a_task_may_name_its_split(tmp_path, read):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_of_rows_with_other_numbers_of_fields_the_places_are_counted_as_the_authors_do(tmp_path, packed):
+def test_rows_with_extra_fields_are_read_as_the_authors_do(tmp_path, packed):
     path = tmp_path / ("dev.tsv.gz" if packed else "dev.tsv")
     path.write_bytes(gzip.compress(STSB.encode()) if packed else STSB.encode())
     found = read_published_examples(options_of(path, "stsb"))
@@ -102,7 +102,7 @@ def make_file(columns, label, rows):
         ("mnli", "index a b c d e f g", ("sentence1", "sentence2", *"hijkl", "gold_label"), (-1, -8, -7)),
     ],
 )
-def test_every_pair_is_read_from_the_places_that_the_authors_read(tmp_path, task, columns, texts, label):
+def test_pairs_are_read_from_the_columns_of_the_authors(tmp_path, task, columns, texts, label):
     """The numbers are those in the authors' notebook."""
     header, (place, one, two) = [*columns.split(), *texts], label
     content = make_file(header, header[place], 17)
@@ -117,7 +117,7 @@ def test_every_pair_is_read_from_the_places_that_the_authors_read(tmp_path, task
     assert any(right)
 
 
-def test_data_without_quotes_to_handle_are_read_as_usual_and_say_so(tmp_path):
+def test_data_without_quote_handling_is_read_with_a_note(tmp_path):
     rows = [{"idx": n, "sentence1": f'say "{n}', "sentence2": "done", "label": n % 2} for n in range(4)]
     path = tmp_path / "dev.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)) + "\n")
@@ -149,7 +149,7 @@ def test_blank_lines_and_carriage_returns_do_not_shift_the_ids(tmp_path):
     assert [published.second[place] for place in whole] == [plain.second[number] for number in (0, 1, 2, 4)]
 
 
-def test_a_sample_is_of_the_same_examples_as_far_as_they_are_left(tmp_path):
+def test_a_sample_keeps_the_same_examples_that_remain(tmp_path):
     (tmp_path / "dev.tsv").write_text(STSB.rsplit("6\tred", 1)[0])
     for seed in range(5):
         plain, published = (

@@ -257,7 +257,7 @@ def test_lower_casing_is_done_before_all_else_and_accents_stay(tmp_path):
     assert ids(uncased, ["Thé CAT"]) == ids(uncased, ["the cat"]) != ids(lower, ["Thé CAT"])
 
 
-def test_the_default_prompt_is_before_each_text_and_offsets_count_the_texts_own_letters(tmp_path):
+def test_the_default_prompt_does_not_shift_offsets(tmp_path):
     prompt = {PROMPTS: {"default_prompt_name": "query", "prompts": {"query": "the dog "}}}
     tokenizer = Tokenizer.from_pretrained(make_directory(tmp_path / "prompt", prompt, cased=False))
     plain = Tokenizer.from_pretrained(make_directory(tmp_path / "plain", {}, cased=False))

@@ -65,7 +65,7 @@ def test_heads_that_matter_alike_are_told(ablated, tmp_path, capsys):
     assert line == f"| mlm, zero | mlm, zero | 1.00 | {found} |"
 
 
-def test_a_task_without_an_accuracy_is_drawn_by_its_first_score_in_points(tmp_path, monkeypatch):
+def test_a_task_without_accuracy_is_drawn_by_its_first_score(tmp_path, monkeypatch):
     model, data = make_embedder(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 20)
     found = {
         mode: bertjax.ablate(model, "mrpc", data=data, mode=mode, output=tmp_path / mode, progress=False)
@@ -81,7 +81,7 @@ def test_a_task_without_an_accuracy_is_drawn_by_its_first_score_in_points(tmp_pa
     assert (drawn[0]["label"], drawn[0]["panels"][1].title) == ("ROC AUC", "mrpc, zero")
 
 
-def test_scores_that_differ_are_named_and_one_in_points_there_must_be():
+def test_differing_scores_are_named_and_one_must_be_in_points():
     def of(task, **metrics):
         values = {"difference": [0.1], "low": [0.0], "high": [0.2], "q": [0.5], "greater_is_better": True, "base": 0.5}
         return {"task": task, "mode": "zero", "metrics": {name: values | one for name, one in metrics.items()}}

@@ -147,7 +147,7 @@ def test_draws_grow_with_ablations_and_stay_payable():
 
 
 @pytest.mark.parametrize("metric", ["pearson", "spearman", "roc_auc", "average_precision"])
-def test_a_run_that_shifts_or_stretches_all_outputs_is_none_the_less_sure(rng, metric):
+def test_shifted_or_scaled_outputs_keep_their_significance(rng, metric):
     outputs, labels = rng.normal(size=(3, 80)), rng.normal(size=80)
     labels = labels if METRICS[metric].targets == "numbers" else (labels > 0).astype(int)
     moved = outputs.copy()

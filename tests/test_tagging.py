@@ -362,7 +362,7 @@ def test_lists_that_cannot_be_tags_are_named_by_row(tmp_path):
             load_examples("ner", data=tmp_path / "b.parquet")
 
 
-def test_equal_words_of_a_small_file_are_counted_before_they_fill_the_memory(tmp_path):
+def test_repeated_words_beyond_the_memory_budget_are_refused(tmp_path):
     word = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), pa.array(["x" * 10**6]))
     lists = pa.ListArray.from_arrays(pa.array(range(0, 1001, 100), pa.int32()), word)
     pq.write_table(pa.table({"tokens": lists, "tags": lists}), tmp_path / "a.parquet", store_schema=False)

@@ -79,7 +79,7 @@ def texts_of(saved):
     return [" ".join(text for text, _ in line) for several in lines for line in several], examples
 
 
-def test_each_task_says_what_its_values_are_and_what_becomes_of_an_example(saved):
+def test_each_task_describes_its_values_and_its_examples(saved):
     task = saved.summary["data"]["task"]
     lines, examples = texts_of(saved)
     expected = {

@@ -149,7 +149,7 @@ def draw(heads, score, pairs, seed):
     return Drawn(np.sum(means, axis=0), np.stack([mean[:, 0] for mean in means]))
 
 
-def test_drawn_values_are_right_on_average_and_their_intervals_hold():
+def test_sampled_shapley_values_are_unbiased_with_coverage():
     score, contributed = game(6, 1)
     exact = exact_values(6, contributed)[:, 0]
     drawn = [draw(6, score, 12, seed) for seed in range(300)]
@@ -428,7 +428,7 @@ def test_outputs_that_differ_by_rounding_alone_are_equal():
 
 
 @pytest.mark.parametrize("job", ["head_interactions", "shapley_values"])
-def test_a_score_that_cannot_be_shared_out_is_said_before_the_sweep(job, world, tmp_path):
+def test_a_score_undefined_without_an_example_is_refused_early(job, world, tmp_path):
     rows = world.data.read_text().splitlines()
     rows[1:] = [f"{int(number == 4)}{row[1:]}" for number, row in enumerate(rows[1:])]
     (tmp_path / "one.tsv").write_text("\n".join(rows) + "\n")

@@ -84,7 +84,7 @@ def compare_names(ours: Tokenizer, theirs: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "settings"), [*((name, {}) for name in TOKENIZER_FAMILIES), ("ElectraTokenizer", {"do_lower_case": False})]
 )
-def test_two_thousand_lines_of_many_scripts_become_the_same_tokens(
+def test_lines_of_many_scripts_are_tokenised_as_in_transformers(
     name: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     ours, theirs = read_both(make_tokenizer(tmp_path, name, **settings))
@@ -174,7 +174,7 @@ def test_a_pair_of_very_long_texts_reaches_the_library_short(tmp_path: Path) -> 
     assert one.input_ids == tokenizer.encode([text[:300]], [text[:300]], max_length=64)[0].input_ids
 
 
-def test_a_text_stays_whole_where_its_end_decides_on_the_tokens_of_its_beginning() -> None:
+def test_texts_stay_whole_where_the_end_changes_the_first_tokens() -> None:
     backend = tokenizers.Tokenizer(models.WordLevel({"a": 0, "z": 1, "?": 2}, unk_token="?"))
     backend.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex("a(?=a*z)"), "isolated")
     text = "a" * LONG + "z"
@@ -182,7 +182,7 @@ def test_a_text_stays_whole_where_its_end_decides_on_the_tokens_of_its_beginning
 
 
 @pytest.mark.parametrize("name", TOKENIZER_FAMILIES)
-def test_which_text_of_a_pair_a_token_belongs_to_is_known_whatever_the_model_is_told(name: str, tmp_path: Path) -> None:
+def test_tokens_know_their_text_of_a_pair_without_token_types(name: str, tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_pretrained(make_tokenizer(tmp_path, name))
     first, second = ["ab", "", "a b c", ""], ["c", "b", "", ""]
     for limit in (None, 5):
@@ -259,7 +259,7 @@ def test_what_is_saved_is_read_alike_under_the_same_class(name: str, tmp_path: P
     assert again.digest == ours.digest
 
 
-def test_a_tokenizer_that_its_class_would_not_rebuild_is_saved_as_it_stands(tmp_path: Path) -> None:
+def test_a_tokenizer_its_class_cannot_rebuild_is_saved_unchanged(tmp_path: Path) -> None:
     """Here one that sentence-transformers' settings made lower-case."""
     directory = make_tokenizer(tmp_path / "first", "RobertaTokenizer")
     (directory / "modules.json").write_text("[]")
@@ -371,7 +371,7 @@ def test_token_types_are_given_where_the_settings_name_them(name: str, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["RobertaTokenizer", "XLMRobertaTokenizer", "PreTrainedTokenizerFast"])
-def test_programs_tell_the_texts_of_a_pair_apart_without_token_types(name: str, tmp_path: Path) -> None:
+def test_programs_distinguish_paired_texts_without_token_types(name: str, tmp_path: Path) -> None:
     ours = Tokenizer.from_pretrained(make_tokenizer(tmp_path, name))
     (one,) = ours.encode(["one two"], ["three"])
     doubled = ours.special_tokens(pairs=True) - 3

@@ -226,7 +226,7 @@ def test_steps_as_published_are_those_of_bert_adam(small, rng, tmp_path):
     assert moved > 0.03
 
 
-def test_as_published_batches_are_not_sorted_and_the_last_steps_have_rate_0(rng):
+def test_as_published_batches_are_unsorted_and_rate_ends_at_0(rng):
     batches = random_batches(103, 8, seed=3, epoch=0)
     assert sorted(place for batch in batches for place in batch) == list(range(103))
     assert [len(batch) for batch in batches] == [8] * 12 + [7]

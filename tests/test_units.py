@@ -147,7 +147,7 @@ def coverage(rng, repeats, texts=200):
     return hits / repeats, np.mean(found, axis=0)
 
 
-def test_intervals_of_units_hold_the_truth_where_those_of_words_do_not():
+def test_intervals_over_units_have_coverage_where_words_do_not():
     (of_units, of_words), (false_of_units, false_of_words) = coverage(np.random.default_rng(3), 80, 60)
     assert of_units >= stats.binom.ppf(0.001, 80, 0.94) / 80
     assert of_words < 0.75

@@ -45,7 +45,7 @@ def join(watch, port):
     return other
 
 
-def test_strangers_are_nobody_and_processes_are_heard_all_the_same(first):
+def test_unknown_connections_are_ignored_by_the_process_watch(first):
     watch, port, lost = first
     strangers_call(port)
     assert watch.connections == []
@@ -95,7 +95,7 @@ def test_process_0_listens_where_the_others_look_for_it(host, address):
         assert listening.getsockname()[0] in (address, "::1" if host == "localhost" else address)
 
 
-def test_a_machine_that_takes_its_own_name_for_a_loopback_address_is_found_by_others(monkeypatch):
+def test_a_host_name_that_means_loopback_is_found_by_others(monkeypatch):
     monkeypatch.setattr(
         module.socket, "getaddrinfo", lambda host, port, type: [(socket.AF_INET, type, 6, "", ("127.0.1.1", 0))]
     )
