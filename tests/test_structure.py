@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -104,6 +105,24 @@ def test_files_and_functions_are_short(path):
             body = node.body[1:] if ast.get_docstring(node) else node.body
             lines = body[-1].end_lineno - body[0].lineno + 1 if body else 0
             assert lines <= 40, f"{node.name} is {lines} lines"
+
+
+def matches_in_tests(pattern):
+    """Matches in the files under tests/, with the path of each."""
+    paths = sorted((ROOT / "tests").glob("**/*.py"))
+    return [(path.name, match) for path in paths for match in re.findall(pattern, path.read_text(), re.MULTILINE)]
+
+
+def test_no_test_module_is_imported_by_another_module():
+    """Code in strings counts too: tests run it in other processes."""
+    dotted = matches_in_tests(r"\btests\.(?:\w+\.)*test_\w+")
+    assert dotted + matches_in_tests(r"\bfrom tests[\w.]* import (?:[^(\n]*|\([^)]*)\btest_\w+") == []
+
+
+def test_test_names_have_at_most_60_characters():
+    names = matches_in_tests(r"^ *def (test_\w+)")
+    assert len(names) > 1000
+    assert [(file, name) for file, name in names if len(name) > 60] == []
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.glob("**/*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
