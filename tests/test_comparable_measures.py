@@ -15,7 +15,7 @@ HEADS = ["0.0", "0.1", "0.2", "1.0", "1.1"]
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def all_results(tmp_path_factory):
     """One model's results of every analysis, in directories named after it."""
     folder = tmp_path_factory.mktemp("quantities")
     model, data = make_classifier(folder / "model"), write_pairs(folder / "pairs.tsv", 16)
@@ -38,35 +38,35 @@ def effects(results, metric=None):
     return {row.name: row.difference for row in results.rows_of(metric)}
 
 
-def test_shapley_values_are_turned_before_they_are_compared(world, capsys):
-    exact, values = effects(world["ablation"]), effects(world["shapley"])
+def test_shapley_values_are_turned_before_they_are_compared(all_results, capsys):
+    exact, values = effects(all_results["ablation"]), effects(all_results["shapley"])
     expected = spearmanr([exact[name] for name in values], [-value for value in values.values()]).statistic
     for several in (["ablation", "shapley"], ["shapley", "ablation"]):
-        (pair,) = compare([world[name] for name in several])
+        (pair,) = compare([all_results[name] for name in several])
         assert pair.correlation == pytest.approx(expected, abs=1e-12)
-    assert main(["compare", *(str(world[name].directory) for name in ("ablation", "shapley"))]) == 0
+    assert main(["compare", *(str(all_results[name].directory) for name in ("ablation", "shapley"))]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "1 effects of ablations, 2 contributions of heads (Shapley values)" in shown
     assert "contributions count with the opposite sign" in shown
-    told = world["ablation"].compare(world["shapley"]).to_dict()["results"]
+    told = all_results["ablation"].compare(all_results["shapley"]).to_dict()["results"]
     assert [(one["quantity"], one["sign"]) for one in told] == [
         ("effects of ablations", 1),
         ("contributions of heads (Shapley values)", -1),
     ]
 
 
-def test_one_head_contributes_what_its_ablation_costs(world):
-    model, data = world["ablation"].summary["model"]["name"], world["ablation"].summary["settings"]["data"]
+def test_one_head_contributes_what_its_ablation_costs(all_results):
+    model, data = all_results["ablation"].summary["model"]["name"], all_results["ablation"].summary["settings"]["data"]
     for head in HEADS[:3]:
         found = bertjax.shapley_values(
             model, "mrpc", data=data, mode="zero", heads=[head], metric="accuracy", progress=False
         )
         quantity = found.quantity()
-        assert quantity.sign * found.rows_of()[0].difference == pytest.approx(effects(world["ablation"])[head])
+        assert quantity.sign * found.rows_of()[0].difference == pytest.approx(effects(all_results["ablation"])[head])
 
 
-def test_findings_agree_although_their_signs_differ(world, monkeypatch):
-    several = [world["ablation"], world["shapley"]]
+def test_findings_agree_although_their_signs_differ(all_results, monkeypatch):
+    several = [all_results["ablation"], all_results["shapley"]]
     monkeypatch.setattr("bertjax.results.comparison.significant", lambda rows: np.ones(len(rows), bool))
     exact, values = effects(several[0]), effects(several[1])
     same = {name for name in values if exact[name] * values[name] < 0}
@@ -85,34 +85,34 @@ def test_findings_agree_although_their_signs_differ(world, monkeypatch):
         ("pairs", "interactions", None),
     ],
 )
-def test_what_measures_something_else_is_refused(first, second, metric, world, capsys):
-    assert main(["compare", str(world[first].directory), str(world[second].directory)]) == 2
+def test_what_measures_something_else_is_refused(first, second, metric, all_results, capsys):
+    assert main(["compare", str(all_results[first].directory), str(all_results[second].directory)]) == 2
     said = capsys.readouterr().err
     assert "they cannot be compared" in said
     assert len(said.splitlines()) == 1
     with pytest.raises(InputError, match="they cannot be compared"):
-        world[first].compare(world[second])
+        all_results[first].compare(all_results[second])
 
 
-def test_what_measures_the_same_is_compared(world, tmp_path):
+def test_what_measures_the_same_is_compared(all_results, tmp_path):
     for name in ("roles", "interactions", "shapley", "importance"):
-        assert world[name].compare(world[name]).pairs[0].correlation == pytest.approx(1)
-    predicted, exact = effects(world["importance"]), effects(world["ablation"])
+        assert all_results[name].compare(all_results[name]).pairs[0].correlation == pytest.approx(1)
+    predicted, exact = effects(all_results["importance"]), effects(all_results["ablation"])
     names = [*exact]
     expected = spearmanr([-predicted[name] for name in names], [exact[name] for name in names]).statistic
-    (pair,) = world["importance"].compare(world["ablation"]).pairs
+    (pair,) = all_results["importance"].compare(all_results["ablation"]).pairs
     assert pair.correlation == pytest.approx(expected)  # a loss is better when lower
 
 
 @pytest.mark.parametrize("name", ["roles", "shapley", "interactions", "importance"])
-def test_gradients_are_tested_against_exact_effects_alone(name, world, tmp_path, monkeypatch, capsys):
-    settings = world["ablation"].summary["settings"]
+def test_gradients_are_tested_against_exact_effects_alone(name, all_results, tmp_path, monkeypatch, capsys):
+    settings = all_results["ablation"].summary["settings"]
     monkeypatch.setattr("bertjax.study.derived.gradients.head_gradients", lambda *given, **more: pytest.fail("ran"))
     command = ["importance", "--model", settings["model"], "--task", "mrpc", "--data", settings["data"]]
-    more = ["--against", str(world[name].directory), "--output", str(tmp_path / "out")]
+    more = ["--against", str(all_results[name].directory), "--output", str(tmp_path / "out")]
     assert main([*command, *more]) == 2
     said = capsys.readouterr().err
     assert "not exact effects: give results of bertjax ablate" in said
     assert len(said.splitlines()) == 1
     with pytest.raises(InputError, match="not exact effects"):
-        trust_in(world["importance"], world[name])
+        trust_in(all_results["importance"], all_results[name])

@@ -93,7 +93,7 @@ def test_weights_learn_beside_gates(small, rng):
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def pruned_model(tmp_path_factory):
     """A classifier, its data, and what `bertjax prune` found."""
     folder = tmp_path_factory.mktemp("gated")
     model, data = make_classifier(folder / "model"), write_glue(folder / "glue")
@@ -104,16 +104,16 @@ def world(tmp_path_factory):
     return folder, model, data, bertjax.prune(model, "mrpc", output=folder / "pruned", **given)
 
 
-def learn(world, output, *more):
-    folder, model, data, _ = world
+def learn(pruned_model, output, *more):
+    folder, model, data, _ = pruned_model
     words = ["--model", model, "--data", data, "--pruned", folder / "pruned", "--strengths", 0, 100]
     return gated_training.main([*map(str, [*words, "--output", output, "--gate-rate", 2, *more])])
 
 
-def test_gated_training_uses_the_test_examples_of_the_orders(world, tmp_path, capsys):
-    assert learn(world, tmp_path / "out", "--epochs", 3) == 0
+def test_gated_training_uses_the_test_examples_of_the_orders(pruned_model, tmp_path, capsys):
+    assert learn(pruned_model, tmp_path / "out", "--epochs", 3) == 0
     printed = capsys.readouterr().out
-    _, path, _, found = world
+    _, path, _, found = pruned_model
     numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
     runs = numbers["results"]["runs"]
     assert gated_training.tables(numbers) in printed
@@ -132,8 +132,8 @@ def test_gated_training_uses_the_test_examples_of_the_orders(world, tmp_path, ca
     assert {"figure.png", "figure.pdf"} <= {file.name for file in (tmp_path / "out").iterdir()}
 
 
-def test_what_does_not_belong_together_is_refused(world, tmp_path, capsys):
-    folder, model, data, _ = world
+def test_what_does_not_belong_together_is_refused(pruned_model, tmp_path, capsys):
+    folder, model, data, _ = pruned_model
     other = make_classifier(
         tmp_path / "other", make_training_model(dataclasses.replace(bertjax.load(model).config), seed=5)
     )
@@ -156,8 +156,8 @@ def test_what_does_not_belong_together_is_refused(world, tmp_path, capsys):
     assert not (tmp_path / "out" / "numbers.json").exists()
 
 
-def test_curves_of_several_directories_show_their_saved_scores(world, tmp_path, capsys):
-    folder, *_, found = world
+def test_curves_of_several_directories_show_their_saved_scores(pruned_model, tmp_path, capsys):
+    folder, *_, found = pruned_model
     assert pruning_curves.main([str(folder / "pruned"), "--output", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
     numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())

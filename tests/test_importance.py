@@ -258,7 +258,7 @@ def test_importance_is_normalised_within_layers():
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def importance_results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("importance")
     model, data = make_classifier(folder / "model"), write_pairs(folder / "pairs.tsv", 40)
     exact = bertjax.ablate(model, "mrpc", data=data, mode="zero", output=folder / "exact", progress=False)
@@ -266,8 +266,8 @@ def world(tmp_path_factory):
     return folder, exact, found
 
 
-def test_results_are_read_by_whatever_reads_ablations(world, capsys):
-    folder, exact, _ = world
+def test_results_are_read_by_whatever_reads_ablations(importance_results, capsys):
+    folder, exact, _ = importance_results
     again = bertjax.read_results(folder / "gradients")
     assert again.names == exact.names
     check_by_jsonschema(json.loads((folder / "gradients" / "summary.json").read_text()))
@@ -288,8 +288,8 @@ def test_results_are_read_by_whatever_reads_ablations(world, capsys):
     assert "Gradient importance" in capsys.readouterr().out
 
 
-def test_the_command_says_how_far_gradients_may_be_trusted(world, capsys):
-    folder, exact, found = world
+def test_the_command_says_how_far_gradients_may_be_trusted(importance_results, capsys):
+    folder, exact, found = importance_results
     options = ["--data", str(folder / "pairs.tsv"), "--against", str(folder / "exact"), "--overwrite"]
     options += ["--model", str(folder / "model"), "--task", "mrpc", "--output", str(folder / "again")]
     assert main(["importance", *options, "--no-compile-cache"]) == 0
@@ -328,16 +328,16 @@ def test_trust_is_what_is_counted():
     ],
     ids=str,
 )
-def test_what_gradients_do_not_have_is_refused(wrong, message, world):
-    folder, *_ = world
+def test_what_gradients_do_not_have_is_refused(wrong, message, importance_results):
+    folder, *_ = importance_results
     steps, settings = wrong.get("steps", 1), {name: value for name, value in wrong.items() if name != "steps"}
     given = {"model": str(folder / "model"), "task": "mrpc", "data": str(folder / "pairs.tsv")}
     with pytest.raises(InputError, match=message):
         run_importance(Settings(**given | settings), steps, keep=False)
 
 
-def test_gradients_of_another_model_are_not_compared(world, tmp_path):
-    _, exact, _ = world
+def test_gradients_of_another_model_are_not_compared(importance_results, tmp_path):
+    _, exact, _ = importance_results
     model, data = make_embedder(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 12)
     other = bertjax.importance(model, "mrpc", data=str(data), progress=False)
     with pytest.raises(InputError, match="of another model"):
@@ -352,8 +352,8 @@ def test_gradients_of_another_model_are_not_compared(world, tmp_path):
         ("another task", "of task custom, the ablations of mrpc"),
     ],
 )
-def test_incomparable_results_are_refused_before_computing(which, message, world, monkeypatch):
-    folder, heads, found = world
+def test_incomparable_results_are_refused_before_computing(which, message, importance_results, monkeypatch):
+    folder, heads, found = importance_results
     data = folder / "pairs.tsv"
     exact = {"gradients": found, "another task": heads}.get(which)
     if exact is None:
@@ -368,14 +368,14 @@ def test_incomparable_results_are_refused_before_computing(which, message, world
         run_importance(settings, against=exact, keep=False)
 
 
-def test_the_page_has_the_examples_own_labels(world):
-    _, exact, found = world
+def test_the_page_has_the_examples_own_labels(importance_results):
+    _, exact, found = importance_results
     assert [one["label"] for one in found.examples] == [one["label"] for one in exact.examples]
     assert len({one["label"] for one in found.examples}) == 2
 
 
-def test_importance_is_drawn_and_not_tested(world, capsys):
-    folder, _, found = world
+def test_importance_is_drawn_and_not_tested(importance_results, capsys):
+    folder, _, found = importance_results
     for name in ("importance", "token_importance"):
         rows = found.rows_of(name)
         assert {(row.p, row.q, row.holm, row.best_p, row.test) for row in rows} == {(None,) * 5}
@@ -398,8 +398,8 @@ def test_importance_is_drawn_and_not_tested(world, capsys):
     assert "not tested" in capsys.readouterr().out
 
 
-def test_gradients_do_not_speak_of_ablating(world):
-    _, _, found = world
+def test_gradients_do_not_speak_of_ablating(importance_results):
+    _, _, found = importance_results
     measure = found.measure("predicted_loss")
     assert found.sentence.startswith("Gradients predict a higher score without ")
     assert "blat" not in found.sentence
@@ -429,8 +429,8 @@ def test_texts_without_a_word_to_ask_for_are_left_out(tmp_path):
     assert found.examples[0]["first"] == whole.examples[0]["first"]
 
 
-def test_without_any_label_there_is_no_loss(world, tmp_path):
-    folder, *_ = world
+def test_without_any_label_there_is_no_loss(importance_results, tmp_path):
+    folder, *_ = importance_results
     (tmp_path / "dev.tsv").write_text("sentence1\tsentence2\tlabel\na cat\ta dog\t-1\na door\ta cat\t-1\n")
     with pytest.raises(InputError, match="no example has a label"):
         bertjax.importance(folder / "model", "mrpc", data=tmp_path / "dev.tsv", split="test", progress=False)
@@ -444,8 +444,8 @@ def test_the_label_loss_uses_the_models_column_of_the_label():
     np.testing.assert_allclose(gradient, slopes[None])
 
 
-def test_lists_of_a_call_are_taken_as_lists(world):
-    folder, *_ = world
+def test_lists_of_a_call_are_taken_as_lists(importance_results):
+    folder, *_ = importance_results
     header = (folder / "pairs.tsv").read_text().splitlines()[0].split("\t")
     columns = {"text_columns": header[-2:], "label_column": header[0], "label_names": ["0", "1"]}
     found = bertjax.importance(folder / "model", "custom", data=folder / "pairs.tsv", progress=False, **columns)

@@ -34,7 +34,7 @@ TEN_HEADS = replace(make_config(), num_hidden_layers=5, num_attention_heads=2)
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def run_analysis(tmp_path_factory):
     """A random sentence embedder of ten heads, pairs, and how to run jobs on them."""
     folder = tmp_path_factory.mktemp("together")
     random_model(BertForSentenceEmbedding, TEN_HEADS).save_pretrained(folder / "model")
@@ -57,9 +57,9 @@ def scores_of(results, metric=None):
 
 
 @pytest.mark.parametrize("metric", ["roc_auc", "average_precision"])
-def test_interactions_are_what_both_do_less_what_each_does(world, metric):
-    found = world(bertjax.head_interactions, metric=metric)
-    pairs, singles = (world(bertjax.ablate, ablate=what, metric=metric) for what in ("pairs", "heads"))
+def test_interactions_are_what_both_do_less_what_each_does(run_analysis, metric):
+    found = run_analysis(bertjax.head_interactions, metric=metric)
+    pairs, singles = (run_analysis(bertjax.ablate, ablate=what, metric=metric) for what in ("pairs", "heads"))
     alone, base = scores_of(singles), singles.base
     assert found.names == pairs.names
     effects = {name: score - base for name, score in scores_of(pairs).items()}
@@ -76,8 +76,8 @@ def test_interactions_are_what_both_do_less_what_each_does(world, metric):
     assert found.summary["derived"]["base"] == pytest.approx(base)
 
 
-def test_intervals_of_interactions_are_those_of_four_scores(world):
-    found = world(bertjax.head_interactions, heads=["0.0", "3.1", "4.0"])
+def test_intervals_of_interactions_are_those_of_four_scores(run_analysis):
+    found = run_analysis(bertjax.head_interactions, heads=["0.0", "3.1", "4.0"])
     outputs = found.outputs["outputs"]
     assert outputs.shape == (3, 40, 3)
     np.testing.assert_allclose(outputs[..., 0], outputs[..., 1] - outputs[..., 2], atol=1e-12)
@@ -195,9 +195,9 @@ def test_intervals_over_few_orders_hold():
 
 
 @pytest.fixture(scope="module")
-def all_sets(world):
+def all_sets(run_analysis):
     """ROC AUC of the ten-headed model without each of its 1,024 sets of heads, by the engine alone."""
-    job = load_job(for_this_device(Settings(model=str(world.model), task="mrpc", data=str(world.data))))
+    job = load_job(for_this_device(Settings(model=str(run_analysis.model), task="mrpc", data=str(run_analysis.data))))
     sets = all_subsets(TEN_HEADS, every_head(TEN_HEADS), "zero")
     form = job.encoded.form
     swept = sweep(job.model, job.encoded.texts, sets, form.readout, combine=form.combine, progress=False)
@@ -219,8 +219,8 @@ def value_of(head, heads, score):
     return total
 
 
-def test_values_of_all_sets_are_those_of_the_definition(world, all_sets):
-    found = world(bertjax.shapley_values, orders=104)  # 1,023 sets cost less than 1,040 runs
+def test_values_of_all_sets_are_those_of_the_definition(run_analysis, all_sets):
+    found = run_analysis(bertjax.shapley_values, orders=104)  # 1,023 sets cost less than 1,040 runs
     assert found.summary["shapley"]["exact"]
     for head, value in scores_of(found).items():
         np.testing.assert_allclose(value, value_of(head, found.names, all_sets), atol=1e-9)
@@ -230,8 +230,8 @@ def test_values_of_all_sets_are_those_of_the_definition(world, all_sets):
     assert found.summary["shapley"]["without"] == pytest.approx(all_sets[frozenset(found.names)])
 
 
-def test_drawn_values_of_a_model_are_near_those_of_all_sets(world, all_sets):
-    found = world(bertjax.shapley_values, orders=60, seed=5)
+def test_drawn_values_of_a_model_are_near_those_of_all_sets(run_analysis, all_sets):
+    found = run_analysis(bertjax.shapley_values, orders=60, seed=5)
     told = found.summary["shapley"]
     assert (told["exact"], told["orders"]) == (False, 60)
     exact = np.array([value_of(head, found.names, all_sets) for head in found.names])
@@ -241,33 +241,33 @@ def test_drawn_values_of_a_model_are_near_those_of_all_sets(world, all_sets):
     assert sum(scores_of(found).values()) == pytest.approx(exact.sum())
 
 
-def test_heads_that_are_not_named_stay(world, all_sets):
-    found = world(bertjax.shapley_values, heads=["1.1", "4.0"], output=world.folder / "two")
+def test_heads_that_are_not_named_stay(run_analysis, all_sets):
+    found = run_analysis(bertjax.shapley_values, heads=["1.1", "4.0"], output=run_analysis.folder / "two")
     expected = [value_of(head, ["1.1", "4.0"], all_sets) for head in ("1.1", "4.0")]
     np.testing.assert_allclose([*scores_of(found).values()], expected, atol=1e-9)
-    check_by_jsonschema(json.loads((world.folder / "two" / "summary.json").read_text()))
+    check_by_jsonschema(json.loads((run_analysis.folder / "two" / "summary.json").read_text()))
 
 
-def test_drawing_stops_when_values_are_known(world, monkeypatch):
+def test_drawing_stops_when_values_are_known(run_analysis, monkeypatch):
     monkeypatch.setattr(shapley, "RUNS_AT_ONCE", 40)  # two pairs of orders
-    found = world(bertjax.shapley_values, orders=80, within=90.0)
+    found = run_analysis(bertjax.shapley_values, orders=80, within=90.0)
     assert found.summary["shapley"]["orders"] == 16  # as soon as there is an interval
     assert found.summary["shapley"]["within"] == 0.9
     widest, seen = 100 * max(found.summary["shapley"]["half_widths"]), []
     progress = lambda done, total: seen.append(done / total)  # noqa: E731
-    longer = world(bertjax.shapley_values, orders=80, within=widest / 1.1, progress=progress)
+    longer = run_analysis(bertjax.shapley_values, orders=80, within=widest / 1.1, progress=progress)
     assert 16 < longer.summary["shapley"]["orders"] < 80
     assert seen[seen.index(1) - 1] > 0.9  # of the orders that are expected, not of all
-    whole = world(bertjax.shapley_values, orders=20, within=1e-9)
+    whole = run_analysis(bertjax.shapley_values, orders=20, within=1e-9)
     assert whole.summary["shapley"]["orders"] == 20
 
 
-def test_interrupted_orders_resume_to_the_same_values(world, tmp_path, monkeypatch):
+def test_interrupted_orders_resume_to_the_same_values(run_analysis, tmp_path, monkeypatch):
     monkeypatch.setattr(shapley, "RUNS_AT_ONCE", 40)
-    whole = world(bertjax.shapley_values, orders=20)
+    whole = run_analysis(bertjax.shapley_values, orders=20)
     given = {"orders": 20, "output": tmp_path / "job"}
     with pytest.raises(SweepInterrupted):
-        world(bertjax.shapley_values, **given, progress=StopAfter(0.5))
+        run_analysis(bertjax.shapley_values, **given, progress=StopAfter(0.5))
     assert len(list((tmp_path / "job").glob("orders-*"))) > 1
     left_to_do = []
     sweep_job = shapley.sweep_job
@@ -280,7 +280,7 @@ def test_interrupted_orders_resume_to_the_same_values(world, tmp_path, monkeypat
         return sweep_job(job, means, say, report, journal)
 
     monkeypatch.setattr(shapley, "sweep_job", counted)
-    again = world(bertjax.shapley_values, **given)
+    again = run_analysis(bertjax.shapley_values, **given)
     assert np.array_equal(again.outputs["outputs"], whole.outputs["outputs"])
     assert again.summary["shapley"] == whole.summary["shapley"]
     assert {left for name, left in left_to_do if name == "orders-00000"} == {0}  # that was done before
@@ -311,20 +311,25 @@ def test_orders_that_cannot_be_are_refused(wrong, message):
     ],
     ids=str,
 )
-def test_what_shapley_values_do_not_have_is_refused(wrong, message, world):
+def test_what_shapley_values_do_not_have_is_refused(wrong, message, run_analysis):
     with pytest.raises(InputError, match=message):
-        run_shapley(Settings(model=str(world.model), task="mrpc", data=str(world.data), **wrong), Budget(), keep=False)
+        run_shapley(
+            Settings(model=str(run_analysis.model), task="mrpc", data=str(run_analysis.data), **wrong),
+            Budget(),
+            keep=False,
+        )
 
 
 # ---- screens ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_screen_runs_what_gradients_choose_and_some_others(world, monkeypatch):
+def test_a_screen_runs_what_gradients_choose_and_some_others(run_analysis, monkeypatch):
     monkeypatch.setattr(screening, "FEWEST_AUDITED", 3)
     found, whole = (
-        world(bertjax.ablate, screen=screen, output=world.folder / f"screen {screen}") for screen in (4, None)
+        run_analysis(bertjax.ablate, screen=screen, output=run_analysis.folder / f"screen {screen}")
+        for screen in (4, None)
     )
-    estimates = scores_of(world(bertjax.importance), "importance")
+    estimates = scores_of(run_analysis(bertjax.importance), "importance")
     best = sorted(estimates, key=lambda name: -estimates[name])[:4]
     told = found.summary["screen"]
     assert set(found.names) == {*best, *told["audited"]}
@@ -339,7 +344,7 @@ def test_a_screen_runs_what_gradients_choose_and_some_others(world, monkeypatch)
     assert (
         f"more than that of {sum(effects[one] < effects[told['largest']] for one in best)} of those" in found.sentence
     )
-    check_by_jsonschema(json.loads((world.folder / "screen 4" / "summary.json").read_text()))
+    check_by_jsonschema(json.loads((run_analysis.folder / "screen 4" / "summary.json").read_text()))
 
 
 def test_a_screen_of_pairs_adds_up_what_gradients_say_of_both():
@@ -368,23 +373,23 @@ def test_so_many_are_larger_at_most(count, drawn):
     ],
     ids=str,
 )
-def test_what_a_screen_cannot_be_is_refused(wrong, message, world):
+def test_what_a_screen_cannot_be_is_refused(wrong, message, run_analysis):
     with pytest.raises(InputError, match=message):
-        world(bertjax.ablate, **wrong)
+        run_analysis(bertjax.ablate, **wrong)
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
 
 
-def command(world, name, output, *options):
-    given = ["--model", str(world.model), "--task", "mrpc", "--data", str(world.data), "--mode", "zero"]
+def command(run_analysis, name, output, *options):
+    given = ["--model", str(run_analysis.model), "--task", "mrpc", "--data", str(run_analysis.data), "--mode", "zero"]
     return main([name, *given, "--output", str(output), "--no-compile-cache", "--overwrite", *options])
 
 
 @pytest.mark.parametrize(("name", "options"), [("interactions", ()), ("shapley", ("--orders", "16"))])
-def test_commands_leave_results_that_all_others_read(world, name, options, capsys, tmp_path):
+def test_commands_leave_results_that_all_others_read(run_analysis, name, options, capsys, tmp_path):
     output = tmp_path / name
-    assert command(world, name, output, *options) == 0
+    assert command(run_analysis, name, output, *options) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "about" in printed.split("weighing")[0]  # what it costs is said before
     assert "without ablation" not in printed
@@ -403,12 +408,12 @@ def test_commands_leave_results_that_all_others_read(world, name, options, capsy
     for figure in figures:
         assert main(["plot", str(output), "--figure", figure, "-o", str(tmp_path / f"{figure}.png")]) == 0
     capsys.readouterr()
-    assert command(world, name, output, "--heads", "9.9") == 2
+    assert command(run_analysis, name, output, "--heads", "9.9") == 2
     assert "there is no head" in capsys.readouterr().err
 
 
-def test_the_map_of_pairs_needs_pairs(world, capsys, tmp_path):
-    world(bertjax.ablate, output=tmp_path / "heads")
+def test_the_map_of_pairs_needs_pairs(run_analysis, capsys, tmp_path):
+    run_analysis(bertjax.ablate, output=tmp_path / "heads")
     assert main(["plot", str(tmp_path / "heads"), "--figure", "pairs", "-o", str(tmp_path / "map.png")]) == 2
     assert "sets that are no pairs of heads" in capsys.readouterr().err
 
@@ -428,22 +433,22 @@ def test_outputs_that_differ_by_rounding_alone_are_equal():
 
 
 @pytest.mark.parametrize("job", ["head_interactions", "shapley_values"])
-def test_a_score_undefined_without_an_example_is_refused_early(job, world, tmp_path):
-    rows = world.data.read_text().splitlines()
+def test_a_score_undefined_without_an_example_is_refused_early(job, run_analysis, tmp_path):
+    rows = run_analysis.data.read_text().splitlines()
     rows[1:] = [f"{int(number == 4)}{row[1:]}" for number, row in enumerate(rows[1:])]
     (tmp_path / "one.tsv").write_text("\n".join(rows) + "\n")
     with pytest.raises(DataError, match="undefined without example 4"):
-        world(getattr(bertjax, job), data=tmp_path / "one.tsv", output=tmp_path / "out")
+        run_analysis(getattr(bertjax, job), data=tmp_path / "one.tsv", output=tmp_path / "out")
     assert not [*(tmp_path / "out").glob("*")]
 
 
-def test_options_of_other_calls_are_refused(world):
+def test_options_of_other_calls_are_refused(run_analysis):
     for name in ("ablate", "screen", "distributed"):
         with pytest.raises(InputError, match=f"{name} is no option of this call"):
-            world(bertjax.shapley_values, **{name: 3})
+            run_analysis(bertjax.shapley_values, **{name: 3})
 
 
-def test_effects_in_bfloat16_are_written_too(world):
-    found = world(bertjax.shapley_values, heads=["0.0", "1.1"], precision="bfloat16")
+def test_effects_in_bfloat16_are_written_too(run_analysis):
+    found = run_analysis(bertjax.shapley_values, heads=["0.0", "1.1"], precision="bfloat16")
     assert "float32" not in found.summary
     assert found.names == ["0.0", "1.1"]

@@ -299,7 +299,7 @@ def test_silhouettes_are_beside_permuted_groups():
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def role_inputs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("roles")
     return folder, make_embedder(folder / "model"), write_pairs(folder / "pairs.tsv", 30)
 
@@ -316,8 +316,8 @@ def _check_tests(found):
     assert set(found.attention["runs"].tolist()) == {"base"}
 
 
-def test_results_are_read_by_every_command(world, capsys, tmp_path):
-    _, model, data = world
+def test_results_are_read_by_every_command(role_inputs, capsys, tmp_path):
+    _, model, data = role_inputs
     output = str(tmp_path / "roles")
     options = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--output", output, "--no-compile-cache"]
     assert main(["roles", *options]) == 0
@@ -359,8 +359,8 @@ def test_results_are_read_by_every_command(world, capsys, tmp_path):
     assert "has no distances between heads" in capsys.readouterr().err
 
 
-def test_texts_without_words_are_refused(world, tmp_path, capsys):
-    _, model, _ = world
+def test_texts_without_words_are_refused(role_inputs, tmp_path, capsys):
+    _, model, _ = role_inputs
     (tmp_path / "empty.jsonl").write_text('{"sentence1": "", "sentence2": "", "label": 1}\n' * 3)
     given = ["--model", str(model), "--task", "custom", "--data", str(tmp_path / "empty.jsonl"), "--no-compile-cache"]
     assert main(["roles", *given, "--output", str(tmp_path / "roles")]) == 2
@@ -393,7 +393,7 @@ def test_a_model_without_a_head_and_single_texts_will_do(tmp_path):
     ],
     ids=str,
 )
-def test_what_roles_do_not_have_is_refused(wrong, message, world):
-    _, model, data = world
+def test_what_roles_do_not_have_is_refused(wrong, message, role_inputs):
+    _, model, data = role_inputs
     with pytest.raises(InputError, match=message):
         run_roles(Settings(**{"model": str(model), "task": "mrpc", "data": str(data)} | wrong), keep=False)

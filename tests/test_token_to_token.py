@@ -211,8 +211,8 @@ def test_as_published_pairs_pieces_in_the_order_of_the_input(run, tmp_path):
     assert token_pairs(joined.tokens, joined.links)[0] == [(2, 5), (3, 4)]
 
 
-def follow_made_up(run, monkeypatch, rng, texts, make):
-    """What is found where attention is made up: `make` gives `[layers, heads, query, key]` of an example."""
+def follow_with_attention(run, monkeypatch, rng, texts, make):
+    """The links under the attention that `make` gives: `[layers, heads, query, key]` of an example."""
     sample = sample_of(run, *texts)
     width = max(len(text) for text in sample.texts)
     maps = np.zeros((2, len(texts), 3, width, width), np.float32)
@@ -254,7 +254,7 @@ def test_only_a_head_that_follows_links_beats_position(run, rng, monkeypatch):
         return weights
 
     run.options.draws = 499
-    measured = measure(run, follow_made_up(run, monkeypatch, rng, texts, make))["subject to verb"]
+    measured = measure(run, follow_with_attention(run, monkeypatch, rng, texts, make))["subject to verb"]
     assert measured["best_distance"] == 1
     margin = measured["margins"]["distance"]
     assert measured["share"][0, 1] == pytest.approx(float(measured["shares"]["distance"]))
@@ -280,7 +280,7 @@ def test_a_head_that_attends_targets_always_fails_the_same_key(run, rng, monkeyp
         return weights
 
     run.options.draws = 499
-    measured = measure(run, follow_made_up(run, monkeypatch, rng, texts, make))["subject to verb"]
+    measured = measure(run, follow_with_attention(run, monkeypatch, rng, texts, make))["subject to verb"]
     q_values = {name: one.q_values for name, one in measured["margins"].items()}
     assert q_values["distance"][0, 1] < 0.05
     assert q_values["others"][0, 1] > 0.5
