@@ -185,13 +185,9 @@ def test_all_forms_of_the_same_data_are_read_alike(tmp_path):
     expected = load(write_label_sets(tmp_path / "a.jsonl"))
     assert [content.labels for content in expected.content] == [tuple(row["labels"]) for row in LABEL_SET_ROWS]
     assert expected.task.label_names == LABEL_NAMES
-    numbers, names, column = (
-        [list(some) for some in LABEL_SETS],
-        [row["labels"] for row in LABEL_SET_ROWS],
-        {"text": [*SENTENCES]},
-    )
+    numbers, turned = [list(some) for some in LABEL_SETS], [[3 - number for number in some] for some in LABEL_SETS]
+    names, column = [row["labels"] for row in LABEL_SET_ROWS], {"text": [*SENTENCES]}
     others = [[name.upper().replace("-", "_") for name in some] for some in names]
-    turned = [[3 - number for number in some] for some in numbers]
     classes = datasets.Sequence(datasets.ClassLabel(names=list(LABEL_NAMES[::-1])))  # in an order of their own
     whole, bits = datasets.Sequence(datasets.Value("int64")), datasets.Sequence(datasets.Value("float32"), length=4)
     paths = [
@@ -209,9 +205,7 @@ def test_all_forms_of_the_same_data_are_read_alike(tmp_path):
         save(tmp_path / "o", column | {"labels": numbers}, whole),
         save(tmp_path / "p", column | {"labels": turned}, classes),
         save(tmp_path / "q", column | {"labels": BITS}, bits),
-        write_csv(
-            tmp_path / "r.csv", ["text", *LABEL_NAMES], [[t, *some] for t, some in zip(SENTENCES, BITS, strict=True)]
-        ),
+        write_csv(tmp_path / "r.csv", ["text", *LABEL_NAMES], [[SENTENCES[n], *some] for n, some in enumerate(BITS)]),
         write_csv(
             tmp_path / "s.csv",
             ["id", "Love", "comment_text", "deep_fear", "joy", "anger", "notes"],
