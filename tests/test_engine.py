@@ -1,4 +1,4 @@
-"""The engine equals the oracle, whatever the model, the plan, the packing and the size of its steps."""
+"""The engine equals the reference, whatever the model, the plan, the packing and the size of its steps."""
 
 from dataclasses import replace
 
@@ -31,18 +31,18 @@ def _state_of_first(output):
 
 @settings(max_examples=5, deadline=None)
 @given(st.data())
-def test_the_engine_is_the_oracle(data):
-    check_engine_is_oracle(data)
+def test_the_engine_equals_the_reference(data):
+    check_engine_equals_reference(data)
 
 
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_the_engine_is_the_oracle_a_hundred_times(data):
-    check_engine_is_oracle(data)
+def test_the_engine_equals_the_reference_a_hundred_times(data):
+    check_engine_equals_reference(data)
 
 
-def check_engine_is_oracle(data):
+def check_engine_equals_reference(data):
     """Any model, plan, packing and size of steps."""
     size, name = data.draw(st.sampled_from(sorted(SIZES))), data.draw(st.sampled_from(sorted(READOUTS)))
     dtype = data.draw(st.sampled_from(sorted(CLOSE)))

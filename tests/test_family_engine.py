@@ -1,4 +1,4 @@
-"""The engine equals the oracle for every family: packed, in every mode and readout, on two devices, resumed."""
+"""The engine equals the reference for every family: packed, in every mode and readout, on two devices, resumed."""
 
 import json
 import subprocess
@@ -79,14 +79,14 @@ def test_heads_and_layers_in_every_mode(family, size, name, rng, x64):
 
 @settings(max_examples=3, deadline=None)
 @given(st.data())
-def test_the_engine_is_the_oracle(data):
+def test_the_engine_equals_the_reference(data):
     check_any(data)
 
 
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_the_engine_is_the_oracle_many_times(data):
+def test_the_engine_equals_the_reference_many_times(data):
     check_any(data)
 
 

@@ -1,4 +1,4 @@
-"""The sweep equals the oracle, and the oracle equals single runs."""
+"""The sweep equals the reference, and the reference equals single runs."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ def test_a_sweep_is_a_loop_of_single_runs(job, chunk_size, share_prefix):
         assert largest_difference(found, model(**call, overrides=one).logits) < CLOSE
 
 
-def test_the_oracle_is_a_loop_of_single_runs(small, rng):
+def test_the_reference_is_a_loop_of_single_runs(small, rng):
     model, call = random_model(BertForSequenceClassification, small), arguments(small, rng)
     several = [ov.uniform(small, ["0.1"]), ov.zero(small, ["1.2"]), ov.identity(small)]
     found = plain.run(model, model.inputs(**call), ov.stack(several), readouts.logits)
@@ -53,7 +53,7 @@ def test_the_oracle_is_a_loop_of_single_runs(small, rng):
         assert largest_difference(outputs, model(**call, overrides=one).logits) < CLOSE
 
 
-def test_a_sweep_agrees_with_the_oracle_on_each_batch(job):
+def test_a_sweep_agrees_with_the_reference_on_each_batch(job):
     model, _, batches, several = job
     swept, stacked = plain.sweep(model, batches, several, readouts.logits), ov.stack(several)
     for indices, call in batches:
