@@ -1,14 +1,14 @@
 """Command lines drawn by seed: options with sensible and with odd values, on models, data and results made once.
 
-`line(kind, rng, world)` draws one. What it may name lies in a `World`, which no command may change; it runs in a
-directory of its own, where its results go.
+`line(kind, rng, fixtures)` draws one. What it may name lies in `CommandFixtures`, which no command may change; it
+runs in a directory of its own, where its results go.
 """
 
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tests.command_world import LONG, NAMES, World
+from tests.command_fixtures import LONG, NAMES, CommandFixtures
 
 # Numbers that are too small, too large, no number, or digits of another alphabet.
 NUMBERS = (
@@ -43,44 +43,44 @@ class Line:
     sets: list[str] = field(default_factory=list)
 
 
-Draw = Callable[[random.Random, World], list[str]]
+Draw = Callable[[random.Random, CommandFixtures], list[str]]
 
 
 def _one(fitting: Sequence[str], odd: Sequence[str] = NAMES) -> Draw:
     """One value, as often one that fits as an odd one."""
-    return lambda rng, world: [rng.choice(rng.choice((fitting, odd)))]
+    return lambda rng, fixtures: [rng.choice(rng.choice((fitting, odd)))]
 
 
 def _some(fitting: Sequence[str], odd: Sequence[str] = NAMES) -> Draw:
     """Up to three values."""
-    return lambda rng, world: rng.choices(rng.choice((fitting, (*fitting, *odd))), k=rng.choice((0, 1, 1, 2, 2, 3)))
+    return lambda rng, fixtures: rng.choices(rng.choice((fitting, (*fitting, *odd))), k=rng.choice((0, 1, 1, 2, 2, 3)))
 
 
-def _switch(rng: random.Random, world: World) -> list[str]:
+def _switch(rng: random.Random, fixtures: CommandFixtures) -> list[str]:
     """Nothing, as an option that has no value."""
     return []
 
 
-def _path(rng: random.Random, world: World) -> list[str]:
-    there = [str(world.root / name) for name in ("pairs.tsv", "glue", "glue/MRPC", "classifier/config.json")]
-    return [rng.choice((*world.odd, *there, *(path for path, _ in world.own.values())))]
+def _path(rng: random.Random, fixtures: CommandFixtures) -> list[str]:
+    there = [str(fixtures.root / name) for name in ("pairs.tsv", "glue", "glue/MRPC", "classifier/config.json")]
+    return [rng.choice((*fixtures.odd, *there, *(path for path, _ in fixtures.own.values())))]
 
 
-def _place(rng: random.Random, world: World) -> list[str]:
+def _place(rng: random.Random, fixtures: CommandFixtures) -> list[str]:
     """A name for results: nowhere outside of the command's own directory."""
     below = [f"new/{'n' * 300}", "new/x\0", "taken", "file", "file/x", "fifo", "link", "~/own", "new/[/x]", "./x/../y"]
-    return [rng.choice((*below, *(name for name in world.odd if not name.startswith(("/", "..")))))]
+    return [rng.choice((*below, *(name for name in fixtures.odd if not name.startswith(("/", "..")))))]
 
 
-def _model(rng: random.Random, world: World) -> list[str]:
-    return [rng.choice((*world.models.values(), *world.odd, str(world.root / "pairs.tsv")))]
+def _model(rng: random.Random, fixtures: CommandFixtures) -> list[str]:
+    return [rng.choice((*fixtures.models.values(), *fixtures.odd, str(fixtures.root / "pairs.tsv")))]
 
 
-def _what(rng: random.Random, world: World) -> list[str]:
-    files = [path for path, _ in world.sets.values()]
+def _what(rng: random.Random, fixtures: CommandFixtures) -> list[str]:
+    files = [path for path, _ in fixtures.sets.values()]
     return [
         rng.choice(
-            ("heads", "layers", "pairs", "all-but-one", "one-of-layer", "cumulative", "subsets", *files, *world.odd)
+            ("heads", "layers", "pairs", "all-but-one", "one-of-layer", "cumulative", "subsets", *files, *fixtures.odd)
         )
     ]
 
@@ -136,10 +136,12 @@ def _join(options: dict[str, list[str]]) -> list[str]:
     return [word for name, values in options.items() for word in (name, *values)]
 
 
-def _change(rng: random.Random, world: World, options: dict[str, list[str]], drawn: dict[str, Draw]) -> list[str]:
+def _change(
+    rng: random.Random, fixtures: CommandFixtures, options: dict[str, list[str]], drawn: dict[str, Draw]
+) -> list[str]:
     """The command line of these options after one to three of them were drawn anew, and rarely one was left out."""
     for name in rng.sample(list(drawn), k=min(len(drawn), rng.choice((1, 1, 1, 2, 3)))):
-        options = {**options, name: drawn[name](rng, world)}
+        options = {**options, name: drawn[name](rng, fixtures)}
     if rng.random() < 0.05:  # never the model, as the default one takes seconds
         options.pop(rng.choice([name for name in options if name != "--model"]), None)
     words = _join(options)
@@ -148,37 +150,37 @@ def _change(rng: random.Random, world: World, options: dict[str, list[str]], dra
     return words
 
 
-def _job(world: World) -> dict[str, list[str]]:
-    pairs = str(world.root / "pairs.tsv")
-    return {"--model": [world.models["classifier"]], "--task": ["mrpc"], "--data": [pairs]}
+def _job(fixtures: CommandFixtures) -> dict[str, list[str]]:
+    pairs = str(fixtures.root / "pairs.tsv")
+    return {"--model": [fixtures.models["classifier"]], "--task": ["mrpc"], "--data": [pairs]}
 
 
-def _ablate(rng: random.Random, world: World) -> Line:
+def _ablate(rng: random.Random, fixtures: CommandFixtures) -> Line:
     """Options with values that mostly cannot be."""
-    options = _job(world) | {"--output": ["out"]}
+    options = _job(fixtures) | {"--output": ["out"]}
     if rng.random() < 0.3:
-        options |= _own_job(rng, world)[0]
-    return Line(["ablate", *_change(rng, world, options, ABLATE)])
+        options |= _own_job(rng, fixtures)[0]
+    return Line(["ablate", *_change(rng, fixtures, options, ABLATE)])
 
 
-def _own_job(rng: random.Random, world: World) -> tuple[dict[str, list[str]], Sequence[object]]:
+def _own_job(rng: random.Random, fixtures: CommandFixtures) -> tuple[dict[str, list[str]], Sequence[object]]:
     """A file of one's own, with a model that may fit."""
-    name = rng.choice(list(world.own))
-    path, labels = world.own[name]
+    name = rng.choice(list(fixtures.own))
+    path, labels = fixtures.own[name]
     options = {"--task": ["custom"], "--data": [path], "--text-columns": ["first", "second"]}
     model = {"odd": "three", "ratings": "rater", "whole": "rater", "huge": "rater"}.get(name, "classifier")
-    return options | {"--model": [world.models[rng.choice((model, model, "embedder"))]]}, labels
+    return options | {"--model": [fixtures.models[rng.choice((model, model, "embedder"))]]}, labels
 
 
-def _sweep(rng: random.Random, world: World) -> Line:
+def _sweep(rng: random.Random, fixtures: CommandFixtures) -> Line:
     """What is mostly accepted, and swept."""
-    options, labels, names = _job(world), None, []
+    options, labels, names = _job(fixtures), None, []
     options["--output"] = [rng.choice(("out", "new/out", "[red]out", "~/own", "$x^$"))]
     if rng.random() < 0.6:
-        own, labels = _own_job(rng, world)
+        own, labels = _own_job(rng, fixtures)
         options |= own
     if rng.random() < 0.5:
-        path, names = world.sets[rng.choice(("good", "odd", "alike", "a head's", "means", "named long"))]
+        path, names = fixtures.sets[rng.choice(("good", "odd", "alike", "a head's", "means", "named long"))]
         options["--ablate"] = [path]
     elif rng.random() < 0.3:
         options["--ablate"] = [rng.choice(("layers", "pairs", "all-but-one", "subsets"))]
@@ -193,19 +195,19 @@ def _sweep(rng: random.Random, world: World) -> Line:
     return Line(["ablate", *_join(options)], labels, list(names))
 
 
-def _plan(rng: random.Random, world: World) -> Line:
-    return Line(["plan", *_change(rng, world, _job(world), OPTIONS)])
+def _plan(rng: random.Random, fixtures: CommandFixtures) -> Line:
+    return Line(["plan", *_change(rng, fixtures, _job(fixtures), OPTIONS)])
 
 
-def _directory(rng: random.Random, world: World) -> str:
+def _directory(rng: random.Random, fixtures: CommandFixtures) -> str:
     """Results, or what is none."""
-    odd = (*world.odd, world.models["classifier"])
-    return rng.choice(rng.choice((odd, *[[*world.results.values()]] * 3)))
+    odd = (*fixtures.odd, fixtures.models["classifier"])
+    return rng.choice(rng.choice((odd, *[[*fixtures.results.values()]] * 3)))
 
 
-def _show(rng: random.Random, world: World) -> Line:
+def _show(rng: random.Random, fixtures: CommandFixtures) -> Line:
     options = {"--format": _one(FORMATS), "--metric": METRIC, "--top": NUMBER}
-    return Line(["show", *_change(rng, world, {}, options), *_ended(rng, _directory(rng, world))])
+    return Line(["show", *_change(rng, fixtures, {}, options), *_ended(rng, _directory(rng, fixtures))])
 
 
 def _ended(rng: random.Random, name: str) -> list[str]:
@@ -213,52 +215,52 @@ def _ended(rng: random.Random, name: str) -> list[str]:
     return ["--", name] if rng.random() < 0.2 else [name]
 
 
-def _compare(rng: random.Random, world: World) -> Line:
+def _compare(rng: random.Random, fixtures: CommandFixtures) -> Line:
     options = {"--format": _one(("table", "json")), "--metric": METRIC}
-    several = [_directory(rng, world) for _ in range(rng.choice((1, 2, 2, 2, 3)))]
-    return Line(["compare", *several, *_change(rng, world, {}, options)])
+    several = [_directory(rng, fixtures) for _ in range(rng.choice((1, 2, 2, 2, 3)))]
+    return Line(["compare", *several, *_change(rng, fixtures, {}, options)])
 
 
-def _written(rng: random.Random, world: World, *ends: str) -> str:
+def _written(rng: random.Random, fixtures: CommandFixtures, *ends: str) -> str:
     """A name for a file."""
-    fitting, odd = f"out{rng.choice(ends)}", f"{_place(rng, world)[0]}{rng.choice((*ends, '', '.exe'))}"
+    fitting, odd = f"out{rng.choice(ends)}", f"{_place(rng, fixtures)[0]}{rng.choice((*ends, '', '.exe'))}"
     return rng.choice((fitting, fitting, odd))
 
 
-def _report(rng: random.Random, world: World) -> Line:
-    return Line(["report", "-o", _written(rng, world, ".html", ".htm"), *_ended(rng, _directory(rng, world))])
+def _report(rng: random.Random, fixtures: CommandFixtures) -> Line:
+    return Line(["report", "-o", _written(rng, fixtures, ".html", ".htm"), *_ended(rng, _directory(rng, fixtures))])
 
 
-def _plot(rng: random.Random, world: World) -> Line:
-    to = _written(rng, world, ".svg", ".svg", ".svg", ".png", ".pdf")
-    return Line(["plot", *_change(rng, world, {"-o": [to]}, PLOT), *_ended(rng, _directory(rng, world))])
+def _plot(rng: random.Random, fixtures: CommandFixtures) -> Line:
+    to = _written(rng, fixtures, ".svg", ".svg", ".svg", ".png", ".pdf")
+    return Line(["plot", *_change(rng, fixtures, {"-o": [to]}, PLOT), *_ended(rng, _directory(rng, fixtures))])
 
 
-def _prepare(rng: random.Random, world: World) -> Line:
-    options = {"--from": [str(world.root / "glue")], "--data-dir": ["tfds"], "--tasks": ["mrpc"]}
+def _prepare(rng: random.Random, fixtures: CommandFixtures) -> Line:
+    options = {"--from": [str(fixtures.root / "glue")], "--data-dir": ["tfds"], "--tasks": ["mrpc"]}
     drawn: dict[str, Draw] = {
         "--from": _path,
         "--data-dir": _place,
         "--tasks": _some(("mrpc", "MRPC"), (*TASKS, *NAMES)),
     }
-    return Line(["data", "prepare", *_change(rng, world, options, {**drawn, "--overwrite": _switch})])
+    return Line(["data", "prepare", *_change(rng, fixtures, options, {**drawn, "--overwrite": _switch})])
 
 
-def _parity(rng: random.Random, world: World) -> Line:
+def _parity(rng: random.Random, fixtures: CommandFixtures) -> Line:
     """What ends before it compares: a comparison takes seconds."""
-    options = {"--model": _model(rng, world), "--examples": [rng.choice(("0", "-1", "nan", "", "²", "1.5"))]}
-    if options["--model"][0] not in world.models.values():
+    options = {"--model": _model(rng, fixtures), "--examples": [rng.choice(("0", "-1", "nan", "", "²", "1.5"))]}
+    if options["--model"][0] not in fixtures.models.values():
         options["--examples"] = ["1"]
     return Line(["parity", *_join(options), "--precision", rng.choice(("float32", "float64", "float32", *NAMES))])
 
 
-def _rubbish(rng: random.Random, world: World) -> Line:
+def _rubbish(rng: random.Random, fixtures: CommandFixtures) -> Line:
     """Words in any order."""
-    words = ("ablate", "show", "data", "prepare", "--version", "--help", *NAMES, *world.odd, *ABLATE)
+    words = ("ablate", "show", "data", "prepare", "--version", "--help", *NAMES, *fixtures.odd, *ABLATE)
     return Line(rng.choices(words, k=rng.randint(0, 4)))
 
 
-KINDS: dict[str, Callable[[random.Random, World], Line]] = {
+KINDS: dict[str, Callable[[random.Random, CommandFixtures], Line]] = {
     "ablate": _ablate,
     "plan": _plan,
     "show": _show,

@@ -27,8 +27,8 @@ from bertjax.evidence import significance
 from bertjax.evidence import weighing as evidence
 from bertjax.plots import canvas
 from tests.browser import start_browser
-from tests.tiny import FAST_COMPILATION, SIZES
-from tests.workshop import make_classifier, make_embedder, make_encoder, write_glue
+from tests.factories import make_classifier, make_embedder, make_encoder, write_glue
+from tests.tiny_models import FAST_COMPILATION, SIZES
 
 # XLA reads the flags once, with its first device. Commands in processes of their own are compiled as users compile
 # them, and so is all of `XLA_FLAGS= make test`.
@@ -48,7 +48,7 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 # One file is about PyTorch's formats from its first import on; with `-m "not needs_torch"` it would be deselected
 # anyway. `make test` installs PyTorch, and the other tests that need it fail where it is missing.
-collect_ignore = [] if importlib.util.find_spec("torch") else ["test_files.py"]
+collect_ignore = [] if importlib.util.find_spec("torch") else ["test_weight_files.py"]
 
 
 # Tracing makes and drops many small objects, which Python's collector would look through again and again.
@@ -78,7 +78,7 @@ share_contexts()
 
 # Files that take a minute or more by themselves: begun first, so that no process has one left when the others end.
 LONGEST = (
-    *("test_distributed.py", "test_readme.py", "test_disabling.py", "test_family_engine.py", "test_notebook.py"),
+    *("test_distributed.py", "test_readme.py", "test_head_ablation.py", "test_family_engine.py", "test_notebook.py"),
     "test_sharding.py",
     "test_docs.py",
 )

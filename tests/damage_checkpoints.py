@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from flax.serialization import msgpack_serialize
 
-from tests.attempts import draw, places
+from tests.fuzz_utilities import draw, places
 
 # What an attack makes where it is unpickled without care.
 ATTACKED = Path(tempfile.gettempdir()) / f"bertjax-attacked-{os.getpid()}"

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.attempts import draw, places, scratch
-from tests.made_up import make_results
+from tests.fuzz_utilities import draw, places, scratch
+from tests.result_factories import make_results
 
 EXAMPLES = 12
 

@@ -15,10 +15,9 @@ from bertjax.engine.sweep_input import make_sweep_input
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import every_head, readouts
 from experiments.shared.attention import reduce_attention
-from tests.test_engine import pooled
-from tests.test_frame_semantics import first_row
-from tests.test_journal import TINY_PARTS, StopAfter
-from tests.tiny import SIZES, encodings, largest_difference, random_model
+from tests.engine_checks import pooled, sum_squared_cls_weights
+from tests.interruptions import TINY_PARTS, StopAfter
+from tests.tiny_models import SIZES, encodings, largest_difference, random_model
 
 FIVE = BertConfig(**SIZES["five heads"])
 
@@ -101,7 +100,7 @@ def lowered_steps(devices):
     yield "read", compiled_steps.read_first.lower(*runner.head, first, readout=runner.readout, mesh=runner.mesh)
 
 
-def test_each_device_has_its_share_of_the_work_and_none_waits_for_another():
+def test_work_is_split_evenly_among_devices_without_waiting():
     steps = {count: dict(lowered_steps(jax.devices()[:count])) for count in (1, 2, 4, 8)}
     for name in steps[1]:
         flops = {}
@@ -133,9 +132,9 @@ def test_a_sweep_goes_on_with_another_number_of_devices(tmp_path, monkeypatch):
 @pytest.mark.parametrize("examples", [1, 21, *(pytest.param(count, marks=pytest.mark.slow) for count in (7, 8))])
 def test_statistics_of_attention_maps_are_those_of_one_device(rng, examples, monkeypatch):
     model, texts = random_model(BertModel, FIVE), encodings(FIVE, rng, rng.integers(2, 12, examples))
-    several = reduce_attention(model, texts, first_row)
+    several = reduce_attention(model, texts, sum_squared_cls_weights)
     monkeypatch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
-    assert largest_difference(several, reduce_attention(model, texts, first_row)) < 1e-6
+    assert largest_difference(several, reduce_attention(model, texts, sum_squared_cls_weights)) < 1e-6
 
 
 def test_gradients_of_gates_are_those_of_one_device(rng, monkeypatch):

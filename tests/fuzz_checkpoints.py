@@ -26,14 +26,14 @@ from bertjax import BertConfig, BertForSentenceEmbedding, Tokenizer
 from bertjax.checkpoints.sentence_modules import read_pooling
 from bertjax.checkpoints.tensor_names import check_layers
 from bertjax.checkpoints.weight_files import find_weights, read_weights
-from tests import attempts
-from tests.attempts import REFUSED, attempt, scratch
+from tests import fuzz_utilities
 from tests.damage_checkpoints import ATTACKED, DAMAGES
-from tests.tiny import random_model
-from tests.workshop import PIECES, SENTENCES, WORDS, make_config
+from tests.factories import PIECES, SENTENCES, WORDS, make_config
+from tests.fuzz_utilities import REFUSED, attempt, scratch
+from tests.tiny_models import random_model
 
 OUTCOMES = ("accepted", REFUSED)
-BROKEN = ("silently wrong", *attempts.BROKEN, "memory", "its code ran")
+BROKEN = ("silently wrong", *fuzz_utilities.BROKEN, "memory", "its code ran")
 MOST_MEMORY = 2**29  # bytes
 
 JSONS = {

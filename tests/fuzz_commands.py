@@ -32,9 +32,9 @@ from bertjax.cli import main
 from bertjax.errors import BertjaxError
 from bertjax.formatting import HIDDEN
 from bertjax.machine import peak_resident, resident_memory
-from tests.attempts import time_limit
+from tests.command_fixtures import CommandFixtures, make_command_fixtures
 from tests.command_lines import KINDS, Line
-from tests.command_world import World, make_world
+from tests.fuzz_utilities import time_limit
 
 OUTCOMES = ("done", "refused in one line", "stopped at the sweep")
 BROKEN = (
@@ -81,16 +81,16 @@ def cases(seed: int, count: int) -> Iterator[Case]:
 
 def line_of(case: Case) -> Line:
     """The command line of a case."""
-    return KINDS[case.kind](random.Random(case.number), make_world())
+    return KINDS[case.kind](random.Random(case.number), make_command_fixtures())
 
 
 def outcome(case: Case) -> str:
     """What comes of a case: one of `OUTCOMES` or, with what is wrong behind a colon, of `BROKEN`."""
-    world, line, rng = make_world(), line_of(case), random.Random(-case.number)
+    fixtures, line, rng = make_command_fixtures(), line_of(case), random.Random(-case.number)
     if case.kind == "sweep":
         _warm()
-    with tempfile.TemporaryDirectory() as folder, place(world, Path(folder)) as work:
-        given, before = snapshot(world.root), snapshot(work)
+    with tempfile.TemporaryDirectory() as folder, place(fixtures, Path(folder)) as work:
+        given, before = snapshot(fixtures.root), snapshot(work)
         memory, started = _begin_measuring(), time.process_time()
         try:
             with time_limit(WAITING):
@@ -105,22 +105,22 @@ def outcome(case: Case) -> str:
         wrong = (
             f"hang: {spent:.0f} s" * (spent > (COMPILING if case.kind in ("sweep", "plan") else SECONDS))
             or f"memory: {taken:,} bytes" * (taken > MEMORY)
-            or "given files changed" * (snapshot(world.root) != given)
+            or "given files changed" * (snapshot(fixtures.root) != given)
             or judge(ran)
             or left(work, before, ran, case.kind)
         )
         if not wrong and case.kind == "sweep" and ran.code == 0:
-            wrong = check_sweep(line, work, world)
+            wrong = check_sweep(line, work, fixtures)
         return f"{wrong} of {line.arguments}"[:3000] if wrong else OUTCOMES[{0: 0, 2: 1}.get(ran.code, 2)]
 
 
 # ---- a command that runs --------------------------------------------------------------------------------------------
 @contextlib.contextmanager
-def place(world: World, folder: Path) -> Iterator[Path]:
+def place(fixtures: CommandFixtures, folder: Path) -> Iterator[Path]:
     """A directory to run in, with results, a file and a pipe of names that `Line`s may take for new ones."""
     work = folder / "in" / "here"
     work.mkdir(parents=True)
-    shutil.copytree(world.results["mrpc"], work / "taken")
+    shutil.copytree(fixtures.results["mrpc"], work / "taken")
     (work / "file").write_text("a file\n")
     os.mkfifo(work / "fifo")
     (work / "link").symlink_to("taken")
@@ -174,9 +174,9 @@ def _begin_measuring() -> int:
 @cache
 def _warm() -> None:
     """Compile what most sweeps share, which no case is to wait for."""
-    world = make_world()
-    with tempfile.TemporaryDirectory() as folder, place(world, Path(folder)):
-        job = ["--model", world.models["classifier"], "--task", "mrpc", "--data", str(world.root / "pairs.tsv")]
+    fixtures = make_command_fixtures()
+    with tempfile.TemporaryDirectory() as folder, place(fixtures, Path(folder)):
+        job = ["--model", fixtures.models["classifier"], "--task", "mrpc", "--data", str(fixtures.root / "pairs.tsv")]
         assert run(["ablate", *job]).code == 0
 
 
@@ -227,7 +227,7 @@ def left(work: Path, before: dict[str, tuple[Any, ...]], ran: Ran, kind: str) ->
     return f"half-written: {alone}" * bool(alone)
 
 
-def check_sweep(line: Line, work: Path, world: World) -> str:
+def check_sweep(line: Line, work: Path, fixtures: CommandFixtures) -> str:
     """What is wrong with the results of a sweep; nothing where all is well."""
     (directory,) = {path.parent for path in work.rglob("summary.json")} - {work / "taken"}
     saved = read_results(directory)

@@ -32,11 +32,11 @@ from bertjax.errors import OutputError
 from bertjax.interventions.ablations import read_sets
 from bertjax.machine import peak_resident, resident_memory
 from bertjax.study.settings import Settings, check_settings
-from tests import attempts
-from tests.attempts import REFUSED, attempt
+from tests import fuzz_utilities
+from tests.fuzz_utilities import REFUSED, attempt
 
 OUTCOMES = ("accepted", REFUSED)
-BROKEN = (*attempts.BROKEN, "memory above what was told", "silently wrong")
+BROKEN = (*fuzz_utilities.BROKEN, "memory above what was told", "silently wrong")
 ROOM, SLACK = 100_000_000, 60_000_000  # bytes
 CONFIG = BertConfig(hidden_size=12, num_hidden_layers=2, num_attention_heads=3, vocab_size=9)
 FACTS, SIZES = {"weights": "aaaa", "ablations": "6 sets"}, {"rows": 2, "runs": 3}
@@ -66,7 +66,7 @@ def outcome(case: Case) -> str:
         begin_measuring()
         before, started = resident_memory(), time.monotonic()
         found = attempt(lambda: KINDS[case.kind](rng, Path(name)))
-        if time.monotonic() - started > attempts.LONGEST:
+        if time.monotonic() - started > fuzz_utilities.LONGEST:
             return "hang"
         taken = (peak_resident() or 0) - before
         return found if taken < ROOM + SLACK else f"memory above what was told: {taken:,} bytes"

@@ -19,9 +19,9 @@ from typing import Any
 from bertjax.engine.journal import count_parts
 from bertjax.errors import BertjaxError
 from bertjax.results.directory import read_results
-from tests.attempts import scratch
-from tests.test_resume import CHILD
-from tests.workshop import make_classifier, make_embedder, write_pairs
+from tests.factories import make_classifier, make_embedder, write_pairs
+from tests.fuzz_utilities import scratch
+from tests.interruptions import COMMAND_OF_SMALL_PARTS
 
 OUTCOMES = ("the same after a kill", "the same after several kills", "ended before the kill")
 BROKEN = ("another exit code", "half-written", "other bytes", "something is left", "hang")
@@ -94,7 +94,7 @@ def command_of(job: str, output: Path) -> list[str]:
     model = "embedder" if job == "embedder" else "classifier"
     options = JOBS.get(job, ("--ablate", "layers"))
     inputs = ("--model", str(inputs_of() / model), "--task", "mrpc", "--data", str(inputs_of() / "pairs.tsv"))
-    return [sys.executable, "-c", CHILD, "ablate", *inputs, *options, "--output", str(output)]
+    return [sys.executable, "-c", COMMAND_OF_SMALL_PARTS, "ablate", *inputs, *options, "--output", str(output)]
 
 
 @cache

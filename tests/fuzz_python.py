@@ -26,9 +26,9 @@ from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import patching as pt
 from bertjax.interventions import readouts
-from tests.attempts import LONGEST_MESSAGE, scratch, time_limit
-from tests.tiny import random_model
-from tests.workshop import SENTENCES, add_tokenizer, make_config
+from tests.factories import SENTENCES, add_tokenizer, make_config
+from tests.fuzz_utilities import LONGEST_MESSAGE, scratch, time_limit
+from tests.tiny_models import random_model
 
 OUTCOMES = ("accepted", "refused in one line")
 BROKEN = ("traceback", "a message of more than a line", "argument not named", "hang", "silently wrong")
@@ -56,9 +56,9 @@ def cases(seed: int, count: int) -> Iterator[Case]:
 
 
 @cache
-def desk() -> SimpleNamespace:
-    """What a user has at hand: a model, a tokenizer, texts, a batch, a run of it."""
-    directory = scratch() / "desk"
+def fixtures() -> SimpleNamespace:
+    """A model, a tokenizer, texts, a batch, and the model's output for it."""
+    directory = scratch() / "python_fixtures"
     directory.mkdir()
     model = random_model(BertForSentenceEmbedding, make_config())
     model.save_pretrained(directory)
@@ -72,7 +72,7 @@ def desk() -> SimpleNamespace:
 @cache
 def pool() -> dict[str, Callable[[], Any]]:
     """Values of many kinds, each made anew."""
-    d = desk()
+    d = fixtures()
     numbers = (None, True, False, 0, 1, -1, 2, 3, 10**9, 2**31, 2**63, 10**400, 10**5000, -(10**5000), 0.5, 1.0, -0.0)
     more = (float("nan"), float("inf"), 1e308, 1e-320, 1j, "", "0.1", "0.1=zero", "x" * 5000, "\x1b[31m", "\ud800")
     texts = ("a\nb", "the cat", "float32", "uniform", "~nosuchuser", "nul\0", b"", b"\xff", (), [], {}, set(), [None])
@@ -125,13 +125,13 @@ def _overrides(found: Any, given: dict[str, Any]) -> bool:
 
 def _ran(found: Any, given: dict[str, Any]) -> bool:
     ids = np.asarray(given["input_ids"])
-    width = desk().config.hidden_size
+    width = fixtures().config.hidden_size
     return _finite(found, given) and (ids.ndim != 2 or found.last_hidden_state.shape == (*ids.shape, width))
 
 
 def _encoded(found: Any, given: dict[str, Any]) -> bool:
     """[CLS] and [SEP] at the ends, ids of the vocabulary, no more tokens than were asked for."""
-    most, size = given["max_length"] or 10**9, desk().tokenizer.vocab_size
+    most, size = given["max_length"] or 10**9, fixtures().tokenizer.vocab_size
     rows = [one.input_ids for one in found]
     return all(row[0] == 2 and row[-1] == 3 and len(row) <= most and max(row) < size for row in rows)
 
@@ -140,9 +140,12 @@ def _swept(found: Any, given: dict[str, Any]) -> bool:
     """A row for each ablation, equal to a run of the model with its overrides."""
     if not isinstance(given["readout"], type(readouts.logits)) or given["readout"] is not readouts.sentence_embedding:
         return True
-    if given["examples"] is not desk().texts or given["model"] is not desk().model:
+    if given["examples"] is not fixtures().texts or given["model"] is not fixtures().model:
         return bool(np.isfinite(found.base).all())
-    runs = [desk().model(desk().batch, overrides=ab.to_overrides(desk().config, one)) for one in given["ablations"]]
+    runs = [
+        fixtures().model(fixtures().batch, overrides=ab.to_overrides(fixtures().config, one))
+        for one in given["ablations"]
+    ]
     apart = [np.abs(ours - run.sentence_embedding).max() for ours, run in zip(found.outputs, runs, strict=True)]
     return max(apart) < CLOSE
 
@@ -159,7 +162,7 @@ def calls() -> dict[str, Call]:
 
 
 def _calls_of_models() -> dict[str, Call]:
-    d, reads = desk(), readouts.sentence_embedding
+    d, reads = fixtures(), readouts.sentence_embedding
     sweep = {"model": d.model, "examples": d.texts, "ablations": ab.single_heads(d.config)[:2], "readout": reads}
     limits: dict[str, Any] = {"memory": None, "attention": "auto", "means": None, "donors": None, "at": None}
     more = {"row_length": None, "one_per_row": False, "tokens_at_once": None, "devices": None, "progress": False}
@@ -186,7 +189,7 @@ def _calls_of_models() -> dict[str, Call]:
 
 
 def _calls_of_overrides() -> dict[str, Call]:
-    d, heads, edges = desk(), ["0.1", "1.2"], [(0, 1, 0, 0)]
+    d, heads, edges = fixtures(), ["0.1", "1.2"], [(0, 1, 0, 0)]
     c: dict[str, Any] = {"config": d.config}
     one = ov.zero(d.config, ["0.1"])
     return {
@@ -206,7 +209,7 @@ def _calls_of_overrides() -> dict[str, Call]:
 
 
 def _calls_of_patching() -> dict[str, Call]:
-    d, mask, vector = desk(), np.ones((2, _length()), np.float32), np.ones(4, np.float32)
+    d, mask, vector = fixtures(), np.ones((2, _length()), np.float32), np.ones(4, np.float32)
     c: dict[str, Any] = {"config": d.config, "place": "head_outputs"}
     one = ov.zero(d.config, ["0.1"])
     return {
@@ -219,7 +222,7 @@ def _calls_of_patching() -> dict[str, Call]:
 
 def _length() -> int:
     """Tokens of each text of the batch, with its padding."""
-    return int(desk().batch["input_ids"].shape[1])
+    return int(fixtures().batch["input_ids"].shape[1])
 
 
 def _calls_of_statistics() -> dict[str, Call]:
@@ -234,7 +237,7 @@ def _calls_of_statistics() -> dict[str, Call]:
 
 
 def _calls_of_ablations() -> dict[str, Call]:
-    d, heads = desk(), ["0.1", "1.2"]
+    d, heads = fixtures(), ["0.1", "1.2"]
     c: dict[str, Any] = {"config": d.config}
     single = ab.single_heads(d.config)[0]
     return {

@@ -22,13 +22,13 @@ from bertjax.results.directory import UnsealedWarning, read_results
 from bertjax.results.page import page_data
 from bertjax.results.summary import describe_files, seal
 from bertjax.results.terminal import show_table, show_text
-from tests import attempts
-from tests.attempts import REFUSED, attempt, scratch
+from tests import fuzz_utilities
 from tests.damage_results import DAMAGES, EXAMPLES, damages_of
-from tests.made_up import make_results
+from tests.fuzz_utilities import REFUSED, attempt, scratch
+from tests.result_factories import make_results
 
 OUTCOMES = ("accepted and equal", REFUSED, "accepted, no hash could tell")
-BROKEN = ("silently wrong", *attempts.BROKEN)
+BROKEN = ("silently wrong", *fuzz_utilities.BROKEN)
 FILES = ("summary.json", "results.parquet", "outputs.npz", "examples.jsonl", "attention.npz")
 LEVELS = ("as written", "forged", "without hashes")
 PLOTTED = 10  # one of so many cases is drawn too, which takes longer
@@ -80,7 +80,7 @@ def outcome(case: Case) -> str:
             reseal(directory)
         found = _read(directory, case.base, plots=case.seed % PLOTTED == 0)
         wrong = [name for name, text in found.items() if text not in (REFUSED, _shown(case.base, case.level)[name])]
-    if broken := [text for text in found.values() if text.startswith(attempts.BROKEN)]:
+    if broken := [text for text in found.values() if text.startswith(fuzz_utilities.BROKEN)]:
         return broken[0]
     if wrong:
         return "silently wrong" if case.level == "as written" else "accepted, no hash could tell"

@@ -20,8 +20,9 @@ NOT_WITH_IT = ("torch", "tensorflow", "tensorflow_datasets", "transformers", "da
 
 # Each stage of the way from a checkpoint to a page, in about two minutes.
 TESTS = (
-    *("test_model.py", "test_data.py", "test_plan.py", "test_packing.py", "test_main_call.py", "test_metrics.py"),
-    *("test_intervals.py", "test_jackknife.py", "test_page_data.py", "test_own_metrics.py", "test_plain_install.py"),
+    *("test_model.py", "test_examples.py", "test_plan.py", "test_packing.py", "test_ablate_call.py", "test_metrics.py"),
+    *("test_intervals.py", "test_jackknife.py", "test_page_data.py", "test_custom_metrics.py"),
+    "test_optional_dependencies.py",
 )
 
 ABOUT = f"""

@@ -1,4 +1,4 @@
-"""Misuses of models, tokenizers, ablations and overrides: what is called with a `Desk`, and what its error must say."""
+"""Misuses of models, tokenizers, ablations and overrides: a call with `MisuseFixtures`, and what its error must say."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +13,7 @@ from bertjax import (
 )
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
-from tests.desk import BATCH, CONFIG, HEADS, IDS, LAYERS, OTHER, donor_of
+from tests.misuse_fixtures import BATCH, CONFIG, HEADS, IDS, LAYERS, OTHER, donor_of
 
 MISUSES = {
     # Metric

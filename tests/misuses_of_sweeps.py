@@ -1,4 +1,4 @@
-"""Misuses of sweeps, of the plain form and of parity: what is called with a `Desk`, and what its error must say."""
+"""Misuses of sweeps, of the plain form and of parity: a call with `MisuseFixtures`, and what its error must say."""
 
 import jax
 import numpy as np
@@ -8,7 +8,7 @@ from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
 from bertjax.study import parity
-from tests.desk import BATCH, CONFIG, IDS
+from tests.misuse_fixtures import BATCH, CONFIG, IDS
 
 MISUSES = {
     # sweep

@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.made_up import make_results
+from tests.result_factories import make_results
 
 READ_RESULTS = "import sys, bertjax; bertjax.read_results(sys.argv[1])"
 READ_FRAME = "import sys, bertjax; bertjax.read_results(sys.argv[1]).frame"

@@ -22,8 +22,8 @@ from bertjax.study.outputs import sampled_attention
 from bertjax.study.run import run_job
 from bertjax.study.settings import Settings, check_settings, list_ablations
 from bertjax.tasks import FORMS, Encoded, encode_examples, label_order, positive_label
-from tests.tiny import arrays_of, largest_difference
-from tests.workshop import SENTENCES, make_classifier, write_pairs
+from tests.factories import SENTENCES, make_classifier, write_pairs
+from tests.tiny_models import arrays_of, largest_difference
 
 SCHEMA = Path(__file__).parent.parent / "bertjax" / "results" / "schemas" / "summary.json"
 
@@ -184,7 +184,7 @@ def test_mistakes_in_a_file_of_sets(settings, tmp_path, content, message):
         run_job(replace(settings, ablate=str(tmp_path / "sets.txt")))
 
 
-def test_examples_that_change_are_kept_beside_some_that_are_spread_evenly(rng):
+def test_kept_attention_is_of_changed_and_evenly_spread_examples(rng):
     """The second ablation flips example 30, the first 11 and, less than it changes others, 12."""
     base = np.tile(np.array([2.0, 0.0]), (41, 1))
     outputs = np.tile(base, (2, 1, 1)) + 1e-3 * rng.normal(size=(2, 41, 2))
@@ -328,7 +328,7 @@ def test_labels_in_another_order_are_put_in_the_task_s():
     assert positive_label("similarity", TASKS["qqp"]) == 1
 
 
-def test_settings_that_cannot_be_are_refused_before_anything_is_computed(settings, embedder):
+def test_impossible_settings_are_refused_before_computing(settings, embedder):
     for change, error, message in (
         ({"mode": "delete"}, InputError, "uniform, zero, mean"),
         ({"precision": "float8"}, InputError, "float32, bfloat16"),
@@ -397,7 +397,7 @@ def test_heads_in_another_mode_and_parts_of_a_layer_are_sets(settings, tmp_path)
     assert (settings.directory / "sets.png").exists()
 
 
-def test_attention_of_other_samples_is_computed_by_the_same_program(settings):
+def test_attention_of_other_samples_reuses_the_compiled_program(settings):
     model, tokenizer = bertjax.load(settings.model), bertjax.Tokenizer.from_pretrained(settings.model)
     encoded = encode_examples(model, tokenizer, load_examples("mrpc", data=settings.data))
     lengths = [len(text) for text in encoded.encodings]

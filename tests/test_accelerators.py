@@ -12,8 +12,8 @@ from bertjax import ablations as ab
 from bertjax.engine import blocks, choose_attention, compiled_steps, sizes
 from bertjax.interventions import readouts
 from bertjax.model import ops
-from tests.attending import lower
-from tests.tiny import SIZES, encodings, random_model
+from tests.attention_reference import lower
+from tests.tiny_models import SIZES, encodings, random_model
 
 NARROW = Numerics("bfloat16", "default", narrow=True)
 
@@ -28,7 +28,7 @@ def sweep(model, examples):
     return np.concatenate([found.base[None], found.outputs])
 
 
-def test_what_goes_into_a_product_is_rounded_as_it_leaves_one_and_nothing_else(rng):
+def test_only_inputs_of_products_are_rounded(rng):
     left, right = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((5, 300), (300, 7)))
 
     def product(numerics, passed_on):
@@ -85,7 +85,7 @@ def test_a_block_that_is_whole_is_taken_as_it_is(config, rng, monkeypatch):
     assert gathered[0] > 0
 
 
-def test_slots_of_several_blocks_or_in_another_order_are_gathered(config):
+def test_slots_of_several_blocks_or_out_of_order_are_gathered(config):
     root = engine.make_plan(config, ab.single_heads(config)).root
     one, other = jnp.zeros((3, 1, 1, 1)), jnp.zeros((3, 1, 1, 1))
 
@@ -120,7 +120,7 @@ def test_models_of_one_structure_share_what_is_compiled(config):
         ("cpu", "bfloat16", "explicit"),
     ],
 )
-def test_the_form_of_attention_is_the_fastest_of_device_and_dtype(monkeypatch, backend, dtype, form):
+def test_attention_form_is_the_fastest_for_device_and_dtype(monkeypatch, backend, dtype, form):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     assert choose_attention("auto", Numerics(dtype)) == form
     assert choose_attention("auto", Numerics(dtype), BertConfig()) == form

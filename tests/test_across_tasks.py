@@ -22,7 +22,7 @@ from experiments.disabling.joins import (
     share_top,
 )
 from experiments.disabling.runs import group_by_task, measure_task, read_run
-from tests.tiny import largest_difference
+from tests.tiny_models import largest_difference
 
 LAYERS, HEADS = 4, 6
 PLACES = LAYERS * HEADS
@@ -67,7 +67,7 @@ def run_main(output, *given):
     return across_tasks.main([*map(str, given), *few, "--output", str(output)])
 
 
-def test_few_seeds_that_differ_are_not_sure_however_many_examples_there_are():
+def test_few_differing_seeds_are_not_significant():
     """Two seeds of +10 and -2 points with hardly any noise of examples say nothing; of +10 and +9.9 they do."""
     drawn = np.random.default_rng(0).normal(4, 0.01, (500, 1))
     apart = over_seeds_and_examples(np.array([[10.0], [-2.0]]), drawn, 5000)
@@ -129,7 +129,7 @@ def test_random_orders_give_the_share_that_all_orders_give(rng, groups):
         assert permute(up, up, np.zeros(4, int), 20000, seed) == pytest.approx(1 / 12, abs=0.01)
 
 
-def test_a_correlation_has_an_interval_over_examples_around_itself():
+def test_the_interval_of_a_correlation_contains_it():
     rng = np.random.default_rng(3)
     truth = rng.normal(size=PLACES)
     noisy = [(truth + 0.5 * rng.normal(size=PLACES), truth + 0.5 * rng.normal(size=PLACES)) for _ in range(200)]
@@ -236,7 +236,7 @@ def test_tasks_that_need_the_same_heads_and_one_that_does_not(tmp_path, shared, 
     assert all(len({line.count("|") for line in block.splitlines()}) == 1 for block in blocks)
 
 
-def test_layers_of_one_task_and_one_seed_have_the_runs_own_evidence(tmp_path):
+def test_layers_of_a_single_run_keep_the_statistics_of_that_run(tmp_path):
     given = write_run(tmp_path / "a", "mrpc", [0.4, 0.0, 0.3, 0.0], kind="layer")
     assert run_main(tmp_path / "out", given) == 0
     one = json.loads((tmp_path / "out" / "numbers.json").read_text())["results"]["tasks"]["mrpc"]
@@ -376,7 +376,7 @@ def test_seeds_of_a_task_and_other_splits_are_told_apart(tmp_path, shared):
     assert list(group_by_task(runs)) == ["mnli", "mnli, similarity"]
 
 
-def test_a_map_by_task_is_found_for_similarities_and_parts_of_the_data_too(tmp_path):
+def test_a_map_by_task_is_found_for_similarities_and_data_parts(tmp_path):
     by_task = {"stsb": [[1.0, 2.0]], "qqp:held-out-9": [[3.0, 4.0]]}
     (tmp_path / "maps.json").write_text(json.dumps({"results": by_task}))
     tasks = ["stsb, similarity", "qqp:held-out-9", "stsb:train", "rte"]

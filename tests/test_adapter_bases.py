@@ -79,7 +79,7 @@ def test_a_model_beside_the_adapter_is_its_base(tmp_path: Path, weights: str, na
     assert locate_base(make_adapter(tmp_path, name)) == tmp_path
 
 
-def test_a_model_beside_the_adapter_that_is_not_the_one_it_names_is_used_with_a_warning(tmp_path: Path) -> None:
+def test_a_local_model_other_than_the_named_base_gives_a_warning(tmp_path: Path) -> None:
     """As in transformers; but the model may be what came of merging, which bertjax cannot see."""
     own = make_adapter(make_base(tmp_path / "own"), str(make_base(tmp_path / "base")))
     with pytest.warns(CheckpointWarning, match="into the weights beside it, although .* names the base .*delete"):
@@ -100,9 +100,7 @@ def test_weights_without_a_configuration_are_no_model(tmp_path: Path) -> None:
     assert locate_base(adapter) == base
 
 
-def test_where_no_base_is_named_the_only_model_above_or_below_is_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_named_base_the_only_model_nearby_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     above = make_base(tmp_path / "run")
     adapter = make_adapter(above / "checkpoint-500")
     make_adapter(above / "checkpoint-1000")
@@ -153,6 +151,6 @@ def test_an_adapter_of_an_adapter_is_refused(tmp_path: Path) -> None:
     assert "holds an adapter itself; merge that one first" in refusal(make_adapter(tmp_path / "second", str(first)))
 
 
-def test_what_is_not_plain_lora_is_refused_before_its_base_is_looked_for(tmp_path: Path) -> None:
+def test_other_adapters_than_lora_are_refused_before_base_lookup(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match='peft_type is "IA3"'):
         locate_base(make_adapter(tmp_path, "someone/some-bert", peft_type="IA3"))

@@ -133,7 +133,7 @@ def test_one_prefix_holds_for_all(tmp_path: Path) -> None:
     assert [name for name in weights if merged[name] is not weights[name]] == [f"{QUERY}.weight", f"{key}.weight"]
 
 
-def test_a_head_that_the_base_lacks_is_added_and_one_that_it_has_is_replaced(tmp_path: Path) -> None:
+def test_adapter_heads_are_added_or_replace_those_of_the_base(tmp_path: Path) -> None:
     head = {"classifier.weight": np.ones((3, SIZE), np.float32), "classifier.bias": np.ones(3, np.float32)}
     head["pre_classifier.weight"] = np.ones((SIZE, SIZE), np.float32)  # peft compares the ends of names
     adapter = write_adapter(tmp_path, factors() | {PREFIX + name: array for name, array in head.items()})
@@ -153,7 +153,7 @@ def test_the_bases_precision_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["classifier.modules_to_save.bias", "classifier.modules_to_save.default.bias"])
-def test_copies_of_a_head_that_peft_saves_beside_it_are_no_tensors_of_their_own(tmp_path: Path, name: str) -> None:
+def test_copies_of_a_head_saved_by_peft_are_ignored(tmp_path: Path, name: str) -> None:
     bias = np.ones(3, np.float32)
     copies = {PREFIX + name: bias, f"{PREFIX}classifier.original_module.bias": bias * 0}
     for tensors in (copies, copies | {f"{PREFIX}classifier.bias": bias, PREFIX + name: bias * 5}):
@@ -193,13 +193,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("key", REFUSED)
-def test_what_is_not_plain_lora_is_refused_by_name_with_its_value(tmp_path: Path, key: str) -> None:
+def test_unsupported_lora_settings_are_refused_with_their_value(tmp_path: Path, key: str) -> None:
     message = refusal(write_adapter(tmp_path, **{key: REFUSED[key]}), error=ConfigError)
     assert f"{key} is {json.dumps(REFUSED[key])}; bertjax supports only" in message
 
 
 @pytest.mark.parametrize("value", ["pissa", "pissa_niter_16", "olora", "corda", "loftq", "lora_ga"])
-def test_an_initialisation_that_changes_the_base_is_refused_by_name(tmp_path: Path, value: str) -> None:
+def test_an_initialisation_that_changes_the_base_is_refused(tmp_path: Path, value: str) -> None:
     message = refusal(write_adapter(tmp_path, init_lora_weights=value), error=ConfigError)
     assert f'init_lora_weights is "{value}"' in message
     assert "merge_and_unload" in message

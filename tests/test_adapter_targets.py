@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 from bertjax.checkpoints.adapters import merge_adapter
 from bertjax.checkpoints.families import FAMILIES
 from bertjax.errors import BertjaxError, ConfigError
-from tests.test_adapters import Case, edit_json, make_case, make_model, to_numpy
+from tests.adapter_factories import AdapterCase, edit_json, make_adapter_case, make_torch_model, to_numpy
 
 pytestmark = pytest.mark.needs_torch
 
@@ -55,11 +55,11 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
-    return make_case(tmp_path_factory.mktemp("targets"), target_modules=["query", "value"])
+def case(tmp_path_factory: pytest.TempPathFactory) -> AdapterCase:
+    return make_adapter_case(tmp_path_factory.mktemp("targets"), target_modules=["query", "value"])
 
 
-def merged_by_peft(case: Case) -> dict[str, np.ndarray] | None:
+def merged_by_peft(case: AdapterCase) -> dict[str, np.ndarray] | None:
     """peft's merged weights; None where it refuses."""
     import peft
     import transformers
@@ -74,17 +74,17 @@ def merged_by_peft(case: Case) -> dict[str, np.ndarray] | None:
     return {name: to_numpy(tensor) for name, tensor in merged.state_dict().items()}
 
 
-def edited(case: Case, tmp_path: Path, edit: dict[str, Any]) -> Case:
+def edited(case: AdapterCase, tmp_path: Path, edit: dict[str, Any]) -> AdapterCase:
     adapter = tmp_path / "adapter"
     adapter.mkdir()
     for name in ("adapter_config.json", "adapter_model.safetensors"):
         (adapter / name).write_bytes((case.adapter / name).read_bytes())
     edit_json(adapter / "adapter_config.json", **edit)
-    return Case(case.base, adapter, case.expected)
+    return AdapterCase(case.base, adapter, case.expected)
 
 
 @pytest.mark.parametrize("edit", FOLLOWED.values(), ids=FOLLOWED.keys())
-def test_settings_that_name_the_changed_modules(case: Case, tmp_path: Path, edit: dict[str, Any]) -> None:
+def test_settings_that_name_the_changed_modules(case: AdapterCase, tmp_path: Path, edit: dict[str, Any]) -> None:
     other = edited(case, tmp_path, edit)
     expected, found = merged_by_peft(other), merge_adapter(case.weights, other.adapter)
     assert expected is not None
@@ -93,7 +93,7 @@ def test_settings_that_name_the_changed_modules(case: Case, tmp_path: Path, edit
 
 
 @pytest.mark.parametrize("edit", REFUSED.values(), ids=REFUSED.keys())
-def test_settings_that_do_not_are_refused_in_one_line(case: Case, tmp_path: Path, edit: dict[str, Any]) -> None:
+def test_settings_that_do_not_are_refused_in_one_line(case: AdapterCase, tmp_path: Path, edit: dict[str, Any]) -> None:
     other = edited(case, tmp_path, edit)
     with pytest.raises(BertjaxError) as refused:
         merge_adapter(case.weights, other.adapter)
@@ -102,7 +102,7 @@ def test_settings_that_do_not_are_refused_in_one_line(case: Case, tmp_path: Path
 
 
 @pytest.mark.parametrize("edit", [REFUSED["one layer"], REFUSED["another module"], REFUSED["an exclusion"]])
-def test_peft_would_have_merged_something_else(case: Case, tmp_path: Path, edit: dict[str, Any]) -> None:
+def test_peft_would_have_merged_something_else(case: AdapterCase, tmp_path: Path, edit: dict[str, Any]) -> None:
     """So that merging all tensors, whatever the settings say, is a wrong model."""
     expected = merged_by_peft(edited(case, tmp_path, edit))
     assert expected is not None
@@ -110,13 +110,13 @@ def test_peft_would_have_merged_something_else(case: Case, tmp_path: Path, edit:
 
 
 def test_modules_are_not_guessed_where_peft_does_not(tmp_path: Path) -> None:
-    case = make_case(tmp_path, make_model("MPNetForSequenceClassification"), target_modules=["q", "v"])
+    case = make_adapter_case(tmp_path, make_torch_model("MPNetForSequenceClassification"), target_modules=["q", "v"])
     edit_json(case.adapter / "adapter_config.json", target_modules=None)
     with pytest.raises(BertjaxError, match="its settings"):
         merge_adapter(case.weights, case.adapter, FAMILIES["mpnet"])
 
 
-def test_a_bias_that_the_settings_do_not_save_is_refused(case: Case, tmp_path: Path) -> None:
+def test_a_bias_that_the_settings_do_not_save_is_refused(case: AdapterCase, tmp_path: Path) -> None:
     other, name = edited(case, tmp_path, {}), "bert.encoder.layer.0.output.dense.bias"
     path = other.adapter / "adapter_model.safetensors"
     save_file(load_file(path) | {f"base_model.model.{name}": np.ones(12, np.float32)}, path)
@@ -128,6 +128,6 @@ def test_a_bias_that_the_settings_do_not_save_is_refused(case: Case, tmp_path: P
     np.testing.assert_array_equal(merge_adapter(case.weights, other.adapter)[name], expected[name])
 
 
-def test_an_expression_that_is_none_is_named(case: Case, tmp_path: Path) -> None:
+def test_an_expression_that_is_none_is_named(case: AdapterCase, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"target_modules: .*\*\.query.* is no regular expression"):
         merge_adapter(case.weights, edited(case, tmp_path, REFUSED["no expression"]).adapter)

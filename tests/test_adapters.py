@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,95 +16,24 @@ from bertjax.checkpoints.families import FAMILIES as FAMILIES_BY_TYPE
 from bertjax.checkpoints.tensor_names import canonical_weights
 from bertjax.checkpoints.weight_files import CheckpointWarning, read_weights
 from bertjax.errors import ConfigError
+from tests.adapter_factories import (
+    CLASSES,
+    FAMILIES,
+    AdapterCase,
+    Arrays,
+    edit_json,
+    make_adapter_case,
+    make_torch_model,
+    randomised,
+)
 
 pytestmark = pytest.mark.needs_torch
 
-Arrays = dict[str, np.ndarray]
-SIZES = {
-    "vocab_size": 31,
-    "hidden_size": 12,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 7,
-    "max_position_embeddings": 11,
-}
-OTHER_SIZES: dict[str, dict[str, Any]] = {
-    "DistilBert": {"vocab_size": 31, "dim": 12, "n_layers": 2, "n_heads": 3, "hidden_dim": 7},
-    "Albert": SIZES | {"embedding_size": 5},
-    "Electra": SIZES | {"embedding_size": 5},
-    "DebertaV2": SIZES | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
-    "ModernBert": SIZES | {"num_attention_heads": 2, "pad_token_id": 0},
-}
-FAMILIES = ("Bert", "Roberta", "MPNet", *OTHER_SIZES)
 WORDS, DECODER = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
 QUERY = "bert.encoder.layer.0.attention.self.query"
-CLASSES = "ForSequenceClassification"
 
 
-@dataclasses.dataclass
-class Case:
-    """A base and an adapter on disk, and what peft makes of them."""
-
-    base: Path
-    adapter: Path
-    expected: Arrays
-
-    @property
-    def weights(self) -> Arrays:
-        return load_file(self.base / "model.safetensors")
-
-
-def make_model(name: str, **sizes: Any) -> Any:
-    import torch
-    import transformers
-
-    family = next(family for family in FAMILIES if name.startswith(family))
-    torch.manual_seed(0)
-    config = getattr(transformers, f"{family}Config")(**OTHER_SIZES.get(family, SIZES) | sizes)
-    return randomised(getattr(transformers, name)(config), lambda parameter: True)
-
-
-def randomised(model: Any, chosen: Callable[[Any], bool]) -> Any:
-    for parameter in model.parameters():
-        if chosen(parameter):
-            parameter.data.normal_(std=0.3)
-    return model
-
-
-def edit_json(path: Path, **values: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
-
-
-def make_case(
-    directory: Path, model: str | Any = f"Bert{CLASSES}", *, edit: dict[str, Any] | None = None, **settings: Any
-) -> Case:
-    """Save a model and a random adapter for it; peft merges the two after reading both from disk.
-
-    Args:
-        edit: what adapter_config.json says beside what peft saved.
-    """
-    import peft
-
-    base, adapter = directory / "base", directory / "adapter"
-    model = make_model(model) if isinstance(model, str) else model
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model.save_pretrained(base)
-        adapted = peft.get_peft_model(model, peft.LoraConfig(**{"r": 2, "lora_alpha": 3} | settings))
-        randomised(adapted, lambda parameter: parameter.requires_grad).save_pretrained(adapter)
-        edit_json(adapter / "adapter_config.json", **edit or {})
-        again = type(model).from_pretrained(base, dtype=model.dtype)
-        merged = peft.PeftModel.from_pretrained(again, adapter).merge_and_unload()
-    return Case(base, adapter, {name: to_numpy(tensor) for name, tensor in merged.state_dict().items()})
-
-
-def to_numpy(tensor: Any) -> np.ndarray:
-    import torch
-
-    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach().numpy()
-
-
-def assert_merged(case: Case, weights: Arrays | None = None, tied: dict[str, str] | None = None) -> Arrays:
+def assert_merged(case: AdapterCase, weights: Arrays | None = None, tied: dict[str, str] | None = None) -> Arrays:
     """Our merge equals peft's; `tied` names what a PyTorch model has twice and its file once."""
     weights = case.weights if weights is None else weights
     before = {name: array.copy() for name, array in weights.items()}
@@ -126,7 +53,7 @@ def assert_merged(case: Case, weights: Arrays | None = None, tied: dict[str, str
 def test_every_familys_adapter_is_merged_as_peft_does(tmp_path: Path, family: str) -> None:
     # peft cannot load what it saves of all of DistilBERT's: its `pre_classifier` would be changed and saved whole.
     targets = ["q_lin", "out_lin", "lin1"] if family == "DistilBert" else "all-linear"
-    case = make_case(tmp_path, family + CLASSES, target_modules=targets, task_type="SEQ_CLS", bias="all")
+    case = make_adapter_case(tmp_path, family + CLASSES, target_modules=targets, task_type="SEQ_CLS", bias="all")
     assert_merged(case)
 
 
@@ -135,7 +62,9 @@ def test_every_familys_adapter_is_merged_as_peft_does(tmp_path: Path, family: st
 def test_an_adapters_directory_is_read_as_its_base_merged(tmp_path: Path, family: str, head: str) -> None:
     targets = {"DistilBert": ["q_lin", "lin1"], "Albert": ["query", "ffn"], "ModernBert": ["Wqkv", "Wi"]}
     chosen = targets.get(family, ["query", "intermediate.dense"])
-    case = make_case(tmp_path, family + head, target_modules=chosen, bias="all" if head == "ForMaskedLM" else "none")
+    case = make_adapter_case(
+        tmp_path, family + head, target_modules=chosen, bias="all" if head == "ForMaskedLM" else "none"
+    )
     edit_json(case.adapter / "adapter_config.json", base_model_name_or_path="../base")
     described = FAMILIES_BY_TYPE[json.loads((case.base / "config.json").read_text())["model_type"]]
     found, expected = read_merged_weights(case.adapter, described), canonical_weights(case.expected, described)
@@ -168,8 +97,8 @@ ALWAYS = [("Bert", "SEQ_CLS"), ("Bert", "QUESTION_ANS"), ("Bert", None), ("Rober
 def test_the_configuration_is_the_bases_for_the_adapters_task(tmp_path: Path, family: str, task: str | None) -> None:
     """As a rule a base is a masked LM with two labels that mean nothing."""
     name = family + TASKS.get(task or "", "ForMaskedLM")
-    model = make_model(name, num_labels=4)
-    case = make_case(tmp_path, model, target_modules=["query"], task_type=task)
+    model = make_torch_model(name, num_labels=4)
+    case = make_adapter_case(tmp_path, model, target_modules=["query"], task_type=task)
     adapter, base = case.adapter / "adapter_config.json", case.base / "config.json"
     plain = BertConfig.from_directory(case.base)
     edit_json(
@@ -221,12 +150,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
 def test_every_setting_is_followed_as_peft_does(tmp_path: Path, settings: dict[str, Any]) -> None:
-    assert_merged(make_case(tmp_path, **{"target_modules": ["query", "value"]} | settings))
+    assert_merged(make_adapter_case(tmp_path, **{"target_modules": ["query", "value"]} | settings))
 
 
-def test_transposed_storage_is_no_matter_for_a_square_weight_or_any_other(tmp_path: Path) -> None:
+def test_fan_in_fan_out_does_not_change_the_merge(tmp_path: Path) -> None:
     """peft itself sets `fan_in_fan_out` to false for nn.Linear, and an encoder has no other linear maps."""
-    case = make_case(tmp_path, target_modules=["query", "intermediate.dense"])
+    case = make_adapter_case(tmp_path, target_modules=["query", "intermediate.dense"])
     plain = merge_adapter(case.weights, case.adapter)
     edit_json(case.adapter / "adapter_config.json", fan_in_fan_out=True)
     for name, array in merge_adapter(case.weights, case.adapter).items():
@@ -235,7 +164,7 @@ def test_transposed_storage_is_no_matter_for_a_square_weight_or_any_other(tmp_pa
 
 @pytest.mark.parametrize("settings", [{}, {"bias": "all"}, {"modules_to_save": ["transform"]}])
 def test_a_decoder_tied_to_the_embeddings_stays_tied(tmp_path: Path, settings: dict[str, Any]) -> None:
-    case = make_case(tmp_path, "BertForMaskedLM", target_modules=["query", "word_embeddings"], **settings)
+    case = make_adapter_case(tmp_path, "BertForMaskedLM", target_modules=["query", "word_embeddings"], **settings)
     np.testing.assert_array_equal(case.expected[DECODER], case.expected[WORDS])
     bias = {"cls.predictions.decoder.bias": "cls.predictions.bias"}
     assert_merged(case, tied={DECODER: WORDS} | bias)
@@ -243,13 +172,13 @@ def test_a_decoder_tied_to_the_embeddings_stays_tied(tmp_path: Path, settings: d
 
 
 def test_a_decoder_of_its_own_is_not_changed_with_the_embeddings(tmp_path: Path) -> None:
-    case = make_case(tmp_path, "BertForMaskedLM", target_modules=["query", "word_embeddings"])
+    case = make_adapter_case(tmp_path, "BertForMaskedLM", target_modules=["query", "word_embeddings"])
     own = case.weights[WORDS] + 1
     np.testing.assert_array_equal(merge_adapter(case.weights | {DECODER: own}, case.adapter)[DECODER], own)
 
 
-def test_embeddings_that_replace_the_bases_are_said_to_reach_a_tied_decoder(tmp_path: Path) -> None:
-    case = make_case(tmp_path, "BertForMaskedLM", target_modules=["query"], modules_to_save=["word_embeddings"])
+def test_replaced_embeddings_warn_about_the_tied_decoder(tmp_path: Path) -> None:
+    case = make_adapter_case(tmp_path, "BertForMaskedLM", target_modules=["query"], modules_to_save=["word_embeddings"])
     with pytest.warns(CheckpointWarning, match="replaces bert.embeddings.word_embeddings.weight: a decoder"):
         merged = merge_adapter(case.weights, case.adapter)
     np.testing.assert_array_equal(merged[WORDS], case.expected[WORDS])
@@ -262,8 +191,10 @@ def test_embeddings_that_replace_the_bases_are_said_to_reach_a_tied_decoder(tmp_
 def test_weights_of_every_precision_are_rounded_as_peft_does(tmp_path: Path, name: str) -> None:
     import torch
 
-    model = make_model(f"Bert{CLASSES}").to(getattr(torch, name))
-    case = make_case(tmp_path, model, target_modules=["query", "word_embeddings"], task_type="SEQ_CLS", bias="all")
+    model = make_torch_model(f"Bert{CLASSES}").to(getattr(torch, name))
+    case = make_adapter_case(
+        tmp_path, model, target_modules=["query", "word_embeddings"], task_type="SEQ_CLS", bias="all"
+    )
     merged = merge_adapter(case.weights, case.adapter)
     for key, array in case.expected.items():
         assert merged[key].dtype.name == name
@@ -274,7 +205,7 @@ def test_weights_of_every_precision_are_rounded_as_peft_does(tmp_path: Path, nam
 def test_an_adapter_that_transformers_saved_is_merged(tmp_path: Path) -> None:
     import peft
 
-    model = make_model(f"Bert{CLASSES}")
+    model = make_torch_model(f"Bert{CLASSES}")
     model.save_pretrained(tmp_path / "base")
     model.add_adapter(peft.LoraConfig(r=2, target_modules=["key"], modules_to_save=["classifier"]), "mine")
     randomised(model, lambda parameter: parameter.requires_grad).save_pretrained(tmp_path / "adapter")

@@ -11,9 +11,9 @@ from bertjax.checkpoints import hash_checkpoint
 from bertjax.cli import main
 from bertjax.errors import OutputError
 from bertjax.study import provenance
-from tests.families import arguments, saved_by_torch
-from tests.tiny import largest_difference
-from tests.workshop import add_tokenizer
+from tests.factories import add_tokenizer
+from tests.family_models import arguments, saved_by_torch
+from tests.tiny_models import largest_difference
 
 pytestmark = [pytest.mark.needs_torch, pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")]
 

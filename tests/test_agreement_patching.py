@@ -9,7 +9,7 @@ import pytest
 import bertjax
 from bertjax.errors import DataError
 from experiments import agreement_patching as program
-from tests.workshop import make_classifier, make_masked
+from tests.factories import make_classifier, make_masked
 
 SMALL = Path(__file__).parents[1] / "experiments/data/small_mlm"
 ROWS = [
@@ -36,7 +36,7 @@ def write_nouns(path, rows=ROWS):
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def agreement_inputs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("agreement")
     model = make_masked(folder / "model")
     tokenizer = bertjax.Tokenizer.from_pretrained(model)
@@ -67,8 +67,8 @@ def test_contrasts_turn_and_controls_keep_the_number():
     assert kept == [("cats", "dogs", "were"), ("dog", "man", "was")]
 
 
-def test_what_is_told_is_what_patches_find(world, monkeypatch):
-    folder, model, nouns, words = world
+def test_what_is_told_is_what_patches_find(agreement_inputs, monkeypatch):
+    folder, model, nouns, words = agreement_inputs
     monkeypatch.setattr(program, "TEMPLATES", ("{} the [MASK]", "the {} a [MASK]", "a {} [MASK]"))
     monkeypatch.setattr(program, "VERBS", (words[0], words[1]))
     given = ["--model", str(model), "--nouns", str(nouns), "--output", str(folder / "out")]
@@ -85,8 +85,8 @@ def test_what_is_told_is_what_patches_find(world, monkeypatch):
     assert "{} the [MASK]" in text
 
 
-def test_a_model_without_masked_words_is_refused(world, tmp_path, capsys):
-    _, _, nouns, _ = world
+def test_a_model_without_masked_words_is_refused(agreement_inputs, tmp_path, capsys):
+    _, _, nouns, _ = agreement_inputs
     classifier = make_classifier(tmp_path / "classifier")
     given = ["--model", str(classifier), "--nouns", str(nouns), "--output", str(tmp_path / "out")]
     assert program.main(given) == 2

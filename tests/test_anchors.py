@@ -10,7 +10,7 @@ from experiments import anchors
 from experiments.words import annotation
 from experiments.words.annotated import Annotated, Word
 from experiments.words.spans import find_words
-from tests.tiny import arrays_of
+from tests.tiny_models import arrays_of
 
 FRAMES = "sentence\ttarget\tcore_elements\nthe cat sat on a mat\tsat\tthe cat\nhe ran home\tran\the | home\n"
 PAIRS = (
@@ -143,7 +143,7 @@ def with_verdict(results, wanted):
     return [name for name, check in results.items() if check["verdict"] == wanted]
 
 
-def test_a_model_that_gives_the_published_numbers_passes_every_anchor(check, tmp_path):
+def test_a_model_with_the_published_numbers_passes_all_anchors(check, tmp_path):
     code, said, results = check(*check.qqp, "--spacy", "some_model")
     assert len(with_verdict(results, "pass")) == 14, said
     assert code == 0
@@ -205,7 +205,7 @@ def test_numbers_that_are_off_by_less_than_allowed_pass(check):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_of_framenet_it_is_said_how_many_heads_are_off_by_no_more_than_reading(check):
+def test_framenet_reports_heads_within_the_reading_error(check):
     def change(some):
         some["framenet"]["map"][0][1] += 0.0027
         some["framenet"]["map"][1][2] -= 0.005
@@ -217,7 +217,7 @@ def test_of_framenet_it_is_said_how_many_heads_are_off_by_no_more_than_reading(c
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_an_order_that_is_wrong_fails_however_near_the_numbers_are(check):
+def test_a_wrong_order_fails_even_with_close_numbers(check):
     highest = {}
 
     def wide(some):
@@ -313,7 +313,7 @@ def with_other_bound(by):
 
 
 @pytest.mark.parametrize(("by", "noise"), [(0, True), (0.03, True), (0.03, False)])
-def test_the_published_maps_pass_with_the_noise_of_a_thousand_examples(check_sample, by, noise):
+def test_published_maps_pass_with_noise_of_a_thousand_examples(check_sample, by, noise):
     assert set(check_sample(with_other_bound(by), noise).values()) == {"pass"}
 
 
@@ -339,7 +339,7 @@ def test_maps_that_say_nothing_fail_every_anchor_of_qqp(check_sample, name, nois
     assert set(check_sample(WRONG[name], noise).values()) == {"FAIL"}
 
 
-def test_by_default_the_model_is_the_papers_and_the_examples_a_thousand(monkeypatch):
+def test_defaults_are_the_papers_model_and_a_thousand_examples(monkeypatch):
     parsed = []
     monkeypatch.setattr(anchors, "run_program", lambda parser, *rest: parsed.append(parser.parse_args([])) or 0)
     assert (anchors.main([]), parsed[0].model, parsed[0].limit) == (0, "bert-base-uncased", 1000)

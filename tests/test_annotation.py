@@ -13,7 +13,7 @@ from experiments.shared.program import Run
 from experiments.words.annotated import Word, word_pieces
 from experiments.words.annotation import SAMPLE, annotate, read_annotated
 from experiments.words.conllu_files import find_mentions, read_sentences
-from tests.annotations import SENTENCES, conllu, fake_spacy, write_sentences
+from tests.annotated_sentences import SENTENCES, conllu, fake_spacy, write_sentences
 
 
 def read(tmp_path, *sentences):
@@ -40,7 +40,7 @@ def test_words_stand_where_their_spans_say(tmp_path):
     ]
 
 
-def test_words_of_a_token_that_they_do_not_spell_share_it_and_empty_nodes_are_no_words(tmp_path):
+def test_words_share_multiword_tokens_and_empty_nodes_do_not(tmp_path):
     rows = ("1-2 zum _ _ _ _", "1 zu APPR ADP 3 case", "2 dem ART DET 3 det", "2.1 x _ X _ _", "3 Haus NN NOUN 0 root")
     (sentence,) = read(tmp_path, ("zum  Haus", *rows))
     assert forms(sentence) == ["zum", "zum", "Haus"]
@@ -54,7 +54,7 @@ def test_a_text_that_is_left_out_is_made_of_the_words(tmp_path):
     assert forms(sentence) == ["do", "n't", "go", "!"]
 
 
-def test_kinds_follow_penn_where_all_tags_are_penns_and_parts_of_speech_elsewhere(tmp_path):
+def test_word_kinds_use_penn_tags_where_all_tags_are_from_penn(tmp_path):
     rows = ("1 can MD AUX 2 aux", "2 go VB VERB 0 root", "3 who WP PRON 2 obj", "4 Rome NNP PROPN 2 obl")
     (penn,) = read(tmp_path, ("can go who Rome", *rows))
     assert [word.kind for word in penn.words] == ["", "verb", "", "noun"]
@@ -74,7 +74,7 @@ def test_a_file_without_entities_says_nothing_of_mentions(tmp_path):
     assert [sentence.mentions for sentence in read(tmp_path, SENTENCES[2], SENTENCES[3])] == [(), (("3", 2), ("3", 7))]
 
 
-def test_the_shipped_sample_reproduces_every_word_and_says_whose_it_is():
+def test_the_shipped_sample_has_every_word_and_its_source():
     sentences = read_sentences(SAMPLE)
     assert len(sentences) == 200
     assert all(forms(sentence) == [word.form for word in sentence.words] for sentence in sentences)
@@ -152,7 +152,7 @@ def test_other_tags_of_spacy_are_not_taken_for_penns(monkeypatch):
     assert [(word.tag, word.kind) for word in found.words] == [("", "pronoun"), ("", "verb")]
 
 
-def test_both_texts_of_a_pair_are_annotated_and_found_in_their_own_text(embedder, tmp_path, monkeypatch):
+def test_both_texts_of_a_pair_are_annotated_separately(embedder, tmp_path, monkeypatch):
     (tmp_path / "dev.tsv").write_text("index\tsentence1\tsentence2\tlabel\n0\tcats sleep\tthe dog ran\tentailment\n")
     tags = {"cats sleep": [("NNS", "NOUN", 1, "nsubj"), ("VBP", "VERB", 1, "ROOT")]}
     tags["the dog ran"] = [("DT", "DET", 1, "det"), ("NN", "NOUN", 2, "nsubj"), ("VBD", "VERB", 2, "ROOT")]
@@ -191,7 +191,7 @@ def test_what_cannot_be_annotated_is_refused_in_one_line(program, options, said,
 
 
 @pytest.mark.parametrize("package", ["spacy", "conllu"])
-def test_a_package_that_is_missing_is_named_with_how_to_install_it(package, monkeypatch):
+def test_a_missing_package_is_named_with_its_install_command(package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingDependencyError, match=f"pip install {package}"):
         annotate("some_model", ["a"]) if package == "spacy" else read_sentences(SAMPLE)

@@ -15,8 +15,9 @@ from bertjax.errors import InputError
 from experiments import attention_change
 from experiments.attention_change import compare_real, compare_whole, main
 from experiments.shared.attention import reduce_attention
-from tests.tiny import arrays_of, largest_difference, random_model
-from tests.workshop import SIZES, add_tokenizer, make_classifier, make_config, make_embedder, write_pairs
+from tests.factories import SIZES, add_tokenizer, make_classifier, make_config, make_embedder, write_pairs
+from tests.picture_checks import assert_same_pictures
+from tests.tiny_models import arrays_of, largest_difference, random_model
 
 
 @pytest.fixture(scope="module")
@@ -120,15 +121,6 @@ def test_a_run_leaves_numbers_values_and_figures(folder, tmp_path, capsys):
     assert_same_pictures(tmp_path, drawn, "corrected", attention_change.figures(found)["figure"])
 
 
-def assert_same_pictures(folder, several, name, alone):
-    """A figure of a run in both modes is what a run in one mode draws, and other than the first of both."""
-    assert list(several) == ["figure", name]
-    for which, draw in (*several.items(), ("alone", alone)):
-        draw(folder / f"{which}.png")
-    pictures = [(folder / f"{which}.png").read_bytes() for which in ("figure", name, "alone")]
-    assert pictures[0] != pictures[1] == pictures[2]
-
-
 def test_each_task_has_its_model_and_its_map(folder, tmp_path, capsys):
     given = ["--task", "mrpc", "mrpc:dev", "--tuned", str(folder / "tuned"), str(folder / "base"), "--limit", "3"]
     assert run_main(folder, tmp_path / "out", *given) == 0
@@ -144,7 +136,7 @@ def test_each_task_has_its_model_and_its_map(folder, tmp_path, capsys):
     assert not (tmp_path / "other").exists()
 
 
-def test_models_of_several_seeds_are_averaged_and_their_range_is_told(folder, tmp_path):
+def test_models_of_several_seeds_are_averaged_with_their_range(folder, tmp_path):
     several = ["--tuned", str(folder / "tuned"), "--tuned", str(folder / "base"), "--limit", "5"]
     assert run_main(folder, tmp_path / "both", *several) == 0
     assert run_main(folder, tmp_path / "one", *several[:2], *several[4:]) == 0
@@ -161,7 +153,7 @@ def test_models_of_several_seeds_are_averaged_and_their_range_is_told(folder, tm
     assert (tmp_path / "again.png").read_bytes() == (tmp_path / "both" / "figure.png").read_bytes()
 
 
-def test_without_a_fine_tuned_model_the_command_that_makes_one_is_named(folder, tmp_path, capsys):
+def test_a_missing_fine_tuned_model_names_the_command_for_it(folder, tmp_path, capsys):
     given = ["--model", str(folder / "base"), "--task", "mrpc", "--data", str(folder), "--output", str(tmp_path / "o")]
     assert main(given) == 2
     error = capsys.readouterr().err
@@ -169,7 +161,7 @@ def test_without_a_fine_tuned_model_the_command_that_makes_one_is_named(folder, 
     assert error.count("\n") == 1
 
 
-def test_a_mistake_in_the_last_model_is_said_before_any_work_is_done(folder, tmp_path, capsys, monkeypatch):
+def test_a_mistake_in_the_last_model_is_found_before_any_work(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("experiments.attention_change.reduce_attention", None)
     given = ["--task", "mrpc", "mrpc:dev", "--tuned", str(folder / "tuned"), str(folder / "nowhere")]
     assert run_main(folder, tmp_path / "out", *given) == 2

@@ -31,9 +31,9 @@ from experiments.patterns.training import (
 )
 from experiments.shared.program import Run
 from experiments.words.pattern_join import DIAGONAL, diagonal_shares, read_patterns
-from tests.test_attention_change import assert_same_pictures
-from tests.tiny import arrays_of, largest_difference
-from tests.workshop import SENTENCES, make_embedder
+from tests.factories import SENTENCES, make_embedder
+from tests.picture_checks import assert_same_pictures
+from tests.tiny_models import arrays_of, largest_difference
 
 
 def padded(rng, lengths, longest=13, layers=2, heads=3):
@@ -98,7 +98,7 @@ def test_five_numbers_of_maps_that_one_can_see():
     assert largest_difference(found, expected) < 1e-6
 
 
-def test_a_resized_map_is_the_average_over_each_pixel_whatever_the_padding(rng):
+def test_a_resized_map_averages_each_pixel_and_ignores_padding(rng):
     weights, keep = padded(rng, [13, 4, 9])
     first = jnp.array([6, 4, 2])
     found = resize_maps(weights, keep, first, 8)
@@ -110,7 +110,7 @@ def test_a_resized_map_is_the_average_over_each_pixel_whatever_the_padding(rng):
     assert largest_difference(shorter, found[:, 1:2]) < 1e-6
 
 
-def test_the_network_has_eight_convolutions_and_comes_back_from_its_file(tmp_path, rng):
+def test_the_network_has_eight_convolutions_and_can_be_reloaded(tmp_path, rng):
     network = PatternNetwork(nnx.Rngs(int(rng.integers(99))))
     kernels = [leaf.shape for leaf in jax.tree.leaves(nnx.state(network)) if leaf.ndim == 4]
     widths = [(2, 16), (16, 16), (16, 32), (32, 32), (32, 64), (64, 64), (64, 16), (16, 5)]
@@ -137,7 +137,7 @@ def test_f1_is_sklearns(rng):
     assert largest_difference(f1_of(confusion_matrix(true, found)), f1_score(true, found, average=None)) < 1e-12
 
 
-def test_corrected_shares_are_those_that_the_confusion_turns_into_the_found_ones(rng):
+def test_corrected_shares_invert_the_confusion_matrix(rng):
     confusion = np.diag([60, 50, 40, 30, 70]) + rng.integers(0, 9, (5, 5))
     true = rng.dirichlet(np.full(5, 3.0))
     found = true @ (confusion / confusion.sum(1, keepdims=True))
@@ -307,7 +307,7 @@ def test_models_of_several_seeds_are_averaged(embedder, finished, tmp_path):
     assert (tmp_path / "again.png").read_bytes() == (tmp_path / "tuned" / "figure.png").read_bytes()
 
 
-def test_the_intervals_of_shares_are_those_of_a_loop_over_draws_of_examples(finished):
+def test_share_intervals_equal_a_loop_over_bootstrap_draws(finished):
     for mode in ("corrected", "as_published"):
         found, told = finished.values[f"{mode}_mrpc_classes"][0], finished.results[mode]["mrpc"]
         count = len(found)
@@ -331,7 +331,7 @@ def test_what_the_rival_says_and_how_often_it_agrees_are_counts(embedder, finish
         assert told["agreement_with_five_numbers"] == pytest.approx(alike / said.size, abs=1e-4)
 
 
-def test_published_shares_are_a_literal_loops_over_the_rows_that_quotes_leave(embedder, classifier, tmp_path):
+def test_published_shares_equal_a_loop_over_rows_with_quotes(embedder, classifier, tmp_path):
     data = write_quoted(tmp_path / "dev.tsv")
     options = Namespace(
         name="attention_patterns",
@@ -348,7 +348,7 @@ def test_published_shares_are_a_literal_loops_over_the_rows_that_quotes_leave(em
     assert (values["as_published_mrpc_classes"][0] == expected).mean() > 0.98
 
 
-def test_a_classifier_is_not_shown_beside_a_rival_of_other_labels(embedder, classifier, tmp_path, capsys):
+def test_classifiers_with_different_labels_are_not_compared(embedder, classifier, tmp_path, capsys):
     arguments = arguments_for(embedder, classifier, write_quoted(tmp_path / "dev.tsv"), tmp_path / "out")
     found = read_maps(classifier / "labels")
     write_maps(classifier / "labels", MapSet(found.rows[:-1], found.maps[:-1]))

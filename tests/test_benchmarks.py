@@ -9,13 +9,13 @@ import pytest
 
 from benchmarks import attention, gpu, kernel_times, products, tasks
 from benchmarks.tasks_engine import Swept
-from tests.workshop import make_masked, write_lines
+from tests.factories import make_masked, write_lines
 
 ERROR = {"float32": 1e-5, "bfloat16": 2e-2}
 
 
 @pytest.mark.needs_torch
-def test_forms_of_attention_are_timed_beside_pytorchs_and_held_to_float64(tmp_path, monkeypatch, capsys):
+def test_attention_benchmarks_compare_with_pytorch_and_float64(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(attention, "AT_LEAST", 0.0)
     monkeypatch.setattr(attention, "measure_peaks", lambda dtype, rounds: {"flops": 3e9, "bytes": 2e9})
     sizes = ["--lengths", "12", "33", "--tokens", "66", "--heads", "3", "--head-dim", "16", "--rounds", "2"]
@@ -134,7 +134,7 @@ def test_one_command_runs_all_that_is_for_a_gpu(tmp_path, capsys, monkeypatch):
     assert "invalid choice" in (tmp_path / "bad.txt").read_text()
 
 
-def test_a_product_outside_of_the_librarys_fusions_misses_the_fast_path():
+def test_a_product_outside_of_library_fusions_misses_fast_path():
     program = """%inside (a: bf16[4,3], b: bf16[3,5]) -> f32[4,5] {
   %a = bf16[4,3]{1,0} parameter(0)
   %b = bf16[3,5]{1,0} parameter(1)

@@ -19,7 +19,7 @@ from bertjax.checkpoints.families import FAMILIES
 from bertjax.checkpoints.tensor_names import entry_of_parameter, is_known, tensor_shape, to_parameter, to_tensor
 from bertjax.checkpoints.weight_files import CheckpointWarning, read_weights, write_weights
 from bertjax.errors import CheckpointError, ConfigError, InputError
-from tests.tiny import CLASSES, arguments, random_model, tree_equal
+from tests.tiny_models import CLASSES, arguments, random_model, tree_equal
 
 
 @pytest.mark.parametrize("name", sorted(CLASSES))
@@ -152,7 +152,7 @@ def test_a_head_that_is_missing_is_made_anew_and_named(saved, rng):
     assert tree_equal(first(**call).hidden_states, model(**call).hidden_states)
 
 
-def test_heads_that_the_class_does_not_want_are_left_without_a_word(saved):
+def test_heads_that_the_class_does_not_use_are_ignored_silently(saved):
     _, directory, _, _ = saved
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -171,7 +171,7 @@ def test_tensors_that_nobody_knows_are_named(saved, name):
     assert "\n" not in str(warned[0].message)
 
 
-def test_a_decoder_that_differs_is_used_although_the_config_ties_it(small, tmp_path, rng):
+def test_a_differing_decoder_is_used_although_the_config_ties_it(small, tmp_path, rng):
     model = random_model(BertForMaskedLM, small)
     decoder = rng.normal(size=(41, 12)).astype(np.float32)
     weights = model.weights() | {"cls.predictions.decoder.weight": decoder}

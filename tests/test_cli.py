@@ -10,7 +10,7 @@ import pytest
 
 from bertjax.cli import guarded, main
 from experiments.shared.program import make_parser
-from tests.workshop import make_classifier, write_pairs
+from tests.factories import make_classifier, write_pairs
 
 PROGRAMS = sorted(
     path for folder in ("experiments", "benchmarks", "tests") for path in Path(folder).glob("**/[!t]*.py")

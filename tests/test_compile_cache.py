@@ -41,7 +41,7 @@ def test_what_was_compiled_is_there_for_the_next_process(run, tmp_path):
     assert second.stderr == ""
 
 
-def test_what_a_killed_process_left_half_written_is_compiled_anew(run, tmp_path):
+def test_a_half_written_cache_entry_is_compiled_again(run, tmp_path):
     run()
     directory = next((tmp_path / "bertjax" / "compiled").iterdir())
     entries = list(directory.glob("*-cache"))

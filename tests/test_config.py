@@ -273,7 +273,7 @@ def test_unknown_key_is_refused_with_its_value() -> None:
     assert "does not know the key 'num_hidden_groups' (value 4)" in message
 
 
-def test_heads_that_do_not_divide_the_width_are_refused_with_both_numbers() -> None:
+def test_heads_that_do_not_divide_the_hidden_size_are_refused() -> None:
     message = refusal(SMALL | {"num_attention_heads": 5})
     assert "12" in message
     assert "5" in message

@@ -19,8 +19,8 @@ from bertjax.results import show_table
 from bertjax.study import patching_table
 from bertjax.study.derived.contrasts import EncodedContrasts
 from tests.browser import assert_quiet, browser_needed, is_shown, rows_of, start_browser, text_of, wait_for
-from tests.families import saved_by_torch
-from tests.workshop import add_tokenizer, make_masked
+from tests.factories import add_tokenizer, make_masked
+from tests.family_models import saved_by_torch
 
 SMALL = Path(__file__).parents[1] / "experiments/data/small_mlm"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -334,7 +334,7 @@ def test_cells_that_are_left_out_would_change_nothing(kind, embedder, tmp_path, 
     }
 
 
-def test_contrasts_that_go_the_other_way_are_told_and_can_be_left_out(embedder, tmp_path, capsys):
+def test_reversed_contrasts_are_reported_and_can_be_left_out(embedder, tmp_path, capsys):
     rows = right_way_round(embedder, TINY_PAIRS[:3])
     both_ways = [*rows, *map(other_way_round, rows[1:])]
     given = {"places": ["hidden_states"], "spans": "all", "progress": False}

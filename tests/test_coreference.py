@@ -8,7 +8,7 @@ import pytest
 from experiments import coreference
 from experiments.coreference import BASELINES, Anaphor, find_anaphors, resolve
 from experiments.words.annotated import Annotated, Word
-from tests.workshop import make_encoder
+from tests.factories import make_encoder
 
 # "Ann saw a dog before she fed Bob and the dog ."
 WORDS = ["Ann", "saw", "a", "dog", "before", "she", "fed", "Bob", "and", "the", "dog", "."]

@@ -22,9 +22,9 @@ from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
 from bertjax.tasks import encode_examples
-from tests.families import DISTINCT, saved_by_torch, sometimes
-from tests.tiny import encodings, largest_difference, random_model
-from tests.workshop import SENTENCES, add_tokenizer, make_classifier, make_config, make_embedder
+from tests.factories import SENTENCES, add_tokenizer, make_classifier, make_config, make_embedder
+from tests.family_models import DISTINCT, saved_by_torch, sometimes
+from tests.tiny_models import encodings, largest_difference, random_model
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -88,7 +88,7 @@ def test_scores_are_those_that_the_package_predicts(name, tmp_path):
 
 
 @pytest.mark.parametrize("family", sometimes(DISTINCT, "deberta-v2"))
-def test_scores_of_every_family_are_those_that_the_package_predicts(family, tmp_path):
+def test_scores_of_every_family_equal_sentence_transformers(family, tmp_path):
     size = {"vocab_size": make_config().vocab_size, "max_position_embeddings": 40}
     size |= {"type_vocab_size": 2} if family == "roberta" else {}  # as this tokenizer gives
     directory = add_tokenizer(saved_by_torch(family, SEQUENCE, tmp_path, num_labels=1, **size))
@@ -198,7 +198,7 @@ def test_a_cross_encoder_is_judged_on_yes_and_no_by_how_it_ranks(tmp_path):
         bertjax.ablate(directory, **other)
 
 
-def test_a_cross_encoder_is_judged_on_ratings_by_its_score_and_other_classifiers_by_their_logit(tmp_path):
+def test_ratings_are_judged_by_cross_encoder_score_or_by_logit(tmp_path):
     given = write_task(tmp_path / "task.tsv", [3, 1, 4, 1.5, 5, 2.6])
     ratings = [[3, 1, 4, 1.5, 5, 2.6][number % 6] for number in range(len(PAIRS))]
     for name, kind, chosen in (("sigmoid, older", "score", "spearman"), ("nothing", "logits", None)):

@@ -8,8 +8,8 @@ from jax._src.cudnn import fused_attention_stablehlo
 
 from bertjax.model import fused_attention
 from bertjax.model.types import Numerics
-from tests.attending import BATCH, CLOSE, ERROR, HEADS, largest_of, lower, normal, reference
-from tests.tiny import largest_difference
+from tests.attention_reference import BATCH, CLOSE, ERROR, HEADS, largest_of, lower, normal, reference
+from tests.tiny_models import largest_difference
 
 HALF = Numerics("bfloat16", "default", "fused")
 

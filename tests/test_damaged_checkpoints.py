@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from tests import attempts, campaign
-from tests.attempts import attempt
+from tests import campaign, fuzz_utilities
 from tests.damage_checkpoints import ATTACKED, VALUES, _change_json
 from tests.fuzz_checkpoints import JSONS, WEIGHTS, Case, _base, _read, cases
+from tests.fuzz_utilities import attempt
 
 pytestmark = pytest.mark.needs_torch
 
@@ -30,7 +30,7 @@ def test_a_seed_gives_the_same_cases():
     assert cases(3, 50) != cases(4, 50)
 
 
-def test_what_is_drawn_is_the_same_however_much_was_damaged_before():
+def test_a_case_does_not_depend_on_earlier_damage():
     before, rng = repr(VALUES), random.Random(0)
     for _ in range(50):
         value = {"a": [1, {"b": 2}], "c": "d"}
@@ -54,5 +54,5 @@ def test_a_case_that_ends_otherwise_is_told(monkeypatch, capsys):
     assert "KeyError" in told
     monkeypatch.setattr(fuzzer, "_read", lambda *_: str(ATTACKED.mkdir()))
     assert fuzzer.outcome(cases(0, 1)[0]) == "its code ran"
-    monkeypatch.setattr(attempts, "LONGEST", 1)
+    monkeypatch.setattr(fuzz_utilities, "LONGEST", 1)
     assert attempt(lambda: __import__("time").sleep(3)) == "hang: more than 1 s"

@@ -20,7 +20,7 @@ from bertjax.results.schema import load_schema, mismatch
 from bertjax.results.summary import seal
 from tests.damage_results import VALUES
 from tests.fuzz_results import BROKEN, cases, outcome, unseal
-from tests.made_up import make_results
+from tests.result_factories import make_results
 
 FAST, SLOW = 100, 6000
 warned = pytest.mark.filterwarnings("always::bertjax.results.directory.UnsealedWarning")

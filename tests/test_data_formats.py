@@ -133,7 +133,7 @@ def test_masked_words_have_texts_from_every_format(tmp_path):
 
 
 # ---- CSV ------------------------------------------------------------------------------------------------------------
-def test_csv_has_quotes_blank_lines_a_byte_order_mark_and_long_fields(tmp_path):
+def test_csv_may_have_quotes_blank_lines_and_long_fields(tmp_path):
     path = tmp_path / "own.csv"
     long = "x" * 200_000  # more than Python's reader takes by default
     path.write_bytes(f'\ufefftext,label\r\n"a ""b"", c\r\n\r\nd",1\r\n\r\n5" disk,0\r\n{long},1\r\n'.encode())
@@ -174,7 +174,7 @@ def test_what_is_wrong_with_csv_is_said_with_the_line(content, message, tmp_path
     assert re.match(message, said), said
 
 
-def test_a_tsv_file_with_commas_is_told_and_one_with_quotes_is_read_as_it_stands(tmp_path):
+def test_tsv_with_commas_is_reported_and_quotes_are_kept(tmp_path):
     path = tmp_path / "own.tsv"
     path.write_text("text,label\na,1\n")
     assert "looks like columns between commas: name the file .csv" in refusal(path)
@@ -221,7 +221,7 @@ def test_a_row_that_is_not_utf8_is_named(tmp_path):
     assert refusal(path).startswith(", row 1500 (from 0): column 'text' is not UTF-8 (invalid start byte)")
 
 
-def test_ids_are_those_of_a_column_and_are_named_by_row_where_they_fail(tmp_path):
+def test_ids_come_from_a_column_and_errors_name_the_row(tmp_path):
     path = write_parquet(tmp_path / "own.parquet", {"text": ["a"] * 3, "label": [0, 1, 1], "key": ["x", "y", "x"]})
     assert refusal(path, id_column="key") == ", row 2 (from 0): id 'x' of column 'key' was already on row 0 (from 0)"
     path = write_parquet(tmp_path / "own.parquet", {"text": ["a"] * 2, "label": [0, 1], "key": ["x", None]})
@@ -273,7 +273,7 @@ def test_columns_that_nobody_asked_for_are_not_read(tmp_path):
         read_examples(**asked)
 
 
-def test_equal_texts_of_a_small_file_are_counted_before_they_fill_the_memory(tmp_path):
+def test_repeated_texts_beyond_the_memory_budget_are_refused(tmp_path):
     text = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), pa.array(["x" * MEGABYTES]))
     path = tmp_path / "dev.parquet"
     pq.write_table(pa.table({"text": text}), path, store_schema=False)
@@ -284,7 +284,7 @@ def test_equal_texts_of_a_small_file_are_counted_before_they_fill_the_memory(tmp
     assert pa.default_memory_pool().max_memory() <= before + 50 * MEGABYTES
 
 
-def test_a_quotation_mark_that_is_left_open_does_not_read_a_large_file_into_memory(tmp_path):
+def test_an_open_quote_does_not_read_a_large_file_into_memory(tmp_path):
     path = tmp_path / "dev.csv"
     path.write_text('text,label\n"a,1\n' + "b,2\n" * 500_000)
     with pytest.raises(
@@ -337,7 +337,7 @@ def test_names_that_are_numbers_leave_their_meaning_to_the_task(tmp_path):
         load_examples("sst2", data=path)
 
 
-def test_a_number_that_has_no_name_is_refused_but_where_a_test_split_lacks_its_label(tmp_path):
+def test_unnamed_label_numbers_are_refused_except_in_test_splits(tmp_path):
     path = write_classes(tmp_path / "test", ["no", "yes"], [1, -1])
     assert load_examples("custom", data=path, split="test").labels.tolist() == [1, -1]
     assert "row 1 (from 0): label -1 is not the number of a class: the file names no, yes" in refusal(path)
@@ -510,7 +510,7 @@ def test_reading_text_imports_neither_arrow_nor_datasets(tmp_path):
         ("content,label,query", ("content",), "label"),
     ],
 )
-def test_columns_are_guessed_where_they_are_unmistakable_and_said(columns, texts, label, tmp_path):
+def test_unambiguous_columns_are_guessed_and_reported(columns, texts, label, tmp_path):
     path = tmp_path / "own.csv"
     path.write_text(f"{columns}\n{columns}\n")
     examples = load_examples("custom", data=path)

@@ -32,45 +32,9 @@ from bertjax.study import outputs as task_outputs
 from bertjax.study.run import run_job
 from bertjax.study.settings import Settings, check_settings
 from bertjax.tasks import Options, encode_examples
-from tests.tiny import FAST_COMPILATION, arrays_of, largest_difference
-from tests.workshop import SENTENCES, make_classifier, make_masked, write_lines, write_pairs
-
-# Shares of three examples (six heads and the base run). A process that "dies" does so when the outputs of its third
-# round are to come together: the fourth time that `shared_sweep` gathers (before the rounds, who is on which machine).
-CHILD = """
-import os, signal, sys, time
-from bertjax.engine.distributed import one_machine, processes, shared_sweep
-from bertjax.study import outputs as task_outputs
-shared_sweep.RUNS_OF_SHARE = {"cpu": 21, "other": 21}
-task_outputs.EXAMPLES_OF_BLOCK = 8  # the means are of seven blocks
-if sys.argv[1] in ("dies", "freezes"):
-    gather, calls = shared_sweep.gather, []
-    def dying(values):
-        calls.append(1)
-        if len(calls) == 4:
-            os.kill(os.getpid(), signal.SIGSTOP if sys.argv[1] == "freezes" else signal.SIGKILL)
-        return gather(values)
-    shared_sweep.gather = dying
-if sys.argv[1] == "late":
-    start = processes.start
-    def late(*given):
-        watch = start(*given)
-        time.sleep(35)
-        return watch
-    processes.start = late
-if sys.argv[1] == "counts":
-    from bertjax.data.tokenizer import Tokenizer
-    encode, tokenised = Tokenizer.encode, []
-    def counting(self, first, *given, **named):
-        tokenised.append(len(first))
-        return encode(self, first, *given, **named)
-    Tokenizer.encode = counting
-from bertjax.cli import main
-code = main(sys.argv[2:])
-if sys.argv[1] == "counts":
-    print("tokenised", sum(tokenised), file=sys.stderr)
-sys.exit(code)
-"""
+from tests.factories import SENTENCES, make_classifier, make_masked, write_lines, write_pairs
+from tests.several_processes import run_processes, saved_outputs
+from tests.tiny_models import FAST_COMPILATION, arrays_of, largest_difference
 
 
 @pytest.fixture
@@ -81,49 +45,7 @@ def settings(tmp_path):
     return Settings(model=str(model), task="mrpc", data=str(data), output=str(tmp_path / "out"), mode="mean")
 
 
-def run_processes(settings, count, kinds=(), more=(), wait=None):
-    """Run the command in so many processes; gives how each ended and what it said.
-
-    Args:
-        kinds: what single processes do, by number.
-        more: options that single ones are given besides.
-        wait: only for the first so many of them; the others are ended then.
-    """
-    kinds, more = dict(kinds), dict(more)
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    command = ["ablate", "--model", settings.model, "--task", settings.task, "--data", settings.data]
-    command += ["--mode", settings.mode]
-    command += ["--output", settings.output, "--distributed", "--coordinator", f"localhost:{port}"]
-    command += ["--processes", str(count)]
-    environment = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
-    environment["XLA_FLAGS"] = FAST_COMPILATION
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
-    several = [
-        subprocess.Popen(
-            [sys.executable, "-c", CHILD, kinds.get(one, ""), *command, "--process", str(one), *more.get(one, [])],
-            **pipes,
-        )
-        for one in range(count)
-    ]
-    try:
-        said = [process.communicate(timeout=300) for process in several[:wait]]
-    finally:
-        for process in several:
-            process.kill()
-        for process in several if wait is None else several[wait:]:
-            process.stdout.close()
-            process.stderr.close()
-            process.wait()
-    return [process.returncode for process in several], said
-
-
-def outputs_of(settings):
-    return arrays_of(settings.directory / "outputs.npz")
-
-
-def test_two_processes_give_what_one_gives_and_each_tokenises_its_share(settings, tmp_path):
+def test_two_processes_equal_one_and_share_the_tokenisation(settings, tmp_path):
     """Of 51 pairs the first process has 26, and takes those of the others of which it samples the attention."""
     write_pairs(Path(settings.data), 51)
     settings = replace(settings, mode="uniform")
@@ -134,7 +56,7 @@ def test_two_processes_give_what_one_gives_and_each_tokenises_its_share(settings
     assert counts == [26 + int((sampled % 2 == 1).sum()), 25]
     assert "results in" in said[0][0]
     assert said[1][0] == ""
-    found = outputs_of(settings)
+    found = saved_outputs(settings)
     alone = run_job(replace(settings, output=str(tmp_path / "alone")))
     for name in ("base", "outputs"):
         assert np.abs(found[name] - alone.outputs[name]).max() < 2e-6
@@ -143,7 +65,7 @@ def test_two_processes_give_what_one_gives_and_each_tokenises_its_share(settings
 
 
 @pytest.mark.parametrize("task", ["minimal-pairs", pytest.param("mlm", marks=pytest.mark.slow)])
-def test_two_processes_give_what_one_gives_where_tokens_are_asked(settings, tmp_path, task):
+def test_two_processes_equal_one_for_target_tokens(settings, tmp_path, task):
     """The words, and what each is asked for, are shared out with the texts."""
     make_masked(tmp_path / "model")
     data = tmp_path / "pairs.tsv"
@@ -154,7 +76,7 @@ def test_two_processes_give_what_one_gives_where_tokens_are_asked(settings, tmp_
     own = replace(settings, task=task, data=str(data if task != "mlm" else data.with_suffix(".txt")))
     codes, said = run_processes(own, 2)
     assert codes == [0, 0], said
-    found = outputs_of(own)
+    found = saved_outputs(own)
     alone = run_job(replace(own, output=str(tmp_path / "alone")))
     for name in ("base", "outputs"):
         assert np.abs(found[name][..., 0] - alone.outputs[name][..., 0]).max() < 2e-5
@@ -221,7 +143,7 @@ def test_one_of_several_dies_the_others_say_so_and_two_go_on(settings, tmp_path,
     assert codes == [0, 0], said
     assert f"{kept} finished shares" in said[0][0]
     alone = run_job(replace(settings, output=str(tmp_path / "alone")))
-    assert np.abs(outputs_of(settings)["outputs"] - alone.outputs["outputs"]).max() < 2e-6
+    assert np.abs(saved_outputs(settings)["outputs"] - alone.outputs["outputs"]).max() < 2e-6
 
 
 def test_the_first_dies_and_the_others_say_so(settings):
@@ -331,7 +253,7 @@ def test_processes_of_one_machine_give_what_one_gives(settings, tmp_path, cores)
     assert summary["settings"]["distributed"]
     alone = run_job(replace(settings, output=str(tmp_path / "alone")))
     for name in ("base", "outputs"):
-        assert np.abs(outputs_of(settings)[name] - alone.outputs[name]).max() < 2e-6
+        assert np.abs(saved_outputs(settings)[name] - alone.outputs[name]).max() < 2e-6
     assert not settings.journal.exists()
 
 
@@ -434,7 +356,7 @@ def die(who):
     os.kill(os.getpid(), signal.SIGKILL) if who[-1] == "0" else time.sleep(600)
 
 
-def test_the_end_of_the_first_process_of_a_machine_is_that_of_all(cores, capsys):
+def test_the_first_process_of_a_machine_ends_all_of_them(cores, capsys):
     assert one_machine.run_together(die, 2) == 1
     assert capsys.readouterr().err == "bertjax: error: process 0 of 2 was killed (SIGKILL)\n"
 

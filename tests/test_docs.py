@@ -15,7 +15,7 @@ from bertjax.cli import _parser as parser_of_commands
 from bertjax.data import TASKS
 from bertjax.evidence import METRICS
 from bertjax.interventions import MODES
-from tests.pages import (
+from tests.markdown_pages import (
     DOCS,
     ROOT,
     anchors,

@@ -1,6 +1,5 @@
-"""The engine equals the oracle, whatever the model, the plan, the packing and the size of its steps."""
+"""The engine equals the reference, whatever the model, the plan, the packing and the size of its steps."""
 
-import functools
 from dataclasses import replace
 
 import jax
@@ -12,122 +11,38 @@ from hypothesis import strategies as st
 import bertjax
 from bertjax import (
     BertConfig,
-    BertForMaskedLM,
     BertForPreTraining,
-    BertForSentenceEmbedding,
-    BertForSequenceClassification,
     BertModel,
-    collate,
 )
-from bertjax.engine import plain
 from bertjax.engine import run as engine
 from bertjax.engine.plain import SweepResult
 from bertjax.engine.sizes import Blocks, choose_blocks
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import MODES, readouts
 from bertjax.interventions import ablations as ab
-from bertjax.interventions import overrides as ov
 from bertjax.interventions.readouts import inspect_readout
-from bertjax.model import PLACES
-from tests.tiny import SIZES, encodings, largest_difference, random_model
-
-CLOSE = {"float32": 2e-5, "float64": 1e-10}
-
-
-def pooled(output):
-    return output.pooler_output
+from tests.engine_checks import CLOSE, READOUTS, change_of, change_sets, draw_spans, model_of, reference_outputs
+from tests.tiny_models import SIZES, encodings, largest_difference, random_model
 
 
 def _state_of_first(output):
     return output.last_hidden_state[:, 0]
 
 
-def word_logits_of_first(output):
-    return output.logits[:, 0]
-
-
-def sum_over_tokens(output):
-    return output.last_hidden_state[:, 0] * 1.0
-
-
-READOUTS = {
-    "logits": (BertForSequenceClassification, readouts.logits, {}),
-    "pooled": (BertModel, pooled, {}),
-    "mean": (BertForSentenceEmbedding, readouts.sentence_embedding, {}),
-    "cls": (BertForSentenceEmbedding, readouts.sentence_embedding, {"pooling": "cls"}),
-    "words": (BertForMaskedLM, word_logits_of_first, {}),
-    "hidden": (BertModel, sum_over_tokens, {}),
-}
-
-
-@functools.cache
-def model_of(size, readout, dtype):
-    cls, _, options = READOUTS[readout]
-    return random_model(cls, BertConfig(**SIZES[size]), dtype, **options)
-
-
-def oracle(model, examples, ablations, readout, means=None, donors=None, spans=None):
-    """Every ablation as a full forward pass of all examples, padded."""
-    donor = None if donors is None else model(**collate(donors))
-    if spans is not None:
-        longest = max(map(len, spans))
-        spans = np.array([[*own, *[-1] * (longest - len(own))] for own in spans])
-    overrides = ov.stack([ab.to_overrides(model.config, one, means, donor, spans) for one in ablations])
-    return plain.run(model, model.inputs(**collate(examples)), overrides, readout)
-
-
-def collections(config, spans):
-    """Sets of heads and other places in mixed modes, of any size, some of them alike: of each its mode and share.
-
-    Args:
-        spans: at how many spans of tokens a change may act; 0 for everywhere alone.
-    """
-    heads = [(layer, head) for layer in range(config.num_hidden_layers) for head in range(config.num_attention_heads)]
-    shares, numbers = st.sampled_from([1.0, 0.3]), st.integers(0, max(0, spans - 1))
-    at = st.frozensets(numbers, max_size=2).map(tuple) if spans else st.just(())
-    of_heads = st.tuples(st.sampled_from(sorted(MODES)), shares, at)
-    elsewhere = st.tuples(st.sampled_from(["patched", "zero"]), shares, at)
-    outputs = [(*head, "head_outputs") for head in heads]
-    others = [
-        (layer, head, place)
-        for layer, head in heads
-        for place in ab.SWEPT
-        if place != "head_outputs" and (PLACES[place].of_heads or not head)
-    ]
-    return st.lists(
-        st.builds(
-            lambda first, second: {**first, **second},
-            st.dictionaries(st.sampled_from(outputs), of_heads, max_size=len(heads)),
-            st.dictionaries(st.sampled_from(others), elsewhere, max_size=3),
-        ),
-        min_size=1,
-        max_size=9,
-    )
-
-
-def draw_spans(rng, lengths):
-    """The spans of texts, of which the last occurs."""
-    return [*(rng.integers(-1, 3, length) for length in lengths[:-1]), np.full(lengths[-1], 2)]
-
-
-def change_of(layer, head, place, mode, share, at):
-    return ab.Change(layer, head, mode, share, place, at)
-
-
 @settings(max_examples=5, deadline=None)
 @given(st.data())
-def test_the_engine_is_the_oracle(data):
-    check_engine_is_oracle(data)
+def test_the_engine_equals_the_reference(data):
+    check_engine_equals_reference(data)
 
 
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_the_engine_is_the_oracle_a_hundred_times(data):
-    check_engine_is_oracle(data)
+def test_the_engine_equals_the_reference_a_hundred_times(data):
+    check_engine_equals_reference(data)
 
 
-def check_engine_is_oracle(data):
+def check_engine_equals_reference(data):
     """Any model, plan, packing and size of steps."""
     size, name = data.draw(st.sampled_from(sorted(SIZES))), data.draw(st.sampled_from(sorted(READOUTS)))
     dtype = data.draw(st.sampled_from(sorted(CLOSE)))
@@ -139,7 +54,7 @@ def check_engine_is_oracle(data):
         spans = draw_spans(rng, lengths) if data.draw(st.booleans()) else None
         ablations = [
             ab.Ablation(str(number), tuple(change_of(*where, *how) for where, how in one.items()))
-            for number, one in enumerate(data.draw(collections(model.config, 0 if spans is None else 3)))
+            for number, one in enumerate(data.draw(change_sets(model.config, 0 if spans is None else 3)))
         ]
         shape = (model.config.num_hidden_layers, model.config.num_attention_heads, model.config.head_dim)
         means = rng.normal(size=shape).astype(model.numerics.wide)
@@ -156,7 +71,7 @@ def check_engine_is_oracle(data):
             one_per_row=data.draw(st.booleans()),
             tokens_at_once=data.draw(st.sampled_from([1, 48, 96])),
         )
-        expected = oracle(model, examples, ablations, READOUTS[name][1], means, donors, spans)
+        expected = reference_outputs(model, examples, ablations, READOUTS[name][1], means, donors, spans)
     assert largest_difference(found.outputs, expected) <= CLOSE[dtype]
 
 
@@ -170,7 +85,7 @@ def test_all_heads_and_layers_in_every_mode_and_readout(small, rng, name, mode):
     donors = encodings(small, rng, [3, 9, 1, 5, 5, 2])
     options = {"means": means, "donors": donors, "row_length": 16, "tokens_at_once": 48}
     found = engine.sweep(model, examples, ablations, READOUTS[name][1], **options)
-    expected = oracle(model, examples, ablations, READOUTS[name][1], means, donors)
+    expected = reference_outputs(model, examples, ablations, READOUTS[name][1], means, donors)
     assert largest_difference(found.outputs, expected) < CLOSE["float32"]
     assert np.array_equal(found.base, found.outputs[-1])
     assert largest_difference(found.outputs[0], found.base) > 1e-4
@@ -187,7 +102,7 @@ def test_bfloat16_is_near_float32(small, rng, name):
     assert 1e-5 < apart < 0.1
 
 
-def test_order_packing_and_size_of_steps_change_nothing_but_rounding(small, rng):
+def test_order_packing_and_step_size_change_only_rounding(small, rng):
     model = model_of("three heads", "logits", "float32")
     examples = encodings(small, rng, rng.integers(1, 10, 20))
     ablations = [*ab.single_heads(small), *ab.head_pairs(small, "zero")]
@@ -201,7 +116,7 @@ def test_order_packing_and_size_of_steps_change_nothing_but_rounding(small, rng)
     assert np.array_equal(first.outputs, again.outputs)
 
 
-def test_only_what_asks_for_no_other_token_is_computed_at_cls_alone():
+def test_only_readouts_of_cls_are_computed_at_cls_alone():
     expected = {"logits": True, "pooled": True, "mean": False, "cls": True, "words": False, "hidden": False}
     for name, alone in expected.items():
         assert inspect_readout(model_of("three heads", name, "float32"), READOUTS[name][1], 5).first_only == alone
@@ -293,7 +208,7 @@ def test_an_example_of_two_texts_gives_one_output(small, rng):
         row_length=17,
         tokens_at_once=51,
     )
-    apart = [oracle(model, texts, ablations, readouts.sentence_embedding) for texts in (first, second)]
+    apart = [reference_outputs(model, texts, ablations, readouts.sentence_embedding) for texts in (first, second)]
     assert found.base.shape == (9,)
     assert largest_difference(found.outputs, (apart[0] * apart[1]).sum(-1)) < CLOSE["float32"]
 
@@ -316,7 +231,7 @@ def test_readouts_at_chosen_tokens(small, rng):
     at = [sorted(rng.choice(len(one), 2, replace=False).tolist()) for one in examples]
     found = engine.sweep(model, examples, ablations, readouts.logits, at=at, row_length=12, tokens_at_once=36)
     assert found.outputs.shape == (6, 5, 2, small.vocab_size)
-    expected = oracle(model, examples, ablations, readouts.logits)
+    expected = reference_outputs(model, examples, ablations, readouts.logits)
     chosen = np.stack([np.asarray(expected)[:, number, places] for number, places in enumerate(at)], axis=1)
     assert largest_difference(found.outputs, chosen) < CLOSE["float32"]
 

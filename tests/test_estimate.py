@@ -13,7 +13,7 @@ from bertjax.engine.sizes import choose_sizes
 from bertjax.engine.sweep_input import make_sweep_input
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
-from tests.tiny import encodings, random_model
+from tests.tiny_models import encodings, random_model
 
 CONFIG = BertConfig(
     vocab_size=40,

@@ -12,14 +12,14 @@ from bertjax.data import load_examples
 from bertjax.errors import ConfigError
 from bertjax.model import BertForSentenceEmbedding
 from experiments import faithfulness
-from tests.tiny import arrays_of
-from tests.workshop import make_classifier, make_cross_encoder, make_embedder, make_masked, write_pairs
+from tests.factories import make_classifier, make_cross_encoder, make_embedder, make_masked, write_pairs
+from tests.tiny_models import arrays_of
 
 MAKE = {"classifier": make_classifier, "embedder": make_embedder}
 
 
 @pytest.fixture(scope="module", params=[*MAKE])
-def world(request, tmp_path_factory):
+def faithfulness_run(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     model, data = MAKE[request.param](folder / "model"), write_pairs(folder / "pairs.tsv", 12)
     given = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--output", str(folder / "out")]
@@ -42,8 +42,8 @@ def difference(model, own, other):
     return abs(other[own.argmax()] - own[own.argmax()])
 
 
-def test_numbers_are_those_of_single_calls(world):
-    _, model, tokenizer, examples = world
+def test_numbers_are_those_of_single_calls(faithfulness_run):
+    _, model, tokenizer, examples = faithfulness_run
     embeds = isinstance(model, BertForSentenceEmbedding)
     second = None if embeds else examples.second[:1]
     (encoding,) = tokenizer.encode(examples.first[:1], second, word_ids=True)
@@ -73,9 +73,9 @@ def test_numbers_are_those_of_single_calls(world):
     assert found.attributions["words"].tolist() == [0.0, *[1.0] * (len(plain) - 1)]
 
 
-def test_gradients_are_the_first_order_change(world):
+def test_gradients_are_the_first_order_change(faithfulness_run):
     """Against a difference of outputs, the token's embedding moved a little towards the mask token's."""
-    _, model, tokenizer, examples = world
+    _, model, tokenizer, examples = faithfulness_run
     embeds = isinstance(model, BertForSentenceEmbedding)
     (encoding,) = tokenizer.encode(examples.first[1:2], None if embeds else examples.second[1:2], word_ids=True)
     plain = np.array([place for place, word in enumerate(encoding.word_ids) if word is not None])
@@ -101,8 +101,8 @@ def test_gradients_are_the_first_order_change(world):
     assert np.ptp(expected) > 0.01 * max(expected)
 
 
-def test_what_is_written_is_what_was_found(world, capsys):
-    folder, *_ = world
+def test_what_is_written_is_what_was_found(faithfulness_run, capsys):
+    folder, *_ = faithfulness_run
     numbers = json.loads((folder / "out" / "numbers.json").read_text())
     found = arrays_of(folder / "out" / "values.npz")["correlations"]
     assert found.shape == (numbers["results"]["texts"], len(faithfulness.ATTRIBUTIONS))

@@ -13,8 +13,8 @@ from bertjax.checkpoints import FAMILIES, architecture
 from bertjax.errors import CheckpointError, InputError
 from bertjax.model.models import CLASSES
 from bertjax.study import parity, torch_reference
-from tests.families import DISTINCT, HEADS, arguments, config_of, saved_by_torch, sometimes
-from tests.tiny import random_model
+from tests.family_models import DISTINCT, HEADS, arguments, config_of, saved_by_torch, sometimes
+from tests.tiny_models import random_model
 
 pytestmark = pytest.mark.needs_torch
 
@@ -48,7 +48,7 @@ FEW = [
 ]
 
 
-def test_the_few_cases_are_of_every_family_and_head_and_of_both_sizes():
+def test_the_few_cases_cover_every_family_head_and_size():
     assert set(FEW) <= set(MANY)
     assert {family for family, _, _ in FEW} == set(FAMILIES)
     assert {task for _, task, _ in FEW} == {task for _, task in HEADS}
@@ -113,7 +113,7 @@ SAVED = {(family, task) for family, task, _ in FEW}
     ("family", "task"),
     [case if case in SAVED else pytest.param(*case, marks=pytest.mark.slow) for case in HEADS],
 )
-def test_what_is_saved_loads_in_transformers_with_the_same_outputs(family, task, tmp_path, rng):
+def test_saved_models_give_the_same_outputs_in_transformers(family, task, tmp_path, rng):
     import torch
 
     saved_by_torch(family, task, tmp_path / "theirs")
@@ -131,7 +131,7 @@ def test_what_is_saved_loads_in_transformers_with_the_same_outputs(family, task,
 
 
 @pytest.mark.parametrize("family", sometimes(DISTINCT, "roberta", "electra", "modernbert"))
-def test_an_untied_decoder_is_kept_and_a_tied_one_may_be_in_the_file(family, tmp_path, rng, x64):
+def test_untied_decoders_are_kept_and_tied_ones_may_be_saved(family, tmp_path, rng, x64):
     saved_by_torch(family, architecture.WORDS, tmp_path / "untied", tie_word_embeddings=False)
     model = load_without_warnings(tmp_path / "untied", dtype="float64")
     assert model.predictions.decoder is not None

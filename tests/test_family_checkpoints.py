@@ -16,9 +16,9 @@ from bertjax.checkpoints.weight_files import CheckpointWarning
 from bertjax.errors import CheckpointError
 from bertjax.model.models import CLASSES, load_for
 from bertjax.study import parity, torch_reference
-from tests.families import DISTINCT, HEADS, arguments, saved_by_torch, sometimes
-from tests.tiny import random_model, tree_equal
-from tests.workshop import add_tokenizer, make_config, write_lines
+from tests.factories import add_tokenizer, make_config, write_lines
+from tests.family_models import DISTINCT, HEADS, arguments, saved_by_torch, sometimes
+from tests.tiny_models import random_model, tree_equal
 
 pytestmark = pytest.mark.needs_torch
 
@@ -75,7 +75,7 @@ def test_old_names_and_prefixes_mean_the_same(saved, tmp_path):
     assert tree_equal(load(rewritten(saved, tmp_path, {f"module.{name}": array for name, array in old.items()})), model)
 
 
-def test_an_encoder_alone_has_no_prefix_and_is_read_by_every_head(saved, tmp_path):
+def test_an_encoder_without_prefix_is_read_by_every_head(saved, tmp_path):
     family, _, tensors, model = saved
     beginning = f"{family.prefix}."
     alone = {name.removeprefix(beginning): array for name, array in tensors.items() if name.startswith(beginning)}

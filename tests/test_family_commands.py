@@ -9,8 +9,8 @@ import transformers
 
 import bertjax
 from bertjax.cli import main
-from tests.families import saved_by_torch, sometimes
-from tests.test_tokenizer_families import make as make_tokenizer
+from tests.family_models import saved_by_torch, sometimes
+from tests.tokenizer_factories import make_tokenizer
 
 pytestmark = pytest.mark.needs_torch
 

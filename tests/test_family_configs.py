@@ -12,7 +12,7 @@ from bertjax.checkpoints import FAMILIES
 from bertjax.checkpoints import config as keys_of_all
 from bertjax.errors import ConfigError
 from bertjax.model.models import CLASSES
-from tests.families import SIZES, config_of
+from tests.family_models import SIZES, config_of
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))

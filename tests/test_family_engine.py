@@ -1,6 +1,5 @@
-"""The engine equals the oracle for every family: packed, in every mode and readout, on two devices, resumed."""
+"""The engine equals the reference for every family: packed, in every mode and readout, on two devices, resumed."""
 
-import functools
 import json
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertjax import BertForMaskedLM, BertForSentenceEmbedding, BertForSequenceClassification, BertModel
+from bertjax import BertModel
 from bertjax.checkpoints import FAMILIES
 from bertjax.engine import run as engine
 from bertjax.engine import sizes
@@ -22,31 +21,19 @@ from bertjax.interventions import MODES, readouts
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.model import packed_layer
-from tests.families import config_of, sometimes
-from tests.test_engine import (
+from tests.engine_checks import (
     CLOSE,
+    FAMILY_READOUTS,
     change_of,
-    collections,
+    change_sets,
     draw_spans,
-    oracle,
+    family_model,
+    reference_outputs,
     sum_over_tokens,
-    word_logits_of_first,
 )
-from tests.test_journal import TINY_PARTS, StopAfter
-from tests.tiny import compiled_alike, encodings, largest_difference, random_model
-
-READOUTS = {
-    "logits": (BertForSequenceClassification, readouts.logits, {}),
-    "mean": (BertForSentenceEmbedding, readouts.sentence_embedding, {}),
-    "words": (BertForMaskedLM, word_logits_of_first, {}),
-    "hidden": (BertModel, sum_over_tokens, {}),
-}
-
-
-@functools.cache
-def model_of(family, size, readout, dtype):
-    cls, _, options = READOUTS[readout]
-    return random_model(cls, config_of(family, size), dtype, **options)
+from tests.family_models import config_of, sometimes
+from tests.interruptions import TINY_PARTS, StopAfter
+from tests.tiny_models import compiled_alike, encodings, largest_difference, random_model
 
 
 def texts(config, rng, lengths):
@@ -56,13 +43,15 @@ def texts(config, rng, lengths):
 
 def check(family, size, name, dtype, rng, ablations, lengths, **options):
     """The engine against a full forward pass for each ablation."""
-    model = model_of(family, size, name, dtype)
+    model = family_model(family, size, name, dtype)
     config = model.config
     examples, donors = texts(config, rng, lengths), texts(config, rng, lengths)
     shape = (config.num_hidden_layers, config.num_attention_heads, config.head_dim)
     means = rng.normal(size=shape).astype(model.numerics.wide)
-    found = engine.sweep(model, examples, ablations, READOUTS[name][1], means=means, donors=donors, **options)
-    expected = oracle(model, examples, ablations, READOUTS[name][1], means, donors, options.get("spans"))
+    found = engine.sweep(model, examples, ablations, FAMILY_READOUTS[name][1], means=means, donors=donors, **options)
+    expected = reference_outputs(
+        model, examples, ablations, FAMILY_READOUTS[name][1], means, donors, options.get("spans")
+    )
     assert largest_difference(found.outputs, expected) <= CLOSE[dtype]
     return found
 
@@ -71,7 +60,7 @@ FEW = [
     *((family, 0, "logits") for family in ("albert", "mpnet", "deberta-v2", "modernbert")),
     *((family, 1, "hidden") for family in ("roberta", "modernbert")),
 ]
-MANY = [(family, size, name) for family in FAMILIES for size in (0, 1) for name in sorted(READOUTS)]
+MANY = [(family, size, name) for family in FAMILIES for size in (0, 1) for name in sorted(FAMILY_READOUTS)]
 
 
 @pytest.mark.parametrize(
@@ -90,28 +79,28 @@ def test_heads_and_layers_in_every_mode(family, size, name, rng, x64):
 
 @settings(max_examples=3, deadline=None)
 @given(st.data())
-def test_the_engine_is_the_oracle(data):
+def test_the_engine_equals_the_reference(data):
     check_any(data)
 
 
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_the_engine_is_the_oracle_many_times(data):
+def test_the_engine_equals_the_reference_many_times(data):
     check_any(data)
 
 
 def check_any(data):
     """Any family, plan, packing and size of steps."""
     family, size = data.draw(st.sampled_from(sorted(FAMILIES))), data.draw(st.sampled_from([0, 1]))
-    name, dtype = data.draw(st.sampled_from(sorted(READOUTS))), data.draw(st.sampled_from(sorted(CLOSE)))
+    name, dtype = data.draw(st.sampled_from(sorted(FAMILY_READOUTS))), data.draw(st.sampled_from(sorted(CLOSE)))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     with jax.enable_x64(dtype == "float64"):
         lengths = data.draw(st.lists(st.integers(1, 13), min_size=1, max_size=7))
         spans = draw_spans(rng, lengths) if data.draw(st.booleans()) else None
         ablations = [
             ab.Ablation(str(number), tuple(change_of(*where, *how) for where, how in one.items()))
-            for number, one in enumerate(data.draw(collections(config_of(family, size), 0 if spans is None else 3)))
+            for number, one in enumerate(data.draw(change_sets(config_of(family, size), 0 if spans is None else 3)))
         ]
         check(
             family,
@@ -133,12 +122,12 @@ def check_any(data):
 )
 def test_fused_attention_gives_the_same(family, rng):
     name = "hidden"
-    config, model = config_of(family), model_of(family, 0, name, "float32")
+    config, model = config_of(family), family_model(family, 0, name, "float32")
     examples, heads = (
         encodings(config, rng, [5, 9, 2, 13, 7]),
         [*ab.single_heads(config), *ab.whole_layers(config, "zero")],
     )
-    given = {"readout": READOUTS[name][1], "row_length": 16, "progress": False}
+    given = {"readout": FAMILY_READOUTS[name][1], "row_length": 16, "progress": False}
     explicit, fused = (engine.sweep(model, examples, heads, attention=form, **given) for form in ("explicit", "fused"))
     assert largest_difference(explicit.outputs, fused.outputs) < 2e-5
 
@@ -146,7 +135,7 @@ def test_fused_attention_gives_the_same(family, rng):
 @pytest.mark.parametrize("family", sometimes(["bert", "modernbert"], "modernbert"))
 def test_rows_in_blocks_of_queries_are_whole_rows(family, rng, monkeypatch):
     """Long rows are computed for some queries after others, and a window sees the keys around it alone."""
-    config, model = config_of(family), model_of(family, 0, "hidden", "float32")
+    config, model = config_of(family), family_model(family, 0, "hidden", "float32")
     examples = encodings(config, rng, rng.integers(1, 20, 14))
     heads = [*ab.single_heads(config), *ab.whole_layers(config, "zero")]
     whole = engine.sweep(model, examples, heads, sum_over_tokens, row_length=40, tokens_at_once=80)
@@ -158,7 +147,7 @@ def test_rows_in_blocks_of_queries_are_whole_rows(family, rng, monkeypatch):
     assert 0 < largest_difference(whole.outputs, blocks.outputs) < CLOSE["float32"]
 
 
-def test_uniform_weights_of_a_window_are_a_mean_over_what_it_sees(rng):
+def test_uniform_weights_average_over_the_local_window(rng):
     """By hand: a token of a local layer sees 2 tokens to either side, of its own text."""
     config = config_of("modernbert")
     assert [kind.window for kind in config.architecture.layers] == [None, 2, 2, None]
@@ -192,7 +181,7 @@ def test_weights_and_edges_beyond_a_window_are_refused(rng):
 def test_an_interrupted_sweep_resumes_with_the_same_bytes(family, tmp_path, rng, monkeypatch):
     """Of many parts some are finished; the resumed sweep begins behind them."""
     monkeypatch.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
-    config, model = config_of(family), model_of(family, 0, "logits", "float32")
+    config, model = config_of(family), family_model(family, 0, "logits", "float32")
     examples, heads = (
         encodings(config, rng, rng.integers(1, 13, 12)),
         [*ab.single_heads(config), *ab.head_pairs(config)],
@@ -218,17 +207,18 @@ import json, sys
 import jax, numpy as np
 from bertjax.engine import run as engine
 from bertjax.interventions import ablations as ab
-from tests.families import config_of
-from tests.test_family_engine import READOUTS, model_of
-from tests.tiny import encodings, largest_difference
+from tests.engine_checks import FAMILY_READOUTS, family_model
+from tests.family_models import config_of
+from tests.tiny_models import encodings, largest_difference
 assert len(jax.devices()) == 2
 apart = []
 for family, name in json.loads(sys.argv[1]):
     config, rng = config_of(family), np.random.default_rng(5)
     examples = encodings(config, rng, rng.integers(1, 13, 11))
-    model, heads = model_of(family, 0, name, "float32"), ab.single_heads(config)
+    model, heads = family_model(family, 0, name, "float32"), ab.single_heads(config)
+    readout = FAMILY_READOUTS[name][1]
     one, two = (
-        engine.sweep(model, examples, heads, READOUTS[name][1], devices=devices, row_length=16, tokens_at_once=48)
+        engine.sweep(model, examples, heads, readout, devices=devices, row_length=16, tokens_at_once=48)
         for devices in (jax.devices()[:1], jax.devices())
     )
     apart.append(largest_difference(one.outputs, two.outputs))

@@ -8,9 +8,9 @@ import pytest
 import bertjax
 from experiments import finetune
 from experiments.training.state import RunDirectory
-from tests.families import arguments, saved_by_torch, sometimes
-from tests.tiny import largest_difference
-from tests.workshop import add_tokenizer
+from tests.factories import add_tokenizer
+from tests.family_models import arguments, saved_by_torch, sometimes
+from tests.tiny_models import largest_difference
 
 pytestmark = pytest.mark.needs_torch
 
@@ -30,7 +30,7 @@ def checkpoint(request, tmp_path):
 
 
 @pytest.mark.parametrize("checkpoint", sometimes(OTHERS, "modernbert"), indirect=True)
-def test_a_family_is_fine_tuned_goes_on_after_a_kill_and_loads_in_pytorch(checkpoint, glue, tmp_path, monkeypatch, rng):
+def test_fine_tuning_a_family_resumes_and_loads_in_pytorch(checkpoint, glue, tmp_path, monkeypatch, rng):
     import torch
     import transformers
 

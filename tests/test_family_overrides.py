@@ -14,8 +14,8 @@ from bertjax.checkpoints import architecture
 from bertjax.engine import plain
 from bertjax.interventions import overrides as ov
 from bertjax.study import parity, torch_reference
-from tests.families import DISTINCT, arguments, config_of, saved_by_torch
-from tests.tiny import largest_difference, random_model
+from tests.family_models import DISTINCT, arguments, config_of, saved_by_torch
+from tests.tiny_models import largest_difference, random_model
 
 EVERY = [(family, size) for family in DISTINCT for size in (0, 1)]
 

@@ -13,9 +13,9 @@ from bertjax.interventions import readouts
 from bertjax.model import packed_layer
 from bertjax.model.positions import rows_of_distances
 from bertjax.study import parity, torch_reference
-from tests.families import arguments, config_of, saved_by_torch, sometimes
-from tests.test_engine import CLOSE, oracle, sum_over_tokens
-from tests.tiny import encodings, largest_difference, random_model
+from tests.engine_checks import CLOSE, reference_outputs, sum_over_tokens
+from tests.family_models import arguments, config_of, saved_by_torch, sometimes
+from tests.tiny_models import encodings, largest_difference, random_model
 
 FARTHEST = 511
 DISTANCES = np.arange(-FARTHEST, FARTHEST + 1)
@@ -80,13 +80,16 @@ def test_each_form_of_debertas_attention_agrees_in_float64(name, tmp_path, rng, 
 
 
 @pytest.mark.parametrize("name", sometimes(FORMS, "keys by projections of their own", "no distances"))
-def test_the_engine_is_the_oracle_in_each_form_of_debertas_attention(name, rng, x64):
+def test_the_engine_equals_the_reference_for_deberta_attention(name, rng, x64):
     config = config_of("deberta-v2", **FORMS[name])
     model = random_model(BertModel, config, "float64")
     examples = encodings(config, rng, [3, 11, 1, 5])
     ablations = [*ab.single_heads(config), *ab.whole_layers(config, "zero")]
     found = engine.sweep(model, examples, ablations, sum_over_tokens, row_length=17, tokens_at_once=51)
-    assert largest_difference(found.outputs, oracle(model, examples, ablations, sum_over_tokens)) <= CLOSE["float64"]
+    assert (
+        largest_difference(found.outputs, reference_outputs(model, examples, ablations, sum_over_tokens))
+        <= CLOSE["float64"]
+    )
 
 
 def test_a_window_is_compared_with_what_it_may_see():

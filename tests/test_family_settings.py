@@ -9,8 +9,8 @@ import pytest
 from bertjax import BertConfig, BertModel
 from bertjax.checkpoints import FAMILIES, architecture, hash_weights, tensor_names
 from bertjax.errors import ConfigError, InputError
-from tests.families import SIZES, arguments
-from tests.tiny import largest_difference, random_model
+from tests.family_models import SIZES, arguments
+from tests.tiny_models import largest_difference, random_model
 
 
 def config_of(family, **changes):
@@ -40,12 +40,12 @@ def test_no_rate_of_the_classifiers_own_is_the_hidden_rate():
     assert config_of("bert").classifier_dropout is None
 
 
-def test_embeddings_are_as_wide_as_hidden_states_where_no_key_says_otherwise():
+def test_embedding_size_defaults_to_the_hidden_size():
     assert replace(config_of("roberta"), hidden_size=24).embedding_size == 24
     assert replace(config_of("albert"), hidden_size=24).embedding_size == 5
 
 
-def test_a_field_that_the_family_lacks_is_refused_where_it_would_be_lost():
+def test_a_value_that_the_family_cannot_keep_is_refused():
     assert replace(config_of("modernbert"), hidden_dropout_prob=0.1).hidden_dropout_prob == 0.0  # BERT's default
     with pytest.raises(ConfigError, match=r"ModernBERT has no hidden_dropout_prob, found 0\.3"):
         replace(config_of("modernbert"), hidden_dropout_prob=0.3)
@@ -70,14 +70,14 @@ def test_a_message_names_the_key_that_the_file_has(family, changes, message):
         config_of(family, **changes)
 
 
-def test_what_transformers_does_not_read_of_modernbert_may_say_how_positions_are_made():
+def test_modernbert_takes_only_its_position_embedding_type():
     assert config_of("modernbert", position_embedding_type="sans_pos") == config_of("modernbert")
     with pytest.raises(ConfigError, match="position_embedding_type is 'relative_key'"):
         config_of("modernbert", position_embedding_type="relative_key")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_hash_of_weights_is_the_same_with_and_without_the_tied_decoder(family, rng):
+def test_the_hash_of_weights_ignores_the_tied_decoder(family, rng):
     """Formats differ in whether they hold a tied tensor twice."""
     config = config_of(family)
     head, words = config.family.heads[architecture.WORDS], tensor_names.word_embeddings(config.family)

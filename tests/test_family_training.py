@@ -10,8 +10,8 @@ import bertjax
 from bertjax.checkpoints import FAMILIES, architecture
 from experiments.training.dropout import train_logits
 from experiments.training.trainer import Skeleton, batch_loss, make_optimizer, train_step
-from tests.families import DISTINCT, arguments, saved_by_torch, sometimes
-from tests.tiny import largest_difference
+from tests.family_models import DISTINCT, arguments, saved_by_torch, sometimes
+from tests.tiny_models import largest_difference
 
 pytestmark = pytest.mark.needs_torch
 RATES = (

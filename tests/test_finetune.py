@@ -18,9 +18,9 @@ from experiments import finetune
 from experiments.finetune import main, make_model, read_data
 from experiments.training.state import Epoch, RunDirectory
 from experiments.training.table import read_runs, summarise
-from tests.tiny import FAST_COMPILATION, arrays_of, largest_difference, random_model
+from tests.factories import add_tokenizer, make_classifier, make_config
+from tests.tiny_models import FAST_COMPILATION, arrays_of, largest_difference, random_model
 from tests.training_runs import finetune_run
-from tests.workshop import add_tokenizer, make_classifier, make_config
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_killed_by_the_system_it_goes_on_to_the_same_bytes(command, tmp_path, ca
     capsys.readouterr()
 
 
-def test_a_command_leaves_a_table_values_and_figures_and_can_be_extended(command, monkeypatch, capsys):
+def test_fine_tuning_writes_a_table_and_figures_and_is_extended(command, monkeypatch, capsys):
     arguments, output = command
     assert main([*arguments, "--init", "none", "pretrained"]) == 0
     assert "pretrained" in capsys.readouterr().out
@@ -144,7 +144,7 @@ def test_a_command_leaves_a_table_values_and_figures_and_can_be_extended(command
     capsys.readouterr()
 
 
-def test_the_model_is_that_of_the_last_epoch_whichever_scores_best(command, monkeypatch, capsys):
+def test_the_model_of_the_last_epoch_is_saved(command, monkeypatch, capsys):
     arguments, output = command
     run_epoch, models = finetune.Trainer.run_epoch, []
 
@@ -165,7 +165,7 @@ def test_the_model_is_that_of_the_last_epoch_whichever_scores_best(command, monk
     capsys.readouterr()
 
 
-def test_as_published_is_a_recipe_of_its_own_beside_the_corrected(command, capsys):
+def test_as_published_is_a_separate_recipe(command, capsys):
     arguments, output = command
     arguments += ["--init", "none", "pretrained"]
     assert main([*arguments, "--as-published"]) == 0

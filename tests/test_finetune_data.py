@@ -7,8 +7,8 @@ import pytest
 from bertjax.errors import DataError
 from experiments.finetune import read_data
 from experiments.shared.samples import read_examples, read_published_examples
+from tests.factories import SENTENCES
 from tests.training_runs import finetune_run
-from tests.workshop import SENTENCES
 
 
 def test_one_file_is_not_both_learnt_from_and_judged_by(encoder, glue):
@@ -39,7 +39,7 @@ def test_examples_that_are_held_out_are_not_learnt_from(encoder, glue):
         read_data(finetune_run(encoder, glue, hold_out=21), "mrpc")
 
 
-def test_other_experiments_look_at_what_was_held_out_and_not_learnt_from(encoder, glue):
+def test_other_experiments_use_the_held_out_examples(encoder, glue):
     data = read_data(finetune_run(encoder, glue, hold_out=6, limit=8, seed=3), "mrpc")
     asked = {"task": "mrpc:held-out-6", "split": "validation", "data": str(glue), "data_dir": None, "seed": 3}
     found = read_examples(Namespace(**asked, limit=None))
@@ -55,7 +55,7 @@ def test_other_experiments_look_at_what_was_held_out_and_not_learnt_from(encoder
             read_examples(Namespace(**asked | {"task": f"mrpc:held-out-{count}"}, limit=None))
 
 
-def test_as_published_trains_on_all_rows_as_the_corrected_form_does(encoder, glue, tmp_path):
+def test_as_published_trains_on_all_rows(encoder, glue, tmp_path):
     """The authors' program reads without quote handling, which would make one row of these four lines."""
     folder = tmp_path / "MRPC"
     folder.mkdir()

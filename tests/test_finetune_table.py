@@ -28,7 +28,7 @@ RUNS = [
 ]
 
 
-def test_the_table_has_the_last_epoch_with_the_best_beside_it_and_the_papers_numbers():
+def test_the_table_has_last_best_and_published_numbers():
     rows = {row.init: row for row in summarise(RUNS)}
     assert list(rows) == ["none", "random", "pretrained"]
     assert (rows["random"].points, rows["random"].best) == ((50.0, 60.0), (50.0, 70.0))

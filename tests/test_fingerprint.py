@@ -16,7 +16,7 @@ from bertjax.engine.sweep_input import make_sweep_input
 from bertjax.errors import InputError
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
-from tests.tiny import encodings, random_model
+from tests.tiny_models import encodings, random_model
 
 SCALE = 1.0
 

@@ -11,7 +11,7 @@ import pytest
 import bertjax
 from bertjax import BertForMultipleChoice, BertModel, ablations, overrides, patching, readouts
 from bertjax.errors import InputError, OverrideError
-from tests.tiny import arguments, random_model, tree_equal
+from tests.tiny_models import arguments, random_model, tree_equal
 
 LENGTHS = (7, 3, 5)
 TEXTS = ["a a a a a", "a", "a a a"]  # with [CLS] and [SEP] as long as these

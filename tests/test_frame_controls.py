@@ -102,7 +102,7 @@ def test_controls_are_what_a_literal_loop_computes(rng, monkeypatch, name):
     assert found.smallest == pytest.approx([0.25 / TOKENS] * 2)
 
 
-def test_at_the_same_distance_the_key_is_compared_with_words_as_far_in_any_sentence(rng, monkeypatch):
+def test_the_distance_control_uses_equally_distant_words(rng, monkeypatch):
     monkeypatch.setattr(controls, "FEWEST_PAIRS", 2)
     groups = [[[5], [1]], [[5], [2]], [[6], [2]], [[9], [2]]]
     weights = random_weights(rng, len(groups))
@@ -132,7 +132,7 @@ def all_above(groups, weights, monkeypatch):
     return heads_left(score_all({"moved": passed, "swapped": passed}, found), found, 0.05)
 
 
-def test_a_head_that_looks_at_predicates_from_everywhere_is_not_left_and_one_that_follows_links_is(rng, monkeypatch):
+def test_controls_leave_only_the_head_that_follows_links(rng, monkeypatch):
     """0.1 looks at the predicate from all words, 0.2 from its elements; 1.1 from the predicate at elements, 1.2 from
     the predicate at all nouns, 1.0 at elements from everywhere."""
     groups = some_groups(rng, 60)
@@ -167,7 +167,7 @@ def test_a_difference_must_be_large_by_ratio_and_by_weight():
     assert found.large[0, 0].tolist() == [False, False, True]
 
 
-def test_other_words_are_neither_marks_nor_of_elements_and_as_far_as_elements_are():
+def test_control_words_are_not_elements_but_as_far_as_elements():
     words, classes = np.array([0, 1, 1, 2, 3, 4, 5, 6]), ["noun", "verb", "noun", "mark", "noun", "noun", "verb"]
     found = replace_ends([(1, 8)], [[8], [1], [5]], words, classes, "same_key")
     assert found.others == [[(2, 8), (3, 8), (4, 8)]]  # 6 and 7 are too near
@@ -202,7 +202,7 @@ def test_p_values_are_uniform_where_there_is_nothing(rng):
     assert p_values.mean() == pytest.approx(0.5, abs=0.05)
 
 
-def test_the_mean_distances_are_those_of_links_and_of_other_words():
+def test_mean_distances_are_of_links_and_of_other_words():
     groups = [[[8], [1]], [[4], [9]]]
     offsets = ((0, 0), *((2 * word, 2 * word + 1) for word in range(TOKENS - 2)), (0, 0))
     texts = [Encoding((1,) * TOKENS, (0,) * TOKENS, ("",) * TOKENS, offsets, False)] * 2

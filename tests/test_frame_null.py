@@ -32,7 +32,7 @@ def literal_places(sizes, words, apart):
 
 
 @pytest.mark.parametrize(("sizes", "apart"), [([1, 2], 3), ([2, 1, 1], 3), ([1, 2], 1)])
-def test_links_are_moved_to_every_place_that_is_far_enough_equally_often(rng, sizes, apart):
+def test_links_move_to_all_allowed_positions_equally_often(rng, sizes, apart):
     words = np.array([0, 1, 1, 2, 3, 4, 4, 5])
     starts = place_groups(sizes, words, apart, 20000, rng)
     places, counts = np.unique(starts, axis=0, return_counts=True)
@@ -43,7 +43,7 @@ def test_links_are_moved_to_every_place_that_is_far_enough_equally_often(rng, si
     assert np.abs(counts - mean).max() < 5.5 * np.sqrt(mean)
 
 
-def test_pairs_of_moved_links_are_those_of_groups_at_these_places(rng):
+def test_pairs_of_moved_links_are_of_groups_at_their_positions(rng):
     groups, words = [[4, 5], [1], [9, 10, 11]], np.arange(12)
     drawn = draw_pairs(groups, words, 50, rng).reshape(50, 2, 8, 2)
     for forth, back in drawn:
@@ -135,7 +135,7 @@ def test_attention_to_neighbours_does_not_hide_links_beyond_them(rng, monkeypatc
     assert found[0, 1, 1] > 0.05
 
 
-def test_a_head_that_looks_where_elements_mostly_are_is_not_more_than_chance_by_both(rng, monkeypatch):
+def test_a_head_that_attends_by_position_is_not_above_chance(rng, monkeypatch):
     """Elements begin most sentences, and head 0.2 looks to the beginning from everywhere; head 1.0 to the element."""
     groups = [[[predicate], [1, 2]] for predicate in rng.integers(5, 11, 36).tolist()]
     groups += [[[1], [6, 7]]] * 4

@@ -4,7 +4,6 @@ import itertools
 import json
 from argparse import Namespace
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -17,8 +16,9 @@ from experiments.frames.links import group_pieces, link_pairs, measure_links, me
 from experiments.frames.sources import Sentence, read_published, split_words
 from experiments.shared.attention import reduce_attention
 from experiments.shared.program import Run, draw_sample
-from tests.test_frames import PROPOSITIONS, framenet, span_of
-from tests.tiny import arrays_of, largest_difference
+from tests.engine_checks import sum_squared_cls_weights
+from tests.frame_files import PROPOSITIONS, span_of, write_framenet
+from tests.tiny_models import arrays_of, largest_difference
 
 ROWS = """sentence\ttarget\tcore_elements
 the cat sat on the mat\tsat\tthe cat
@@ -59,7 +59,7 @@ def test_the_authors_sentences_have_all_their_words():
     assert [first.text[slice(*span)] for span in first.elements] == ["Mitch 's chin"]
 
 
-def test_the_default_is_the_largest_weight_of_all_pairs_in_each_direction(run):
+def test_the_default_is_the_largest_weight_in_each_direction(run):
     found = compute(run).values
     for number, sentence in enumerate(read_published(frame_semantics.PUBLISHED)):
         weights, encoding = attention_of(run, sentence)
@@ -82,7 +82,7 @@ def test_as_published_is_what_a_literal_loop_computes(run):
         assert largest_difference(found["published"][number], np.max(several, axis=0)) < 1e-5
 
 
-def test_as_published_pairs_the_pieces_of_all_elements_in_one_row_with_those_of_the_predicate():
+def test_as_published_pairs_all_element_and_predicate_pieces():
     pieces = ("[CLS]", "he", "un", "##der", "##stood", "the", "un", "##til", "[SEP]")
     encoding = Encoding((1,) * 9, (0,) * 9, pieces, ((0, 0),) * 9, False)
     assert published_pairs(encoding, [[2, 3, 4], [1], [5, 6]]) == [(1, 2), (5, 3), (2, 4)]
@@ -99,7 +99,7 @@ def test_as_published_the_largest_weight_counts(run, monkeypatch):
 
 
 @pytest.mark.parametrize(("words", "cut"), [(12, True), (13, False)])
-def test_as_published_sentences_of_twelve_words_are_cut_after_twenty_tokens(run, monkeypatch, words, cut):
+def test_as_published_twelve_words_are_cut_after_twenty_tokens(run, monkeypatch, words, cut):
     text = " ".join(["sleep", *["cats"] * (words - 2), "sleep,,,,,,,,,,,,"])  # 12 pieces more
     sentence = Sentence(text, split_words(text), (0, 5), ((6, 10),))
     lengths = []
@@ -111,7 +111,7 @@ def test_as_published_sentences_of_twelve_words_are_cut_after_twenty_tokens(run,
     assert lengths == [20 if cut else words + 2 + 12]
 
 
-def test_a_piece_that_occurs_twice_is_taken_at_its_first_place_only_as_published(run):
+def test_as_published_repeated_pieces_use_their_first_position(run):
     text = "the dog sat near the mat"
     sentence = Sentence(text, split_words(text), (8, 11), ((17, 24),))  # "the mat", not "the dog"
     (encoding,) = run.tokenizer.encode([sentence.text])
@@ -123,16 +123,11 @@ def test_a_piece_that_occurs_twice_is_taken_at_its_first_place_only_as_published
 
 def test_statistics_do_not_depend_on_how_examples_are_batched(run, monkeypatch):
     texts = run.tokenizer.encode([sentence.text for sentence in read_published(frame_semantics.PUBLISHED)])
-    together = reduce_attention(run.model, texts, first_row)
+    together = reduce_attention(run.model, texts, sum_squared_cls_weights)
     monkeypatch.setattr("experiments.shared.attention.BATCH_BYTES", 2 * 4 * 2 * 3 * 12**2)
-    assert largest_difference(reduce_attention(run.model, texts, first_row), together) < 1e-6
+    assert largest_difference(reduce_attention(run.model, texts, sum_squared_cls_weights), together) < 1e-6
     weights, _ = attention_of(run, read_published(frame_semantics.PUBLISHED)[3])
     assert largest_difference(together[3], (weights[:, :, 0] ** 2).sum(-1)) < 1e-6
-
-
-def first_row(attentions, keep):
-    """The sum of squares of [CLS]'s weights, padding weightless."""
-    return jnp.moveaxis((attentions[:, :, :, 0] ** 2).sum(-1), 1, 0)
 
 
 def assert_results_are_of(values, results):
@@ -201,7 +196,7 @@ def left_heads(run):
     return {"settings": vars(run.options), "results": results}
 
 
-def test_the_picture_has_a_dot_for_each_head_that_is_left_and_strikes_chance_through(run, tmp_path, monkeypatch):
+def test_the_figure_marks_remaining_heads_and_pales_chance_ones(run, tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(report, "draw_maps", lambda path, panels, *rest: drawn.extend(panels))
     numbers = left_heads(run)
@@ -238,14 +233,14 @@ def run_source(run, tmp_path, *options):
     return code, found, arrays_of(tmp_path / "out" / "values.npz") if code == 0 else {}
 
 
-def test_framenet_is_counted_by_filter_and_held_against_the_authors_sentences(run, tmp_path, monkeypatch, capsys):
+def test_framenet_filter_counts_match_the_authors_sentences(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("nltk.data.path", [])
     (tmp_path / "sentences.tsv").write_text(AUTHORS)
     sentences = [
         (text, [span_of(text, target) for target in targets], [(name, *span_of(text, own)) for name, own in named])
         for text, targets, named in ((text, targets, elements.items()) for text, targets, elements in SEVERAL)
     ]
-    directory = framenet(tmp_path / "corpora" / "framenet_v17", sentences)
+    directory = write_framenet(tmp_path / "corpora" / "framenet_v17", sentences)
     code, found, values = run_source(run, tmp_path, "--source", "framenet", "--data", directory, "--max-words", 11)
     assert code == 0
     assert found["annotations_by_filter"] == {

@@ -12,15 +12,15 @@ from bertjax.plots.canvas import save_page
 from bertjax.results.directory import read_results
 from bertjax.study.settings import Settings, check_settings
 from tests import campaign, fuzz_commands
-from tests.command_world import make_world
+from tests.command_fixtures import make_command_fixtures
 from tests.fuzz_commands import Case, Ran, judge, line_of, place, run
 
 LARGE = 10**30
 
 
 @pytest.fixture(scope="module")
-def world():
-    return make_world()
+def fixtures():
+    return make_command_fixtures()
 
 
 def check(seed, count):
@@ -68,11 +68,11 @@ def test_what_no_command_may_print_is_seen(ran, wrong):
         (lambda: Path("new").touch(), "half-written"),
         (lambda: Path(".0123abcd-report.html").touch(), "half-written"),
         (lambda: Path("taken/summary.json").write_text(""), "half-written"),
-        (lambda: (make_world().root / "more").touch(), "given files changed"),
+        (lambda: (make_command_fixtures().root / "more").touch(), "given files changed"),
         (lambda: {}["key"], "traceback"),
     ],
 )
-def test_what_no_command_may_leave_is_seen(monkeypatch, world, leave, wrong):
+def test_what_no_command_may_leave_is_seen(monkeypatch, fixtures, leave, wrong):
     def fail(arguments):
         leave()
         print("bertjax: error: something", file=sys.stderr)
@@ -80,11 +80,11 @@ def test_what_no_command_may_leave_is_seen(monkeypatch, world, leave, wrong):
 
     monkeypatch.setattr(fuzz_commands, "main", fail)
     assert fuzz_commands.outcome(Case("show", 0)).startswith(wrong)
-    (world.root / "more").unlink(missing_ok=True)
+    (fixtures.root / "more").unlink(missing_ok=True)
 
 
 # ---- what it found --------------------------------------------------------------------------------------------------
-def test_a_number_that_no_summary_holds_is_refused_before_the_sweep(capsys):
+def test_numbers_too_large_for_the_summary_are_refused_early(capsys):
     """Results of such a seed could not be read again."""
     for option in ("--seed", "--limit"):
         with pytest.raises(SystemExit):
@@ -97,22 +97,22 @@ def test_a_number_that_no_summary_holds_is_refused_before_the_sweep(capsys):
 @pytest.mark.parametrize(
     "arguments", [["show", "x", "--top", "9" * 5000], ["plot", "x", "-o", "x", "--text", "9" * 5000]]
 )
-def test_a_complaint_about_an_option_is_no_longer_than_anyone_reads(arguments, capsys):
+def test_error_messages_about_options_are_short(arguments, capsys):
     with pytest.raises(SystemExit):
         main(arguments)
     assert len(capsys.readouterr().err) < 1100
 
 
-def test_a_head_of_too_many_digits(world, tmp_path, capsys):
+def test_a_head_of_too_many_digits(fixtures, tmp_path, capsys):
     """Python makes no number of more than 4,300 digits of a text."""
     head = f"{'9' * 5000}.0"
-    made = ["plot", world.results["mrpc"], "-o", str(tmp_path / "x.svg"), "--figure", "attention", "--head", head]
+    made = ["plot", fixtures.results["mrpc"], "-o", str(tmp_path / "x.svg"), "--figure", "attention", "--head", head]
     assert main(made) == 2
     assert "there is no head '99" in capsys.readouterr().err
 
 
-def test_a_directory_made_for_a_file_that_cannot_be_written_goes_again(world, tmp_path):
-    saved = read_results(world.results["mrpc"])
+def test_a_directory_for_an_unwritable_file_is_removed_again(fixtures, tmp_path):
+    saved = read_results(fixtures.results["mrpc"])
     with pytest.raises(OutputError, match="File name too long"):
         save_page(saved.plot(), tmp_path / "new" / "deeper" / f"{'n' * 300}.svg")
     assert list(tmp_path.iterdir()) == []
@@ -121,7 +121,7 @@ def test_a_directory_made_for_a_file_that_cannot_be_written_goes_again(world, tm
 
 
 @pytest.mark.parametrize("name", ["nul\0.html", "~nosuchuser/x.html", "", "\ud800.html"])
-def test_a_page_or_picture_whose_name_is_none(world, name):
+def test_a_page_or_picture_whose_name_is_none(fixtures, name):
     words = {
         "nul\0.html": "NUL",
         "~nosuchuser/x.html": "no home directory",
@@ -129,9 +129,9 @@ def test_a_page_or_picture_whose_name_is_none(world, name):
         "\ud800.html": "half a char",
     }[name]
     for command in ("report", "plot"):
-        with place(world, make_world().root.parent / f"{command}{len(name)}"):
+        with place(fixtures, make_command_fixtures().root.parent / f"{command}{len(name)}"):
             ran = run(
-                [command, world.results["mrpc"], "-o", name.replace("html", "svg" if command == "plot" else "html")]
+                [command, fixtures.results["mrpc"], "-o", name.replace("html", "svg" if command == "plot" else "html")]
             )
         assert ran.code == 2
         assert words in ran.err

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests import attempts, fuzz_inputs
+from tests import fuzz_inputs, fuzz_utilities
 
 
 def count_outcomes(seed, count):
@@ -37,7 +37,7 @@ def test_what_should_not_come_is_noticed(monkeypatch):
         return "accepted" * len((b"x" * (fuzz_inputs.ROOM + 2 * fuzz_inputs.SLACK))[:1])
 
     for kind, came, longest in ((fail, "traceback", 60), (wait, "hang", 1), (take, "memory above what was told", 60)):
-        monkeypatch.setattr(attempts, "LONGEST", longest)
+        monkeypatch.setattr(fuzz_utilities, "LONGEST", longest)
         monkeypatch.setitem(fuzz_inputs.KINDS, "path", kind)
         assert fuzz_inputs.outcome(fuzz_inputs.Case("path", 0)).startswith(came)
 

@@ -10,7 +10,7 @@ def test_a_seed_gives_the_same_kills():
 
 
 def test_differences_are_seen(tmp_path):
-    from tests.made_up import make_results
+    from tests.result_factories import make_results
 
     whole, other = (make_results(tmp_path / str(seed), examples=12, seed=seed) for seed in (0, 1))
     assert fuzz_kills.differing(whole, whole) == fuzz_kills.half_written(whole, False) == ""

@@ -9,7 +9,7 @@ from bertjax import BertConfig, collate
 from bertjax.errors import BertjaxError
 from bertjax.interventions import ablations, overrides, patching, readouts
 from tests import campaign, fuzz_python
-from tests.fuzz_python import Case, calls, desk
+from tests.fuzz_python import Case, calls, fixtures
 
 HUGE = 10**5000  # Python writes out no number of more than 4,300 digits
 MATRIX = np.ones((2, 3))
@@ -35,7 +35,7 @@ def test_thousands_of_arguments_of_other_kinds():
 @pytest.mark.parametrize("name", calls())
 def test_what_fits_is_accepted(name, unchecked):
     function, fitting, sensible = calls()[name]
-    if name != "read_results":  # there are none at the desk
+    if name != "read_results":  # the fixtures have none
         assert sensible(function(**fitting), fitting)
 
 
@@ -112,7 +112,7 @@ FOUND = {
 def test_what_was_found_is_told_in_a_line(name, unchecked):
     misuse, message = FOUND[name]
     with pytest.raises(BertjaxError, match=message):
-        misuse(desk())
+        misuse(fixtures())
 
 
 def test_lists_are_weighed_as_the_arrays_that_they_mean(unchecked):

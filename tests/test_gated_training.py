@@ -20,14 +20,14 @@ from experiments.shared import curves
 from experiments.training.dropout import train_logits
 from experiments.training.gates import GATES, PRICE, GateTrainer, gated_loss, gates_as_overrides, hard_gates
 from experiments.training.trainer import Recipe, Skeleton, make_batch, predict
-from tests.test_training import NO_DROPOUT, make_examples, make_model
-from tests.tiny import arguments, largest_difference
-from tests.workshop import make_classifier, write_glue, write_pairs
+from tests.factories import make_classifier, write_glue, write_pairs
+from tests.tiny_models import arguments, largest_difference
+from tests.training_runs import NO_DROPOUT, make_training_examples, make_training_model
 
 
 def train(model, rng, *, price=0.0, frozen=False, epochs=40, rate=0.5):
     """A trainer after so many epochs on a few examples."""
-    encoded, labels = make_examples(model, rng)
+    encoded, labels = make_training_examples(model, rng)
     recipe = Recipe(learning_rate=1e-3, epochs=epochs, batch_size=4, warmup=0.0)
     trainer = GateTrainer(model, encoded, labels, recipe, price=price, gate_rate=rate, frozen=frozen)
     losses = [list(trainer.run_epoch(epoch)) for epoch in range(epochs)]
@@ -45,7 +45,7 @@ def test_gates_are_those_of_the_library_and_their_slopes_too(rng, x64):
 
 
 def test_each_example_has_gates_of_its_own(config, rng):
-    model = make_model(config, **NO_DROPOUT)
+    model = make_training_model(config, **NO_DROPOUT)
     given = arguments(config, rng)
     inputs, rows = model.inputs(**given), len(given["input_ids"])
     gates = rng.uniform(0, 1, (config.num_hidden_layers, config.num_attention_heads, rows)).astype(np.float32)
@@ -58,8 +58,8 @@ def test_each_example_has_gates_of_its_own(config, rng):
 
 def test_the_loss_has_the_price_of_open_gates(small, rng):
     """With gates that are wide open it is the model's own, plus the price of all heads."""
-    model = make_model(small, **NO_DROPOUT)
-    encoded, labels = make_examples(model, rng, count=5)
+    model = make_training_model(small, **NO_DROPOUT)
+    encoded, labels = make_training_examples(model, rng, count=5)
     batch = make_batch(encoded.encodings, labels, 5, 0, small.max_position_embeddings)
     shape = (small.num_hidden_layers, small.num_attention_heads)
     logits = jax.nn.log_softmax(jnp.asarray(predict(model, encoded)))
@@ -73,7 +73,7 @@ def test_the_loss_has_the_price_of_open_gates(small, rng):
 
 
 def test_a_high_price_closes_all_and_none_leaves_the_score(small, rng):
-    model = make_model(small, **NO_DROPOUT)
+    model = make_training_model(small, **NO_DROPOUT)
     free, encoded, labels, _ = train(model, np.random.default_rng(3), frozen=True)
     dear, *_ = train(model, np.random.default_rng(3), price=100.0, frozen=True)
     heads = every_head(small)
@@ -86,14 +86,14 @@ def test_a_high_price_closes_all_and_none_leaves_the_score(small, rng):
 
 
 def test_weights_learn_beside_gates(small, rng):
-    model = make_model(small, **NO_DROPOUT)
+    model = make_training_model(small, **NO_DROPOUT)
     both, encoded, labels, losses = train(model, np.random.default_rng(3), price=0.01, rate=0.05)
     assert np.mean(losses[-1]) < 0.5 * np.mean(losses[0])
     assert (predict(both.model, encoded).argmax(axis=1) == labels).mean() > 0.9
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def pruned_model(tmp_path_factory):
     """A classifier, its data, and what `bertjax prune` found."""
     folder = tmp_path_factory.mktemp("gated")
     model, data = make_classifier(folder / "model"), write_glue(folder / "glue")
@@ -104,16 +104,16 @@ def world(tmp_path_factory):
     return folder, model, data, bertjax.prune(model, "mrpc", output=folder / "pruned", **given)
 
 
-def learn(world, output, *more):
-    folder, model, data, _ = world
+def learn(pruned_model, output, *more):
+    folder, model, data, _ = pruned_model
     words = ["--model", model, "--data", data, "--pruned", folder / "pruned", "--strengths", 0, 100]
     return gated_training.main([*map(str, [*words, "--output", output, "--gate-rate", 2, *more])])
 
 
-def test_the_program_judges_by_the_examples_that_judged_the_orders(world, tmp_path, capsys):
-    assert learn(world, tmp_path / "out", "--epochs", 3) == 0
+def test_gated_training_uses_the_test_examples_of_the_orders(pruned_model, tmp_path, capsys):
+    assert learn(pruned_model, tmp_path / "out", "--epochs", 3) == 0
     printed = capsys.readouterr().out
-    _, path, _, found = world
+    _, path, _, found = pruned_model
     numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
     runs = numbers["results"]["runs"]
     assert gated_training.tables(numbers) in printed
@@ -132,9 +132,11 @@ def test_the_program_judges_by_the_examples_that_judged_the_orders(world, tmp_pa
     assert {"figure.png", "figure.pdf"} <= {file.name for file in (tmp_path / "out").iterdir()}
 
 
-def test_what_does_not_belong_together_is_refused(world, tmp_path, capsys):
-    folder, model, data, _ = world
-    other = make_classifier(tmp_path / "other", make_model(dataclasses.replace(bertjax.load(model).config), seed=5))
+def test_what_does_not_belong_together_is_refused(pruned_model, tmp_path, capsys):
+    folder, model, data, _ = pruned_model
+    other = make_classifier(
+        tmp_path / "other", make_training_model(dataclasses.replace(bertjax.load(model).config), seed=5)
+    )
     assert learn((folder, other, data, None), tmp_path / "out") == 2
     assert "of another model" in capsys.readouterr().err
     fewer = write_glue(tmp_path / "fewer")
@@ -154,8 +156,8 @@ def test_what_does_not_belong_together_is_refused(world, tmp_path, capsys):
     assert not (tmp_path / "out" / "numbers.json").exists()
 
 
-def test_curves_of_several_directories_have_the_scores_of_their_results(world, tmp_path, capsys):
-    folder, *_, found = world
+def test_curves_of_several_directories_show_their_saved_scores(pruned_model, tmp_path, capsys):
+    folder, *_, found = pruned_model
     assert pruning_curves.main([str(folder / "pruned"), "--output", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
     numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
@@ -169,7 +171,7 @@ def test_curves_of_several_directories_have_the_scores_of_their_results(world, t
     assert "give each once" in capsys.readouterr().err
 
 
-def test_heads_gone_before_the_first_loss_are_those_of_the_point_before_it():
+def test_spared_heads_are_counted_before_the_first_loss():
     found = {"heads": 12, "points": [9, 6, 3, 0], "first_worse": {"a": 9, "b": 3, "c": None}}
     assert [pruning_curves._spared(found, name) for name in "abcd"] == ["0 of 12", "6 of 12", "12 of 12", ""]
 

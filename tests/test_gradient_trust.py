@@ -8,7 +8,7 @@ from scipy.stats import spearmanr
 
 import bertjax
 from experiments import gradient_trust
-from tests.workshop import make_embedder, make_masked, write_lines, write_pairs
+from tests.factories import make_embedder, make_masked, write_lines, write_pairs
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from scipy.stats import spearmanr
 
 import bertjax
 from experiments import head_kinds
-from tests.workshop import make_embedder, write_lines, write_pairs
+from tests.factories import make_embedder, write_lines, write_pairs
 
 
 @pytest.fixture(scope="module")

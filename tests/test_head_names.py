@@ -24,8 +24,8 @@ from bertjax.results.directory import read_results
 from bertjax.results.summary import describe_files, seal
 from bertjax.study import Paths, Settings
 from bertjax.study.settings import list_ablations
-from tests.tiny import random_model
-from tests.workshop import add_tokenizer, make_config, write_pairs
+from tests.factories import add_tokenizer, make_config, write_pairs
+from tests.tiny_models import random_model
 
 LAYERS, HEADS = 6, 12  # as MiniLM has: 3.1 and 3.10 are two heads
 EVERY = {f"L{layer}H{head}" for layer in range(LAYERS) for head in range(HEADS)}

@@ -20,7 +20,7 @@ from tests.browser import (
     text_of,
     wait_for,
 )
-from tests.made_up import EVIL, EVIL_TOKENS, make_results
+from tests.result_factories import EVIL, EVIL_TOKENS, make_results
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_clicking_a_cell_chooses_that_head(page):
 
 
 @browser_needed
-def test_cells_that_are_not_told_from_0_are_pale_and_have_their_numbers(page, results):
+def test_insignificant_cells_are_pale_and_show_their_numbers(page, results):
     """In a layer of their own over the same axes, so that all cells can be pointed at and clicked."""
     rows = {row.name: row for row in read_results(results).rows_of()}
     sure = {name for name, row in rows.items() if row.q < 0.05}
@@ -283,7 +283,7 @@ def test_attention_before_and_after_has_one_scale(page):
 
 
 @browser_needed
-def test_on_a_narrow_screen_texts_are_read_without_scrolling_sideways(page):
+def test_narrow_screens_need_no_horizontal_scrolling(page):
     width = "const box = document.getElementById('examples').parentElement; return box.scrollWidth - box.clientWidth"
     page.set_window_size(500, 1200)
     wait_for(lambda: page.execute_script("return document.getElementById('map')._fullLayout.width") < 500)
@@ -293,7 +293,7 @@ def test_on_a_narrow_screen_texts_are_read_without_scrolling_sideways(page):
 
 
 @browser_needed
-def test_an_ablation_whose_attention_is_not_kept_has_one_panel_with_the_reason(page):
+def test_an_ablation_without_kept_attention_shows_the_reason(page):
     page.execute_script("document.querySelector(\"tr[data-name='1.1'] button\").click()")
     wait_for(lambda: "The attention without head 1.1 was not kept" in text_of(page, "#one-panel"))
     assert text_of(page, "#one-panel").endswith('only those of the 2 largest effects. Choose one under "Without".')
@@ -333,7 +333,7 @@ def test_the_address_names_the_head_and_can_be_sent(browser, page, results):
 
 
 @browser_needed
-def test_arrow_keys_move_the_address_without_a_step_back_for_each(page):
+def test_arrow_keys_change_the_address_without_history_entries(page):
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
 

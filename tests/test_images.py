@@ -29,7 +29,7 @@ from experiments.patterns.figure import draw_patterns
 from experiments.patterns.scores import NAMES
 from experiments.shared.map_table import MapRow, draw_table, ratio_scale
 from tests.fuzz_results import reseal
-from tests.made_up import make_results
+from tests.result_factories import make_results
 
 KEPT = Path(__file__).parent / "images"
 # Root mean square of the differences of colours in 0 to 255: another version of matplotlib moves letters a little; a
@@ -142,7 +142,7 @@ def test_the_tolerance_tells_other_pictures_apart(results, tmp_path):
 
 @pytest.mark.usefixtures("as_users")
 @pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
-def test_pictures_are_files_of_all_three_kinds_and_the_same_twice(results, tmp_path, suffix):
+def test_pictures_of_all_three_formats_are_reproducible(results, tmp_path, suffix):
     first, second = (tmp_path / f"{name}.{suffix}" for name in ("a", "b"))
     for path in (first, second):
         save_page(results["heads"].plot("ranking"), path)

@@ -21,42 +21,19 @@ from bertjax.study.job import load_job
 from bertjax.study.outputs import mean_outputs
 from bertjax.study.settings import Settings, for_this_device
 from bertjax.tasks.losses import binary_cross_entropy, cosine_and_gradients, cross_entropy, grade_logits
-from tests.test_saved import check_by_jsonschema
-from tests.test_tasks_everywhere import MADE
-from tests.workshop import make_classifier, make_cross_encoder, make_embedder, write_pairs
+from tests.factories import make_classifier, make_embedder, write_pairs
+from tests.schema_checks import check_by_jsonschema
+from tests.task_factories import LABEL_TASK_FACTORIES, TASK_FACTORIES, example_losses, load_task_job
 
 MODES = ("zero", "uniform", "mean")
 SHARES = (-0.04, 0.04, -0.08, 0.08)  # of a head that is replaced
 
 
-def write_table(path):
-    return write_pairs(path, 24)
-
-
-OF_LABELS = {
-    "classifier": (make_classifier, write_table, "mrpc"),
-    "embedder": (make_embedder, write_table, "mrpc"),
-    "cross-encoder": (make_cross_encoder, write_table, "mrpc"),
-}
 ALWAYS = ("mlm", "minimal-pairs", "question-answering", "embedder")  # the others in the slow suite
 CASES = [
     pytest.param(case, mode, marks=() if case in ALWAYS else pytest.mark.slow)
-    for case, mode in zip([*MADE, *OF_LABELS], itertools.cycle(MODES), strict=False)
+    for case, mode in zip([*TASK_FACTORIES, *LABEL_TASK_FACTORIES], itertools.cycle(MODES), strict=False)
 ]
-
-
-def load(case, folder, mode="zero", **changes):
-    make, write, name = (MADE | OF_LABELS)[case]
-    task, file = (case, name) if case in MADE else (name, "pairs.tsv")
-    data = write(folder / file)
-    given = {"model": str(make(folder / "model")), "task": task, "mode": mode, "data": str(data), "output": "unused"}
-    return load_job(for_this_device(Settings(**given, **changes)))
-
-
-def losses(encoded, given):
-    """The loss of each example from what the readout gave for each text of one run."""
-    graded = (encoded.objective.grade(number, given[list(encoded.numbers_of(number))]) for number in range(len(given)))
-    return np.array([loss for loss, _ in itertools.islice(graded, encoded.examples)])
 
 
 RATINGS = (2.6, 4.5, 3.0, 3.25, 0.5, 4.0, 2.75, 4.25, 3.5, 2.8, 4.4, 3.1)
@@ -115,7 +92,7 @@ def test_the_summary_says_the_scale_of_ratings(tmp_path):
 
 @pytest.mark.parametrize(("case", "mode"), CASES)
 def test_changes_are_the_slopes_of_exact_ablations(case, mode, tmp_path):
-    job = load(case, tmp_path, mode)
+    job = load_task_job(case, tmp_path, mode)
     model, encoded = job.model, job.encoded
     means = mean_outputs(model, encoded, 4) if mode == "mean" else None
     found = head_gradients(model, encoded, mode, means=means)
@@ -132,8 +109,8 @@ def test_changes_are_the_slopes_of_exact_ablations(case, mode, tmp_path):
         means=means,
         progress=False,
     )
-    np.testing.assert_allclose(found.losses, losses(encoded, swept.base), rtol=1e-4, atol=1e-6)
-    ends = np.split(np.array([losses(encoded, run) for run in swept.outputs]), 4)
+    np.testing.assert_allclose(found.losses, example_losses(encoded, swept.base), rtol=1e-4, atol=1e-6)
+    ends = np.split(np.array([example_losses(encoded, run) for run in swept.outputs]), 4)
     near, far = ((ends[place + 1] - ends[place]) / (2 * SHARES[place + 1]) for place in (0, 2))
     slopes = (4 * near - far) / 3  # without what grows as the square of the share
     assert np.abs(slopes).max() > 1e-4
@@ -141,9 +118,9 @@ def test_changes_are_the_slopes_of_exact_ablations(case, mode, tmp_path):
     assert (found.at_tokens >= np.abs(found.changes) * (1 - 1e-4) - 1e-7).all()
 
 
-@pytest.mark.parametrize("case", [*MADE, *OF_LABELS])
+@pytest.mark.parametrize("case", [*TASK_FACTORIES, *LABEL_TASK_FACTORIES])
 def test_gradients_of_losses_are_their_differences(case, tmp_path):
-    encoded = load(case, tmp_path).encoded
+    encoded = load_task_job(case, tmp_path).encoded
     rng = np.random.default_rng(2)
     width = {"similarity": (5,), "ranking": (5,), "logits": (2,), "label-sets": (4,)}.get(encoded.kind, (1,))
     if encoded.asked is not None:
@@ -191,13 +168,13 @@ def outputs_of(job):
     ],
 )
 def test_losses_are_of_what_metrics_read(case, loss_of, tmp_path):
-    outputs, losses_of_texts = outputs_of(load(case, tmp_path))
+    outputs, losses_of_texts = outputs_of(load_task_job(case, tmp_path))
     np.testing.assert_allclose(losses_of_texts, loss_of(outputs), rtol=1e-4, atol=1e-5)
     assert np.ptp(losses_of_texts) > 1e-3
 
 
 def test_the_loss_of_words_is_their_mean_surprisal(tmp_path):
-    job = load("mlm", tmp_path)
+    job = load_task_job("mlm", tmp_path)
     outputs, losses_of_texts = outputs_of(job)
     for example in np.unique(job.encoded.units):
         own = job.encoded.units == example
@@ -205,7 +182,7 @@ def test_the_loss_of_words_is_their_mean_surprisal(tmp_path):
 
 
 def test_losses_of_labels_are_of_the_columns_that_labels_name(tmp_path):
-    job = load("classifier", tmp_path)
+    job = load_task_job("classifier", tmp_path)
     outputs, losses_of_texts = outputs_of(job)
     expected = [cross_entropy(row, label)[0] for row, label in zip(outputs, job.examples.labels.tolist(), strict=True)]
     np.testing.assert_allclose(losses_of_texts, expected, rtol=1e-5)
@@ -213,7 +190,7 @@ def test_losses_of_labels_are_of_the_columns_that_labels_name(tmp_path):
 
 @pytest.mark.parametrize("case", ["embedder", "cross-encoder"])
 def test_losses_of_pairs_are_lowest_where_yes_is_most_alike(case, tmp_path):
-    job = load(case, tmp_path)
+    job = load_task_job(case, tmp_path)
     for example, label in enumerate(job.examples.labels.tolist()):
         alike, apart = (
             (np.array([[1.0, 0.0], end]) for end in ([1.0, 0.0], [0.0, 1.0]))
@@ -224,8 +201,8 @@ def test_losses_of_pairs_are_lowest_where_yes_is_most_alike(case, tmp_path):
         assert job.encoded.objective.grade(example, best)[0] < job.encoded.objective.grade(example, worst)[0]
 
 
-def test_the_loss_of_an_answer_is_least_where_its_tokens_are_likeliest(tmp_path):
-    encoded = load("question-answering", tmp_path).encoded
+def test_the_answer_loss_is_least_for_the_most_likely_tokens(tmp_path):
+    encoded = load_task_job("question-answering", tmp_path).encoded
     seen = 0
     for example in range(encoded.examples):
         numbers = list(encoded.numbers_of(example))
@@ -239,8 +216,8 @@ def test_the_loss_of_an_answer_is_least_where_its_tokens_are_likeliest(tmp_path)
     assert seen
 
 
-def test_the_loss_of_a_ranking_is_least_where_relevant_texts_are_first(tmp_path):
-    encoded = load("ranking", tmp_path).encoded
+def test_the_ranking_loss_is_least_with_relevant_texts_first(tmp_path):
+    encoded = load_task_job("ranking", tmp_path).encoded
     for example in range(encoded.examples):
         count, relevant = len(encoded.members[example]) - 1, int(encoded.labels[example])
         given = np.tile([[0.0, 1.0]], (count + 1, 1))
@@ -248,13 +225,13 @@ def test_the_loss_of_a_ranking_is_least_where_relevant_texts_are_first(tmp_path)
         np.testing.assert_allclose(encoded.objective.grade(example, given)[0], np.log(relevant), atol=1e-6)
 
 
-def test_attributions_of_many_steps_sum_to_what_replacing_all_heads_changes(tmp_path):
-    job = load("classifier", tmp_path, "uniform")
+def test_integrated_gradients_sum_to_the_effect_of_all_heads(tmp_path):
+    job = load_task_job("classifier", tmp_path, "uniform")
     found = head_gradients(job.model, job.encoded, "uniform", steps=24)
     everything = Ablation("all", tuple(Change(*head, "uniform") for head in every_head(job.model.config)))
     readout = job.encoded.objective.readout
     swept = sweep(job.model, job.encoded.texts, [everything], readout, progress=False)
-    exact = losses(job.encoded, swept.outputs[0]) - losses(job.encoded, swept.base)
+    exact = example_losses(job.encoded, swept.outputs[0]) - example_losses(job.encoded, swept.base)
     assert np.abs(exact).max() > 1e-3
     np.testing.assert_allclose(found.changes.sum(axis=0), exact, atol=0.01 * np.abs(exact).max())
     once = head_gradients(job.model, job.encoded, "uniform")
@@ -262,7 +239,7 @@ def test_attributions_of_many_steps_sum_to_what_replacing_all_heads_changes(tmp_
 
 
 def test_an_example_without_a_label_has_no_gradient(tmp_path):
-    job = load("classifier", tmp_path)
+    job = load_task_job("classifier", tmp_path)
     whole = head_gradients(job.model, job.encoded)
     job.examples.labels[3] = -1
     found = head_gradients(job.model, job.encoded)
@@ -281,7 +258,7 @@ def test_importance_is_normalised_within_layers():
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def importance_results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("importance")
     model, data = make_classifier(folder / "model"), write_pairs(folder / "pairs.tsv", 40)
     exact = bertjax.ablate(model, "mrpc", data=data, mode="zero", output=folder / "exact", progress=False)
@@ -289,8 +266,8 @@ def world(tmp_path_factory):
     return folder, exact, found
 
 
-def test_results_are_read_by_whatever_reads_ablations(world, capsys):
-    folder, exact, _ = world
+def test_results_are_read_by_whatever_reads_ablations(importance_results, capsys):
+    folder, exact, _ = importance_results
     again = bertjax.read_results(folder / "gradients")
     assert again.names == exact.names
     check_by_jsonschema(json.loads((folder / "gradients" / "summary.json").read_text()))
@@ -311,8 +288,8 @@ def test_results_are_read_by_whatever_reads_ablations(world, capsys):
     assert "Gradient importance" in capsys.readouterr().out
 
 
-def test_the_command_says_how_far_gradients_may_be_trusted(world, capsys):
-    folder, exact, found = world
+def test_the_command_says_how_far_gradients_may_be_trusted(importance_results, capsys):
+    folder, exact, found = importance_results
     options = ["--data", str(folder / "pairs.tsv"), "--against", str(folder / "exact"), "--overwrite"]
     options += ["--model", str(folder / "model"), "--task", "mrpc", "--output", str(folder / "again")]
     assert main(["importance", *options, "--no-compile-cache"]) == 0
@@ -351,16 +328,16 @@ def test_trust_is_what_is_counted():
     ],
     ids=str,
 )
-def test_what_gradients_do_not_have_is_refused(wrong, message, world):
-    folder, *_ = world
+def test_what_gradients_do_not_have_is_refused(wrong, message, importance_results):
+    folder, *_ = importance_results
     steps, settings = wrong.get("steps", 1), {name: value for name, value in wrong.items() if name != "steps"}
     given = {"model": str(folder / "model"), "task": "mrpc", "data": str(folder / "pairs.tsv")}
     with pytest.raises(InputError, match=message):
         run_importance(Settings(**given | settings), steps, keep=False)
 
 
-def test_gradients_of_another_model_are_not_compared(world, tmp_path):
-    _, exact, _ = world
+def test_gradients_of_another_model_are_not_compared(importance_results, tmp_path):
+    _, exact, _ = importance_results
     model, data = make_embedder(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 12)
     other = bertjax.importance(model, "mrpc", data=str(data), progress=False)
     with pytest.raises(InputError, match="of another model"):
@@ -375,8 +352,8 @@ def test_gradients_of_another_model_are_not_compared(world, tmp_path):
         ("another task", "of task custom, the ablations of mrpc"),
     ],
 )
-def test_what_cannot_be_compared_is_refused_before_anything_is_computed(which, message, world, monkeypatch):
-    folder, heads, found = world
+def test_incomparable_results_are_refused_before_computing(which, message, importance_results, monkeypatch):
+    folder, heads, found = importance_results
     data = folder / "pairs.tsv"
     exact = {"gradients": found, "another task": heads}.get(which)
     if exact is None:
@@ -391,14 +368,14 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_computed(which, m
         run_importance(settings, against=exact, keep=False)
 
 
-def test_the_page_has_the_examples_own_labels(world):
-    _, exact, found = world
+def test_the_page_has_the_examples_own_labels(importance_results):
+    _, exact, found = importance_results
     assert [one["label"] for one in found.examples] == [one["label"] for one in exact.examples]
     assert len({one["label"] for one in found.examples}) == 2
 
 
-def test_importance_is_drawn_and_not_tested(world, capsys):
-    folder, _, found = world
+def test_importance_is_drawn_and_not_tested(importance_results, capsys):
+    folder, _, found = importance_results
     for name in ("importance", "token_importance"):
         rows = found.rows_of(name)
         assert {(row.p, row.q, row.holm, row.best_p, row.test) for row in rows} == {(None,) * 5}
@@ -421,8 +398,8 @@ def test_importance_is_drawn_and_not_tested(world, capsys):
     assert "not tested" in capsys.readouterr().out
 
 
-def test_gradients_do_not_speak_of_ablating(world):
-    _, _, found = world
+def test_gradients_do_not_speak_of_ablating(importance_results):
+    _, _, found = importance_results
     measure = found.measure("predicted_loss")
     assert found.sentence.startswith("Gradients predict a higher score without ")
     assert "blat" not in found.sentence
@@ -436,14 +413,14 @@ def test_gradients_do_not_speak_of_ablating(world):
 
 
 def test_gradients_of_a_ranking_are_results_too(tmp_path):
-    make, write, name = MADE["ranking"]
+    make, write, name = TASK_FACTORIES["ranking"]
     found = bertjax.importance(make(tmp_path / "model"), "ranking", data=write(tmp_path / name), progress=False)
     assert found.rows_of("importance")[0].score > 0
     assert {one["relevance"] > 0 for one in found.examples[0]["candidates"]} == {True}
 
 
 def test_texts_without_a_word_to_ask_for_are_left_out(tmp_path):
-    make, write, name = MADE["mlm"]
+    make, write, name = TASK_FACTORIES["mlm"]
     data, model = write(tmp_path / name), make(tmp_path / "model")
     whole = bertjax.importance(model, "mlm", data=data, progress=False)
     data.write_text("☃\n" + data.read_text() + "☃\n")
@@ -452,14 +429,14 @@ def test_texts_without_a_word_to_ask_for_are_left_out(tmp_path):
     assert found.examples[0]["first"] == whole.examples[0]["first"]
 
 
-def test_without_any_label_there_is_no_loss(world, tmp_path):
-    folder, *_ = world
+def test_without_any_label_there_is_no_loss(importance_results, tmp_path):
+    folder, *_ = importance_results
     (tmp_path / "dev.tsv").write_text("sentence1\tsentence2\tlabel\na cat\ta dog\t-1\na door\ta cat\t-1\n")
     with pytest.raises(InputError, match="no example has a label"):
         bertjax.importance(folder / "model", "mrpc", data=tmp_path / "dev.tsv", split="test", progress=False)
 
 
-def test_the_loss_of_a_label_is_read_at_the_column_that_the_model_has_for_it():
+def test_the_label_loss_uses_the_models_column_of_the_label():
     given = np.array([[3.0, -1.0, 0.5]])
     loss, gradient = grade_logits(np.array([0]), (2, 0, 1), True, 0, given)
     expected, slopes = cross_entropy(given[0], 2)
@@ -467,8 +444,8 @@ def test_the_loss_of_a_label_is_read_at_the_column_that_the_model_has_for_it():
     np.testing.assert_allclose(gradient, slopes[None])
 
 
-def test_lists_of_a_call_are_taken_as_lists(world):
-    folder, *_ = world
+def test_lists_of_a_call_are_taken_as_lists(importance_results):
+    folder, *_ = importance_results
     header = (folder / "pairs.tsv").read_text().splitlines()[0].split("\t")
     columns = {"text_columns": header[-2:], "label_column": header[0], "label_names": ["0", "1"]}
     found = bertjax.importance(folder / "model", "custom", data=folder / "pairs.tsv", progress=False, **columns)

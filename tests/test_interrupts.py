@@ -16,9 +16,9 @@ from bertjax.cli import guarded, main
 from bertjax.errors import EXIT_INTERRUPTED
 from bertjax.interventions import ablations, readouts
 from tests import repeated_interrupts
+from tests.factories import make_classifier, write_pairs
 from tests.repeated_interrupts import JOBS
-from tests.tiny import encodings, random_model
-from tests.workshop import make_classifier, write_pairs
+from tests.tiny_models import encodings, random_model
 
 
 def press():
@@ -66,7 +66,7 @@ def test_an_interruption_that_python_drops_is_raised(interrupt, capsys):
     assert capsys.readouterr().err == "bertjax: interrupted; no unfinished file was left\n"
 
 
-def test_an_interruption_that_a_library_catches_stops_the_next_step():
+def test_an_interrupt_caught_by_a_library_stops_the_next_step():
     def program():
         with contextlib.suppress(KeyboardInterrupt):
             press()
@@ -77,7 +77,7 @@ def test_an_interruption_that_a_library_catches_stops_the_next_step():
     assert guarded("bertjax", program) == EXIT_INTERRUPTED
 
 
-def test_an_interruption_that_a_library_turns_into_an_error_is_one(capsys):
+def test_an_interrupt_turned_into_an_error_is_an_interrupt(capsys):
     def program():
         try:
             press()

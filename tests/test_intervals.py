@@ -11,8 +11,8 @@ from bertjax.evidence.metrics import METRICS, make_scorer, score
 from bertjax.evidence.resampling import bootstrap_counts, score_draws
 from bertjax.evidence.sentence import summarise
 from bertjax.evidence.weighing import weigh
-from tests.drawn import DRAWS, draw_outputs, logits, paired
-from tests.tiny import largest_difference
+from tests.random_outputs import DRAWS, draw_outputs, logits, paired
+from tests.tiny_models import largest_difference
 
 
 def coverage(rng, metric, examples, gain, loss, repeats):

@@ -5,13 +5,13 @@ import pytest
 
 from bertjax.errors import DataError
 from bertjax.evidence import METRICS, contributions, score
-from tests.drawn import draw_outputs
+from tests.random_outputs import draw_outputs
 
 EXAMPLES, RUNS = 24, 5
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_contributions_are_what_the_score_loses_without_each_example(rng, metric):
+def test_contributions_equal_the_loss_without_each_example(rng, metric):
     outputs, labels = draw_outputs(rng, metric, RUNS, EXAMPLES)
     kept, found = contributions(METRICS[metric], outputs, labels)
     assert kept.tolist() == list(range(EXAMPLES))

@@ -15,10 +15,9 @@ from bertjax.engine.sizes import choose_blocks
 from bertjax.errors import InputError, OutputError, SweepInterrupted
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
-from tests.test_engine import model_of
-from tests.tiny import encodings, random_model
-
-TINY_PARTS = {"cpu": 1, "other": 1}
+from tests.engine_checks import model_of
+from tests.interruptions import TINY_PARTS, StopAfter
+from tests.tiny_models import encodings, random_model
 
 
 @pytest.fixture
@@ -35,17 +34,6 @@ def job(small, rng, tmp_path, monkeypatch):
         return engine.sweep(**chosen)
 
     return run
-
-
-class StopAfter:
-    """A progress bar at which the user presses Ctrl-C."""
-
-    def __init__(self, share):
-        self.share = share
-
-    def __call__(self, done, total):
-        if done > self.share * total:
-            raise KeyboardInterrupt
 
 
 def stopped(job, share=0.6, **options):
@@ -125,7 +113,7 @@ def test_functions_are_told_apart_by_what_they_do(job):
         job(readout=make(3.0))
 
 
-def test_a_damaged_journal_is_an_error_and_nothing_of_the_user_s_is_removed(job, tmp_path):
+def test_a_damaged_journal_is_an_error_and_user_files_are_kept(job, tmp_path):
     stopped(job)
     head = tmp_path / "journal" / "journal.json"
     (tmp_path / "journal" / "notes.txt").write_text("mine")
@@ -202,7 +190,7 @@ def test_what_cannot_run_touches_no_journal(job, small, rng, tmp_path):
     assert seen[0] > 0.2
 
 
-def test_a_sweep_that_was_begun_with_more_memory_is_not_gone_on_with_in_less(job, monkeypatch):
+def test_a_sweep_is_not_resumed_with_less_memory(job, monkeypatch):
     stopped(job, tokens_at_once=10_000)
     monkeypatch.setattr(engine, "memory_in_use", lambda: 0)
     monkeypatch.setattr(sizes, "memory_in_use", lambda: 0)

@@ -17,8 +17,8 @@ from bertjax.interventions import readouts
 from bertjax.model import fused_attention, ops, pallas_attention
 from bertjax.model.kernels import pallas_statistics as kernel_statistics
 from bertjax.model.types import Numerics, Overrides
-from tests.attending import BATCH, CLOSE, ERROR, HEADS, PLACES, largest_of, lower, normal, reference
-from tests.tiny import arguments, largest_difference, random_model
+from tests.attention_reference import BATCH, CLOSE, ERROR, HEADS, PLACES, largest_of, lower, normal, reference
+from tests.tiny_models import arguments, largest_difference, random_model
 
 FUSED = ["fused", "pallas"]
 
@@ -132,7 +132,7 @@ def test_whole_rows_are_computed_with_all_heads_side_by_side(rng, tokens, heads,
         ((264, 128, 3, 4), "bfloat16", None),
     ],
 )
-def test_parts_of_rows_fit_on_the_chip_and_are_as_large_as_they_can_be(shape, dtype, part):
+def test_row_blocks_are_the_largest_that_fit_on_the_chip(shape, dtype, part):
     numerics = Numerics(dtype, narrow=True)
     assert pallas_attention.choose_part(shape, shape[1], numerics) == part
     if part is not None:

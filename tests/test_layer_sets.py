@@ -14,8 +14,8 @@ from bertjax.interventions import overrides
 from bertjax.tasks import encode_examples
 from experiments import layer_sets
 from experiments.layer_sets import list_sets, measure_pairs, name_layers
-from tests.tiny import arrays_of, largest_difference, random_model
-from tests.workshop import make_classifier, make_config, write_pairs
+from tests.factories import make_classifier, make_config, write_pairs
+from tests.tiny_models import arrays_of, largest_difference, random_model
 
 
 @pytest.mark.parametrize("total", [1, 2, 3, 4, 12])
@@ -51,7 +51,7 @@ def test_a_pair_beyond_the_sum_of_both():
     assert found["low"][2] < 10 < found["high"][2]
 
 
-def test_outputs_are_those_of_single_runs_and_pictures_come_from_numbers(tmp_path, capsys):
+def test_outputs_equal_single_runs_and_figures_use_saved_numbers(tmp_path, capsys):
     config = replace(make_config(), num_hidden_layers=3)
     model = random_model(BertForSequenceClassification, config, seed=4)
     (tmp_path / "model").mkdir()

@@ -6,7 +6,7 @@ import pytest
 from bertjax.attribution import ablated_losses, learned_gates
 from bertjax.attribution.learned_gates import GateLearner, Learning, draw_gates, probabilities_open
 from bertjax.interventions import ablation, every_head
-from tests.test_importance import load
+from tests.task_factories import load_task_job
 
 
 def test_gates_are_open_as_often_as_they_say():
@@ -39,8 +39,8 @@ def test_gates_are_those_of_the_formula_and_so_are_their_slopes():
 
 
 @pytest.mark.parametrize("task", ["mlm", "question-answering", "embedder"])
-def test_without_a_price_the_loss_does_not_grow_and_with_a_high_one_all_close(task, tmp_path):
-    job = load(task, tmp_path, "zero")
+def test_gates_without_price_keep_the_loss_and_a_high_one_closes(task, tmp_path):
+    job = load_task_job(task, tmp_path, "zero")
     learner = GateLearner(job.model, job.encoded, "zero", Learning(steps=60, rate=0.3, tokens=200))
     heads = every_head(job.model.config)
     whole = ablated_losses(job.model, job.encoded, [ablation(job.model.config, heads, "zero")])
@@ -55,7 +55,7 @@ def test_without_a_price_the_loss_does_not_grow_and_with_a_high_one_all_close(ta
 
 def test_slopes_are_those_of_the_expected_loss(tmp_path):
     """The mean of many draws' slopes against the difference of mean losses, the same draws at both ends."""
-    job = load("embedder", tmp_path, "zero")
+    job = load_task_job("embedder", tmp_path, "zero")
     learner = GateLearner(job.model, job.encoded, "zero", Learning(tokens=10_000))
     assert len(learner.passes.groups) == 1
     layers, heads = learner.heads

@@ -24,9 +24,9 @@ from experiments.words.features import (
     find_negation,
     published_masks,
 )
-from tests.annotations import SENTENCES, make_run, write_sentences
-from tests.tiny import arrays_of, largest_difference, random_model
-from tests.workshop import add_tokenizer, write_glue
+from tests.annotated_sentences import SENTENCES, make_run, write_sentences
+from tests.factories import add_tokenizer, write_glue
+from tests.tiny_models import arrays_of, largest_difference, random_model
 
 # Tokens of each feature in the made-up sentences, by eye; [CLS] is 0.
 TOKENS = {
@@ -59,7 +59,7 @@ def columns_of_one(run, text):
     return weights[:, :, : len(encoding), : len(encoding)].mean(2), encoding.tokens
 
 
-def test_both_measures_are_of_the_column_means_of_the_words_tokens(run):
+def test_both_measures_use_the_column_means_of_the_tokens(run):
     """The largest, as published; and the mean times the tokens of the input, of which uniform attention gives 1."""
     values = {name.removeprefix("some_"): found for name, found in compute(run).values.items()}
     for example, (text, *_) in enumerate(SENTENCES):
@@ -74,7 +74,7 @@ def test_both_measures_are_of_the_column_means_of_the_words_tokens(run):
                 assert largest_difference(values["base_relative"][example, number], mean * len(tokens)) < 1e-5
 
 
-def test_uniform_attention_is_1_however_many_tokens_a_feature_has(rng):
+def test_uniform_attention_is_1_for_any_number_of_tokens(rng):
     """The maximum of noise grows with the number of tokens; the mean relative to uniform attention does not."""
     tokens = 12
     maps = jnp.asarray(rng.dirichlet(np.ones(tokens), (1, 2000, 2, tokens)).astype(np.float32))
@@ -159,7 +159,7 @@ def knowing(tmp_path_factory):
     return bertjax.Tokenizer.from_pretrained(directory)
 
 
-def test_negation_as_published_is_a_part_of_the_text_and_sees_capitals(knowing):
+def test_as_published_negation_is_a_case_sensitive_substring(knowing):
     """Of "another" the authors' code finds "not" in the text, and no token: such an example counts as 0."""
     words = (Word("cat", (0, 3), "NN", "NOUN", -1, "root"),)
     texts = ["cat another", "Not a cat", "never sat", "can't", "cat knows no", "not another"]
@@ -173,7 +173,7 @@ def test_negation_as_published_is_a_part_of_the_text_and_sees_capitals(knowing):
     assert np.flatnonzero(masks[5]).tolist() == [1]
 
 
-def test_of_pairs_the_authors_take_the_words_of_both_texts_wherever_they_stand(knowing):
+def test_as_published_words_of_both_texts_match_anywhere(knowing):
     """Their only case. Literally: forms of both texts, their pieces, the places of these in the whole input."""
     rng = np.random.default_rng(3)
     words, tags = ["cat", "sat", "knows", "another", "not"], ["NN", "VBD", "VBZ", "DT", "PRP"]
@@ -228,7 +228,7 @@ def test_negation_is_whole_words_and_whole_contractions(text, found):
     assert find_negation(Annotated(text.replace("|", ""), tuple(words))) == found
 
 
-def test_of_a_pair_each_separator_and_the_words_of_both_texts_are_found(run, tmp_path):
+def test_both_separators_and_words_of_both_texts_are_found(run, tmp_path):
     first, second = read_sentences(write_sentences(tmp_path / "some.conllu"))[:6:5]
     masks = feature_masks(sample_of(run, (first, second)))[0]
     found = {feature: np.flatnonzero(mask).tolist() for feature, mask in zip(FEATURES, masks, strict=True)}
@@ -256,7 +256,7 @@ def test_padding_and_the_width_of_masks_change_nothing(rng):
         assert largest_difference(found, expected) < 1e-6
 
 
-def test_estimates_are_means_with_intervals_and_tests_corrected_over_all_of_them(rng):
+def test_estimates_have_intervals_and_corrected_tests(rng):
     values = rng.normal(size=(40, 3, 4)) + np.array([0.0, 3.0, -3.0])[:, None]
     found = estimate(values)
     assert largest_difference(found.mean, values.mean(0)) < 1e-6
@@ -296,7 +296,7 @@ def test_tuned_models_are_measured_beside_the_base(run, embedder, tmp_path):
     assert "fine-tuned (2 seeds)" in " ".join(both.lines)
 
 
-def test_a_run_leaves_numbers_from_which_tables_and_figures_are_drawn_again(run, tmp_path, capsys):
+def test_tables_and_figures_are_redrawn_from_saved_numbers(run, tmp_path, capsys):
     output = tmp_path / "out"
     arguments = ["--model", run.options.model, "--conllu", run.options.conllu, "--output", str(output), "--limit", "5"]
     assert main([*arguments, "--as-published", "--tuned", run.options.model]) == 0

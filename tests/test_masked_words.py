@@ -20,9 +20,9 @@ from bertjax.results import read_results
 from bertjax.study import torch_reference
 from bertjax.tasks import FORMS
 from bertjax.tasks.masked_words import mask_words
-from tests.test_journal import TINY_PARTS, StopAfter
-from tests.tiny import compiled_alike, largest_difference
-from tests.workshop import make_masked, write_lines
+from tests.factories import make_masked, write_lines
+from tests.interruptions import TINY_PARTS, StopAfter
+from tests.tiny_models import compiled_alike, largest_difference
 
 
 @pytest.fixture(scope="module")

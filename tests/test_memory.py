@@ -24,8 +24,8 @@ from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
 from bertjax.machine import parse_bytes
 from bertjax.model import Numerics
-from tests.families import SIZES
-from tests.tiny import encodings, random_model
+from tests.family_models import SIZES
+from tests.tiny_models import encodings, random_model
 
 DEEP = BertConfig(
     vocab_size=40,
@@ -66,7 +66,7 @@ def test_no_more_blocks_are_alive_than_are_counted_on(make, rng, monkeypatch):
     assert 6 < most[0] <= most_blocks(layers=6, runs=12)
 
 
-def test_no_more_blocks_are_alive_than_are_counted_on_in_a_grid_of_patches(rng, monkeypatch):
+def test_live_blocks_of_a_patching_grid_are_within_the_estimate(rng, monkeypatch):
     model, most = random_model(BertForSequenceClassification, DEEP), [0]
     cells = [
         ab.Change(layer, 0, "patched", place=place, at=(span,))
@@ -189,7 +189,7 @@ import numpy as np
 from bertjax import BertConfig, BertForSequenceClassification, readouts, sweep
 from bertjax.interventions.ablations import single_heads
 from bertjax.engine.plan import make_plan
-from tests.tiny import encodings, random_model
+from tests.tiny_models import encodings, random_model
 
 config = BertConfig(num_hidden_layers=int(sys.argv[2]))
 model = random_model(BertForSequenceClassification, config)
@@ -213,7 +213,7 @@ def test_a_model_as_wide_as_bert_stays_within_its_budget(layers, budget, least):
     assert least < peak <= budget
 
 
-def test_without_a_budget_steps_are_as_large_as_asked_and_with_one_smaller(rng):
+def test_a_memory_budget_makes_steps_smaller(rng):
     model = random_model(BertForSequenceClassification, DEEP)
     sweep_input = make_sweep_input(model, encodings(DEEP, rng, [10] * 5000), ab.single_heads(DEEP), readouts.logits)
     free = sizes.choose_sizes(sweep_input, tokens_at_once=40_000)

@@ -12,7 +12,7 @@ import sklearn.metrics
 from bertjax.errors import DataError
 from bertjax.evidence.metrics import METRICS, Metric, find_metric, score
 from bertjax.evidence.outputs import predictions_from_logits
-from tests.drawn import draw_outputs
+from tests.random_outputs import draw_outputs
 
 ABLATIONS, EXAMPLES, CLASSES = 5, 41, 3
 
@@ -73,7 +73,7 @@ def one_by_each(hits, found, true):
     return zip(*pairs, strict=True)
 
 
-def made_up(metric: Metric, rng: np.random.Generator, ablations: int, examples: int):
+def random_outputs(metric: Metric, rng: np.random.Generator, ablations: int, examples: int):
     """Outputs with ties and labels of the kind that a metric reads."""
     if metric.reads == "outputs":
         return draw_outputs(rng, metric.name, ablations, examples)
@@ -85,7 +85,7 @@ def made_up(metric: Metric, rng: np.random.Generator, ablations: int, examples: 
 
 @pytest.mark.parametrize("name", METRICS)
 def test_all_ablations_at_once_score_as_one_library_call_each(name, rng):
-    outputs, labels = made_up(METRICS[name], rng, ABLATIONS, EXAMPLES)
+    outputs, labels = random_outputs(METRICS[name], rng, ABLATIONS, EXAMPLES)
     expected = [one_by_one(name, output, labels) for output in outputs]
     found = score(name, outputs, labels)
     assert found.shape == (ABLATIONS,)
@@ -95,7 +95,7 @@ def test_all_ablations_at_once_score_as_one_library_call_each(name, rng):
 
 @pytest.mark.parametrize("name", METRICS)
 def test_a_sweep_of_mnli_size_takes_seconds(name, rng):
-    outputs, labels = made_up(METRICS[name], rng, 145, 9815)
+    outputs, labels = random_outputs(METRICS[name], rng, 145, 9815)
     begin = time.process_time()
     score(name, outputs.astype(np.float32), labels)
     assert time.process_time() - begin < 8
@@ -164,13 +164,13 @@ def test_a_correlation_with_a_constant_is_nan_without_a_warning(name, rng):
 @pytest.mark.parametrize("name", ["roc_auc", "average_precision", "matthews"])
 @pytest.mark.parametrize("label", [0, 1])
 def test_labels_of_one_class_leave_the_score_undefined(name, label, rng):
-    outputs, _ = made_up(METRICS[name], rng, 3, 6)
+    outputs, _ = random_outputs(METRICS[name], rng, 3, 6)
     with catch_warnings():
         simplefilter("error")
         assert np.isnan(score(name, outputs, np.full(6, label))).all()
 
 
-def test_f1_is_zero_where_it_finds_nothing_and_nan_where_there_is_nothing():
+def test_f1_is_0_without_hits_and_nan_without_positives():
     never = np.array([[[1.0, 0.0]] * 4])
     with catch_warnings():
         simplefilter("error")

@@ -11,18 +11,8 @@ from bertjax.data import load_examples
 from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.evidence import weigh
 from bertjax.results import read_results
-from tests.workshop import make_classifier, make_masked
-
-PAIRS = [
-    ("the cat sat on the mat", "the cat sat on the mats", "one"),
-    ("a dog ran home", "a dog slept home", "one"),
-    ("the dog ran", "the dogs ran", "one"),
-    ("cats sleep near the door", "cats ran near the door", "two"),
-    ("an old man saw the cat", "an old man saw the dog", "two"),
-    ("he ran home", "he slept home", "two"),
-    ("the zebra sat", "the zebra ran", "two"),  # with an unknown word
-    ("a dog ran", "a dog ran", "two"),  # as two pairs of BLiMP
-]
+from tests.factories import make_classifier, make_masked
+from tests.task_files import MINIMAL_PAIRS
 
 
 def write_blimp(folder):
@@ -37,7 +27,7 @@ def write_blimp(folder):
                 "pairID": str(number),
                 "one_prefix_method": True,
             }
-            for number, (good, bad, _) in enumerate(pair for pair in PAIRS if pair[2] == paradigm)
+            for number, (good, bad, _) in enumerate(pair for pair in MINIMAL_PAIRS if pair[2] == paradigm)
         ]
         (folder / f"{paradigm}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     return folder
@@ -62,9 +52,9 @@ def ablated(model, blimp, tmp_path_factory):
 
 def test_a_directory_is_read_file_by_file(blimp):
     examples = load_examples("blimp", data=blimp)
-    assert examples.first == tuple(good for good, _, _ in PAIRS)
-    assert examples.second == tuple(bad for _, bad, _ in PAIRS)
-    assert examples.groups == tuple(group for _, _, group in PAIRS)
+    assert examples.first == tuple(good for good, _, _ in MINIMAL_PAIRS)
+    assert examples.second == tuple(bad for _, bad, _ in MINIMAL_PAIRS)
+    assert examples.groups == tuple(group for _, _, group in MINIMAL_PAIRS)
     assert examples.ids[:4] == ("one-0", "one-1", "one-2", "two-0")
     assert examples.labels.tolist() == [1] * 8
     assert "8 pairs of 2 files, 1 pair of equal sentences, which no model gets right" in examples.source
@@ -86,7 +76,7 @@ def test_outputs_and_scores_are_those_of_a_loop_in_pytorch(model, blimp, pll):
     assert results.summary["metrics"] == ["accuracy", "margin", "accuracy:one", "accuracy:two"]
 
 
-def test_hiding_the_rest_of_a_word_changes_words_of_several_pieces_alone(model, blimp):
+def test_whole_word_masking_changes_only_words_of_several_pieces(model, blimp):
     both = [
         bertjax.ablate(model, "minimal-pairs", data=blimp, pll=pll, heads=["0.0"], progress=False)
         for pll in ("original", "within-word")
@@ -94,14 +84,15 @@ def test_hiding_the_rest_of_a_word_changes_words_of_several_pieces_alone(model, 
     bases = [results.outputs["base"] for results in both]
     same = np.isclose(*bases, atol=1e-6)
     assert same.tolist() == [
-        [not any(word in sentence for word in ("mats", "dogs")) for sentence in (bad, good)] for good, bad, _ in PAIRS
+        [not any(word in sentence for word in ("mats", "dogs")) for sentence in (bad, good)]
+        for good, bad, _ in MINIMAL_PAIRS
     ]
 
 
 def test_a_paradigm_has_its_own_score_and_evidence(ablated):
     arrays = ablated.outputs
     for group in ("one", "two"):
-        own = [place for place, pair in enumerate(PAIRS) if pair[2] == group]
+        own = [place for place, pair in enumerate(MINIMAL_PAIRS) if pair[2] == group]
         rows = ablated.rows_of(f"accuracy:{group}")
         expected = [(run[own, 1] > run[own, 0]).mean() for run in arrays["outputs"]]
         assert [row.score for row in rows] == pytest.approx(expected)

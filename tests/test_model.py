@@ -11,9 +11,9 @@ from bertjax.errors import ConfigError, InputError
 from bertjax.interventions import overrides
 from bertjax.model.pretrained import _run
 from bertjax.model.types import Context, Numerics
-from tests.families import arguments as family_arguments
-from tests.families import config_of
-from tests.tiny import arguments, largest_difference, random_model
+from tests.family_models import arguments as family_arguments
+from tests.family_models import config_of
+from tests.tiny_models import arguments, largest_difference, random_model
 
 CLOSE = 1e-5  # float32, values of size 1 to 10, sums in another order
 

@@ -2,7 +2,6 @@
 
 import csv
 import gzip
-import json
 import re
 
 import datasets
@@ -20,22 +19,15 @@ from bertjax.results import read_results
 from bertjax.results.page import choose_examples
 from bertjax.study.run import run_job
 from bertjax.study.settings import Settings
-from tests.workshop import SENTENCES, make_classifier, make_labeller, make_masked
+from tests.factories import SENTENCES, make_classifier, make_labeller, make_masked
+from tests.task_files import LABEL_NAMES, LABEL_SET_ROWS, LABEL_SETS, write_label_sets
 
-NAMES = ("joy", "anger", "Deep-fear", "love")
-SETS = [(0, 2), (), (1,), (0, 1, 2, 3), (3,), (1, 3), (2,)]
-ROWS = [{"text": text, "labels": [NAMES[n] for n in numbers]} for text, numbers in zip(SENTENCES, SETS, strict=True)]
-BITS = [[int(number in numbers) for number in range(len(NAMES))] for numbers in SETS]
+BITS = [[int(number in numbers) for number in range(len(LABEL_NAMES))] for numbers in LABEL_SETS]
 
 
 @pytest.fixture(autouse=True)
 def _no_bars():
     datasets.disable_progress_bars()
-
-
-def write_rows(path, rows=ROWS):
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return path
 
 
 def write_csv(path, columns, rows, delimiter=","):
@@ -44,11 +36,11 @@ def write_csv(path, columns, rows, delimiter=","):
     return path
 
 
-def load(path, names=NAMES, **more):
+def load(path, names=LABEL_NAMES, **more):
     return load_examples("multi-label", data=path, label_names=names, **more)
 
 
-def refusal(path, names=NAMES, **more):
+def refusal(path, names=LABEL_NAMES, **more):
     """What is said of a file that cannot be used; one line that begins with its name."""
     with pytest.raises(DataError) as raised:
         load(path, names, **more)
@@ -60,12 +52,12 @@ def refusal(path, names=NAMES, **more):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return make_labeller(tmp_path_factory.mktemp("labeller"), NAMES, seed=5)
+    return make_labeller(tmp_path_factory.mktemp("labeller"), LABEL_NAMES, seed=5)
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    return write_rows(tmp_path_factory.mktemp("texts") / "dev.jsonl")
+    return write_label_sets(tmp_path_factory.mktemp("texts") / "dev.jsonl")
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +68,7 @@ def ablated(model, data, tmp_path_factory):
 
 
 # ---- outputs and scores ---------------------------------------------------------------------------------------------
-def test_outputs_and_scores_are_those_of_pytorch_and_scikit_learn(ablated):
+def test_outputs_and_scores_equal_pytorch_and_scikit_learn(ablated):
     assert ablated.summary["metrics"] == ["micro_f1", "macro_f1", "subset_accuracy"]
     assert ablated.outputs["outputs"].shape == (6, 7, 2 + 3 * 4)
     for run in compare(ablated, ablated.names):
@@ -88,10 +80,10 @@ def test_outputs_and_scores_are_those_of_pytorch_and_scikit_learn(ablated):
 
 
 def test_pairs_and_other_orders_of_the_labels_too(model, tmp_path):
-    rows = [{"question": "an old man", "passage": row["text"], "labels": row["labels"]} for row in ROWS]
+    rows = [{"question": "an old man", "passage": row["text"], "labels": row["labels"]} for row in LABEL_SET_ROWS]
     found = []
-    for names in (NAMES, NAMES[::-1]):
-        given = {"data": write_rows(tmp_path / "a.jsonl", rows), "label_names": names, "heads": ["0.1", "1.0"]}
+    for names in (LABEL_NAMES, LABEL_NAMES[::-1]):
+        given = {"data": write_label_sets(tmp_path / "a.jsonl", rows), "label_names": names, "heads": ["0.1", "1.0"]}
         results = bertjax.ablate(model, "multi-label", **given, progress=False)
         assert results.summary["data"]["label_names"] == list(names)
         assert results.summary["numbers"][-1] == f"{names[-1]}: true"
@@ -144,10 +136,10 @@ def test_the_page_has_true_base_and_ablated_labels(ablated):
     assert len(names) > 2
     for number, (text, true, found) in names.items():
         assert text == [(SENTENCES[number], "")]
-        assert true[1:] == ([(NAMES[label], "true") for label in SETS[number]] or [("none", "")])
+        assert true[1:] == ([(LABEL_NAMES[label], "true") for label in LABEL_SETS[number]] or [("none", "")])
         numbers = ablated.outputs["base"][number]
         labels = [label for label in range(4) if numbers[3 + 3 * label]]
-        marked = [(NAMES[label], "right" if label in SETS[number] else "wrong") for label in labels]
+        marked = [(LABEL_NAMES[label], "right" if label in LABEL_SETS[number] else "wrong") for label in labels]
         assert found == [("found", "name"), *(marked or [("none", "")])]
     changes = [lines for several in examples["details"] for lines in several]
     assert {line[0] for lines in changes for line in lines} == {("ablated", "name")}
@@ -157,9 +149,9 @@ def test_texts_whose_labels_are_not_known_count_nowhere(model, tmp_path):
     """Jigsaw's test part has -1 in all columns of rows that were not judged."""
     rows = [[text, *bits] for text, bits in zip(SENTENCES, BITS, strict=True)]
     rows[3][1:] = [-1] * 4
-    path = write_csv(tmp_path / "a.csv", ["text", *NAMES], rows)
+    path = write_csv(tmp_path / "a.csv", ["text", *LABEL_NAMES], rows)
     results = bertjax.ablate(model, "multi-label", data=path, output=tmp_path / "out", progress=False)
-    kept = write_rows(tmp_path / "b.jsonl", ROWS[:3] + ROWS[4:])
+    kept = write_label_sets(tmp_path / "b.jsonl", LABEL_SET_ROWS[:3] + LABEL_SET_ROWS[4:])
     without = bertjax.ablate(model, "multi-label", data=kept, progress=False)
     assert results.summary["base"] == without.summary["base"]
     assert [row.score for row in results.rows] == [row.score for row in without.rows]
@@ -182,19 +174,21 @@ def write_column(path, values, column="labels", mark=None):
         pq.write_table(pa.table({"text": SENTENCES, column: values, "other": [b"a"] * 7}), path, row_group_size=3)
         return path
     if path.suffix == ".jsonl":
-        return write_rows(path, [{"text": text, column: some} for text, some in zip(SENTENCES, values, strict=True)])
+        return write_label_sets(
+            path, [{"text": text, column: some} for text, some in zip(SENTENCES, values, strict=True)]
+        )
     rows = [[text, mark.join(map(str, some))] for text, some in zip(SENTENCES, values, strict=True)]
     return write_csv(path, ["text", column], rows, "," if path.suffix == ".csv" else "\t")
 
 
 def test_all_forms_of_the_same_data_are_read_alike(tmp_path):
-    expected = load(write_rows(tmp_path / "a.jsonl"))
-    assert [content.labels for content in expected.content] == [tuple(row["labels"]) for row in ROWS]
-    assert expected.task.label_names == NAMES
-    numbers, names, column = [list(some) for some in SETS], [row["labels"] for row in ROWS], {"text": [*SENTENCES]}
+    expected = load(write_label_sets(tmp_path / "a.jsonl"))
+    assert [content.labels for content in expected.content] == [tuple(row["labels"]) for row in LABEL_SET_ROWS]
+    assert expected.task.label_names == LABEL_NAMES
+    numbers, turned = [list(some) for some in LABEL_SETS], [[3 - number for number in some] for some in LABEL_SETS]
+    names, column = [row["labels"] for row in LABEL_SET_ROWS], {"text": [*SENTENCES]}
     others = [[name.upper().replace("-", "_") for name in some] for some in names]
-    turned = [[3 - number for number in some] for some in numbers]
-    classes = datasets.Sequence(datasets.ClassLabel(names=list(NAMES[::-1])))  # in an order of their own
+    classes = datasets.Sequence(datasets.ClassLabel(names=list(LABEL_NAMES[::-1])))  # in an order of their own
     whole, bits = datasets.Sequence(datasets.Value("int64")), datasets.Sequence(datasets.Value("float32"), length=4)
     paths = [
         write_column(tmp_path / "b.jsonl", numbers),
@@ -211,7 +205,7 @@ def test_all_forms_of_the_same_data_are_read_alike(tmp_path):
         save(tmp_path / "o", column | {"labels": numbers}, whole),
         save(tmp_path / "p", column | {"labels": turned}, classes),
         save(tmp_path / "q", column | {"labels": BITS}, bits),
-        write_csv(tmp_path / "r.csv", ["text", *NAMES], [[t, *some] for t, some in zip(SENTENCES, BITS, strict=True)]),
+        write_csv(tmp_path / "r.csv", ["text", *LABEL_NAMES], [[SENTENCES[n], *some] for n, some in enumerate(BITS)]),
         write_csv(
             tmp_path / "s.csv",
             ["id", "Love", "comment_text", "deep_fear", "joy", "anger", "notes"],
@@ -231,13 +225,13 @@ def test_all_forms_of_the_same_data_are_read_alike(tmp_path):
 
 
 def test_names_are_those_of_the_data_where_none_are_given(tmp_path):
-    named = load_examples("multi-label", data=write_rows(tmp_path / "a.jsonl"))
-    assert named.task.label_names == tuple(sorted(NAMES))
-    assert [set(content.labels) for content in named.content] == [{*row["labels"]} for row in ROWS]
+    named = load_examples("multi-label", data=write_label_sets(tmp_path / "a.jsonl"))
+    assert named.task.label_names == tuple(sorted(LABEL_NAMES))
+    assert [set(content.labels) for content in named.content] == [{*row["labels"]} for row in LABEL_SET_ROWS]
     numbers = [{"text": "a", "labels": [2]}, {"text": "b", "labels": []}]
-    assert load(write_rows(tmp_path / "b.jsonl", numbers), None).task.label_names == ("0", "1", "2")
+    assert load(write_label_sets(tmp_path / "b.jsonl", numbers), None).task.label_names == ("0", "1", "2")
     bits = [{"text": "a", "labels": [0, 0, 1]}, {"text": "b", "labels": [1, 0, 1]}]
-    examples = load(write_rows(tmp_path / "c.jsonl", bits), None)
+    examples = load(write_label_sets(tmp_path / "c.jsonl", bits), None)
     assert [content.labels for content in examples.content] == [("2",), ("0", "2")]
     apart = write_csv(tmp_path / "d.csv", ["id", "text", "rude", "kind"], [["q", "a", 1, 0], ["r", "b", 1, 1]])
     examples = load(apart, None)
@@ -248,22 +242,24 @@ def test_names_are_those_of_the_data_where_none_are_given(tmp_path):
     assert load(saved, ("LABEL_0", "LABEL_1")).task.label_names == ("b", "a")
 
 
-def test_numbers_and_zeros_and_ones_are_told_apart_by_the_whole_file(tmp_path):
+def test_label_ids_and_bits_are_distinguished_by_the_whole_file(tmp_path):
     """Of two labels [0, 1] may be both or the second alone."""
     names = ("no", "yes")
-    alone = write_rows(tmp_path / "a.jsonl", [{"text": "a", "labels": [0, 1]}, {"text": "b", "labels": [1, 0]}])
+    alone = write_label_sets(tmp_path / "a.jsonl", [{"text": "a", "labels": [0, 1]}, {"text": "b", "labels": [1, 0]}])
     assert [content.labels for content in load(alone, names).content] == [("yes",), ("no",)]
-    mixed = write_rows(tmp_path / "b.jsonl", [{"text": "a", "labels": [0, 1]}, {"text": "b", "labels": [1]}])
+    mixed = write_label_sets(tmp_path / "b.jsonl", [{"text": "a", "labels": [0, 1]}, {"text": "b", "labels": [1]}])
     assert [content.labels for content in load(mixed, names).content] == [("no", "yes"), ("yes",)]
-    floats = write_rows(tmp_path / "c.jsonl", [{"text": "a", "labels": [0.0, 1.0]}])
+    floats = write_label_sets(tmp_path / "c.jsonl", [{"text": "a", "labels": [0.0, 1.0]}])
     assert load(floats, names).content[0].labels == ("yes",)
-    short = write_rows(tmp_path / "d.jsonl", [{"text": "a", "labels": [0, 0, 1]}, {"text": "b", "labels": [1, 0]}])
+    short = write_label_sets(
+        tmp_path / "d.jsonl", [{"text": "a", "labels": [0, 0, 1]}, {"text": "b", "labels": [1, 0]}]
+    )
     assert refusal(short, ("a", "b", "c")) == ", line 2: [1, 0] has 2 values: each of 3 labels needs a 0 or a 1"
 
 
 def test_split_picks_a_part_of_a_saved_dataset(tmp_path):
     features = datasets.Features(
-        {"text": datasets.Value("string"), "labels": datasets.Sequence(datasets.ClassLabel(names=list(NAMES)))}
+        {"text": datasets.Value("string"), "labels": datasets.Sequence(datasets.ClassLabel(names=list(LABEL_NAMES)))}
     )
     parts = {
         name: datasets.Dataset.from_dict({"text": [name], "labels": [[number]]}, features=features)
@@ -276,7 +272,7 @@ def test_split_picks_a_part_of_a_saved_dataset(tmp_path):
     assert refusal(tmp_path / "all", split="test") == ": no split 'test'; there are train, dev, extra"
 
 
-def test_labels_of_a_name_with_a_mark_in_it_are_parted_by_another(tmp_path):
+def test_label_names_with_a_separator_use_another_separator(tmp_path):
     names = ("fear, or worse", "joy")
     path = tmp_path / "a.tsv"
     path.write_text("text\tlabels\na\tfear, or worse|joy\nb\tfear, or worse\nc\t \n")
@@ -305,7 +301,7 @@ def test_labels_of_a_name_with_a_mark_in_it_are_parted_by_another(tmp_path):
     ],
 )
 def test_bad_rows_are_named(tmp_path, row, message):
-    path = write_rows(tmp_path / "a.jsonl", [{"text": "a", "labels": ["joy"]}, row])
+    path = write_label_sets(tmp_path / "a.jsonl", [{"text": "a", "labels": ["joy"]}, row])
     assert refusal(path).startswith(message)
 
 
@@ -343,7 +339,7 @@ def test_columns_can_be_named(tmp_path):
 
 def test_what_does_not_fit_is_refused_in_a_line(model, data, tmp_path):
     other = make_labeller(tmp_path, ("LABEL_0", "LABEL_1", "LABEL_2"))
-    path = write_csv(tmp_path / "a.csv", ["text", *NAMES], [["a", *BITS[0]]])
+    path = write_csv(tmp_path / "a.csv", ["text", *LABEL_NAMES], [["a", *BITS[0]]])
     with pytest.raises(ConfigError, match="the model has 3 labels, but multi-label has 4: joy, anger, Deep-fear, love"):
         bertjax.ablate(other, "multi-label", data=path, progress=False)
     with pytest.raises(DataError, match=r"label 'joy' is none of LABEL_0.*give their names with --label-names, in the"):

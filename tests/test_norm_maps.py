@@ -9,9 +9,9 @@ import bertjax
 from bertjax import BertModel
 from experiments import frame_semantics
 from experiments.shared.attention import reduce_attention, whole_maps
-from tests.families import DISTINCT, config_of, sometimes
-from tests.tiny import encodings, random_model
-from tests.workshop import make_encoder
+from tests.factories import make_encoder
+from tests.family_models import DISTINCT, config_of, sometimes
+from tests.tiny_models import encodings, random_model
 
 
 @pytest.mark.parametrize("family", sometimes(DISTINCT, "roberta", "albert", "modernbert"))

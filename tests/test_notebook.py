@@ -11,7 +11,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.workshop import write_glue
+from tests.factories import write_glue
 
 FOLDER = Path(__file__).parent.parent / "docs" / "tutorials"
 # Of each notebook, what is made smaller to save minutes.
@@ -128,7 +128,7 @@ def check_role(notebook):
     assert first > 2 * second
 
 
-def test_patching_finds_the_changed_word_and_the_head_that_carries_it(executed):
+def test_patching_finds_the_changed_word_and_its_head(executed):
     notebook, _ = executed("patching")
     shows_pictures(notebook, "grid.plot()", "Panel(", "paths.plot()")
     check_places(notebook)
@@ -175,7 +175,7 @@ def test_pruning_takes_a_readers_glue(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("name", SMALLER)
-def test_a_tutorial_is_kept_with_its_outputs_and_without_paths_of_a_machine(name):
+def test_tutorials_have_saved_outputs_and_no_local_paths(name):
     notebook = saved(name)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == [*range(1, len(code) + 1)]

@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from bertjax.model import ops
 from bertjax.model.types import Numerics
-from tests.tiny import largest_difference
+from tests.tiny_models import largest_difference
 
 F32 = Numerics()
 
@@ -131,7 +131,7 @@ def test_bfloat16_products_are_summed_in_float32(rng):
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 7), (400, 36, 256), (6, 30, 54, 64)])
-def test_the_derivative_of_norms_is_exact_whatever_the_number_of_rows(shape):
+def test_the_derivative_of_norms_is_exact_for_any_number_of_rows(shape):
     """jaxlib 0.12 compiles for CPUs a wrong form of what JAX derives by itself, of some thousands of rows."""
     rng = np.random.default_rng(8)
     x, change = (rng.normal(size=shape).astype(np.float32) for _ in range(2))

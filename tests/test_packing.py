@@ -8,7 +8,7 @@ import pytest
 from bertjax.engine import packing
 from bertjax.engine.packing import ATTENTION_WEIGHT, STEP, choose_row_length, first_fit, pack, total_lengths
 from bertjax.errors import InputError
-from tests.tiny import encodings
+from tests.tiny_models import encodings
 
 
 def slow_first_fit(lengths, row_length):
@@ -26,7 +26,7 @@ def slow_first_fit(lengths, row_length):
     return rows
 
 
-def test_first_fit_decreasing_is_that_of_one_example_after_another(rng):
+def test_first_fit_decreasing_equals_a_loop_over_examples(rng):
     for longest in (3, 30):
         for _ in range(50):
             lengths = rng.integers(1, longest, rng.integers(1, 200)).astype(np.int32)
@@ -64,7 +64,7 @@ def test_the_row_length_fits_the_longest_and_fills_rows(rng):
     assert lengths.sum() / (len(first_fit(lengths, row_length)) * row_length) > 0.9
 
 
-def test_the_row_length_is_the_cheapest_of_all_and_places_no_example(rng, monkeypatch):
+def test_the_row_length_is_the_cheapest_without_packing_examples(rng, monkeypatch):
     """There may be hundreds of thousands of texts: their lengths are counted once, and no length packs them."""
 
     def cost(lengths, row_length):

@@ -14,7 +14,7 @@ import pytest
 from bertjax.errors import OutputError
 from bertjax.results.directory import read_results
 from bertjax.results.page import PLOTLY, make_page, pack_attention, page_data, write_page
-from tests.made_up import make_results
+from tests.result_factories import make_results
 
 ASSETS = importlib.resources.files("bertjax.results") / "page_assets"
 # Of package/plotly-cartesian.min.js in the published plotly.js-cartesian-dist-min 4.1.1.
@@ -39,7 +39,7 @@ def packed_plotly(page):
     return re.search(r'<script type="text/plain" id="plotly">(.*?)</script>', page, re.DOTALL)[1]
 
 
-def test_the_charts_library_is_the_published_file_and_takes_little_room(results):
+def test_the_charts_library_is_the_published_file_and_small(results):
     library = (ASSETS / PLOTLY).read_bytes()
     assert hashlib.sha256(library).hexdigest() == PLOTLY_SHA256
     version = re.search(r"plotly\.js \(cartesian - minified\) v([\d.]+)\n", library.decode())[1]
@@ -52,15 +52,15 @@ def test_the_charts_library_is_the_published_file_and_takes_little_room(results)
     assert licence in page
 
 
-def test_a_page_of_a_thousand_examples_and_144_heads_stays_below_5_mb(tmp_path, monkeypatch):
+def test_a_page_of_1000_examples_and_144_heads_is_below_5_mb(tmp_path, monkeypatch):
     """As many examples, heads and kept weights as BERT-base on 1,000 pairs of 80 tokens."""
-    from tests import made_up
+    from tests import result_factories
 
-    config = made_up.BertConfig(
+    config = result_factories.BertConfig(
         vocab_size=9, hidden_size=24, num_hidden_layers=12, num_attention_heads=12, intermediate_size=4
     )
     for name, value in {"CONFIG": config, "LAYERS": 12, "HEADS": 12, "EVIL_TOKENS": ("token",) * 80}.items():
-        monkeypatch.setattr(made_up, name, value)
+        monkeypatch.setattr(result_factories, name, value)
     saved = read_results(make_results(tmp_path / "large", examples=1000))
     size = len(json.dumps(page_data(saved)))
     assert 1_000_000 < size < 5_000_000
@@ -88,7 +88,7 @@ def test_packed_attention_gives_back_the_weights_of_every_run(results):
             assert begin == len(stored)
 
 
-def test_attention_that_does_not_fit_is_left_out_but_for_the_first(results):
+def test_attention_that_does_not_fit_is_left_out_after_the_first(results):
     saved = read_results(results)
     assert len(pack_attention(saved)["samples"]) == 2
     few = pack_attention(saved, budget=10)

@@ -11,7 +11,7 @@ import bertjax
 from bertjax.data import load_examples
 from bertjax.errors import InputError
 from experiments import pair_patching as program
-from tests.workshop import make_classifier, make_embedder, write_pairs
+from tests.factories import make_classifier, make_embedder, write_pairs
 
 SMALL = Path(__file__).parents[1] / "experiments/data/small_mlm"
 PAIRS = [
@@ -35,7 +35,7 @@ def test_rare_words_are_of_one_piece_long_and_in_few_texts(monkeypatch):
     assert program.rare_words(texts, tokenizer) == ["bird", "door", "gate", "house", "tree"]
 
 
-def test_the_word_that_is_exchanged_is_in_both_texts_or_in_the_first_alone(tmp_path, monkeypatch):
+def test_the_exchanged_word_is_in_both_texts_or_in_the_first(tmp_path, monkeypatch):
     monkeypatch.setattr(program, "LEAST_LETTERS", 3)
     examples, rare = examples_of(PAIRS, tmp_path), ["bird", "cat", "dog", "door", "house"]
     for seed in range(5):

@@ -12,7 +12,7 @@ from bertjax.checkpoints.location import DEFAULT_MODEL, locate
 from bertjax.cli import main
 from bertjax.interventions import overrides as ov
 from bertjax.study import parity, torch_reference
-from tests.tiny import CLASSES, SIZES, arguments, random_model
+from tests.tiny_models import CLASSES, SIZES, arguments, random_model
 
 pytestmark = pytest.mark.needs_torch
 
@@ -87,7 +87,7 @@ def test_the_comparison_of_overrides_finds_a_difference(small, tmp_path, rng, mo
     assert not any(row.passed for row in rows)
 
 
-def test_gradients_of_gates_on_a_real_parameterisation_are_finite(small, tmp_path, rng):
+def test_gate_gradients_of_a_real_parameterisation_are_finite(small, tmp_path, rng):
     directory = saved_by_torch("BertForSequenceClassification", small, tmp_path)
     model, call = bertjax.load(directory), arguments(small, rng)
     base = ov.uniform(small, ov.every_head(small), gate=1.0)

@@ -18,9 +18,9 @@ from bertjax.engine import plain
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import SWEPT, Ablation, Change, overrides, readouts, stack, to_overrides
 from bertjax.model import PLACES, pretrained
-from tests.families import arguments as family_arguments
-from tests.families import config_of
-from tests.tiny import SIZES, arguments, encodings, largest_difference, random_model
+from tests.family_models import arguments as family_arguments
+from tests.family_models import config_of
+from tests.tiny_models import SIZES, arguments, encodings, largest_difference, random_model
 
 CLOSE = 2e-6
 SMALL = Path(__file__).parents[1] / "experiments/data/small_mlm"
@@ -40,7 +40,7 @@ def at(record, place, layer=1, head=2):
 
 
 @pytest.mark.parametrize("place", list(PLACES))
-def test_a_patch_gives_what_the_donor_has_there_and_changes_nothing_before(small, rng, place):
+def test_a_patch_copies_the_source_and_changes_nothing_before(small, rng, place):
     model, call = random_model(BertModel, small), arguments(small, rng)
     donor = model(**dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape)))
     base, tokens = model(**call), [[0, 2], [1], [2], []]

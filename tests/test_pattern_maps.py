@@ -32,8 +32,8 @@ from experiments.patterns.maps import (
     write_maps,
 )
 from experiments.patterns.scores import bootstrap, score_agreement
-from tests.tiny import largest_difference
-from tests.workshop import write_pairs
+from tests.factories import write_pairs
+from tests.tiny_models import largest_difference
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_an_export_says_what_made_it(embedder, tmp_path):
     assert facts["crop"] == "real tokens only"
 
 
-def test_the_commands_that_made_the_shipped_maps_are_ones_that_can_be_given():
+def test_the_commands_of_the_shipped_maps_are_valid():
     lines = (DATA / "patterns.md").read_text().replace("\\\n", " ").splitlines()
     commands = [line.split()[3:] for line in lines if line.strip().startswith("python -m experiments.label_maps")]
     assert [make_parser().parse_args(command).maps for command in commands] == ["patterns", "patterns_rare"]

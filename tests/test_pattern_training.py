@@ -162,7 +162,7 @@ def test_scores_off_the_heads_commonest_label_are_counts():
     assert score_accuracy(classes[:0], classes[:0], [])["accuracy"] is None
 
 
-def test_a_difference_is_of_both_classifiers_on_the_same_examples(rng):
+def test_differences_compare_classifiers_on_the_same_examples(rng):
     true, found, other = (rng.integers(0, 5, 60) for _ in range(3))
     groups = [str(number // 4) for number in range(60)]
 
@@ -178,7 +178,7 @@ def test_a_difference_is_of_both_classifiers_on_the_same_examples(rng):
     assert compare_classes(true, found, found, groups) == {"macro_f1": 0.0, "interval": [0.0, 0.0]}
 
 
-def test_as_published_is_400_maps_of_which_80_are_held_out_by_map(monkeypatch):
+def test_as_published_80_of_400_maps_are_held_out(monkeypatch):
     labels = make_labels(75, 6)
     marks = np.arange(450, dtype=np.float32).reshape(450, 1, 1, 1)
     sides = []
@@ -272,7 +272,7 @@ def same(one, other):
     return one == pytest.approx(other)
 
 
-def test_shipped_scores_are_those_of_the_shipped_labels_and_predictions():
+def test_shipped_scores_match_shipped_labels_and_predictions():
     scores, several = json.loads((DATA / "pattern_scores.json").read_text()), read_labels(LABELS)
     assert training.count_maps(several) == {name: scores[name] for name in ("maps", "drawn_at_random", "examples")}
     assert (scores["maps"], scores["drawn_at_random"]) == (660, 540)

@@ -11,7 +11,7 @@ from bertjax.engine.plan import make_plan
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
-from tests.tiny import tree_equal
+from tests.tiny_models import tree_equal
 
 BASE = BertConfig()
 
@@ -64,7 +64,7 @@ def test_runs_share_all_that_they_have_in_common():
         assert states == 1 + heads * (heads - 1) // 2 + (heads if layer < 11 else 0)
 
 
-def test_states_count_no_run_before_it_begins_or_after_it_is_needed(small):
+def test_states_count_runs_only_while_they_are_needed(small):
     small = replace(small, num_hidden_layers=4)
     several = [ab.ablation(small, ["1.0", "3.2"]), ab.ablation(small, ["1.0", "2.1"])]
     # The base; 1.0 alone after layers 1 and 2, until 3.2 branches off; the pair with 2.1; the pair with 3.2.

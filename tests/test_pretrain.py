@@ -23,7 +23,7 @@ from experiments.pretraining.vocabulary import SPECIAL, make_tokenizer, train_vo
 from experiments.pretraining.words import read_words, score_frequencies
 from experiments.training.state import RunDirectory
 from experiments.training.trainer import Recipe, learning_rates
-from tests.tiny import largest_difference, random_model
+from tests.tiny_models import largest_difference, random_model
 
 TEST = "the old king of the north kept seven black horses in a stable"
 NAMES = ("anna", "bert", "carla", "dora", "emil", "frida", "gustav", "hanna")
@@ -137,7 +137,7 @@ def test_the_vocabulary_is_the_same_each_time_and_lower_case(corpus, tokenizer):
         train_vocabulary(texts, 30)
 
 
-def test_long_texts_are_divided_without_loss_and_unknown_words_named(tokenizer):
+def test_long_texts_are_split_and_unknown_words_reported(tokenizer):
     long = " ".join(THINGS) + " <unk> " + " ".join(NAMES * 5)
     parts = encode_texts(tokenizer, [Text(long, None, ""), Text("who saw?", "anna saw " + long, "")], 24)
     *divided, pair = parts
@@ -171,7 +171,7 @@ def test_words_are_hidden_as_in_bert(rows, tokenizer):
     assert abs(kinds["same"] / kinds["all"] - 0.1) < 0.03
 
 
-def test_the_draw_is_of_its_seed_alone_and_filled_up_rows_do_not_count(rows):
+def test_masking_depends_on_the_seed_and_not_on_padding_rows(rows):
     first, again, other = (rows.hide((3, 5), 4, seed) for seed in ((1, 2, 7), (1, 2, 7), (1, 2, 8)))
     assert all(np.array_equal(first[name], again[name]) for name in first)
     assert not np.array_equal(first["at"], other["at"])
@@ -180,7 +180,7 @@ def test_the_draw_is_of_its_seed_alone_and_filled_up_rows_do_not_count(rows):
     assert first["share"][2:].sum() == 0
 
 
-def test_an_epoch_has_each_row_once_and_each_step_hides_other_words(rows, tokenizer):
+def test_an_epoch_has_each_row_once_and_steps_mask_other_words(rows, tokenizer):
     recipe, steps = Recipe(batch_size=7, seed=3), -(-len(rows) // 7)
     epochs = [[batch_of_step(rows, recipe, step, 8) for step in range(start, start + steps)] for start in (0, steps)]
     for batches in epochs:
@@ -351,7 +351,7 @@ def test_mistakes_end_in_one_line(command, changes, words, tmp_path, capsys):
     assert not output.exists()
 
 
-def test_another_runs_directory_is_refused_and_a_finished_one_kept(command, capsys):
+def test_directories_of_other_or_finished_runs_are_kept(command, capsys):
     arguments, output = command
     assert main(arguments) == 0
     before = contents(output)

@@ -18,7 +18,7 @@ def test_short_work_says_nothing_without_a_terminal(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_long_work_says_a_line_every_half_minute_without_a_terminal(capsys, monkeypatch):
+def test_long_work_prints_every_half_minute_without_terminal(capsys, monkeypatch):
     clock = iter(range(0, 10_000, 10))
     monkeypatch.setattr("bertjax.progress.time.monotonic", lambda: float(next(clock)))
     with ProgressBar("ablating") as report:

@@ -38,12 +38,11 @@ from bertjax.study import ORDERS, Pruning, run_pruning
 from bertjax.study.derived import pruning
 from bertjax.study.job import load_job
 from bertjax.study.settings import Settings, for_this_device
-from tests.families import config_of
-from tests.test_importance import load, losses
-from tests.test_saved import check_by_jsonschema
-from tests.test_tasks_everywhere import MADE
-from tests.tiny import random_model
-from tests.workshop import make_config, make_embedder, write_pairs
+from tests.factories import make_config, make_embedder, write_pairs
+from tests.family_models import config_of
+from tests.schema_checks import check_by_jsonschema
+from tests.task_factories import TASK_FACTORIES, example_losses, load_task_job
+from tests.tiny_models import random_model
 
 FEW = {"strengths": (3.0, 0.0, 1000.0), "learning": Learning(steps=40, rate=0.3)}  # in no order
 
@@ -51,7 +50,7 @@ SHOWN_AS = bertjax.METRICS["accuracy"].measure
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def pruned_model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pruning")
     model, data = make_embedder(folder / "model"), write_pairs(folder / "pairs.tsv", 40)
     found = bertjax.prune(
@@ -60,8 +59,8 @@ def world(tmp_path_factory):
     return folder, model, data, found
 
 
-def halves(world):
-    _, model, data, _ = world
+def halves(pruned_model):
+    _, model, data, _ = pruned_model
     return pruning._parts(load_job(for_this_device(Settings(model=str(model), task="mrpc", data=str(data)))), Pruning())
 
 
@@ -96,7 +95,7 @@ def test_points_go_down_to_none():
 
 @pytest.mark.parametrize("task", ["mlm", "question-answering", "embedder"])
 def test_exact_losses_are_those_of_the_task(task, tmp_path):
-    job = load(task, tmp_path)
+    job = load_task_job(task, tmp_path)
     runs = [ablation(job.model.config, heads, "zero") for heads in (["0.0"], ["0.1", "1.2"])]
     found = ablated_losses(job.model, job.encoded, runs)
     base = head_gradients(job.model, job.encoded).losses
@@ -113,12 +112,12 @@ def test_exact_losses_are_those_of_the_task(task, tmp_path):
             targets=texts.targets,
             progress=False,
         )
-        np.testing.assert_allclose(found[run], losses(texts, swept.outputs[0]), rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(found[run], example_losses(texts, swept.outputs[0]), rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("mode", ["zero", "uniform"])
 def test_gradients_where_heads_are_gone_are_slopes_there(mode, tmp_path):
-    job = load("embedder", tmp_path, mode)
+    job = load_task_job("embedder", tmp_path, mode)
     gone = [(0, 1), (1, 0)]
     found = head_gradients(job.model, job.encoded, mode, gone=gone)
     names = [(layer, head) for layer, head in every_head(job.model.config)]
@@ -149,13 +148,13 @@ def test_magnitudes_are_norms_of_what_a_head_does_to_its_input():
         np.testing.assert_allclose(size, np.linalg.norm(product), rtol=1e-5)
 
 
-def test_the_greedy_order_is_that_of_all_trials(world):
+def test_the_greedy_order_is_that_of_all_trials(pruned_model):
     """One head at a time, by a loop over the engine."""
-    _, model, data, _ = world
+    _, model, data, _ = pruned_model
     found = bertjax.prune(
         model, "mrpc", data=data, mode="zero", progress=False, pruning=Pruning(("greedy",), greedy_share=0.01)
     )
-    choosing, _ = halves(world)
+    choosing, _ = halves(pruned_model)
     gone, left = [], [*every_head(choosing.model.config)]
     while left:
         trials = [ablation(choosing.model.config, [*gone, head], "zero") for head in left]
@@ -164,17 +163,17 @@ def test_the_greedy_order_is_that_of_all_trials(world):
     assert found.summary["pruning"]["orders"][0]["heads"] == [f"{layer}.{head}" for layer, head in gone]
 
 
-def test_halves_share_no_example(world):
-    *_, found = world
-    choosing, judging = halves(world)
+def test_halves_share_no_example(pruned_model):
+    *_, found = pruned_model
+    choosing, judging = halves(pruned_model)
     assert not {*choosing.examples.ids} & {*judging.examples.ids}
     assert len(choosing.examples) == len(judging.examples) == 20
     assert [one["id"] for one in found.examples] == list(judging.examples.ids)
     assert found.summary["pruning"]["chosen_on"] == 20
 
 
-def test_scores_are_those_of_the_sets_that_are_gone(world):
-    folder, _, _, found = world
+def test_scores_are_those_of_the_sets_that_are_gone(pruned_model):
+    folder, _, _, found = pruned_model
     told = found.summary["pruning"]
     names = [order["name"] for order in told["orders"]]
     assert names == ["gradient", "greedy", "magnitude", "gradient reversed", "random 0", "random 1", "random 2"]
@@ -191,8 +190,8 @@ def test_scores_are_those_of_the_sets_that_are_gone(world):
     check_by_jsonschema(json.loads((folder / "pruned" / "summary.json").read_text()))
 
 
-def test_gates_close_the_sets_that_they_say(world):
-    *_, found = world
+def test_gates_close_the_sets_that_they_say(pruned_model):
+    *_, found = pruned_model
     told, rows = found.summary["pruning"]["gates"], {row.name: row for row in found.rows_of()}
     assert [learned["strength"] for learned in told] == [0.0, 3.0, 1000.0]
     for learned in told:
@@ -206,15 +205,15 @@ def test_gates_close_the_sets_that_they_say(world):
     nothing = rows[found.summary["pruning"]["orders"][0]["runs"]["0"]].score
     assert told[-1]["left"] == 0
     assert rows[told[-1]["run"]].score == nothing
-    choosing, _ = halves(world)
+    choosing, _ = halves(pruned_model)
     closed = [head for head, share in told[0]["open"].items() if share < 0.5]
     runs = [ablation(choosing.model.config, closed, "zero", "closed")]
     without = ablated_losses(choosing.model, choosing.encoded, runs)
     assert without[1].mean() <= without[0].mean() + 1e-6  # a price of nothing keeps what the loss is
 
 
-def test_interrupted_gates_resume_to_the_same(world, tmp_path, capsys):
-    _, model, data, _ = world
+def test_interrupted_gates_resume_to_the_same(pruned_model, tmp_path, capsys):
+    _, model, data, _ = pruned_model
     few = Pruning(("gates",), **FEW)
     given = {"data": data, "mode": "zero", "pruning": few, "output": tmp_path / "job"}
 
@@ -238,8 +237,8 @@ def test_interrupted_gates_resume_to_the_same(world, tmp_path, capsys):
     check_by_jsonschema(json.loads((tmp_path / "job" / "summary.json").read_text()))
 
 
-def test_the_command_prints_and_draws_each_order(world, capsys, tmp_path):
-    _, model, data, found = world
+def test_the_command_prints_and_draws_each_order(pruned_model, capsys, tmp_path):
+    _, model, data, found = pruned_model
     options = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--mode", "zero", "--no-compile-cache"]
     output = str(tmp_path / "again")
     given = ["--orders", "gradient", "random", "reversed", "gates", "--draws", "3", "--points", "3", "--output", output]
@@ -271,9 +270,9 @@ def test_the_command_prints_and_draws_each_order(world, capsys, tmp_path):
 
 @pytest.mark.parametrize("command", ["plot", "show", "report", "compare", "remove-heads"])
 @pytest.mark.parametrize("renamed", ["order", "point", "gates", "ablation"])
-def test_a_renamed_run_is_one_line(world, tmp_path, capsys, command, renamed):
+def test_a_renamed_run_is_one_line(pruned_model, tmp_path, capsys, command, renamed):
     directory = tmp_path / "results"
-    shutil.copytree(world[3].directory, directory)
+    shutil.copytree(pruned_model[3].directory, directory)
     path = directory / "summary.json"
     summary = json.loads(path.read_text())
     runs = summary["pruning"]["orders"][0]["runs"]
@@ -298,8 +297,8 @@ def test_a_renamed_run_is_one_line(world, tmp_path, capsys, command, renamed):
     assert "internal error" not in complaint
 
 
-def test_an_interrupted_pruning_resumes_to_the_same_results(world, tmp_path, monkeypatch):
-    _, model, data, _ = world
+def test_an_interrupted_pruning_resumes_to_the_same_results(pruned_model, tmp_path, monkeypatch):
+    _, model, data, _ = pruned_model
     given = {"data": data, "mode": "zero", "pruning": Pruning(("greedy",)), "output": tmp_path / "job"}
     calls = []
 
@@ -329,7 +328,7 @@ def test_an_interrupted_pruning_resumes_to_the_same_results(world, tmp_path, mon
 
 
 def test_words_can_judge_too(tmp_path):
-    make, write, name = MADE["mlm"]
+    make, write, name = TASK_FACTORIES["mlm"]
     made, data = make(tmp_path / "model"), write(tmp_path / name)
     few = Pruning(("gradient",), points=2)
     found = bertjax.prune(made, "mlm", data=data, mode="mean", pruning=few, progress=False)
@@ -347,15 +346,15 @@ def test_words_can_judge_too(tmp_path):
     ],
     ids=lambda given: given[0] if isinstance(given, list) else None,
 )
-def test_options_of_orders_that_do_not_run_are_refused(option, order, world, capsys):
-    _, model, data, _ = world
+def test_options_of_orders_that_do_not_run_are_refused(option, order, pruned_model, capsys):
+    _, model, data, _ = pruned_model
     given = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--orders", "magnitude"]
     assert main(["prune", *given, *option]) == 2
     assert f"{option[0]} is of the order {order}: add {order} to --orders" in capsys.readouterr().err
 
 
-def test_by_default_only_quick_orders_run_by_zero(world, tmp_path, capsys):
-    _, model, data, _ = world
+def test_by_default_only_quick_orders_run_by_zero(pruned_model, tmp_path, capsys):
+    _, model, data, _ = pruned_model
     found = bertjax.prune(model, "mrpc", data=data, progress=False)
     names = {order["name"].split()[0] for order in found.summary["pruning"]["orders"]}
     assert names == {"gradient", "magnitude", "random"}
@@ -368,8 +367,8 @@ def test_by_default_only_quick_orders_run_by_zero(world, tmp_path, capsys):
     assert main(["remove-heads", *removed]) == 0
 
 
-def test_the_time_that_is_said_has_a_part_for_each_order(world):
-    choosing, judging = halves(world)
+def test_the_time_that_is_said_has_a_part_for_each_order(pruned_model):
+    choosing, judging = halves(pruned_model)
     both = Pruning(("gradient", "greedy", "gates"), strengths=(1.0, 2.0), learning=Learning(steps=10))
     parts = pruning._seconds(choosing, judging, both)
     assert list(parts) == ["gradient", "greedy", "gates", "judging 14 sets"]
@@ -406,8 +405,8 @@ def test_orders_that_are_none_are_refused(wrong, message):
     ],
     ids=str,
 )
-def test_what_pruning_does_not_have_is_refused(wrong, message, world):
-    _, model, data, _ = world
+def test_what_pruning_does_not_have_is_refused(wrong, message, pruned_model):
+    _, model, data, _ = pruned_model
     with pytest.raises(InputError, match=message):
         run_pruning(Settings(model=str(model), task="mrpc", data=str(data), **wrong), Pruning(), keep=False)
 
@@ -444,8 +443,8 @@ def outputs(model, batch, change=None):
     return np.asarray(model(batch, overrides=change).sentence_embedding)
 
 
-def test_removed_heads_are_those_of_mode_zero(world, tmp_path):
-    _, model, *_ = world
+def test_removed_heads_are_those_of_mode_zero(pruned_model, tmp_path):
+    _, model, *_ = pruned_model
     tokenizer, whole, edited = bertjax.Tokenizer.from_pretrained(model), bertjax.load(model), bertjax.load(model)
     batch, heads = tokenizer(["the cat sat on the mat", "a dog ran"]), ["0.1", "1.0", "1.2"]
     remove_heads(edited, heads)
@@ -458,8 +457,8 @@ def test_removed_heads_are_those_of_mode_zero(world, tmp_path):
     assert np.array_equal(outputs(edited, batch, dead), outputs(edited, batch))
 
 
-def test_removed_heads_can_leave_their_means(world):
-    _, model, *_ = world
+def test_removed_heads_can_leave_their_means(pruned_model):
+    _, model, *_ = pruned_model
     tokenizer, whole, edited = bertjax.Tokenizer.from_pretrained(model), bertjax.load(model), bertjax.load(model)
     batch, heads = tokenizer(["the cat sat on the mat", "a dog ran"]), ["0.1", "1.0", "1.2"]
     means = bertjax.mean_head_outputs(whole, batch)
@@ -480,34 +479,34 @@ def test_shared_weights_keep_their_heads(tmp_path):
     assert np.array_equal(after[1:], before[1:])
 
 
-def remove(world, *options, output):
-    _, model, *_ = world
+def remove(pruned_model, *options, output):
+    _, model, *_ = pruned_model
     return main(["remove-heads", "--model", str(model), *options, "--output", str(output)])
 
 
-def test_the_command_saves_what_a_run_took_away(world, tmp_path, capsys):
-    folder, _, data, found = world
+def test_the_command_saves_what_a_run_took_away(pruned_model, tmp_path, capsys):
+    folder, _, data, found = pruned_model
     saved = tmp_path / "saved"
-    assert remove(world, "--from", str(folder / "pruned"), "--run", "greedy 3", output=saved) == 0
+    assert remove(pruned_model, "--from", str(folder / "pruned"), "--run", "greedy 3", output=saved) == 0
     assert "without 3 heads" in capsys.readouterr().out
     row = next(row for row in found.rows_of() if row.name == "greedy 3")
-    ids = [*halves(world)[1].examples.ids]
+    ids = [*halves(pruned_model)[1].examples.ids]
     rows = data.read_text().splitlines()
     (tmp_path / "half.tsv").write_text("\n".join([rows[0], *(rows[1 + int(one)] for one in ids)]) + "\n")
     cut = bertjax.ablate(saved, "mrpc", data=tmp_path / "half.tsv", heads=["0.0"], progress=False)
     assert cut.base == pytest.approx(row.score, abs=1e-6)
-    assert remove(world, "--heads", "0.0", output=saved) == 2
+    assert remove(pruned_model, "--heads", "0.0", output=saved) == 2
     assert "holds a checkpoint already" in capsys.readouterr().err
-    assert remove(world, "--heads", "0.0", "--overwrite", output=saved) == 0
+    assert remove(pruned_model, "--heads", "0.0", "--overwrite", output=saved) == 0
 
 
 @pytest.mark.needs_torch
-def test_transformers_reads_it(world, tmp_path):
+def test_transformers_reads_it(pruned_model, tmp_path):
     import torch
     from transformers import AutoModel
 
-    _, model, *_ = world
-    assert remove(world, "--heads", "0.1", "1.0", output=tmp_path / "saved") == 0
+    _, model, *_ = pruned_model
+    assert remove(pruned_model, "--heads", "0.1", "1.0", output=tmp_path / "saved") == 0
     batch = bertjax.Tokenizer.from_pretrained(model)(["the cat sat on the mat", "a dog ran"])
     theirs = AutoModel.from_pretrained(tmp_path / "saved").eval()
     given = {name: torch.tensor(np.asarray(value)) for name, value in batch.items()}
@@ -531,15 +530,15 @@ def test_transformers_reads_it(world, tmp_path):
     ],
     ids=str,
 )
-def test_what_cannot_be_removed_is_refused(options, message, world, tmp_path, capsys):
-    folder, model, data, _ = world
+def test_what_cannot_be_removed_is_refused(options, message, pruned_model, tmp_path, capsys):
+    folder, model, data, _ = pruned_model
     places = {"PRUNED": folder / "pruned", "UNIFORM": tmp_path / "uniform", "OTHER": tmp_path / "other"}
     if "UNIFORM" in options:
         bertjax.ablate(model, "mrpc", data=data, heads=["0.0"], output=places["UNIFORM"], progress=False)
     if "OTHER" in options:
         other = make_embedder(tmp_path / "model", seed=1)
         bertjax.ablate(other, "mrpc", data=data, heads=["0.0"], mode="zero", output=places["OTHER"], progress=False)
-    assert remove(world, *(str(places.get(word, word)) for word in options), output=tmp_path / "saved") == 2
+    assert remove(pruned_model, *(str(places.get(word, word)) for word in options), output=tmp_path / "saved") == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "saved" / "config.json").exists()
 
@@ -558,8 +557,8 @@ def test_half_of_the_heads_cost_less_than_twelve_sweeps():
     assert 5 < work / sweep_work < 8
 
 
-def test_finished_results_are_not_replaced_because_of_what_was_left_behind(world, tmp_path, capsys):
-    _, model, data, _ = world
+def test_leftover_files_do_not_replace_finished_results(pruned_model, tmp_path, capsys):
+    _, model, data, _ = pruned_model
     output = tmp_path / "job"
 
     def stop(done, total):
@@ -577,17 +576,17 @@ def test_finished_results_are_not_replaced_because_of_what_was_left_behind(world
         bertjax.prune(model, "mrpc", **given, pruning=Pruning(("magnitude",)), progress=False)
 
 
-def test_orders_that_need_no_data_are_judged_on_all(world):
-    _, model, data, _ = world
+def test_orders_that_need_no_data_are_judged_on_all(pruned_model):
+    _, model, data, _ = pruned_model
     found = bertjax.prune(model, "mrpc", data=data, mode="zero", pruning=Pruning(("magnitude",)), progress=False)
     assert found.summary["pruning"]["chosen_on"] == 0
     assert found.summary["data"]["examples"] == 40
 
 
-def test_sets_of_a_file_may_be_in_any_mode(world, tmp_path, capsys):
-    _, model, data, _ = world
+def test_sets_of_a_file_may_be_in_any_mode(pruned_model, tmp_path, capsys):
+    _, model, data, _ = pruned_model
     (tmp_path / "sets.txt").write_text("both: 0.0=uniform 1.1=uniform\n")
     given = {"data": data, "mode": "zero", "ablate": tmp_path / "sets.txt", "output": tmp_path / "sets"}
     bertjax.ablate(model, "mrpc", **given, progress=False)
-    assert remove(world, "--from", str(tmp_path / "sets"), "--run", "both", output=tmp_path / "saved") == 2
+    assert remove(pruned_model, "--from", str(tmp_path / "sets"), "--run", "both", output=tmp_path / "saved") == 2
     assert "has sets of a file, in any mode" in capsys.readouterr().err

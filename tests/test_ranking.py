@@ -19,33 +19,8 @@ from bertjax.study.run import run_job
 from bertjax.study.settings import Settings
 from bertjax.tasks import Options, encode_examples, ranking
 from bertjax.tasks.options import Options as Chosen
-from tests.workshop import SENTENCES, make_classifier, make_cross_encoder, make_embedder, make_masked
-
-TEXTS = tuple(f"{first} and {second}" for first in SENTENCES for second in SENTENCES if first != second)
-GRADES = {(query, (query * 5 + step * 7) % len(TEXTS)): 1 + step % 2 for query in range(7) for step in range(3)}
-
-
-def write_collection(folder, *, queries=SENTENCES, texts=TEXTS, grades=GRADES, run=None):
-    """A collection as BEIR has it; with a run, as TREC."""
-    (folder / "qrels").mkdir(parents=True)
-    lines = {"queries": queries, "corpus": texts}
-    for name, several in lines.items():
-        rows = [{"_id": f"{name[0]}{number}", "text": text} for number, text in enumerate(several)]
-        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    judged = "".join(f"q{query}\tc{text}\t{grade}\n" for (query, text), grade in grades.items())
-    (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
-    if run:
-        (folder / "run.txt").write_text("".join(f"q{query} Q0 c{text} 1 0.5 bm25\n" for query, text in run))
-    return folder
-
-
-def ranking_rows(grades=(1, 0, 0, 2, 0)):
-    """A row for each candidate."""
-    return [
-        {"query": query, "passage": TEXTS[(number * 5 + place) % len(TEXTS)], "relevance": grade}
-        for number, query in enumerate(SENTENCES)
-        for place, grade in enumerate(grades)
-    ]
+from tests.factories import SENTENCES, make_classifier, make_cross_encoder, make_embedder, make_masked
+from tests.task_files import CANDIDATES, GRADES, ranking_rows, write_collection
 
 
 def write_rows(path):
@@ -67,7 +42,7 @@ def ablated(request, tmp_path_factory):
     return read_results(folder / "out")
 
 
-def test_outputs_and_scores_are_those_of_an_independent_computation(ablated):
+def test_outputs_and_scores_equal_an_independent_computation(ablated):
     assert ablated.summary["metrics"] == ["ndcg_10", "mrr_10", "recall_10"]
     assert ablated.outputs["outputs"].shape == (6, 7, 6)
     for run in compare(ablated, ablated.names):
@@ -87,7 +62,7 @@ def test_the_plain_form_gives_the_same(ablated):
     assert np.array_equal(plain.outputs["rank"], ablated.outputs["rank"])
 
 
-def test_the_first_candidate_and_the_place_of_the_first_relevant_one(ablated):
+def test_first_candidate_and_rank_of_the_first_relevant_one(ablated):
     arrays = ablated.outputs
     reciprocal, margin = arrays["outputs"][..., 2], arrays["outputs"][..., 0]
     ranks = arrays["rank"]
@@ -161,17 +136,17 @@ def test_similarities_are_cosines_whatever_the_length_of_vectors():
 def test_a_text_is_read_once(tmp_path):
     model = bertjax.load(make_embedder(tmp_path))
     tokenizer = Tokenizer.from_pretrained(tmp_path)
-    data = write_collection(tmp_path / "data", texts=(*TEXTS, SENTENCES[0], TEXTS[0]))
+    data = write_collection(tmp_path / "data", texts=(*CANDIDATES, SENTENCES[0], CANDIDATES[0]))
     examples = load_examples("ranking", data=data)
     encoded = encode_examples(model, tokenizer, examples, options=Options())
-    assert len(encoded.encodings) == len(TEXTS) + len(SENTENCES)
-    assert len(encoded.numbers_of(0)) == 1 + len(TEXTS) + 2
+    assert len(encoded.encodings) == len(CANDIDATES) + len(SENTENCES)
+    assert len(encoded.numbers_of(0)) == 1 + len(CANDIDATES) + 2
     assert len({id(content.pool) for content in examples.content}) == 1
     owned = [number for example in range(7) for number in encoded.own_of(example)]
     assert sorted(owned) == list(range(len(encoded.encodings)))  # means count each text once
     query, relevant = encoded.kept_of(3)
     assert encoded.encodings[query].input_ids == tuple(tokenizer.encode([SENTENCES[3]], None, 40)[0].input_ids)
-    chosen = [TEXTS[text] for number, text in GRADES if number == 3]
+    chosen = [CANDIDATES[text] for number, text in GRADES if number == 3]
     tokens = [tokenizer.encode([text], None, 40)[0].input_ids for text in chosen]
     assert encoded.encodings[relevant].input_ids in tokens
 
@@ -243,7 +218,7 @@ def test_forms_of_the_same_queries(tmp_path):
 def test_collections_and_runs(tmp_path):
     whole = load_examples("ranking", data=write_collection(tmp_path / "beir"))
     assert whole.ids == tuple(f"q{number}" for number in range(7))
-    assert f"7 queries, {len(TEXTS)} candidates" in whole.source
+    assert f"7 queries, {len(CANDIDATES)} candidates" in whole.source
     assert whole.content[2].relevance == {f"c{text}": grade for (query, text), grade in GRADES.items() if query == 2}
     chosen = load_examples("ranking", data=tmp_path / "beir" / "qrels" / "test.tsv")
     assert chosen.sha256 == whole.sha256
@@ -255,10 +230,12 @@ def test_collections_and_runs(tmp_path):
     flat = tmp_path / "flat"
     flat.mkdir()
     (flat / "queries.tsv").write_text("".join(f"q{n}\t{text}\n" for n, text in enumerate(SENTENCES)))
-    (flat / "collection.tsv").write_text("pid\ttext\n" + "".join(f"c{n}\t{text}\n" for n, text in enumerate(TEXTS)))
+    (flat / "collection.tsv").write_text(
+        "pid\ttext\n" + "".join(f"c{n}\t{text}\n" for n, text in enumerate(CANDIDATES))
+    )
     (flat / "qrels.txt").write_text("".join(f"q{q} 0 c{text} {grade}\n" for (q, text), grade in GRADES.items()))
     assert load_examples("ranking", data=flat).sha256 == whole.sha256
-    none = write_collection(tmp_path / "none", grades={**GRADES, **{(6, text): 0 for text in range(len(TEXTS))}})
+    none = write_collection(tmp_path / "none", grades={**GRADES, **{(6, text): 0 for text in range(len(CANDIDATES))}})
     assert "1 query left out, for which nothing is relevant" in load_examples("ranking", data=none).source
 
 
@@ -452,10 +429,10 @@ def test_empty_and_damaged_collections_are_refused(tmp_path, name, content, mess
 def write_own(folder):
     """A collection whose queries are texts of its corpus, under the same ids, as in ArguAna and Quora."""
     (folder / "qrels").mkdir(parents=True)
-    rows = [json.dumps({"_id": f"t{number}", "text": text}) for number, text in enumerate(TEXTS)]
+    rows = [json.dumps({"_id": f"t{number}", "text": text}) for number, text in enumerate(CANDIDATES)]
     (folder / "corpus.jsonl").write_text("".join(f"{row}\n" for row in rows))
     (folder / "queries.jsonl").write_text("".join(f"{row}\n" for row in rows[:8]))
-    judged = "".join(f"t{number}\tt{(number * 5 + 9) % len(TEXTS)}\t1\n" for number in range(8))
+    judged = "".join(f"t{number}\tt{(number * 5 + 9) % len(CANDIDATES)}\t1\n" for number in range(8))
     (folder / "qrels" / "test.tsv").write_text(judged)
     return folder
 
@@ -464,7 +441,7 @@ def test_without_its_own_document_scores_are_those_of_trec_eval(tmp_path):
     """BEIR and MTEB publish scores of runs from which the document with the query's id is removed."""
     rng = np.random.default_rng(0)
     data = write_own(tmp_path / "data")
-    vectors = rng.normal(size=(1, len(TEXTS), 4)).astype(np.float32)
+    vectors = rng.normal(size=(1, len(CANDIDATES), 4)).astype(np.float32)
     for exclude_self in (False, True):
         examples = load_examples("ranking", data=data, exclude_self=exclude_self)
         texts = ranking._Texts()
@@ -479,13 +456,13 @@ def test_without_its_own_document_scores_are_those_of_trec_eval(tmp_path):
         )
         run = {
             f"t{query}": {
-                f"t{number}": float(rows[TEXTS[query]] @ rows[text])
-                for number, text in enumerate(TEXTS)
+                f"t{number}": float(rows[CANDIDATES[query]] @ rows[text])
+                for number, text in enumerate(CANDIDATES)
                 if not (exclude_self and number == query)
             }
             for query in range(8)
         }
-        judged = {f"t{query}": {f"t{(query * 5 + 9) % len(TEXTS)}": 1} for query in range(8)}
+        judged = {f"t{query}": {f"t{(query * 5 + 9) % len(CANDIDATES)}": 1} for query in range(8)}
         expected = RelevanceEvaluator(judged, ranking.MEASURES).evaluate(run)
         for query, outputs in enumerate(found.outputs[0]):
             scores = expected[f"t{query}"]

@@ -17,7 +17,7 @@ from bertjax.errors import DataError, InputError
 from bertjax.formatting import format_bytes
 from bertjax.interventions import ablations as ab
 from bertjax.machine import parse_bytes, resident_memory
-from tests.workshop import SENTENCES, add_tokenizer
+from tests.factories import SENTENCES, add_tokenizer
 
 HEADER = "sentence1\tsentence2\tlabel\n"
 MEGABYTES = 10**6
@@ -50,7 +50,7 @@ def test_columns_that_nobody_asked_for_take_no_memory(tmp_path):
         ('{"sentence1": [' + "[]," * 200_000 + "[]]}", "an object of up to .* parts"),
     ],
 )
-def test_a_line_that_has_no_room_is_told_before_it_is_taken_apart(tmp_path, line, message):
+def test_a_line_too_large_for_memory_is_refused_before_parsing(tmp_path, line, message):
     (tmp_path / "dev.jsonl").write_text(line)
     with pytest.raises(DataError, match=rf"dev\.jsonl, line 1: {message}"):
         load_examples("mrpc", data=tmp_path / "dev.jsonl", memory=resident_memory() + 20 * MEGABYTES)

@@ -16,8 +16,8 @@ from bertjax.cli import main
 from bertjax.data import TASKS
 from bertjax.interventions import MODES, overrides
 from bertjax.study import parity
-from tests.pages import commands, parse_command, run_snippets, snippets
-from tests.workshop import SENTENCES, make_classifier, write_pairs
+from tests.factories import SENTENCES, make_classifier, write_pairs
+from tests.markdown_pages import commands, parse_command, run_snippets, snippets
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -37,9 +37,9 @@ def test_the_commands_for_each_family_are_commands(line):
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory):
+def readme_directory(tmp_path_factory):
     """A directory in which the README's file names exist, with made-up contents."""
-    directory = tmp_path_factory.mktemp("desk")
+    directory = tmp_path_factory.mktemp("readme_directory")
     for folder in ("MRPC", "STS-B"):
         (directory / "GLUE_DIR" / folder).mkdir(parents=True)
     write_pairs(directory / "GLUE_DIR" / "MRPC" / "dev.tsv", 5)
@@ -51,8 +51,8 @@ def desk(tmp_path_factory):
     return directory
 
 
-def test_the_snippets_run_one_after_another(desk, tmp_path, monkeypatch, capsys):
-    shutil.copytree(desk / "GLUE_DIR", tmp_path / "GLUE_DIR")
+def test_the_snippets_run_one_after_another(readme_directory, tmp_path, monkeypatch, capsys):
+    shutil.copytree(readme_directory / "GLUE_DIR", tmp_path / "GLUE_DIR")
     make_classifier(tmp_path / "classifier")
     rows = [f"{SENTENCES[i]}\t{SENTENCES[-i]}\t{i % 2}" for i in range(1, 6)]
     (tmp_path / "paws.tsv").write_text("\n".join(["sentence1\tsentence2\tlabel", *rows]) + "\n")
@@ -113,7 +113,7 @@ def test_the_two_commands_are_make_targets():
 
 
 @pytest.mark.needs_torch
-def test_the_parity_command_shows_that_the_real_model_agrees_in_float32(capsys):
+def test_the_parity_command_agrees_on_the_real_model_in_float32(capsys):
     command = next(command for command in COMMANDS if command.startswith("bertjax parity"))
     assert main([*shlex.split(command)[1:], "--examples", "2"]) == 0
     printed = capsys.readouterr().out
@@ -121,8 +121,8 @@ def test_the_parity_command_shows_that_the_real_model_agrees_in_float32(capsys):
     assert set(parity.TOLERANCES["float32"].values()) == {2e-5, 5e-6}
 
 
-def test_the_other_commands_run_in_the_order_given(desk, monkeypatch):
-    monkeypatch.chdir(desk)
+def test_the_other_commands_run_in_the_order_given(readme_directory, monkeypatch):
+    monkeypatch.chdir(readme_directory)
     given = [c for c in COMMANDS if c.startswith("bertjax ") and not c.startswith("bertjax parity")]
     assert len(given) == 18
     # Where the commands without --output write by default, and where they do here.
@@ -141,6 +141,6 @@ def test_the_other_commands_run_in_the_order_given(desk, monkeypatch):
         elif arguments[0] == "patch":
             arguments += ["--places", "hidden_states"]
         assert main(arguments) == 0, command
-        assert arguments[0] != "ablate" or (desk / f"out{number}" / "summary.json").is_file()
-    assert (desk / "out0" / "report.html").is_file()
-    assert (desk / "ranking.pdf").is_file()
+        assert arguments[0] != "ablate" or (readme_directory / f"out{number}" / "summary.json").is_file()
+    assert (readme_directory / "out0" / "report.html").is_file()
+    assert (readme_directory / "ranking.pdf").is_file()

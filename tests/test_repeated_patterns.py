@@ -19,8 +19,8 @@ from experiments.likeness.pairs import Couples, choose_couples, weigh_couples
 from experiments.likeness.partners import Partners, draw_partners, fit, segments
 from experiments.likeness.parts import means_of, report_parts
 from experiments.shared.program import Run
-from tests.tiny import arrays_of, largest_difference
-from tests.workshop import make_embedder, write_pairs
+from tests.factories import make_embedder, write_pairs
+from tests.tiny_models import arrays_of, largest_difference
 
 PLACES, WIDTH = 6, 8
 NAMES = ["0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]
@@ -82,7 +82,7 @@ def content(rng):
 
 
 @pytest.fixture
-def made_up(monkeypatch, folder):
+def planted_distances(monkeypatch, folder):
     """Distances of six heads: two change with the text together, one does so by itself, two look one place back with
     noise of their own, one does what it wants about half of that."""
     back = np.eye(WIDTH)[np.maximum(np.arange(WIDTH) - 1, 0)]
@@ -108,8 +108,8 @@ def made_up(monkeypatch, folder):
     return measure_distances(run, texts[:300], Partners(tuple(range(300)), drawn, ((0, 0),) * 300))
 
 
-def test_another_text_ends_likeness_by_content_and_leaves_likeness_by_place(made_up):
-    means = means_of(made_up)
+def test_other_texts_keep_only_similarity_by_position(planted_distances):
+    means = means_of(planted_distances)
     same, other, place, shared = (square(getattr(means, name), PLACES) for name in ("same", "other", "place", "shared"))
     assert same[0, 1] == 0
     assert other[0, 1] > 0.4
@@ -128,27 +128,27 @@ def test_another_text_ends_likeness_by_content_and_leaves_likeness_by_place(made
     assert largest_difference(parts[np.triu_indices(PLACES, 1)], np.zeros(15)) < 1e-9
 
 
-def test_what_is_told_of_parts_has_intervals_over_texts(made_up):
-    found = report_parts(made_up, 0)
+def test_what_is_told_of_parts_has_intervals_over_texts(planted_distances):
+    found = report_parts(planted_distances, 0)
     assert found["nearest"][:2] == ["0.1", "0.0"]
     assert found["nearest"][3:5] == ["1.1", "1.0"]
     assert found["pairs"]["half_shared"] == 3  # 0.0, 0.1 and 1.2, which is half the two
     assert found["pairs"]["closer"] >= 3
-    means = means_of(made_up)
+    means = means_of(planted_distances)
     one = found["summary"]["all: same"]
-    error = made_up.same.mean(1).std(ddof=1) / np.sqrt(300)
+    error = planted_distances.same.mean(1).std(ddof=1) / np.sqrt(300)
     assert one["mean"] == pytest.approx(means.same.mean(), rel=1e-4)
     assert one["interval"] == pytest.approx([one["mean"] - 1.96 * error, one["mean"] + 1.96 * error], abs=0.4 * error)
     assert 0 < found["summary"]["by_place"]["mean"] < 1
 
 
-def test_heads_that_are_the_same_merge_first_and_halves_agree(made_up):
-    means = means_of(made_up)
+def test_heads_that_are_the_same_merge_first_and_halves_agree(planted_distances):
+    means = means_of(planted_distances)
     assert len(set(group_heads(means.same, 1e-6))) == PLACES - 1
     assert group_heads(means.same, 1e-6)[0] == group_heads(means.same, 1e-6)[1]
     order = order_heads(means.same).tolist()
     assert abs(order.index(0) - order.index(1)) == 1
-    found = report_groups(made_up, 0)
+    found = report_groups(planted_distances, 0)
     assert found["cut"] == pytest.approx(means.own.mean(), rel=1e-5)
     assert found["members"] == [["0.0", "0.1", "1.2"], ["1.0", "1.1"]]
     assert (found["count"], found["alone"]) == (3, 1)
@@ -158,7 +158,7 @@ def test_heads_that_are_the_same_merge_first_and_halves_agree(made_up):
     assert nothing["halves"]["agreement"][0] < 0.7
 
 
-def test_couples_are_the_nearest_pairs_and_peers_that_are_far_apart(rng):
+def test_couples_are_nearest_pairs_and_peers_are_far_apart(rng):
     same = rng.random(66)  # 12 heads, 6 of a layer
     couples = choose_couples(same, 12, 6, 4, 0)
     full = square(same, 12)
@@ -175,7 +175,7 @@ def test_couples_are_the_nearest_pairs_and_peers_that_are_far_apart(rng):
         assert not set(many.alike) & set(many.controls)
 
 
-def test_effects_that_add_up_are_nothing_beyond_the_sum_and_heads_that_stand_in_are(rng):
+def test_only_redundant_heads_have_effects_beyond_the_sum(rng):
     couples = Couples([(0, 1), (2, 3)], [(0, 4), (2, 5)])
     places = {(head,): head for head in range(PLACES)}
     places |= {pair: PLACES + number for number, pair in enumerate([*couples.alike, *couples.controls])}
@@ -205,7 +205,7 @@ def run_main(folder, output, *more):
     return repeated_patterns.main([*given, "--draws", "2", *more])
 
 
-def test_a_run_leaves_numbers_pictures_and_outputs_of_single_runs(folder, tmp_path, capsys):
+def test_a_run_writes_numbers_pictures_and_single_run_outputs(folder, tmp_path, capsys):
     assert run_main(folder, tmp_path, "--limit", "12", "--disable", "1", "--resamples", "50") == 0
     printed = capsys.readouterr().out.replace("\n", " ")
     assert "each against 2 others" in printed

@@ -26,7 +26,7 @@ from bertjax.results.terminal import ablation_table
 BASE, LABEL, TITLE = 0.8672, Measure("Spearman correlation"), "A title that is no formula: $_$ and $x^^$"
 
 
-def made_up(layers: int, heads: int) -> np.ndarray:
+def random_scores(layers: int, heads: int) -> np.ndarray:
     """Scores like those of a real sweep: most near the base, few far below, some above."""
     rng = np.random.default_rng(3)
     changes = -0.15 * np.abs(rng.standard_t(3, size=(layers, heads))) + 0.08 * rng.normal(size=(layers, heads))
@@ -63,7 +63,7 @@ def test_the_table_ranks_losses_first_and_gains_second():
 
 
 def test_the_table_shows_at_most_count_rows_and_says_of_how_many():
-    scores = made_up(6, 12)
+    scores = random_scores(6, 12)
     text = printed(entries_of(scores), count=7)
     losses, gains = blocks(text)
     assert len(losses) == len(gains) == 7
@@ -95,7 +95,7 @@ def test_whole_layers_are_called_layers():
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "cp1252"])
 def test_the_table_fits_80_columns_and_any_encoding(encoding):
-    text = printed(entries_of(made_up(24, 16) - 0.3), encoding=encoding)
+    text = printed(entries_of(random_scores(24, 16) - 0.3), encoding=encoding)
     assert max(map(len, text.splitlines())) <= 80
     assert len(blocks(text)[0]) == 10  # not wrapped
     assert "…" not in text
@@ -139,7 +139,7 @@ def cell_texts(figure) -> dict[tuple[int, int], str]:
 
 
 def test_the_map_is_centred_on_the_base_and_says_so():
-    scores = made_up(6, 12)
+    scores = random_scores(6, 12)
     figure = make_heads(scores, BASE, "Title", "Subtitle", LABEL)
     heads, bar = figure.axes
     low, high = limits_of(figure)
@@ -153,7 +153,7 @@ def test_the_map_is_centred_on_the_base_and_says_so():
 
 
 def test_layers_run_down_and_heads_across_both_from_0():
-    figure = make_heads(made_up(4, 7), BASE, "Title")
+    figure = make_heads(random_scores(4, 7), BASE, "Title")
     axes = figure.axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == list("0123456")
     assert [label.get_text() for label in axes.get_yticklabels()] == list("0123")
@@ -182,7 +182,7 @@ def test_ties_are_counted():
 
 
 def test_undefined_scores_are_hatched_and_counted():
-    scores = made_up(3, 5)
+    scores = random_scores(3, 5)
     scores[1, 4] = scores[2, 0] = np.nan
     figure = make_heads(scores, BASE, "Title")
     hatched = [patch.get_xy() for patch in figure.axes[0].patches if patch.get_hatch()]
@@ -201,7 +201,7 @@ def test_an_undefined_base_is_drawn_as_such():
 
 
 def test_one_extreme_head_does_not_wash_out_the_rest():
-    scores = made_up(6, 12)
+    scores = random_scores(6, 12)
     scores[3, 0] = BASE - 0.30
     figure = make_heads(scores, BASE, "Title")
     limit = limits_of(figure)[1]
@@ -233,7 +233,7 @@ def test_numbers_can_be_read_on_every_colour():
 
 
 def test_what_is_not_told_from_0_is_pale_and_said_to_be_so():
-    scores = made_up(4, 5)
+    scores = random_scores(4, 5)
     found = np.zeros((4, 5), bool)
     found[1, 2] = found[3, 0] = True
     scores[0, 0], scores[2, 3] = np.nan, BASE
@@ -275,7 +275,7 @@ def test_bars_show_how_sure_they_are():
     assert figure.texts[-1].get_text() == "filled: more than chance (q < 0.05), 2 of 4; lines: 95 % intervals"
 
 
-def test_of_sets_those_that_change_most_are_drawn_from_gain_to_loss():
+def test_the_most_changed_sets_are_drawn_from_gain_to_loss():
     names = [f"set {number}" for number in range(30)]
     scores = BASE + np.linspace(-0.02, 0.01, 30)
     scores[4] = np.nan
@@ -297,7 +297,7 @@ def test_of_sets_those_that_change_most_are_drawn_from_gain_to_loss():
 @pytest.mark.parametrize(
     "scores",
     [
-        *(made_up(*shape) for shape in ((1, 1), (1, 12), (6, 12), (12, 1), (24, 16))),
+        *(random_scores(*shape) for shape in ((1, 1), (1, 12), (6, 12), (12, 1), (24, 16))),
         *(np.full(shape, value) for shape in ((1, 1), (2, 3)) for value in (BASE, np.nan)),
         np.array([[BASE, np.nan], [BASE + 0.002, BASE + 0.001]]),
     ],
@@ -315,7 +315,7 @@ def test_every_map_becomes_a_picture_of_readme_width(scores, tmp_path):
 
 @pytest.mark.parametrize("shape", [(1, 1), (6, 12), (24, 16)])
 def test_every_word_is_inside_the_picture(shape):
-    scores = made_up(*shape)
+    scores = random_scores(*shape)
     texts = BASE, TITLE * 3, "Many a word " * 20, Measure("Matthews correlation")
     for figure in (
         make_heads(scores, *texts),
@@ -331,7 +331,7 @@ def test_every_word_is_inside_the_picture(shape):
 
 
 def test_equal_scores_give_equal_bytes_in_any_style(tmp_path):
-    scores = made_up(5, 3)
+    scores = random_scores(5, 3)
     scores[2, 1] = np.nan
     save_page(make_heads(scores, BASE, "Title"), tmp_path / "a.png")
     with matplotlib.rc_context({"font.family": "serif", "hatch.linewidth": 5}):

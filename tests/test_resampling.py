@@ -6,13 +6,13 @@ import pytest
 from bertjax.errors import DataError
 from bertjax.evidence.metrics import METRICS, make_scorer, score
 from bertjax.evidence.resampling import Sums, bootstrap_counts, score_draws, swaps
-from tests.drawn import draw_outputs
-from tests.tiny import largest_difference
+from tests.random_outputs import draw_outputs
+from tests.tiny_models import largest_difference
 
 
 @pytest.mark.parametrize("metric", sorted(METRICS))
 @pytest.mark.parametrize("classes", [2, 3])
-def test_scores_of_drawn_examples_are_those_of_the_examples_repeated(rng, metric, classes):
+def test_scores_of_drawn_examples_equal_repeated_examples(rng, metric, classes):
     for examples in (3, 40):
         outputs, labels = draw_outputs(rng, metric, 5, examples, classes)
         counts = np.concatenate(

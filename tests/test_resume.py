@@ -22,9 +22,9 @@ from bertjax.engine.journal import count_parts
 from bertjax.errors import OutputError, SweepInterrupted
 from bertjax.study.run import run_job
 from bertjax.study.settings import Settings
-from tests.test_journal import TINY_PARTS, StopAfter
-from tests.tiny import compiled_alike, random_model
-from tests.workshop import make_classifier, make_config, write_pairs
+from tests.factories import make_classifier, make_config, write_pairs
+from tests.interruptions import COMMAND_OF_SMALL_PARTS, TINY_PARTS, StopAfter
+from tests.tiny_models import compiled_alike, random_model
 
 
 @pytest.fixture
@@ -61,18 +61,9 @@ def test_the_command_says_what_is_saved_and_goes_on(settings, monkeypatch, capsy
     assert "nothing to resume" in capsys.readouterr().out
 
 
-CHILD = """
-import sys
-from bertjax.engine import sizes
-sizes.STEPS_OF_PART, sizes.CACHED_FLOATS = {"cpu": 1, "other": 1}, 700
-from bertjax.cli import main
-sys.exit(main(sys.argv[1:]))
-"""
-
-
 def kill_and_resume(settings, kills, tmp_path):
     """Run the command, kill it `kills` times at random moments, and let it end; give how often it was killed."""
-    command, alike = [sys.executable, "-c", CHILD, *arguments_of(settings)], compiled_alike()
+    command, alike = [sys.executable, "-c", COMMAND_OF_SMALL_PARTS, *arguments_of(settings)], compiled_alike()
     killed = 0
     for _ in range(kills):
         process = subprocess.Popen([*command, "--resume"], env=alike, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -90,7 +81,7 @@ def kill_and_resume(settings, kills, tmp_path):
 
 def check_killed(settings, kills, tmp_path):
     undisturbed = replace(settings, output=str(tmp_path / "undisturbed"))
-    command = [sys.executable, "-c", CHILD, *arguments_of(undisturbed)]
+    command = [sys.executable, "-c", COMMAND_OF_SMALL_PARTS, *arguments_of(undisturbed)]
     subprocess.run(command, env=compiled_alike(), check=True, capture_output=True)
     assert kill_and_resume(settings, kills, tmp_path) >= kills / 2
     for name in ("outputs.npz", "examples.jsonl", "attention.npz"):
@@ -262,7 +253,7 @@ def test_what_a_killed_process_left_half_written_is_removed(settings):
     assert [path.name for path in settings.directory.iterdir() if path.name[0] == "."] == [".mine-outputs.npz"]
 
 
-def test_outputs_of_a_job_are_those_of_the_engine_without_a_journal(settings):
+def test_outputs_of_a_job_equal_the_engine_without_a_journal(settings):
     found = run_job(settings)
     again = run_job(replace(settings, output=settings.output + "-2", engine="plain"))
     assert np.abs(found.outputs["outputs"] - again.outputs["outputs"]).max() < 2e-5

@@ -33,12 +33,12 @@ from bertjax.probes import (
 )
 from bertjax.study import run_roles
 from bertjax.study.settings import Settings
-from tests.families import DISTINCT, config_of, sometimes
-from tests.test_saved import check_by_jsonschema
-from tests.test_tasks_everywhere import MADE
-from tests.test_tokenizer_families import FAMILIES, make
-from tests.tiny import encodings, random_model
-from tests.workshop import make_embedder, write_pairs
+from tests.factories import make_embedder, write_pairs
+from tests.family_models import DISTINCT, config_of, sometimes
+from tests.schema_checks import check_by_jsonschema
+from tests.task_factories import TASK_FACTORIES
+from tests.tiny_models import encodings, random_model
+from tests.tokenizer_factories import TOKENIZER_FAMILIES, make_tokenizer
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 PAIR = ("The cat, the old cat, slept.", "Did the CAT sleep? It's asleep!")
@@ -79,10 +79,10 @@ def test_marks_that_belong_to_words_do_not_change_them():
     assert np.argwhere(again).tolist() == [[1, 4], [2, 5], [4, 1], [5, 2]]
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TOKENIZER_FAMILIES)
 def test_spaces_of_tokenizers_are_no_words_nor_marks(name, tmp_path):
     """Offsets that include the space before a word, or are empty, do not change words; a lone space is no word."""
-    tokenizer, rng = Tokenizer.from_pretrained(make(tmp_path, name)), np.random.default_rng(2)
+    tokenizer, rng = Tokenizer.from_pretrained(make_tokenizer(tmp_path, name)), np.random.default_rng(2)
     parts = ["cat", "Cat", "(cat", "dog.", "dog", ",", "(", ". ", " ", "a", "\tdogs"]
     for _ in range(30):
         text = " ".join(rng.choice(parts, 9))
@@ -200,7 +200,7 @@ def test_numbers_are_those_of_pytorch():
 
 
 @pytest.mark.parametrize("family", sometimes(DISTINCT, "roberta", "albert", "deberta-v2", "modernbert"))
-def test_weighted_transformed_values_and_the_bias_are_the_output_of_attention(family):
+def test_transformed_values_and_bias_sum_to_the_attention_output(family):
     """sum_h sum_k a f_h(x_k) + b, against what the layer adds; and their lengths."""
     rng, config = np.random.default_rng(3), config_of(family, 0)
     model = random_model(BertModel, config)
@@ -299,7 +299,7 @@ def test_silhouettes_are_beside_permuted_groups():
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def role_inputs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("roles")
     return folder, make_embedder(folder / "model"), write_pairs(folder / "pairs.tsv", 30)
 
@@ -316,8 +316,8 @@ def _check_tests(found):
     assert set(found.attention["runs"].tolist()) == {"base"}
 
 
-def test_results_are_read_by_every_command(world, capsys, tmp_path):
-    _, model, data = world
+def test_results_are_read_by_every_command(role_inputs, capsys, tmp_path):
+    _, model, data = role_inputs
     output = str(tmp_path / "roles")
     options = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--output", output, "--no-compile-cache"]
     assert main(["roles", *options]) == 0
@@ -359,8 +359,8 @@ def test_results_are_read_by_every_command(world, capsys, tmp_path):
     assert "has no distances between heads" in capsys.readouterr().err
 
 
-def test_texts_without_words_are_refused(world, tmp_path, capsys):
-    _, model, _ = world
+def test_texts_without_words_are_refused(role_inputs, tmp_path, capsys):
+    _, model, _ = role_inputs
     (tmp_path / "empty.jsonl").write_text('{"sentence1": "", "sentence2": "", "label": 1}\n' * 3)
     given = ["--model", str(model), "--task", "custom", "--data", str(tmp_path / "empty.jsonl"), "--no-compile-cache"]
     assert main(["roles", *given, "--output", str(tmp_path / "roles")]) == 2
@@ -369,7 +369,7 @@ def test_texts_without_words_are_refused(world, tmp_path, capsys):
 
 
 def test_a_model_without_a_head_and_single_texts_will_do(tmp_path):
-    make, write, name = MADE["mlm"]
+    make, write, name = TASK_FACTORIES["mlm"]
     made = make(tmp_path / "model")
     found = bertjax.head_roles(made, "mlm", data=write(tmp_path / name), progress=False)
     assert "other_text" not in found.summary["metrics"]  # there is no pair
@@ -393,7 +393,7 @@ def test_a_model_without_a_head_and_single_texts_will_do(tmp_path):
     ],
     ids=str,
 )
-def test_what_roles_do_not_have_is_refused(wrong, message, world):
-    _, model, data = world
+def test_what_roles_do_not_have_is_refused(wrong, message, role_inputs):
+    _, model, data = role_inputs
     with pytest.raises(InputError, match=message):
         run_roles(Settings(**{"model": str(model), "task": "mrpc", "data": str(data)} | wrong), keep=False)

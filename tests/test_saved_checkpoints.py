@@ -8,8 +8,8 @@ import bertjax
 from bertjax import BertForSentenceEmbedding, BertForSequenceClassification, BertModel, Tokenizer
 from bertjax.cli import main
 from bertjax.errors import OutputError
-from tests.tiny import random_model
-from tests.workshop import make_classifier, make_config, write_pairs
+from tests.factories import make_classifier, make_config, write_pairs
+from tests.tiny_models import random_model
 
 MODEL = {"config.json", "model.safetensors"}
 TOKENIZER = {"tokenizer.json", "tokenizer_config.json"}

@@ -22,9 +22,9 @@ from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
 from bertjax.model import ModelOutput
 from bertjax.model.sentences.pooling import ACTIVATIONS, POOLINGS, pool
-from tests.families import sometimes
-from tests.tiny import encodings, largest_difference, random_model
-from tests.workshop import SENTENCES, SIZES, add_tokenizer, make_config
+from tests.factories import SENTENCES, SIZES, add_tokenizer, make_config
+from tests.family_models import sometimes
+from tests.tiny_models import encodings, largest_difference, random_model
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -117,7 +117,7 @@ def test_padding_on_any_side_is_left_out_as_the_package_does(mask, rng):
     assert largest_difference(pool(ModelOutput(jnp.asarray(hidden), None), keep, JOINED), theirs) < 1e-6
 
 
-def test_a_text_of_padding_alone_has_a_finite_vector_and_gradient():
+def test_a_text_of_only_padding_has_a_finite_vector_and_gradient():
     keep = jnp.zeros((1, 1, 3))
 
     def total(hidden):
@@ -187,7 +187,7 @@ def test_what_is_saved_is_read_by_the_package_and_again(name, tmp_path):
     assert np.array_equal(again(**tokenizer(TEXTS)).sentence_embedding, ours)
 
 
-def test_texts_are_cut_and_lowered_and_prompted_as_the_package_does(encoder, tmp_path):
+def test_truncation_case_and_prompts_match_sentence_transformers(encoder, tmp_path):
     theirs = packaged(Transformer(str(encoder)), Pooling(12, "mean"), directory=tmp_path)
     settings = {"max_seq_length": 9, "do_lower_case": True}
     (tmp_path / "sentence_bert_config.json").write_text(json.dumps(settings))  # as older versions have it
@@ -275,7 +275,7 @@ DENSE = [
 
 
 @pytest.mark.parametrize(("change", "message"), DENSE)
-def test_a_dense_layer_that_cannot_be_followed_is_refused_by_name(change, message, tmp_path):
+def test_an_unsupported_dense_layer_is_refused_by_name(change, message, tmp_path):
     model = random_model(BertForSentenceEmbedding, make_config(), dense=(DensePlan(12, 5),))
     model.save_pretrained(tmp_path)
     path = tmp_path / "2_Dense" / "config.json"

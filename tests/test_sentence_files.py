@@ -14,8 +14,8 @@ from bertjax.checkpoints.sentence_transformers import SentenceSettingsWarning, r
 from bertjax.data.loading import TASKS, Examples
 from bertjax.errors import ConfigError
 from bertjax.tasks import encode_examples
-from tests.tiny import random_model
-from tests.workshop import PIECES, SENTENCES, WORDS, make_config
+from tests.factories import PIECES, SENTENCES, WORDS, make_config
+from tests.tiny_models import random_model
 
 MODELS = "sentence_transformers.models"
 # As version 6.2 writes them.
@@ -257,7 +257,7 @@ def test_lower_casing_is_done_before_all_else_and_accents_stay(tmp_path):
     assert ids(uncased, ["Thé CAT"]) == ids(uncased, ["the cat"]) != ids(lower, ["Thé CAT"])
 
 
-def test_the_default_prompt_is_before_each_text_and_offsets_count_the_texts_own_letters(tmp_path):
+def test_the_default_prompt_does_not_shift_offsets(tmp_path):
     prompt = {PROMPTS: {"default_prompt_name": "query", "prompts": {"query": "the dog "}}}
     tokenizer = Tokenizer.from_pretrained(make_directory(tmp_path / "prompt", prompt, cased=False))
     plain = Tokenizer.from_pretrained(make_directory(tmp_path / "plain", {}, cased=False))

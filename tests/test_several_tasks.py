@@ -7,9 +7,9 @@ import pytest
 import bertjax
 from bertjax.errors import InputError
 from experiments import several_tasks
-from tests.test_minimal_pairs import PAIRS
-from tests.tiny import arrays_of
-from tests.workshop import make_embedder, make_masked, write_lines, write_pairs
+from tests.factories import make_embedder, make_masked, write_lines, write_pairs
+from tests.task_files import MINIMAL_PAIRS
+from tests.tiny_models import arrays_of
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def ablated(tmp_path_factory):
     folder = tmp_path_factory.mktemp("several")
     model, lines = make_masked(folder / "model"), write_lines(folder / "lines.txt")
     pairs = folder / "pairs.jsonl"
-    rows = [{"sentence_good": good, "sentence_bad": bad, "UID": group} for good, bad, group in PAIRS]
+    rows = [{"sentence_good": good, "sentence_bad": bad, "UID": group} for good, bad, group in MINIMAL_PAIRS]
     pairs.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     found = {}
     for task, data in (("mlm", lines), ("minimal-pairs", pairs)):
@@ -65,7 +65,7 @@ def test_heads_that_matter_alike_are_told(ablated, tmp_path, capsys):
     assert line == f"| mlm, zero | mlm, zero | 1.00 | {found} |"
 
 
-def test_a_task_without_an_accuracy_is_drawn_by_its_first_score_in_points(tmp_path, monkeypatch):
+def test_a_task_without_accuracy_is_drawn_by_its_first_score(tmp_path, monkeypatch):
     model, data = make_embedder(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 20)
     found = {
         mode: bertjax.ablate(model, "mrpc", data=data, mode=mode, output=tmp_path / mode, progress=False)
@@ -81,7 +81,7 @@ def test_a_task_without_an_accuracy_is_drawn_by_its_first_score_in_points(tmp_pa
     assert (drawn[0]["label"], drawn[0]["panels"][1].title) == ("ROC AUC", "mrpc, zero")
 
 
-def test_scores_that_differ_are_named_and_one_in_points_there_must_be():
+def test_differing_scores_are_named_and_one_must_be_in_points():
     def of(task, **metrics):
         values = {"difference": [0.1], "low": [0.0], "high": [0.2], "q": [0.5], "greater_is_better": True, "base": 0.5}
         return {"task": task, "mode": "zero", "metrics": {name: values | one for name, one in metrics.items()}}

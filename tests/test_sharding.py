@@ -8,7 +8,7 @@ import jax
 import pytest
 
 from bertjax.engine.distributed.sharding import make_mesh
-from tests.tiny import compiled_alike
+from tests.tiny_models import compiled_alike
 
 
 @pytest.mark.parametrize("which", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])

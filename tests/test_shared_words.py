@@ -10,9 +10,9 @@ from bertjax.errors import DataError
 from experiments.token_to_token import main, tables
 from experiments.words.shared_words import KINDS, Shared, link_shares, report_change, report_shared
 from experiments.words.tagging import learn_tagger, split_words
-from tests.annotations import conllu
-from tests.tiny import largest_difference
-from tests.workshop import write_glue
+from tests.annotated_sentences import conllu
+from tests.factories import write_glue
+from tests.tiny_models import largest_difference
 
 PAIR = ("the cat sat near the dogs , old", "a door , the old dog")  # dogs are two tokens
 
@@ -71,7 +71,7 @@ def test_links_and_controls_are_what_literal_loops_find(embedder, rng):
         assert largest_difference(np.einsum("cqk,qk->c", own, weights), expected) < 1e-6
 
 
-def test_a_head_that_looks_at_the_same_word_beats_all_controls_and_one_that_looks_at_a_place_does_not(rng):
+def test_only_a_head_that_attends_the_same_word_beats_controls(rng):
     values = np.zeros((50, 2, 4, 1, 3), np.float32)
     values[:, 0, :, 0, 0] = [0.5, 0.1, 0.1, 0.1]
     values[:, 0, :, 0, 1] = [0.5, 0.1, 0.6, 0.1]
@@ -92,7 +92,7 @@ def test_a_head_that_looks_at_the_same_word_beats_all_controls_and_one_that_look
     )
 
 
-def test_uniform_attention_gives_shared_words_no_more_than_controls(embedder):
+def test_uniform_attention_treats_shared_words_as_controls(embedder):
     tokenizer = bertjax.Tokenizer.from_pretrained(embedder)
     pair = ("the cat sat on the mat", "the dog sat near a mat")
     (encoding,) = tokenizer.encode([pair[0]], [pair[1]])

@@ -12,8 +12,8 @@ from statsmodels.stats.multitest import multipletests
 from bertjax.evidence import ranked, significance
 from bertjax.evidence.metrics import METRICS, make_scorer, score
 from bertjax.evidence.weighing import weigh
-from tests.drawn import DRAWS, draw_outputs, logits
-from tests.tiny import largest_difference
+from tests.random_outputs import DRAWS, draw_outputs, logits
+from tests.tiny_models import largest_difference
 
 
 def test_mcnemar_is_statsmodels(rng):
@@ -147,7 +147,7 @@ def test_draws_grow_with_ablations_and_stay_payable():
 
 
 @pytest.mark.parametrize("metric", ["pearson", "spearman", "roc_auc", "average_precision"])
-def test_a_run_that_shifts_or_stretches_all_outputs_is_none_the_less_sure(rng, metric):
+def test_shifted_or_scaled_outputs_keep_their_significance(rng, metric):
     outputs, labels = rng.normal(size=(3, 80)), rng.normal(size=80)
     labels = labels if METRICS[metric].targets == "numbers" else (labels > 0).astype(int)
     moved = outputs.copy()

@@ -1,7 +1,8 @@
-"""The house: which file may import which, and how long files and functions may be."""
+"""Layering: which file may import which, and how long files and functions may be."""
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import bertjax
-from tests.house import File, read_house, violations
-from tests.made_up import make_results
+from tests.layering import File, read_sources, violations
+from tests.result_factories import make_results
 
 PACKAGE = Path(__file__).parent.parent / "bertjax"
 
@@ -20,12 +21,12 @@ ALL_FILES = sorted(
 )
 
 
-def test_the_house_keeps_its_rules():
-    assert violations(read_house()) == []
+def test_imports_keep_the_layering_rules():
+    assert violations(read_sources()) == []
 
 
-def small_house(**changed):
-    """A house of few files that keeps the rules; a change is of a file's source, `room__module` for `room/module`."""
+def small_package(**changed):
+    """A package of few files that keeps the rules; a change is of a file's source, `room__module` for `room/module`."""
     sources = {
         "__init__": "from bertjax.engine import sweep",
         "cli": "from bertjax.results import Results",
@@ -47,8 +48,8 @@ def small_house(**changed):
     return {path: File(path, text) for path, text in files.items()}
 
 
-def test_a_small_house_keeps_the_rules():
-    assert violations(small_house()) == []
+def test_a_small_package_keeps_the_rules():
+    assert violations(small_package()) == []
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_a_small_house_keeps_the_rules():
     ],
 )
 def test_each_kind_of_wrong_import_is_found(changed, line):
-    found = violations(small_house(**changed))
+    found = violations(small_package(**changed))
     assert any(line in one for one in found), found
 
 
@@ -104,6 +105,24 @@ def test_files_and_functions_are_short(path):
             body = node.body[1:] if ast.get_docstring(node) else node.body
             lines = body[-1].end_lineno - body[0].lineno + 1 if body else 0
             assert lines <= 40, f"{node.name} is {lines} lines"
+
+
+def matches_in_tests(pattern):
+    """Matches in the files under tests/, with the path of each."""
+    paths = sorted((ROOT / "tests").glob("**/*.py"))
+    return [(path.name, match) for path in paths for match in re.findall(pattern, path.read_text(), re.MULTILINE)]
+
+
+def test_no_test_module_is_imported_by_another_module():
+    """Code in strings counts too: tests run it in other processes."""
+    dotted = matches_in_tests(r"\btests\.(?:\w+\.)*test_\w+")
+    assert dotted + matches_in_tests(r"\bfrom tests[\w.]* import (?:[^(\n]*|\([^)]*)\btest_\w+") == []
+
+
+def test_test_names_have_at_most_60_characters():
+    names = matches_in_tests(r"^ *def (test_\w+)")
+    assert len(names) > 1000
+    assert [(file, name) for file, name in names if len(name) > 60] == []
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.glob("**/*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -17,8 +17,8 @@ from experiments.words.conllu_files import read_sentences
 from experiments.words.halves import compare
 from experiments.words.trees import chain, rooted, spanning_edges, tree_hits
 from experiments.words.word_attention import word_maps
-from tests.tiny import arrays_of
-from tests.workshop import make_encoder
+from tests.factories import make_encoder
+from tests.tiny_models import arrays_of
 
 SENTENCE = Parsed(
     np.array([1, -1, 3, 1, 1]),
@@ -77,7 +77,7 @@ def test_trees_leave_punctuation_out():
     assert parsed.trees[2].tolist() == [2, 1]  # the chain 0-1-2-3
 
 
-def test_words_attend_by_the_mean_of_their_pieces_to_the_sum_of_others():
+def test_word_attention_is_mean_over_queries_and_sum_over_keys():
     maps = np.random.default_rng(0).uniform(size=(3, 6, 6))
     pieces = [[1, 2], [3], [4]]
     found = word_maps(maps, pieces)

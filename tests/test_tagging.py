@@ -24,24 +24,9 @@ from bertjax.results import read_results
 from bertjax.tasks.entities import Counter, entities
 from bertjax.tasks.options import Options
 from bertjax.tasks.tags import encode
-from tests.test_tokenizer_families import FAMILIES, ODD, draw_lines, make
-from tests.workshop import TAGS, make_classifier, make_tagger
-
-SENTENCES = [
-    [("the", "O"), ("cat", "B-per"), ("sat", "I-per"), ("on", "O"), ("mats", "B-loc")],
-    [("a", "O"), ("dog", "B-per"), ("ran", "O"), ("home", "I-loc")],
-    [("\u200b", "O"), ("he", "B-per"), ("ran", "I-per"), ("home", "B-loc")],  # a word without pieces
-    [("red", "O"), ("doors", "B-loc"), ("are", "I-loc"), ("old", "O")],
-    [("zebra", "B-per"), ("dogs", "I-per")],
-]
-
-
-def write_conll(path, sentences=SENTENCES, blank="\t\n"):
-    """A file as WNUT's: a tab in each blank line."""
-    text = blank.join("".join(f"{word}\t{tag}\n" for word, tag in sentence) for sentence in sentences)
-    content = (text + blank).encode()
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
-    return path
+from tests.factories import TAGS, make_classifier, make_tagger
+from tests.task_files import TAGGED_SENTENCES, write_conll
+from tests.tokenizer_factories import ODD_TEXTS, TOKENIZER_FAMILIES, draw_lines, make_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +169,7 @@ def test_results_hold_the_tags_of_all_runs(ablated):
     assert ablated.summary["tags"] == list(TAGS)
     assert arrays["units"].tolist() == [0] * 5 + [1] * 4 + [2] * 3 + [3] * 4 + [4] * 2
     assert arrays["words"].tolist()[9:12] == [1, 2, 3]
-    true = [tag for sentence in SENTENCES for word, tag in sentence if word != "\u200b"]
+    true = [tag for sentence in TAGGED_SENTENCES for word, tag in sentence if word != "\u200b"]
     assert [TAGS[number] for number in arrays["true"]] == true
     assert arrays["tags"].shape == (6, 18)
     assert arrays["base"][:, 2].tolist() == [5, 4, 4, 4, 2]
@@ -193,14 +178,21 @@ def test_results_hold_the_tags_of_all_runs(ablated):
     assert ablated.rows_of()[0].examples == 5  # sentences are drawn, not words
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TOKENIZER_FAMILIES)
 def test_words_are_read_at_their_first_pieces(name, tmp_path):
     """As word ids of transformers have them: of words with spaces inside, of odd ones and of those without pieces."""
-    directory = make(tmp_path, name)
+    directory = make_tokenizer(tmp_path, name)
     prefix = {"add_prefix_space": True} if name == "RobertaTokenizer" else {}
     theirs = AutoTokenizer.from_pretrained(directory, **prefix)
     rng, lines = np.random.default_rng(3), draw_lines(150, 6)
-    words = [word for line in lines for word in line.split(" ")] + [*ODD, "New York", "1\u00a0000", " ", "", "\u200b"]
+    words = [word for line in lines for word in line.split(" ")] + [
+        *ODD_TEXTS,
+        "New York",
+        "1\u00a0000",
+        " ",
+        "",
+        "\u200b",
+    ]
     rows = [[str(rng.choice(words)) for _ in range(rng.integers(1, 9))] for _ in range(80)]
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"tokens": row, "tags": ["O"] * len(row)}) + "\n" for row in rows))
@@ -285,10 +277,10 @@ def test_files_of_other_forms_give_the_same(tmp_path):
     expected = load_examples("ner", data=write_conll(tmp_path / "a.conll"))
     spaces = tmp_path / "b.txt"
     lines = ["-DOCSTART- -X- O O\n\n"]
-    lines += ["".join(f"{word} NN X {tag}\n" for word, tag in one) + "\n" for one in SENTENCES]
+    lines += ["".join(f"{word} NN X {tag}\n" for word, tag in one) + "\n" for one in TAGGED_SENTENCES]
     spaces.write_text("".join(lines))
     listed = tmp_path / "c.jsonl"
-    rows = [{"tokens": [word for word, _ in one], "ner_tags": [tag for _, tag in one]} for one in SENTENCES]
+    rows = [{"tokens": [word for word, _ in one], "ner_tags": [tag for _, tag in one]} for one in TAGGED_SENTENCES]
     listed.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     zipped, windows = write_conll(tmp_path / "d.conll.gz", blank="\n"), write_conll(tmp_path / "e.conll", blank="\r\n")
     for path in (spaces, listed, zipped, windows):
@@ -306,7 +298,7 @@ def conll_features():
     return datasets.Features({"id": text, "tokens": words, "pos_tags": parts, "ner_tags": number})
 
 
-def make_conll(sentences=SENTENCES):
+def make_conll(sentences=TAGGED_SENTENCES):
     datasets.disable_progress_bars()
     columns = {
         "id": [str(number) for number in range(len(sentences))],
@@ -323,10 +315,10 @@ def test_parquet_and_saved_datasets_give_the_same(batch, tmp_path, monkeypatch):
     expected = load_examples("ner", data=write_conll(tmp_path / "a.conll"))
     made = make_conll()
     made.save_to_disk(tmp_path / "saved")
-    datasets.DatasetDict({"train": make_conll(SENTENCES[:2]), "dev": made}).save_to_disk(tmp_path / "parts")
+    datasets.DatasetDict({"train": make_conll(TAGGED_SENTENCES[:2]), "dev": made}).save_to_disk(tmp_path / "parts")
     with (tmp_path / "numbers.parquet").open("wb") as file:
         made.to_parquet(file, batch_size=2)
-    named = [[tag for _, tag in sentence] for sentence in SENTENCES]
+    named = [[tag for _, tag in sentence] for sentence in TAGGED_SENTENCES]
     table = pa.table({"words": made["tokens"][:], "tags": pa.array(named, pa.large_list(pa.string()))})
     pq.write_table(table, tmp_path / "names.parquet", row_group_size=3)
     content = (tmp_path / "names.parquet").read_bytes()
@@ -370,7 +362,7 @@ def test_lists_that_cannot_be_tags_are_named_by_row(tmp_path):
             load_examples("ner", data=tmp_path / "b.parquet")
 
 
-def test_equal_words_of_a_small_file_are_counted_before_they_fill_the_memory(tmp_path):
+def test_repeated_words_beyond_the_memory_budget_are_refused(tmp_path):
     word = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), pa.array(["x" * 10**6]))
     lists = pa.ListArray.from_arrays(pa.array(range(0, 1001, 100), pa.int32()), word)
     pq.write_table(pa.table({"tokens": lists, "tags": lists}), tmp_path / "a.parquet", store_schema=False)

@@ -8,12 +8,7 @@ import pytest
 
 from bertjax.data import load_examples
 from bertjax.errors import BertjaxError
-from tests.test_answers import write_squad
-from tests.test_choices import write_rows
-from tests.test_minimal_pairs import PAIRS
-from tests.test_multi_label import write_rows as write_sets
-from tests.test_ranking import ranking_rows
-from tests.test_tagging import write_conll
+from tests.task_files import MINIMAL_PAIRS, ranking_rows, write_choices, write_conll, write_label_sets, write_squad
 
 BITS = (
     *(b"\t", b"\n", b"\r", b"\0", b"\xff", b'"', b"{", b"}", b"[", b"]", b",", b":", b"null", b"1e999", b"-1", b"true"),
@@ -22,7 +17,9 @@ BITS = (
 
 
 def write_pairs(path):
-    lines = [{"sentence_good": good, "sentence_bad": bad, "UID": group, "pairID": "0"} for good, bad, group in PAIRS]
+    lines = [
+        {"sentence_good": good, "sentence_bad": bad, "UID": group, "pairID": "0"} for good, bad, group in MINIMAL_PAIRS
+    ]
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     return path
 
@@ -43,8 +40,8 @@ FILES = {
     "minimal-pairs": ("a.jsonl", write_pairs),
     "agreement": ("a.jsonl", write_templates),
     "token-classification": ("a.conll", write_conll),
-    "multi-label": ("a.jsonl", write_sets),
-    "multiple-choice": ("a.jsonl", write_rows),
+    "multi-label": ("a.jsonl", write_label_sets),
+    "multiple-choice": ("a.jsonl", write_choices),
     "question-answering": ("a.json", write_squad),
     "ranking": ("a.jsonl", write_ranking),
 }

@@ -9,12 +9,7 @@ from bertjax.results import read_results
 from bertjax.results.examples import cut_out, spans_of
 from bertjax.results.page import choose_examples, page_data, write_page
 from tests.browser import assert_quiet, browser_needed, choose, rows_of, text_of, wait_for
-from tests.made_up import EVIL
-from tests.test_answers import write_squad
-from tests.test_ranking import TEXTS, write_collection
-from tests.test_saved import check_by_jsonschema
-from tests.test_tagging import write_conll
-from tests.workshop import (
+from tests.factories import (
     SENTENCES,
     make_embedder,
     make_labeller,
@@ -23,6 +18,9 @@ from tests.workshop import (
     make_tagger,
     write_lines,
 )
+from tests.result_factories import EVIL
+from tests.schema_checks import check_by_jsonschema
+from tests.task_files import CANDIDATES, write_collection, write_conll, write_squad
 
 HOSTILE = EVIL.replace(" ", "_")  # a word
 TASKS = ("mlm", "minimal-pairs", "token-classification", "question-answering", "multi-label", "ranking")
@@ -53,7 +51,9 @@ def saved(request, tmp_path_factory):
         case "ranking":
             make_embedder(folder)
             data = write_collection(
-                folder / "data", texts=[f"{EVIL} {text}" for text in TEXTS], queries=[f"<b>{one}" for one in SENTENCES]
+                folder / "data",
+                texts=[f"{EVIL} {text}" for text in CANDIDATES],
+                queries=[f"<b>{one}" for one in SENTENCES],
             )
         case "multi-label":
             make_labeller(folder, (EVIL, "joy", "love"), seed=5)
@@ -79,7 +79,7 @@ def texts_of(saved):
     return [" ".join(text for text, _ in line) for several in lines for line in several], examples
 
 
-def test_each_task_says_what_its_values_are_and_what_becomes_of_an_example(saved):
+def test_each_task_describes_its_values_and_its_examples(saved):
     task = saved.summary["data"]["task"]
     lines, examples = texts_of(saved)
     expected = {

@@ -91,7 +91,7 @@ def test_tensorflow_datasets_itself_reads_the_copy_as_its_own(glue: Path, tmp_pa
     assert ours.features["label"].names == official.features["label"].names
 
 
-def test_class_names_and_columns_are_those_of_the_official_builder() -> None:
+def test_class_names_and_columns_match_the_official_builder() -> None:
     tfds = tfds_glue._tfds()
     configs = {config.name: config for config in tfds.builder_cls("glue").BUILDER_CONFIGS}
     for task in TASKS.values():
@@ -102,7 +102,7 @@ def test_class_names_and_columns_are_those_of_the_official_builder() -> None:
             assert official.data_dir == task.folder
 
 
-def test_an_official_copy_whose_rows_are_numbered_otherwise_gives_the_same_mrpc(glue: Path, tmp_path: Path) -> None:
+def test_an_official_copy_with_other_ids_gives_the_same_mrpc(glue: Path, tmp_path: Path) -> None:
     local = load_examples("mrpc", data=glue)
     ids = (9, 18, 25, 32, 33, 37, 40)  # TensorFlow Datasets counts MRPC's rows over train and validation
     official = Examples(local.task, ids, local.first, local.second, local.labels, "", "validation")
@@ -148,7 +148,7 @@ def test_an_interruption_leaves_nothing_that_counts_as_prepared(
     assert [path.name for path in data.iterdir()] == ["glue"]
 
 
-def test_a_killed_preparation_leaves_nothing_that_counts_as_prepared(glue: Path, tmp_path: Path) -> None:
+def test_a_killed_preparation_leaves_no_prepared_data(glue: Path, tmp_path: Path) -> None:
     code = (
         "import os, signal, sys; from bertjax.data import tfds_glue\n"
         "tfds_glue.os.fsync = lambda number: os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -168,7 +168,7 @@ def test_a_task_folder_by_itself_can_be_prepared(glue: Path, tmp_path: Path) -> 
     assert {found.task for found in prepare(glue / "MRPC", tmp_path / "data")} == {"mrpc"}
 
 
-def test_without_a_directory_tensorflow_datasets_own_is_written_and_read(glue: Path, tmp_path: Path) -> None:
+def test_the_default_directory_is_that_of_tensorflow_datasets(glue: Path, tmp_path: Path) -> None:
     variables = {**os.environ, "TFDS_DATA_DIR": str(tmp_path / "own")}
     command = [sys.executable, "-m", "bertjax", "data", "prepare", "--from", str(glue), "--tasks", "stsb"]
     made = subprocess.run(command, env=variables, capture_output=True, text=True)
@@ -197,7 +197,7 @@ def test_what_cannot_be_prepared_is_refused(glue: Path, tmp_path: Path) -> None:
         prepare(glue, tmp_path / "file" / "data")
 
 
-def test_what_is_not_prepared_is_said_in_one_line_with_the_command(glue: Path, tmp_path: Path) -> None:
+def test_unprepared_data_gives_one_line_with_the_command(glue: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"bertjax data prepare --from GLUE_DIR --data-dir {tmp_path},") as raised:
         load_examples("rte", data_dir=tmp_path)
     assert "\n" not in str(raised.value)
@@ -230,7 +230,7 @@ def test_a_damaged_copy_is_refused_in_one_line(
     assert "\n" not in str(raised.value)
 
 
-def test_neither_reading_nor_preparing_imports_tensorflow_or_prints(glue: Path, tmp_path: Path) -> None:
+def test_reading_and_preparing_do_not_import_tensorflow_or_print(glue: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from bertjax.data.loading import load_examples; from bertjax.data.tfds_glue import prepare\n"
         "prepare(sys.argv[1], sys.argv[2], ['mrpc'])\n"

@@ -25,8 +25,8 @@ from experiments.words.relations import (
     published_pairs,
     token_pairs,
 )
-from tests.annotations import SENTENCES, conllu, make_run
-from tests.tiny import arrays_of, largest_difference
+from tests.annotated_sentences import SENTENCES, conllu, make_run
+from tests.tiny_models import arrays_of, largest_difference
 
 # By eye, words counted from 0: subjects and verbs that they depend on, pronouns and nouns of one entity.
 VERBS = [[(1, 2)], [(1, 2)], [], [(2, 3), (7, 8)], [(0, 3)], [(0, 1)]]
@@ -69,7 +69,7 @@ def test_mentions_of_other_entities_and_of_one_kind_are_no_links():
     assert find_links(Annotated("abcde", words, None))[2:] == [[], []]
 
 
-def test_words_that_are_cut_off_have_no_links_and_pairs_stay_within_their_text(run):
+def test_truncated_words_have_no_links_and_links_stay_in_a_text(run):
     texts = read_sentences(Path(run.options.conllu))
     whole = join_words(run.tokenizer.encode([texts[5].text], [texts[3].text])[0], (texts[5], texts[3]))
     assert whole.links[0] == [(0, 1), (4, 5), (9, 10)]
@@ -120,7 +120,7 @@ def test_the_default_is_what_literal_loops_compute(run):
     assert relations["subject to verb"]["control_shares"]["distance"] == pytest.approx(5 / 6, abs=1e-6)
 
 
-def test_the_control_of_the_same_key_asks_all_other_words_and_those_near_the_source(run):
+def test_the_same_key_control_uses_all_other_and_nearby_words(run):
     """Literally, of "an old man saw the cat and he ran home": who else attends most to a link's target?"""
     text = read_sentences(Path(run.options.conllu))[3]
     weights, _ = attention_of(run, text.text)
@@ -211,8 +211,8 @@ def test_as_published_pairs_pieces_in_the_order_of_the_input(run, tmp_path):
     assert token_pairs(joined.tokens, joined.links)[0] == [(2, 5), (3, 4)]
 
 
-def follow_made_up(run, monkeypatch, rng, texts, make):
-    """What is found where attention is made up: `make` gives `[layers, heads, query, key]` of an example."""
+def follow_with_attention(run, monkeypatch, rng, texts, make):
+    """The links under the attention that `make` gives: `[layers, heads, query, key]` of an example."""
     sample = sample_of(run, *texts)
     width = max(len(text) for text in sample.texts)
     maps = np.zeros((2, len(texts), 3, width, width), np.float32)
@@ -242,7 +242,7 @@ def random_text(rng):
     return Annotated(" ".join(forms), tuple(words))
 
 
-def test_a_head_that_looks_at_a_neighbour_does_not_beat_position_and_one_that_follows_links_does(run, rng, monkeypatch):
+def test_only_a_head_that_follows_links_beats_position(run, rng, monkeypatch):
     """Head 0.1 looks at the next token, head 1.2 from the subject to its verb, the others anywhere."""
     texts = [random_text(rng) for _ in range(80)]
 
@@ -254,7 +254,7 @@ def test_a_head_that_looks_at_a_neighbour_does_not_beat_position_and_one_that_fo
         return weights
 
     run.options.draws = 499
-    measured = measure(run, follow_made_up(run, monkeypatch, rng, texts, make))["subject to verb"]
+    measured = measure(run, follow_with_attention(run, monkeypatch, rng, texts, make))["subject to verb"]
     assert measured["best_distance"] == 1
     margin = measured["margins"]["distance"]
     assert measured["share"][0, 1] == pytest.approx(float(measured["shares"]["distance"]))
@@ -268,7 +268,7 @@ def test_a_head_that_looks_at_a_neighbour_does_not_beat_position_and_one_that_fo
     assert (others > 0.5).all()
 
 
-def test_a_head_that_looks_at_the_target_from_everywhere_does_not_beat_the_same_key(run, rng, monkeypatch):
+def test_a_head_that_attends_targets_always_fails_the_same_key(run, rng, monkeypatch):
     """It beats distance and the nearest word, as one does that follows the link alone; that one beats all four."""
     texts = [random_text(rng) for _ in range(80)]
 
@@ -280,7 +280,7 @@ def test_a_head_that_looks_at_the_target_from_everywhere_does_not_beat_the_same_
         return weights
 
     run.options.draws = 499
-    measured = measure(run, follow_made_up(run, monkeypatch, rng, texts, make))["subject to verb"]
+    measured = measure(run, follow_with_attention(run, monkeypatch, rng, texts, make))["subject to verb"]
     q_values = {name: one.q_values for name, one in measured["margins"].items()}
     assert q_values["distance"][0, 1] < 0.05
     assert q_values["others"][0, 1] > 0.5
@@ -289,7 +289,7 @@ def test_a_head_that_looks_at_the_target_from_everywhere_does_not_beat_the_same_
     assert report_relation(measured)["followed_by"] == ["1.2"]
 
 
-def test_a_run_leaves_numbers_from_which_tables_and_figures_are_drawn_again(run, tmp_path, capsys):
+def test_tables_and_figures_are_redrawn_from_saved_numbers(run, tmp_path, capsys):
     output = tmp_path / "out"
     patterns = write_patterns(tmp_path / "patterns.json", run.options.model)
     arguments = ["--model", run.options.model, "--conllu", run.options.conllu, "--output", str(output), "--draws", "9"]
@@ -333,7 +333,7 @@ def test_relations_are_joined_with_diagonal_maps_head_by_head(run, tmp_path):
         read_patterns(str(tmp_path / "none.json"), "m")
 
 
-def test_relations_that_a_file_cannot_have_are_left_out_and_named(run):
+def test_relations_without_annotation_are_left_out_and_named(run):
     run.options.conllu, run.options.limit = None, 7
     found = compute(run)
     assert "pronoun to noun, noun to pronoun: none here; pronoun and noun need entities" in " ".join(found.lines)

@@ -10,33 +10,15 @@ from transformers import BertTokenizer
 
 from bertjax.data.tokenizer import BUCKETS, Encoding, Tokenizer, batches_by_length, collate
 from bertjax.errors import DataError, InputError
+from tests.tokenizer_factories import WORD_PIECES
 
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-PIECES = [
-    *SPECIAL,
-    "the",
-    "cat",
-    "Cat",
-    "##s",
-    "sat",
-    "e",
-    "é",
-    "on",
-    "mat",
-    "##ted",
-    "un",
-    "##able",
-    "!",
-    "'",
-    "中",
-]
 FIRST = ["The cats sat on the mat!", "Cat", "unsatable É 中國 the the", "", "zebra 'cat'", "on [MASK] mat"]
 SECOND = ["the mat", "the cats sat on the matted mat ! !", "on", "cat", "the [SEP] cat", "é"]
 
 
 def write_vocabulary(directory: Path, **settings: object) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
+    (directory / "vocab.txt").write_text("\n".join(WORD_PIECES) + "\n", encoding="utf-8")
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
     return directory
 
@@ -71,7 +53,9 @@ def test_both_forms_encode_as_transformers_does(
         assert [list(one.input_ids) for one in found] == reference["input_ids"]
         assert [list(one.token_type_ids) for one in found] == reference["token_type_ids"]
         assert [list(one.offsets) for one in found] == reference["offset_mapping"]
-        assert [[PIECES[number] for number in one.input_ids] for one in found] == [list(one.tokens) for one in found]
+        assert [[WORD_PIECES[number] for number in one.input_ids] for one in found] == [
+            list(one.tokens) for one in found
+        ]
         assert [one.truncated for one in found] == [len(a) < len(b) for a, b in zip(found, whole, strict=True)]
 
 
@@ -83,7 +67,7 @@ def test_offsets_count_characters_of_each_tokens_own_text(tmp_path: Path) -> Non
     assert pair.token_type_ids == (0, 0, 0, 0, 0, 0, 1, 1, 1)
 
 
-def test_the_settings_beside_tokenizer_json_overrule_it_as_in_transformers(tmp_path: Path) -> None:
+def test_tokenizer_config_overrides_tokenizer_json(tmp_path: Path) -> None:
     _, fast = write_both_forms(tmp_path, do_lower_case=True)
     (fast / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
     (found,) = Tokenizer.from_pretrained(fast).encode(["Cat"])
@@ -97,7 +81,7 @@ def test_a_limit_of_one_call_does_not_cut_the_next(tmp_path: Path) -> None:
     assert tokenizer.encode(FIRST) == before
 
 
-def test_a_large_data_set_is_encoded_in_parts_that_share_what_is_alike(
+def test_a_large_data_set_is_encoded_in_parts_with_shared_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokenizer = Tokenizer.from_pretrained(write_vocabulary(tmp_path))
@@ -114,7 +98,7 @@ def test_a_large_data_set_is_encoded_in_parts_that_share_what_is_alike(
 def test_special_tokens_are_found_by_their_own_names(tmp_path: Path) -> None:
     directory = write_vocabulary(tmp_path / "plain")
     plain = Tokenizer.from_pretrained(directory)
-    assert (plain.pad_id, plain.cls_id, plain.sep_id, plain.vocab_size) == (0, 2, 3, len(PIECES))
+    assert (plain.pad_id, plain.cls_id, plain.sep_id, plain.vocab_size) == (0, 2, 3, len(WORD_PIECES))
     _, fast = write_both_forms(tmp_path)
     (fast / "special_tokens_map.json").write_text(json.dumps({"pad_token": "the"}))
     (fast / "tokenizer_config.json").write_text(json.dumps({"sep_token": {"content": "on"}}))
@@ -132,9 +116,9 @@ def test_special_tokens_are_found_by_their_own_names(tmp_path: Path) -> None:
         ({"tokenizer.json": '{"model": {"type": "WordPiece", "vocab": {}}}'}, r"lacks \[UNK\], \[SEP\]"),
         ({"vocab.txt": "[UNK]\n[CLS]\n[PAD]\nthe\n"}, r"vocab.txt: its vocabulary lacks \[SEP\]; is this a BERT's"),
         ({"vocab.txt": ""}, r"vocab.txt: its vocabulary lacks \[UNK\], \[SEP\], \[PAD\]"),
-        ({"vocab.txt": "\n".join(PIECES), "tokenizer_config.json": "{"}, "config.json: not valid JSON"),
+        ({"vocab.txt": "\n".join(WORD_PIECES), "tokenizer_config.json": "{"}, "config.json: not valid JSON"),
         (
-            {"vocab.txt": "\n".join(PIECES), "special_tokens_map.json": '{"vocab_file": "other.txt"}'},
+            {"vocab.txt": "\n".join(WORD_PIECES), "special_tokens_map.json": '{"vocab_file": "other.txt"}'},
             'special_tokens_map.json: holds "vocab_file", which is not the name of a token',
         ),
         ({"vocab.txt": b"\x80\x02binary"}, "vocab.txt, line 1: not UTF-8"),
@@ -236,7 +220,7 @@ def test_files_that_are_no_regular_ones_are_told_at_once(name: str, kind: str, s
         (lambda file: file["added_tokens"][0].update(content=None), "an added token must be a text"),
     ],
 )
-def test_a_tokenizer_json_that_contradicts_the_settings_is_refused(change, message: str, tmp_path: Path) -> None:
+def test_a_tokenizer_json_that_contradicts_settings_is_refused(change, message: str, tmp_path: Path) -> None:
     _, fast = write_both_forms(tmp_path)
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         (fast / name).unlink(missing_ok=True)
@@ -282,7 +266,7 @@ def test_collate_pads_on_the_right_with_the_padding_token() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 100, 333])
-def test_batches_hold_every_example_and_have_one_shape_per_length(count: int) -> None:
+def test_batches_hold_all_examples_in_one_shape_per_length(count: int) -> None:
     lengths = np.random.default_rng(count).integers(3, 200, count).tolist()
     batches = batches_by_length(lengths, batch_size=16)
     assert {index for indices, _ in batches for index in indices} == set(range(count))
@@ -299,7 +283,7 @@ def test_short_examples_are_not_padded_to_long_ones() -> None:
     assert batches == [((0, 3, 5), 96), ((4, 2, 1), 8)]
 
 
-def test_padding_stops_at_the_models_positions_and_goes_beyond_the_buckets() -> None:
+def test_padding_goes_beyond_buckets_up_to_the_models_positions() -> None:
     assert batches_by_length([18], 4, max_length=19) == [((0,), 19)]
     assert batches_by_length([21], 4, buckets=(8, 10)) == [((0,), 30)]
     assert batches_by_length([], 4) == []

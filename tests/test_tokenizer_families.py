@@ -4,12 +4,9 @@ Small vocabularies are trained on lines of many scripts that are made from a see
 as transformers has it. The lines compared are others, so that they hold what no vocabulary has.
 """
 
-import base64
 import functools
 import json
 import shutil
-import zlib
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,7 @@ import numpy as np
 import pytest
 import tokenizers
 import transformers
-from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import models, pre_tokenizers
 from transformers import AutoTokenizer
 
 from bertjax.data.long_texts import LONG, Meter, shorten_checked
@@ -28,84 +25,17 @@ from experiments.likeness.partners import fit, segments
 from experiments.patterns.maps import sizes_of
 from experiments.words.features import FEATURES, TEXT, _no_masks
 from experiments.words.spans import pieces_of
-
-SLOW = import_module("transformers.convert_slow_tokenizer")  # its package has a function of that name, too
-
-# SentencePiece's map of characters for a few rules, such as "\ufb01" to "fi", full and half width to plain letters, a
-# no-break space to a space, and a soft hyphen to nothing.
-CHARACTER_MAP = zlib.decompress(
-    base64.b85decode(
-        "c-kG)cWh2k9LDkIJta{hLgG&&_Lerb+Iv%bS5ZprO>y70sMhF9Rn5M&OKa9{U!!(j)ZVKvL4q2!=l4qP=bq=@bIvd4=ANShlFCZ{"
-        "{!-zBl0&k*GIAD`N|4>fxdj;p$x7!PL#()xlAG*DwjzwIE>bbFJtw7<RD>K!=CWcfKjq~cxpIuM+DM)dqhyLu!YV`2(n#|fdkHF!"
-        "a;S(3sEkUeiYlm%YN&}CsEu04EJW=jBTuGLAkTGC2lY`84bcFN(Fjctgl1@p7HE!EXbG07)@X;e=z#X<gpS~I)fwH;6+O@$JrRuF"
-        "=!L%MgZ}7;ff#_n7=)o1f?){3aD-wcMqm`e5RTCpi!m5yk4Z3^Ksz3jFcDKQ8PhNoGcX;qFcWhy8*>qX`IrZ%{c{n8NGw1!7GWV4"
-        "BL;DZ#ZoN6ax8-j@mPr!ScL?vMk3ZA3G1*H8?YY9*oYLku^F4N6<e?!+mMPK*oB=)xAzS8U^n(*FAiWo4k81GaR^6o1jlg<S@xd6"
-        "33zY{Cy|ZQIEynlk8`+)3wB?ILzieT!;7o9f@{dZ4P3`9+{7K+#y#A{1Kh_WJj4?`#xp#H54m`O=Xi;{G>2Z(zOwsb9P-6G^p^a_"
-        "?!!BLz<YecM|?&;zTykM;~ReB2Y%xh{^F1RpZ@>_<T|4RISQc)3s-ikd{Hj_1KhcxMg"
-    )
+from tests.tokenizer_factories import (
+    ODD_TEXTS,
+    SLOW,
+    TOKENIZER_FAMILIES,
+    VOCABULARY,
+    case_id,
+    change_tokenizer_config,
+    draw_lines,
+    make_tokenizer,
+    write_vocabulary,
 )
-SCRIPTS = {
-    "Latin": "aàâäbcçdeéèêfghiïjklmnñoôöpqrsßtuüvwxyz",
-    "Latin with capitals": "AÁBCÇDEÉFGHIİJKLMNOÖPQRSŞTUÜVWXYZæœøłđı",
-    "Cyrillic": "абвгдеёжзийклмнопрстуфхцчшщъыьэюяАБВЇЄ",
-    "Greek": "αάβγδεέζηήθικλμνξοόπρσςτυφχψωΑΣΩ",
-    "Arabic": "ابتثجحخدذرزسشصضطظعغفقكلمنهويءآَُِّ",
-    "Hebrew": "אבגדהוזחטיכךלמםנןסעפףצץקרשתָּ",
-    "Devanagari": "अआइईउऊएऐओऔकखगघचछजझटठडढतथदधनपफबभमयरलवशषसहािीुूेैोौ्ं",
-    "Chinese": "的一是不了人我在有他这为之大来以个中上们到说国和地也子时道出而要于就下得可你年生",
-    "Japanese": "あいうえおかきくけこさしすせそたちつてとなにぬねのカキクケコパピプペポーッャュョ日本語",
-    "Korean": "가나다라마바사아자차카타파하각난닫랄맘밥삿앙한국어글",
-    "Thai": "กขคงจชซดตถทนบปผพมยรลวสหอะาิีึืุูเแโใไ่้",
-    "digits": "0123456789٠١٢३४५",
-    "signs": ".,;:!?-–—'\"`´’“”«»()[]{}<>/\\|@#$%^&*_+=~§©®°",
-}
-# What tokenizers treat each in its own way, between the words and inside them.
-ODD = [
-    *("😀", "👩‍👩‍👧", "🇩🇪", "☕️", "é", "ạ̈́", "ﬁ", "①", "Ａ", "ﾊﾟ", "½", "№", "ǅ", "ſ", "K", "𝔘", "𐍈", "", "�"),
-    *(
-        "``",
-        "''",
-        "▁",
-        "Ġ",
-        "Ċ",
-        "##",
-        "</w>",
-        "[UNK]",
-        "[MASK]",
-        "[mask]",
-        " [SEP]",
-        "<mask>",
-        " <mask> ",
-        "<MASK>",
-        "<s>",
-    ),
-    *("</s>", "<unk>", "<pad>", "[PAD]", "[CLS]", "<e>", "<s>NOTUSED", "don't", "we'll've", "1,000.50", "\x00", "\x07"),
-    *("\x1b[0m", "\x7f", "­", "​", "‎", "﻿", "⁠", "İ", "ß", "ẞ", "ΐ", "\u2028", "\x85"),
-]
-SPACES = [" "] * 12 + ["", "  ", "   ", "\t", "\n", "\r\n", "\u00a0", "\u3000", "\u2009", " \n ", "\x0b", "\x1f"]
-SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-VOCABULARY = 700
-
-
-def draw_lines(count: int, seed: int) -> list[str]:
-    """Lines of a few words, in one script or several, with odd characters and odd spaces."""
-    rng = np.random.default_rng(seed)
-    letters = {script: [*alphabet] for script, alphabet in SCRIPTS.items()}
-    words = [
-        "".join(rng.choice(letters[script], rng.integers(1, 8)))
-        for script in letters
-        for _ in range(60 if len(letters[script]) > 20 else 20)
-    ]
-    share = 1 / (1 + rng.permutation(len(words)))
-    lines = []
-    for number in range(count):
-        drawn = rng.choice(words, rng.integers(0, 7), p=share / share.sum()).tolist()
-        for _ in range(number % 4):
-            drawn.insert(int(rng.integers(len(drawn) + 1)), str(rng.choice(ODD)))
-        spaces = rng.choice(SPACES, len(drawn) + 1).tolist()
-        line = "".join(space + word for space, word in zip(spaces, drawn, strict=False))
-        lines.append(line if number % 5 else line + spaces[-1])
-    return [*lines[: count - 3], "", " ", "\n\t "]
 
 
 @functools.cache
@@ -118,133 +48,6 @@ def some_lines() -> list[str]:
 def other_lines() -> list[str]:
     """As many others, for the second texts of pairs."""
     return draw_lines(2_000, 2)
-
-
-def trained(model: str) -> tokenizers.Tokenizer:
-    """A tokenizer of the library, trained on other lines, with the special tokens first."""
-    lines = [" ".join(line.split()) for line in draw_lines(500, 3)]
-    options: dict[str, Any] = {"vocab_size": VOCABULARY, "special_tokens": SPECIAL, "show_progress": False}
-    if model == "WordPiece":
-        made = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
-        made.pre_tokenizer, trainer = pre_tokenizers.BertPreTokenizer(), trainers.WordPieceTrainer(**options)
-    elif model == "BPE":
-        made = tokenizers.Tokenizer(models.BPE())
-        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        trainer = trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **options)
-    else:
-        made = tokenizers.Tokenizer(models.Unigram())
-        made.normalizer, made.pre_tokenizer = normalizers.NFKC(), pre_tokenizers.Metaspace()
-        trainer = trainers.UnigramTrainer(unk_token="<unk>", **options)
-    made.train_from_iterator(lines, trainer)
-    return made
-
-
-@functools.cache
-def vocabulary(model: str) -> str:
-    """The trained model as tokenizer.json has it, as text: each caller gets its own."""
-    return json.dumps(json.loads(trained(model).to_str())["model"])
-
-
-# Each class with its model_type, and the tokens that its vocabulary begins with.
-FAMILIES = {
-    "DistilBertTokenizer": ("distilbert", ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]),
-    "ElectraTokenizer": ("electra", ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]),
-    "MPNetTokenizer": ("mpnet", ["<s>", "<pad>", "</s>", "[UNK]"]),  # the mask is added behind the others
-    "RobertaTokenizer": ("roberta", ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]),
-    "XLMRobertaTokenizer": ("xlm-roberta", ["<s>", "<pad>", "</s>", "<unk>"]),
-    "CamembertTokenizer": ("camembert", ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>"]),
-    "AlbertTokenizer": ("albert", ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]),
-    "DebertaV2Tokenizer": ("deberta-v2", ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]),
-    "PreTrainedTokenizerFast": ("modernbert", ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]),
-}
-OWN_MODEL = {"PreTrainedTokenizerFast": "BPE"} | {name: kind.model for name, kind in CLASSES.items()}
-
-
-def vocabulary_for(name: str) -> dict[str, Any]:
-    """The arguments of a class of transformers that are its vocabulary."""
-    model, first = json.loads(vocabulary(OWN_MODEL[name])), FAMILIES[name][1]
-    if OWN_MODEL[name] == "Unigram":
-        scores = [(token, 0.0) for token in first]
-        return {"vocab": scores + [(token, score) for token, score in model["vocab"] if token not in SPECIAL]}
-    others = [token for token in sorted(model["vocab"], key=model["vocab"].get) if token not in SPECIAL]
-    numbers = {token: number for number, token in enumerate([*first, *others])}
-    return {"vocab": numbers} | ({"merges": [tuple(pair) for pair in model["merges"]]} if "merges" in model else {})
-
-
-def modern_bert(directory: Path, **settings: Any) -> None:
-    """A tokenizer of no class, with its template and its normaliser in tokenizer.json."""
-    given = vocabulary_for("PreTrainedTokenizerFast")
-    backend = tokenizers.Tokenizer(models.BPE(given["vocab"], given["merges"]))
-    backend.normalizer, backend.decoder = normalizers.NFC(), tokenizers.decoders.ByteLevel()
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=True)
-    ends = [(token, given["vocab"][token]) for token in ("[CLS]", "[SEP]")]
-    backend.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", ends)
-    backend.add_special_tokens(["[UNK]", "[CLS]", "[SEP]", "[PAD]", tokenizers.AddedToken("[MASK]", lstrip=True)])
-    names = {f"{key}_token": f"[{key.upper()}]" for key in ("unk", "cls", "sep", "pad", "mask")}
-    inputs = {"model_input_names": ["input_ids", "attention_mask"]}
-    made = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, **names | inputs | settings)
-    made.save_pretrained(directory)
-
-
-def make(directory: Path, name: str, **settings: Any) -> Path:
-    """A directory as a class of transformers saves it."""
-    maps = OWN_MODEL[name] == "Unigram" and name != "DebertaV2Tokenizer"
-    given = {"_spm_precompiled_charsmap": CHARACTER_MAP} if maps else {}
-    if name == "PreTrainedTokenizerFast":
-        modern_bert(directory, **settings)
-    else:
-        getattr(transformers, name)(**vocabulary_for(name), **given, **settings).save_pretrained(directory)
-    change(directory, tokenizer_class=name)
-    (directory / "config.json").write_text(json.dumps({"model_type": FAMILIES[name][0]}))
-    return directory
-
-
-def change(directory: Path, **settings: Any) -> Path:
-    """Change settings in tokenizer_config.json."""
-    path = directory / "tokenizer_config.json"
-    path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | settings))
-    return directory
-
-
-def write_vocabulary(directory: Path, name: str, **settings: Any) -> Path:
-    """A directory with the vocabulary in the class's own form, as older checkpoints have it, and settings."""
-    directory.mkdir(parents=True, exist_ok=True)
-    given, file = vocabulary_for(name), CLASSES[name].files[0]
-    if file.endswith(".txt"):
-        (directory / file).write_text("".join(f"{token}\n" for token in given["vocab"]), encoding="utf-8")
-    elif file.endswith(".json"):
-        (directory / file).write_text(json.dumps(given["vocab"]))
-        merges = "".join(f"{first} {second}\n" for first, second in given["merges"])
-        (directory / "merges.txt").write_text(f"#version: 0.2\n{merges}", encoding="utf-8")
-    else:
-        (directory / file).write_bytes(sentence_pieces(name))
-    change(directory, tokenizer_class=name, **settings)
-    (directory / "config.json").write_text(json.dumps({"model_type": FAMILIES[name][0]}))
-    return directory
-
-
-# What SentencePiece's models have before all other tokens: 2 is the unknown one, 3 sets apart, 4 is of the user.
-FIRST_PIECES = {
-    "XLMRobertaTokenizer": [("<unk>", 2), ("<s>", 3), ("</s>", 3), ("<e>", 4)],
-    "CamembertTokenizer": [("<unk>", 2), ("<s>", 3), ("</s>", 3)],
-    "AlbertTokenizer": [("<pad>", 3), ("<unk>", 2), ("[CLS]", 3), ("[SEP]", 3), ("[MASK]", 4)],
-    "DebertaV2Tokenizer": [("[PAD]", 3), ("[CLS]", 3), ("[SEP]", 3), ("[UNK]", 2), ("<e>", 4)],
-}
-
-
-def sentence_pieces(name: str, algorithm: int = 1) -> bytes:
-    """A SentencePiece model, written by its protocol."""
-    model = SLOW.import_protobuf().ModelProto()
-    first = FIRST_PIECES[name]
-    for piece, kind in first:
-        model.pieces.add(piece=piece, score=-float(kind == 2), type=kind)
-    for piece, score in vocabulary_for(name)["vocab"]:
-        if piece not in FAMILIES[name][1]:
-            model.pieces.add(piece=piece, score=score)
-    model.trainer_spec.model_type = algorithm
-    model.trainer_spec.unk_id = [kind for _, kind in first].index(2)
-    model.normalizer_spec.precompiled_charsmap = CHARACTER_MAP
-    return model.SerializeToString()
 
 
 def read_both(directory: Path) -> tuple[Tokenizer, Any]:
@@ -279,12 +82,12 @@ def compare_names(ours: Tokenizer, theirs: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "settings"), [*((name, {}) for name in FAMILIES), ("ElectraTokenizer", {"do_lower_case": False})]
+    ("name", "settings"), [*((name, {}) for name in TOKENIZER_FAMILIES), ("ElectraTokenizer", {"do_lower_case": False})]
 )
-def test_two_thousand_lines_of_many_scripts_become_the_same_tokens(
+def test_lines_of_many_scripts_are_tokenised_as_in_transformers(
     name: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    ours, theirs = read_both(make(tmp_path, name, **settings))
+    ours, theirs = read_both(make_tokenizer(tmp_path, name, **settings))
     compare_names(ours, theirs)
     singles, pairs = compare(ours, theirs, some_lines()), compare(ours, theirs, some_lines()[:500], other_lines()[:500])
     seen = {number for one in singles for number in one.input_ids}
@@ -308,13 +111,13 @@ SOME = ("DistilBertTokenizer", "RobertaTokenizer", "XLMRobertaTokenizer", "Alber
 @pytest.mark.parametrize(
     ("name", "side"),
     mostly_slow(
-        [(name, side) for name in FAMILIES for side in ("right", "left")],
-        *[(name, "right") for name in FAMILIES],
+        [(name, side) for name in TOKENIZER_FAMILIES for side in ("right", "left")],
+        *[(name, "right") for name in TOKENIZER_FAMILIES],
         *[(name, "left") for name in SOME],
     ),
 )
 def test_long_texts_are_cut_at_the_same_tokens(name: str, side: str, tmp_path: Path) -> None:
-    ours, theirs = read_both(make(tmp_path, name, truncation_side=side, model_max_length=9))
+    ours, theirs = read_both(make_tokenizer(tmp_path, name, truncation_side=side, model_max_length=9))
     compare_names(ours, theirs)
     whole = ours.encode(some_lines()[:60])
     for limit in (2, 3, 8, 13):
@@ -327,15 +130,15 @@ def test_long_texts_are_cut_at_the_same_tokens(name: str, side: str, tmp_path: P
             ours.encode(["a"], ["b"], max_length=3)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TOKENIZER_FAMILIES)
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_words_become_the_tokens_of_run_ner(name: str, side: str, tmp_path: Path) -> None:
     """Words as transformers' run_ner.py encodes them: with spaces inside, of white space, of nothing, odd ones."""
-    directory = make(tmp_path, name, truncation_side=side)
+    directory = make_tokenizer(tmp_path, name, truncation_side=side)
     prefix = {"add_prefix_space": True} if name == "RobertaTokenizer" else {}
     ours, theirs = Tokenizer.from_pretrained(directory), AutoTokenizer.from_pretrained(directory, **prefix)
     rng, words = np.random.default_rng(4), [word for line in draw_lines(300, 5) for word in line.split(" ")]
-    odd = [*ODD, "New York", " 1\u00a0000 ", "", " ", "\u200b", "\u2028", "\u00a0", ".", "("]
+    odd = [*ODD_TEXTS, "New York", " 1\u00a0000 ", "", " ", "\u200b", "\u2028", "\u00a0", ".", "("]
     sentences = [
         [str(rng.choice(odd if rng.random() < 0.3 else words)) for _ in range(rng.integers(1, 12))] for _ in range(300)
     ]
@@ -349,9 +152,9 @@ def test_words_become_the_tokens_of_run_ner(name: str, side: str, tmp_path: Path
     assert ours.encode(["New York"]) == before  # the space before words is theirs alone
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TOKENIZER_FAMILIES)
 def test_of_very_long_texts_only_beginnings_are_cut(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = read_both(make(tmp_path, name))
+    ours, theirs = read_both(make_tokenizer(tmp_path, name))
     monkeypatch.setattr("bertjax.data.long_texts.LONG", 30)
     texts = ["".join(some_lines()[place : place + 1 + place % 3]) for place in range(24)]
     others = ["".join(other_lines()[place : place + 1 + place % 4]) for place in range(24)]
@@ -362,7 +165,7 @@ def test_of_very_long_texts_only_beginnings_are_cut(name: str, tmp_path: Path, m
 
 def test_a_pair_of_very_long_texts_reaches_the_library_short(tmp_path: Path) -> None:
     """It would make a pair of each part that it cuts off the one and each of the other, until memory is full."""
-    tokenizer = Tokenizer.from_pretrained(make(tmp_path, "RobertaTokenizer"))
+    tokenizer = Tokenizer.from_pretrained(make_tokenizer(tmp_path, "RobertaTokenizer"))
     text = " ".join(some_lines())[: LONG + 1_000]
     (cut,) = tokenizer._shorten([(text, text)], 64, Meter(10**10, 2, 2 * len(text)))
     assert [text.startswith(beginning) and 64 < len(beginning) < 1_000 for beginning in cut] == [True, True]
@@ -371,16 +174,16 @@ def test_a_pair_of_very_long_texts_reaches_the_library_short(tmp_path: Path) -> 
     assert one.input_ids == tokenizer.encode([text[:300]], [text[:300]], max_length=64)[0].input_ids
 
 
-def test_a_text_stays_whole_where_its_end_decides_on_the_tokens_of_its_beginning() -> None:
+def test_texts_stay_whole_where_the_end_changes_the_first_tokens() -> None:
     backend = tokenizers.Tokenizer(models.WordLevel({"a": 0, "z": 1, "?": 2}, unk_token="?"))
     backend.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex("a(?=a*z)"), "isolated")
     text = "a" * LONG + "z"
     assert shorten_checked((text,), 10, backend.encode) == (text,)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_which_text_of_a_pair_a_token_belongs_to_is_known_whatever_the_model_is_told(name: str, tmp_path: Path) -> None:
-    tokenizer = Tokenizer.from_pretrained(make(tmp_path, name))
+@pytest.mark.parametrize("name", TOKENIZER_FAMILIES)
+def test_tokens_know_their_text_of_a_pair_without_token_types(name: str, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_pretrained(make_tokenizer(tmp_path, name))
     first, second = ["ab", "", "a b c", ""], ["c", "b", "", ""]
     for limit in (None, 5):
         for one in tokenizer.encode(first, second, max_length=limit):
@@ -421,16 +224,12 @@ SETTINGS = [
 ]
 
 
-def keys_of(case: Any) -> str:
-    return case if isinstance(case, str) else "-".join(case)
-
-
-@pytest.mark.parametrize(("name", "settings"), SETTINGS, ids=keys_of)
+@pytest.mark.parametrize(("name", "settings"), SETTINGS, ids=case_id)
 def test_settings_beside_tokenizer_json_have_the_same_effect(
     name: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    plain = Tokenizer.from_pretrained(make(tmp_path, name))
-    ours, theirs = read_both(change(tmp_path, **settings))
+    plain = Tokenizer.from_pretrained(make_tokenizer(tmp_path, name))
+    ours, theirs = read_both(change_tokenizer_config(tmp_path, **settings))
     first, second = some_lines()[:120], other_lines()[:120]
     assert compare(ours, theirs, first, second) != plain.encode(first, second)
     compare(ours, theirs, first)
@@ -444,9 +243,9 @@ def test_settings_beside_tokenizer_json_have_the_same_effect(
     assert Tokenizer.from_pretrained(saved).digest == ours.digest != plain.digest
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TOKENIZER_FAMILIES)
 def test_what_is_saved_is_read_alike_under_the_same_class(name: str, tmp_path: Path) -> None:
-    ours, theirs = read_both(make(tmp_path / "first", name, truncation_side="left", model_max_length=33))
+    ours, theirs = read_both(make_tokenizer(tmp_path / "first", name, truncation_side="left", model_max_length=33))
     ours.save_pretrained(tmp_path / "saved")
     shutil.copyfile(tmp_path / "first" / "config.json", tmp_path / "saved" / "config.json")
     again, theirs_again = read_both(tmp_path / "saved")
@@ -460,9 +259,9 @@ def test_what_is_saved_is_read_alike_under_the_same_class(name: str, tmp_path: P
     assert again.digest == ours.digest
 
 
-def test_a_tokenizer_that_its_class_would_not_rebuild_is_saved_as_it_stands(tmp_path: Path) -> None:
+def test_a_tokenizer_its_class_cannot_rebuild_is_saved_unchanged(tmp_path: Path) -> None:
     """Here one that sentence-transformers' settings made lower-case."""
-    directory = make(tmp_path / "first", "RobertaTokenizer")
+    directory = make_tokenizer(tmp_path / "first", "RobertaTokenizer")
     (directory / "modules.json").write_text("[]")
     (directory / "sentence_bert_config.json").write_text('{"max_seq_length": 12, "do_lower_case": true}')
     ours = Tokenizer.from_pretrained(directory)
@@ -475,7 +274,7 @@ def test_a_tokenizer_that_its_class_would_not_rebuild_is_saved_as_it_stands(tmp_
     compare(ours, theirs, some_lines()[:100], other_lines()[:100])
 
 
-VOCABULARY_FILES = [name for name in FAMILIES if name in CLASSES]
+VOCABULARY_FILES = [name for name in TOKENIZER_FAMILIES if name in CLASSES]
 OLDER = {
     "plain": {},
     "names": {"special_tokens_map.json": {"mask_token": {"content": "<e>", "lstrip": True, "normalized": False}}},
@@ -515,7 +314,7 @@ def test_a_vocabulary_in_files_of_its_own_is_read_alike(
 
 @pytest.mark.parametrize("name", VOCABULARY_FILES)
 def test_files_of_transformers_4_are_read_alike(name: str, tmp_path: Path) -> None:
-    directory = make(tmp_path, name)
+    directory = make_tokenizer(tmp_path, name)
     added = json.loads((directory / "tokenizer.json").read_text())["added_tokens"]
     declared = {str(token.pop("id")): token for token in added}
     mask = {"__type": "AddedToken", "content": "<new>", "lstrip": True, "normalized": True}
@@ -539,7 +338,7 @@ def test_the_class_is_the_one_that_transformers_chooses(tmp_path: Path, monkeypa
     monkeypatch.setattr(base, "from_pretrained", classmethod(lambda cls, *given, **options: cls.__name__))
     stated = [None, "PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend"]
     stated += [name + end for name in CLASSES for end in ("", "Fast")]
-    for model_type in ("bert", *[model_type for model_type, _ in FAMILIES.values()]):
+    for model_type in ("bert", *[model_type for model_type, _ in TOKENIZER_FAMILIES.values()]):
         for name in stated:
             (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
             (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name} if name else {}))
@@ -549,7 +348,7 @@ def test_the_class_is_the_one_that_transformers_chooses(tmp_path: Path, monkeypa
 
 def test_the_class_may_stand_in_the_models_config(tmp_path: Path) -> None:
     """Of multilingual sentence embedders, which are BERTs with the tokenizer of an XLM-R."""
-    directory = make(tmp_path, "XLMRobertaTokenizer")
+    directory = make_tokenizer(tmp_path, "XLMRobertaTokenizer")
     settings = json.loads((directory / "tokenizer_config.json").read_text())
     del settings["tokenizer_class"]
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
@@ -559,12 +358,12 @@ def test_the_class_may_stand_in_the_models_config(tmp_path: Path) -> None:
     compare(ours, theirs, some_lines()[:200], other_lines()[:200])
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TOKENIZER_FAMILIES)
 def test_token_types_are_given_where_the_settings_name_them(name: str, tmp_path: Path) -> None:
-    directory = make(tmp_path, name)
+    directory = make_tokenizer(tmp_path, name)
     digests = set()
     for inputs in (["input_ids"], ["input_ids", "token_type_ids"]):
-        tokenizer = Tokenizer.from_pretrained(change(directory, model_input_names=inputs))
+        tokenizer = Tokenizer.from_pretrained(change_tokenizer_config(directory, model_input_names=inputs))
         digests.add(tokenizer.digest)
         if name not in ("MPNetTokenizer", "RobertaTokenizer", "XLMRobertaTokenizer", "CamembertTokenizer"):
             assert tokenizer(["a"], ["b"])["token_type_ids"].any() == tokenizer.token_types
@@ -572,8 +371,8 @@ def test_token_types_are_given_where_the_settings_name_them(name: str, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["RobertaTokenizer", "XLMRobertaTokenizer", "PreTrainedTokenizerFast"])
-def test_programs_tell_the_texts_of_a_pair_apart_without_token_types(name: str, tmp_path: Path) -> None:
-    ours = Tokenizer.from_pretrained(make(tmp_path, name))
+def test_programs_distinguish_paired_texts_without_token_types(name: str, tmp_path: Path) -> None:
+    ours = Tokenizer.from_pretrained(make_tokenizer(tmp_path, name))
     (one,) = ours.encode(["one two"], ["three"])
     doubled = ours.special_tokens(pairs=True) - 3
     first = len(ours.encode(["one two"])[0])

@@ -11,8 +11,8 @@ import bertjax
 from bertjax import BertConfig, BertForSequenceClassification
 from bertjax.data.tokenizer import Tokenizer
 from bertjax.errors import DataError, OutputError
-from tests.test_tokenizer import PIECES
-from tests.tiny import SIZES, random_model
+from tests.tiny_models import SIZES, random_model
+from tests.tokenizer_factories import WORD_PIECES
 
 LETTERS = [*"aábcÉe中国 .,!'-_~", " the ", " Cat", " CATS ", "sat", " [MASK] ", " [SEP]", "<e>", "\t", "­", "ß", "İ"]
 CONFIG = {"model_type": "bert", "architectures": ["BertModel"]}
@@ -48,9 +48,11 @@ def write_files(directory, rng, settings, form):
     (directory / "config.json").write_text(json.dumps(CONFIG))
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
     end = "\r\n" if form == "CRLF" else "\n"
-    (directory / "vocab.txt").write_bytes((end.join(PIECES) + end * int(rng.integers(2))).encode())
+    (directory / "vocab.txt").write_bytes((end.join(WORD_PIECES) + end * int(rng.integers(2))).encode())
     if form == "added":
-        (directory / "added_tokens.json").write_text(json.dumps({"zebra": len(PIECES), "unsat": len(PIECES) + 1}))
+        (directory / "added_tokens.json").write_text(
+            json.dumps({"zebra": len(WORD_PIECES), "unsat": len(WORD_PIECES) + 1})
+        )
     if form == "json":
         AutoTokenizer.from_pretrained(directory).save_pretrained(directory)
         (directory / "vocab.txt").unlink()
@@ -100,7 +102,7 @@ def test_cutting_at_the_left_keeps_the_end(tmp_path, rng):
 
 @pytest.mark.parametrize("times", [1, pytest.param(50, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("form", FORMS)
-def test_what_is_saved_is_read_alike_by_transformers_and_by_bertjax(form, times, rng, tmp_path):
+def test_saved_tokenizers_are_read_the_same_by_transformers(form, times, rng, tmp_path):
     for number in range(times):
         settings = draw_settings(rng)
         print(settings)
@@ -131,7 +133,7 @@ def test_a_tokenizer_saved_over_another_is_not_mixed_with_it(rng, tmp_path):
     assert Tokenizer.from_pretrained(tmp_path / "saved").digest == tokenizer.digest
 
 
-def test_a_model_is_saved_with_its_tokenizer_and_transformers_reads_both(rng, tmp_path):
+def test_transformers_reads_a_saved_model_and_its_tokenizer(rng, tmp_path):
     """Without one, transformers makes a tokenizer that takes every word for the unknown one."""
     settings = {"do_lower_case": False, "truncation_side": "left", "model_max_length": 9}
     tokenizer = Tokenizer.from_pretrained(write_files(tmp_path / "first", rng, settings, "plain"))
@@ -146,7 +148,7 @@ def test_a_model_is_saved_with_its_tokenizer_and_transformers_reads_both(rng, tm
     assert isinstance(bertjax.load(tmp_path / "saved"), BertForSequenceClassification)
 
 
-def test_a_tokenizer_that_cannot_be_written_leaves_what_was_there(rng, tmp_path):
+def test_a_tokenizer_that_cannot_be_written_changes_nothing(rng, tmp_path):
     tokenizer = Tokenizer.from_pretrained(write_files(tmp_path / "one", rng, {}, "json"))
     directory = tmp_path / "saved"
     tokenizer.save_pretrained(directory)

@@ -8,7 +8,13 @@ import pytest
 
 from bertjax.data.tokenizer import Tokenizer
 from bertjax.errors import DataError
-from tests.test_tokenizer_families import change, keys_of, make, sentence_pieces, write_vocabulary
+from tests.tokenizer_factories import (
+    case_id,
+    change_tokenizer_config,
+    make_tokenizer,
+    sentence_pieces,
+    write_vocabulary,
+)
 
 REFUSED = [
     (
@@ -31,11 +37,11 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "settings", "message"), REFUSED, ids=keys_of)
+@pytest.mark.parametrize(("name", "settings", "message"), REFUSED, ids=case_id)
 def test_settings_that_cannot_be_followed_are_refused_by_name(
     name: str, settings: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    refuse(change(make(tmp_path, name), **settings), message)
+    refuse(change_tokenizer_config(make_tokenizer(tmp_path, name), **settings), message)
 
 
 def refuse(directory: Path, message: str) -> None:
@@ -74,7 +80,7 @@ def refuse(directory: Path, message: str) -> None:
 def test_a_tokenizer_json_that_is_not_of_the_class_is_refused(
     name: str, changed: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    path = make(tmp_path, name) / "tokenizer.json"
+    path = make_tokenizer(tmp_path, name) / "tokenizer.json"
     content = json.loads(path.read_text())
     content["model"] |= changed
     path.write_text(json.dumps(content | {"added_tokens": []}))

@@ -14,7 +14,7 @@ from bertjax.interventions import readouts
 from bertjax.interventions.ablations import single_heads
 from bertjax.study.settings import Settings, for_this_device
 from experiments.training.trainer import dropout_key
-from tests.tiny import SIZES, encodings, random_model
+from tests.tiny_models import SIZES, encodings, random_model
 
 
 @pytest.fixture(params=["cpu", "tpu"])
@@ -29,7 +29,7 @@ def test_bfloat16_is_the_default_there_alone(platform):
         assert for_this_device(Settings(precision=chosen)).precision == chosen
 
 
-def test_attention_there_is_the_kernel_s_where_the_family_and_the_numbers_allow_it(monkeypatch, tmp_path):
+def test_tpu_attention_is_the_kernel_for_supported_models(monkeypatch, tmp_path):
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "mpnet"}))
     assert for_this_device(Settings()).attention == "pallas"

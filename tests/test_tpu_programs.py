@@ -20,7 +20,7 @@ from bertjax.engine.sizes import Sizes as SweepSizes
 from bertjax.interventions import readouts
 from bertjax.interventions.ablations import single_heads
 from bertjax.model.pretrained import make_numerics
-from tests.tiny import SIZES, encodings, random_model
+from tests.tiny_models import SIZES, encodings, random_model
 
 STEPS = {
     name: name.replace("_", " ")
@@ -54,7 +54,7 @@ def target():
     return Target(Mesh(np.array(jax.devices()[:1]), (AXIS,)), make_numerics("bfloat16"), 10**9)
 
 
-def test_every_program_lowers_for_tpu_and_has_the_sizes_that_it_likes(target, monkeypatch):
+def test_every_program_lowers_for_tpu_with_suitable_sizes(target, monkeypatch):
     monkeypatch.setattr(tpu_programs, "LENGTH", 16)
     monkeypatch.setattr(tpu_programs, "BATCH_OF_CHIP", 2)
     config = BertConfig(**{**SIZES["three heads"], "max_position_embeddings": 128})
@@ -75,7 +75,7 @@ def test_every_program_lowers_for_tpu_and_has_the_sizes_that_it_likes(target, mo
             assert ("tpu_custom_call" in text) == (name != "kernel's gradient"), name
 
 
-def test_what_does_not_compile_is_said_and_nothing_is_predicted_from_it():
+def test_compile_failures_are_reported_without_a_prediction():
     def fail():
         raise ValueError("no such\ninstruction")
 

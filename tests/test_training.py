@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bertjax import BertConfig, BertForSequenceClassification
-from bertjax.tasks import Encoded
+from bertjax import BertForSequenceClassification
 from experiments.training.dropout import dropper, train_logits
 from experiments.training.trainer import (
     Recipe,
@@ -26,42 +25,24 @@ from experiments.training.trainer import (
     random_batches,
     train_step,
 )
-from tests.tiny import SIZES, arguments, arrays_of, compiled_alike, encodings, largest_difference, random_model
-
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-
-
-def make_model(config, labels=2, seed=0, **changes):
-    """A tiny random classifier of so many labels."""
-    names = {number: f"class {number}" for number in range(labels)}
-    return random_model(
-        BertForSequenceClassification, dataclasses.replace(config, id2label=names, **changes), seed=seed
-    )
-
-
-def make_examples(model, rng, count=11, labels=2):
-    """Encoded texts of several lengths, and labels: classes, or targets where there is one label."""
-    rows = encodings(model.config, rng, rng.integers(2, 9, count))
-    # PyTorch gives the embedding of [PAD] (0) no gradient; at real tokens it does not occur.
-    rows = [dataclasses.replace(row, input_ids=tuple(max(1, token) for token in row.input_ids)) for row in rows]
-    wanted = rng.normal(size=count).astype(np.float32) if labels == 1 else rng.integers(0, labels, count, np.int32)
-    return Encoded("logits", tuple(rows), 0, count, tuple(range(labels))), wanted
+from tests.tiny_models import arguments, arrays_of, compiled_alike, largest_difference, random_model
+from tests.training_runs import NO_DROPOUT, make_training_examples, make_training_model, train_two_epochs
 
 
 def test_without_dropout_the_training_pass_is_the_model(config, rng):
-    model = make_model(config, **NO_DROPOUT)
+    model = make_training_model(config, **NO_DROPOUT)
     inputs = model.inputs(**arguments(config, rng))
     assert largest_difference(train_logits(model, inputs, jax.random.key(0)), model.forward(inputs).logits) < 1e-6
 
 
 def test_dropout_changes_training_alone_and_anew_with_each_key(small, rng):
-    model = make_model(small, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
+    model = make_training_model(small, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
     given = arguments(small, rng)
     inputs = model.inputs(**given)
     first, second = (np.asarray(train_logits(model, inputs, jax.random.key(key))) for key in (1, 2))
     assert largest_difference(first, second) > 1e-3
     assert np.array_equal(first, np.asarray(train_logits(model, inputs, jax.random.key(1))))
-    still = make_model(small, **NO_DROPOUT)
+    still = make_training_model(small, **NO_DROPOUT)
     assert np.array_equal(np.asarray(model(**given).logits), np.asarray(still(**given).logits))
 
 
@@ -82,7 +63,7 @@ def test_dropout_sets_its_share_to_zero_and_keeps_the_mean(rng):
 def test_dropout_is_where_transformers_has_it(small, rng, rate, name):
     """With every unit kept or dropped alike the rates cannot be told apart, so the places are counted."""
     calls = []
-    model = make_model(small, **{**NO_DROPOUT, rate: 0.5})
+    model = make_training_model(small, **{**NO_DROPOUT, rate: 0.5})
     inputs = model.inputs(**arguments(small, rng, batch=4, tokens=9))
 
     def drop(x, chance):
@@ -109,7 +90,7 @@ def test_each_dropout_acts_on_what_transformers_lets_it_act_on(small, rng, tmp_p
         calls[whose] += 1
         return x * (1 + calls[whose] / 10)
 
-    model = make_model(small, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+    model = make_training_model(small, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     twin = torch_twin(model, tmp_path)
     given = arguments(small, rng, batch=4, tokens=9)
     monkeypatch.setattr("experiments.training.dropout.dropper", lambda key: lambda x, rate: scaled(x, "ours"))
@@ -147,8 +128,8 @@ def torch_loss(twin, batch):
 @pytest.mark.needs_torch
 @pytest.mark.parametrize("labels", [1, 2, 3])
 def test_loss_and_gradients_are_pytorchs(small, rng, tmp_path, labels):
-    model = make_model(small, labels, **NO_DROPOUT)
-    encoded, wanted = make_examples(model, rng, 5, labels)
+    model = make_training_model(small, labels, **NO_DROPOUT)
+    encoded, wanted = make_training_examples(model, rng, 5, labels)
     batch = make_batch(encoded.encodings, wanted, 8, 0, 19)
     twin, skeleton = torch_twin(model, tmp_path), Skeleton.of(model)
     theirs = torch_loss(twin, batch)
@@ -170,7 +151,7 @@ def test_steps_of_the_optimizer_are_pytorchs(small, rng, tmp_path):
     import torch
     from transformers import get_linear_schedule_with_warmup
 
-    model = make_model(small, **NO_DROPOUT)
+    model = make_training_model(small, **NO_DROPOUT)
     twin, skeleton = torch_twin(model, tmp_path), Skeleton.of(model)
     recipe = Recipe(learning_rate=3e-2, warmup=0.3, weight_decay=0.1, largest_gradient=0.5)
     optimizer, rates = make_optimizer(recipe.weight_decay, recipe.largest_gradient), learning_rates(recipe, 7)
@@ -184,7 +165,7 @@ def test_steps_of_the_optimizer_are_pytorchs(small, rng, tmp_path):
     with jax.numpy_dtype_promotion("standard"):
         memory = optimizer.init(parameters)
     for step in range(4):
-        encoded, wanted = make_examples(model, rng, 6)
+        encoded, wanted = make_training_examples(model, rng, 6)
         batch = make_batch(encoded.encodings, wanted, 6, 0, 19)
         state, rate_now = (parameters, memory), jnp.asarray(rates[step])
         parameters, memory, _ = train_step(skeleton, optimizer, *state, batch, jax.random.key(0), rate=rate_now)
@@ -211,7 +192,7 @@ def test_steps_as_published_are_those_of_bert_adam(small, rng, tmp_path):
     """
     import torch
 
-    model = make_model(small, **NO_DROPOUT)
+    model = make_training_model(small, **NO_DROPOUT)
     twin, skeleton = torch_twin(model, tmp_path), Skeleton.of(model)
     recipe = Recipe(learning_rate=3e-2, warmup=0.4, weight_decay=0.1, largest_gradient=0.02, batch_size=3, epochs=2)
     optimizer, rates = make_optimizer(0.1, 0.02, published=True), published_rates(recipe, 7)
@@ -219,7 +200,7 @@ def test_steps_as_published_are_those_of_bert_adam(small, rng, tmp_path):
     parameters = {name: jnp.array(value) for name, value in model.parameters().items()}
     memory, moments, before, clipped = optimizer.init(parameters), {}, model.weights(), set()
     for step in range(5):
-        encoded, wanted = make_examples(model, rng, 3)
+        encoded, wanted = make_training_examples(model, rng, 3)
         batch = make_batch(encoded.encodings, wanted, 3, 0, 19)
         state, rate_now = (parameters, memory), jnp.asarray(rates[step])
         parameters, memory, _ = train_step(skeleton, optimizer, *state, batch, jax.random.key(0), rate=rate_now)
@@ -245,7 +226,7 @@ def test_steps_as_published_are_those_of_bert_adam(small, rng, tmp_path):
     assert moved > 0.03
 
 
-def test_as_published_batches_are_not_sorted_and_the_last_steps_have_rate_0(rng):
+def test_as_published_batches_are_unsorted_and_rate_ends_at_0(rng):
     batches = random_batches(103, 8, seed=3, epoch=0)
     assert sorted(place for batch in batches for place in batch) == list(range(103))
     assert [len(batch) for batch in batches] == [8] * 12 + [7]
@@ -259,8 +240,8 @@ def test_as_published_batches_are_not_sorted_and_the_last_steps_have_rate_0(rng)
 
 
 def test_the_recipe_decides_how_a_trainer_trains(small, rng, monkeypatch):
-    model, steps = make_model(small), []
-    encoded, _ = make_examples(model, rng, 64)
+    model, steps = make_training_model(small), []
+    encoded, _ = make_training_examples(model, rng, 64)
     numbers = np.arange(64, dtype=np.int32)  # in place of labels: which examples a step sees
 
     def step(skeleton, optimizer, parameters, memory, batch, key, rate, loss_of_batch):
@@ -284,8 +265,8 @@ def test_the_recipe_decides_how_a_trainer_trains(small, rng, monkeypatch):
 
 
 def test_rows_that_fill_up_a_batch_count_for_nothing(small, rng):
-    model = make_model(small, **NO_DROPOUT)
-    encoded, wanted = make_examples(model, rng, 5)
+    model = make_training_model(small, **NO_DROPOUT)
+    encoded, wanted = make_training_examples(model, rng, 5)
     skeleton, key = Skeleton.of(model), jax.random.key(0)
     losses = [
         float(batch_loss(skeleton, model.parameters(), make_batch(encoded.encodings, wanted, rows, 0, 19), key))
@@ -316,7 +297,7 @@ def test_every_epoch_sees_every_example_once_in_another_order(rng):
 def test_training_learns(small, rng, dtype):
     """Whether a text begins with token 5 or 6 can be learnt; parameters stay float32."""
     model = random_model(BertForSequenceClassification, small, dtype, seed=1)
-    encoded, _ = make_examples(model, rng, 64)
+    encoded, _ = make_training_examples(model, rng, 64)
     wanted = rng.integers(0, 2, 64, np.int32)
     rows = [
         dataclasses.replace(row, input_ids=(5 + int(label), *row.input_ids[1:]))
@@ -334,8 +315,8 @@ def test_training_learns(small, rng, dtype):
 
 
 def test_each_step_drops_other_units_and_the_seed_says_which(small, rng, monkeypatch):
-    model, keys = make_model(small), []
-    encoded, wanted = make_examples(model, rng, 11)
+    model, keys = make_training_model(small), []
+    encoded, wanted = make_training_examples(model, rng, 11)
 
     def step(skeleton, optimizer, parameters, memory, batch, key, rate, loss_of_batch):
         keys.append(tuple(jax.random.key_data(key).tolist()))
@@ -353,22 +334,12 @@ def test_each_step_drops_other_units_and_the_seed_says_which(small, rng, monkeyp
 TWO_DEVICES = """
 import sys
 import jax, numpy as np
-from tests.test_training import train_a_little
+from tests.training_runs import train_two_epochs
 assert jax.device_count() == 2, jax.devices()
-losses, logits, model, devices = train_a_little()
+losses, logits, model, devices = train_two_epochs()
 assert devices == 2
 np.savez(sys.argv[1], losses=losses, logits=logits, **model.weights())
 """
-
-
-def train_a_little():
-    """Losses, logits and model of two epochs on fixed data, and among how many devices the parameters are."""
-    model = make_model(BertConfig(**SIZES["three heads"]))
-    encoded, labels = make_examples(model, np.random.default_rng(5), 4)
-    trainer = Trainer(model, encoded, labels, Recipe(batch_size=3, learning_rate=1e-3, epochs=2))
-    losses = [*trainer.run_epoch(0), *trainer.run_epoch(1)]
-    logits = predict(trainer.model, encoded)
-    return losses, logits, trainer.model, len(trainer.parameters["classifier.kernel"].sharding.device_set)
 
 
 def test_two_devices_train_as_one_does(tmp_path):
@@ -376,7 +347,7 @@ def test_two_devices_train_as_one_does(tmp_path):
     path = tmp_path / "two.npz"
     command = [sys.executable, "-c", TWO_DEVICES, str(path)]
     subprocess.run(command, check=True, env=compiled_alike(2), timeout=300)
-    two, (losses, logits, model, _) = arrays_of(path), train_a_little()
+    two, (losses, logits, model, _) = arrays_of(path), train_two_epochs()
     assert largest_difference(two["losses"], losses) < 1e-5
     assert largest_difference(two["logits"], logits) < 1e-4
     for name, weights in model.weights().items():

@@ -1,0 +1,251 @@
+"""Layering: which package may import which, and through which modules. `violations` names what breaks the rules."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+# Files beside the rooms: what every room may use, and what may use every room.
+GROUND = {
+    *("arguments", "atomic_files", "console", "errors", "formatting", "interrupts", "json_files", "machine", "paths"),
+    "progress",
+}
+FRONT = {"__init__", "__main__", "cli", "commands", "programs"}
+# Each room with those that it may use.
+ROOMS = {
+    "checkpoints": set(),
+    "data": {"checkpoints"},
+    "model": {"checkpoints"},
+    "interventions": {"checkpoints", "model"},
+    "engine": {"checkpoints", "model", "data", "interventions"},
+    "evidence": set(),
+    "plots": {"evidence"},
+    "results": {"data", "evidence", "plots"},
+    "tasks": {"checkpoints", "model", "data", "interventions", "engine", "evidence", "probes"},
+    "attribution": {"checkpoints", "model", "data", "interventions", "engine", "evidence", "tasks"},
+    "probes": {"checkpoints", "model", "data", "interventions", "evidence"},
+    "study": {
+        *("checkpoints", "model", "data", "interventions", "engine", "evidence", "plots", "results", "tasks"),
+        *("attribution", "probes"),
+    },
+}
+WITHOUT_JAX = {"evidence", "plots", "results"}
+# Where parameters live, or are split from what is compiled.
+FLAX = {
+    *("bertjax/model/encoder.py", "bertjax/model/models.py", "bertjax/model/pretrained.py"),
+    *("bertjax/model/sentences/embedding.py",),
+    *("bertjax/checkpoints/weight_files.py",),
+    *("bertjax/engine/plain.py", "bertjax/engine/blocks.py", "bertjax/engine/compiled_steps.py"),
+}
+NNX = {"Module", "Param", "List", "GraphDef", "split", "merge", "eval_shape"}
+# What else of Flax a file may take.
+OF_FLAX = {"nnx", "msgpack_restore", "flatten_dict"}
+LATE_IMPORTS = {"import_module", "importlib.import_module", "__import__"}
+MOST_MODULES = 13
+BY_PLACE = 6  # arguments at most; Pallas hands its references to a kernel, and JAX to a custom derivative, by place
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of Python.
+
+    Args:
+        path: from the root, `bertjax/model/ops.py`.
+        source: what it holds.
+    """
+
+    path: str
+    source: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.source)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return Path(self.path).with_suffix("").parts
+
+    @property
+    def room(self) -> str | None:
+        """The room of bertjax that it is in; None for files beside the rooms and outside bertjax."""
+        return self.parts[1] if self.parts[0] == "bertjax" and len(self.parts) > 2 else None
+
+    @property
+    def is_door(self) -> bool:
+        return len(self.parts) == 3 and self.parts[2] == "__init__" and self.room is not None
+
+    @cached_property
+    def imports(self) -> list[tuple[str, str]]:
+        """What it imports anywhere: module and name."""
+        found = []
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ImportFrom):
+                found += [("." * node.level + (node.module or ""), alias.name) for alias in node.names]
+            elif isinstance(node, ast.Import):
+                found += [(alias.name, "") for alias in node.names]
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) in LATE_IMPORTS and node.args:
+                found += [(str(one.value), "") for one in node.args[:1] if isinstance(one, ast.Constant)]
+        return found
+
+    @cached_property
+    def attributes(self) -> list[tuple[str, str]]:
+        """What it looks up anywhere: object and name."""
+        nodes = (node for node in ast.walk(self.tree) if isinstance(node, ast.Attribute))
+        return [(ast.unparse(node.value), node.attr) for node in nodes]
+
+    @property
+    def exports(self) -> list[str]:
+        """Names in `__all__`."""
+        for node in self.tree.body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                return list(ast.literal_eval(node.value))
+        return []
+
+
+def read_sources() -> dict[str, File]:
+    """All files of bertjax, experiments and benchmarks."""
+    paths = (path for folder in ("bertjax", "experiments", "benchmarks") for path in ROOT.glob(f"{folder}/**/*.py"))
+    names = {str(path.relative_to(ROOT)): path for path in sorted(paths)}
+    return {name: File(name, path.read_text(encoding="utf-8")) for name, path in names.items()}
+
+
+def violations(files: Mapping[str, File]) -> list[str]:
+    """Violations of the layering rules, one line each."""
+    found: list[str] = []
+    for file in files.values():
+        found += [
+            f"{file.path}: {line}"
+            for line in (
+                *_wrong_place(file),
+                *_wrong_imports(file, files),
+                *_private_names(file),
+                *_wrong_libraries(file),
+                *_long_signatures(file),
+            )
+        ]
+    return found + _cycles(files) + _shadowed(files) + _crowded(files)
+
+
+def _wrong_place(file: File) -> Iterator[str]:
+    if file.parts[0] != "bertjax":
+        return
+    if file.room is None and file.parts[1] not in GROUND | FRONT:
+        yield "is in no room, and neither ground nor front"
+    elif file.room is not None and file.room not in ROOMS:
+        yield f"{file.room} is no room"
+
+
+def _wrong_imports(file: File, files: Mapping[str, File]) -> Iterator[str]:
+    """Imports that go through no door, through the wrong one, or back to the room that they come from."""
+    own_modules = {other.parts[-1] for other in files.values() if other.room == file.room}
+    for module, name in file.imports:
+        if module.startswith("."):
+            yield f"imports by a relative path ({module} {name})"
+        head, *rest = module.split(".")
+        if head != "bertjax":
+            continue
+        target = rest[0] if rest else name
+        if target in ROOMS:
+            if target == file.room:
+                if len(rest) == 1 and name not in own_modules and not file.is_door:
+                    yield f"imports {name} through the door of its own room"
+                continue
+            if not _may_use(file, target):
+                yield f"may not use {target} ({module} {name})"
+            door = files.get(f"bertjax/{target}/__init__.py")
+            if len(rest) != 1 or door is None or name not in door.exports:
+                yield f"does not go through the door of {target} ({module} {name})"
+        elif target in FRONT and file.parts[0] == "bertjax" and file.parts[1] not in FRONT:
+            yield f"may not use {target}"
+        elif target not in GROUND | FRONT and not rest and file.parts[0] == "bertjax" and name != "__version__":
+            yield f"imports {name} from the front door"
+
+
+def _may_use(file: File, room: str) -> bool:
+    if file.parts[0] != "bertjax":
+        return True
+    if file.room is None:
+        return file.parts[1] in FRONT
+    return room in ROOMS.get(file.room, set())
+
+
+def _private_names(file: File) -> Iterator[str]:
+    """Private names of what came through a door."""
+    through_doors = {name for module, name in file.imports if module.split(".")[0] == "bertjax" and name}
+    for value, name in file.attributes:
+        if value in through_doors and name.startswith("_") and not name.startswith("__"):
+            yield f"uses {value}.{name}"
+
+
+def _wrong_libraries(file: File) -> Iterator[str]:
+    libraries = {module.split(".")[0] for module, _ in file.imports}
+    if any("_src" in (*module.split("."), name) for module, name in file.imports) or any(
+        value.split(".")[0] == "jax" and name == "_src" for value, name in file.attributes
+    ):
+        yield "uses jax._src"
+    if file.parts[0] != "bertjax":
+        return
+    if file.room in WITHOUT_JAX and (wrong := libraries & {"jax", "jaxlib", "flax"}):
+        yield f"imports {', '.join(sorted(wrong))}"
+    if "flax" in libraries and file.path not in FLAX:
+        yield "imports flax, but holds no parameters"
+    if wrong := {name for module, name in file.imports if module.split(".")[0] == "flax"} - OF_FLAX:
+        yield f"takes {', '.join(sorted(wrong))} from flax"
+    if wrong := {name for value, name in file.attributes if value == "nnx"} - NNX:
+        yield f"uses nnx.{', nnx.'.join(sorted(wrong))}"
+
+
+def _long_signatures(file: File) -> Iterator[str]:
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.FunctionDef) and not node.name.endswith("_kernel"):
+            names = [one.arg for one in (*node.args.posonlyargs, *node.args.args) if one.arg not in ("self", "cls")]
+            derived = any("custom_vjp" in ast.unparse(one) for one in node.decorator_list)
+            if len(names) > BY_PLACE and not derived:
+                yield f"{node.name} takes {len(names)} arguments by place"
+
+
+def _cycles(files: Mapping[str, File]) -> list[str]:
+    """Modules of one room that import each other in a circle; the ground is a room in this."""
+    found = []
+    for room in [*ROOMS, None]:
+        graph = {}
+        for file in files.values():
+            inside = file.room == room if room else file.parts[0] == "bertjax" and file.parts[1] in GROUND
+            if not inside or file.is_door:
+                continue
+            here = ".".join(file.parts).removesuffix(".__init__")
+            graph[here] = {
+                target
+                for module, name in file.imports
+                for target in (module, f"{module}.{name}")
+                if f"{target.replace('.', '/')}.py" in files and target != here
+            }
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            found.append(f"{room or 'ground'}: a circle of imports, {' -> '.join(error.args[1])}")
+    return found
+
+
+def _shadowed(files: Mapping[str, File]) -> list[str]:
+    """A door that exports a name of a module or folder beside it, which is another thing."""
+    found = []
+    for file in files.values():
+        if not (file.is_door or file.path == "bertjax/__init__.py"):
+            continue
+        folder = file.path.removesuffix("/__init__.py")
+        for name in file.exports:
+            there = any(path.startswith(f"{folder}/") and name in File(path, "").parts[1:] for path in files)
+            there = there if file.is_door else f"{folder}/{name}/__init__.py" in files or f"{folder}/{name}.py" in files
+            itself = any(n == name and f"{module.replace('.', '/')}/{n}.py" in files for module, n in file.imports)
+            if there and not itself:
+                found.append(f"{file.path}: exports {name}, and a module beside it has that name")
+    return found
+
+
+def _crowded(files: Mapping[str, File]) -> list[str]:
+    counts = {room: sum(file.room == room and len(file.parts) == 3 for file in files.values()) - 1 for room in ROOMS}
+    return [f"{room} holds {count} modules" for room, count in counts.items() if count > MOST_MODULES]

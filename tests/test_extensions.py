@@ -1,0 +1,281 @@
+"""A metric, a mode and a task of one's own are one entry each, and have all that bertjax's own have."""
+
+import pickle
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import bertjax
+from bertjax import ablations, overrides, readouts
+from bertjax.data import Task
+from bertjax.data.tasks import TASKS
+from bertjax.errors import DataError, InputError
+from bertjax.evidence.weighing import weigh
+from bertjax.interventions import MODES, Change, Mode, to_overrides
+from bertjax.model import HeadOutputs
+from bertjax.results import show_table, show_text
+from tests.factories import make_classifier, write_pairs
+from tests.random_outputs import DRAWS, draw_outputs
+from tests.tiny_models import encodings, largest_difference, random_model
+
+
+def balanced_accuracy(predictions, labels, positive):
+    """The mean of the accuracies on each class."""
+    classes = np.unique(labels)
+    return np.stack([(predictions[:, labels == one] == one).mean(1) for one in classes]).mean(0)
+
+
+BALANCED = bertjax.Metric("balanced", "Balanced accuracy", "predictions", "classes", balanced_accuracy, needs="two")
+
+
+def mean_error(values, labels, positive):
+    """One less the mean absolute error: it changes with the scale of the outputs."""
+    return 1 - np.abs(values - labels).mean(1)
+
+
+ERROR = bertjax.Metric("error", "One less the mean error", "values", "numbers", mean_error, lowest=-np.inf)
+
+
+@pytest.mark.parametrize(("own", "like"), [(BALANCED, "accuracy"), (ERROR, "pearson")])
+def test_a_metric_of_ones_own_is_weighed(rng, own, like):
+    outputs, labels = draw_outputs(rng, like, 4, 40, 2)
+    found = weigh(own, outputs[0], outputs[1:], labels, resamples=300, draws=DRAWS)
+    readings = outputs.argmax(-1) if own is BALANCED else outputs.reshape(outputs.shape[:2]).astype(float)
+    scores = own.function(readings, labels, 1)
+    assert largest_difference(found.difference, scores[1:] - scores[0]) < 1e-12
+
+    def difference(places):
+        some = own.function(readings[:2][:, places], labels[places], 1)
+        return some[1] - some[0]
+
+    expected = stats.bootstrap(
+        (np.arange(len(labels)),),
+        difference,
+        n_resamples=300,
+        vectorized=False,
+        method="percentile",
+        random_state=np.random.default_rng(0),
+    )
+    assert largest_difference(found.percentile[:, 0], np.array(expected.confidence_interval)) < 1e-9
+    same = weigh(own, outputs[0], outputs[:1], labels, resamples=99, draws=99)
+    assert same.p.tolist() == [1.0]
+    assert ((found.p > 0) & (found.p <= 1)).all()
+    assert found.metric.effect_size.text.startswith("Cohen's d")
+
+
+def test_swaps_of_a_scale_sensitive_metric_use_the_raw_outputs(rng):
+    """Outputs that are all shifted are worse by the shift; a metric of correlations would not see it."""
+    labels = rng.normal(size=60)
+    base = labels + 0.1 * rng.normal(size=60)
+    found = weigh(ERROR, base, np.stack([base + 1, base]), labels, resamples=99, draws=999)
+    assert found.p[0] <= 0.002
+    assert found.difference[0] < -0.8
+
+
+def test_the_main_job_takes_it(tmp_path, capsys):
+    model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
+    given = {"model": model, "task": "mrpc", "data": pairs, "metric": BALANCED, "progress": False}
+    results = bertjax.ablate(**given, output=tmp_path / "results")
+    again = bertjax.read_results(tmp_path / "results")
+    assert (again.metric, again.summary["metrics"][0]) == ("balanced", "balanced")
+    assert again.rows == results.rows
+    assert "(Balanced accuracy)" in results.sentence
+    predictions = results.outputs["outputs"].argmax(-1)
+    expected = balanced_accuracy(predictions, results.outputs["labels"], 1)
+    assert largest_difference(results.printed("score") / 100, expected) < 1e-12
+    assert results.frame[results.frame.main].metric.unique().tolist() == ["balanced"]
+    assert "Balanced accuracy" in show_text(again, "md")
+    assert "Balanced accuracy" in str(show_table(again).renderables[1])
+    again.plot().savefig(tmp_path / "map.png")
+    again.plot("ranking")
+    assert "Balanced accuracy" in again.report().read_text()
+    assert again.compare(results).pairs[0].common == len(again.names)
+
+
+def test_one_that_does_not_fit_is_refused_before_the_sweep(tmp_path):
+    model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
+    with pytest.raises(InputError, match="error does not judge predicted classes of mrpc: choose accuracy"):
+        bertjax.ablate(model, "mrpc", data=pairs, metric=ERROR, progress=False)
+    with pytest.raises(DataError, match="no metric is called 'nonsense'"):
+        bertjax.ablate(model, "mrpc", data=pairs, metric="nonsense", progress=False)
+
+
+MODES_OF_ONES_OWN = {
+    "half": Mode("the head's output times 1/2", "halved", share=0.5),
+    "flattened": Mode("30 % of uniform weights", "made more even", "uniform", 0.3),
+    "overshot": Mode("beyond the mean", "pushed beyond its mean", "mean", 1.5),
+    "leaning": Mode("a fifth from another text", "leaning to its donor", "donor", 0.2),
+}
+
+
+@pytest.mark.parametrize("name", MODES_OF_ONES_OWN)
+def test_a_custom_mode_is_the_same_in_reference_and_engine(name, small, rng, monkeypatch):
+    """And both are what the definition says, put in place by hand."""
+    mode = MODES_OF_ONES_OWN[name]
+    monkeypatch.setitem(MODES, name, mode)
+    with jax.enable_x64(True):
+        model = random_model(bertjax.BertForSequenceClassification, small, "float64")
+        texts, donors = (encodings(small, rng, [7, 4, 9]) for _ in range(2))
+        means, heads = rng.normal(size=(2, 3, 4)), ablations.single_heads(small, name)
+        options = {"means": means, "donors": donors} if mode.replacement in ("mean", "donor") else {}
+        found = bertjax.sweep(model, texts, heads, readouts.logits, **options, progress=False)
+        batch, donor = bertjax.collate(texts), model(**bertjax.collate(donors))
+        run, real = model(**batch), batch["attention_mask"][..., None, None].astype(float)
+        values = np.asarray(run.record.values)
+        replacements = {
+            "nothing": np.zeros_like(run.record.head_outputs),
+            "uniform": np.broadcast_to(
+                ((values * real).sum(2) / real.sum(1))[:, :, None], run.record.head_outputs.shape
+            ),
+            "mean": np.broadcast_to(means[:, None, None], run.record.head_outputs.shape),
+            "donor": donor.record.head_outputs,
+        }
+        for number, one in enumerate(heads):
+            (change,) = one.changes
+            by_plain = model(**batch, overrides=to_overrides(small, one, means, donor)).logits
+            own, other = (
+                np.asarray(outputs[change.layer, :, :, change.head])
+                for outputs in (run.record.head_outputs, replacements[mode.replacement])
+            )
+            by_hand = replaced(small, change, (1 - mode.share) * own + mode.share * other)
+            expected = model(**batch, overrides=by_hand).logits
+            assert largest_difference(by_plain, expected) < 1e-12
+            assert largest_difference(found.outputs[number], expected) < 1e-12
+    assert largest_difference(found.outputs, found.base[None]) > 1e-4
+
+
+def replaced(config, change, values):
+    """Overrides that put given outputs in place of one head's."""
+    gates = overrides.identity(config)
+    place = jnp.array([change.layer]), jnp.array([change.head])
+    outputs = HeadOutputs(*place, jnp.asarray(values)[None], -jnp.ones((1, 1, 1), int))
+    return replace(gates, output_gate=gates.output_gate.at[place].set(0), outputs=outputs)
+
+
+def test_the_main_job_takes_a_mode_of_ones_own(tmp_path, monkeypatch):
+    model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
+    given = {"model": model, "task": "mrpc", "data": pairs, "progress": False}
+    with pytest.raises(InputError, match="mode 'half' is not one of uniform, zero, mean"):
+        bertjax.ablate(**given, mode="half")
+    monkeypatch.setitem(MODES, "half", MODES_OF_ONES_OWN["half"])
+    results = bertjax.ablate(**given, mode="half", output=tmp_path / "results")
+    monkeypatch.undo()
+    again = bertjax.read_results(tmp_path / "results")
+    assert again.summary["mode"] == {"name": "half", "definition": "the head's output times 1/2", "title": "halved"}
+    assert "one head halved" in again.plot().texts[0].get_text()
+    assert "half" in again.report().read_text()
+    assert largest_difference(results.outputs["outputs"], results.outputs["base"][None]) > 1e-5
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"replacement": "noise"}, "replacement 'noise' is not one of nothing, uniform, mean, donor"),
+        ({"share": 0.0}, "share must be a finite number other than 0, found 0.0"),
+        ({"share": float("nan")}, "share must be a finite number other than 0, found nan"),
+    ],
+)
+def test_a_mode_that_is_none_is_refused(wrong, message):
+    with pytest.raises(InputError, match=message):
+        Mode("a definition", "a title", **wrong)
+
+
+def test_a_task_of_ones_own_has_its_name_and_metrics(tmp_path, monkeypatch):
+    """One entry: which columns, which classes, which metrics."""
+    own = Task("paraphrase", ("#1 String", "#2 String"), "Quality", ("no", "yes"), metrics=("matthews", "accuracy"))
+    monkeypatch.setitem(TASKS, own.name, own)
+    model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
+    results = bertjax.ablate(model, "paraphrase", data=pairs, progress=False)
+    assert results.summary["metrics"] == ["matthews", "accuracy"]
+    assert results.summary["data"]["task"] == "paraphrase"
+    assert results.summary["data"]["label_names"] == ["no", "yes"]
+
+
+def test_an_entry_of_metrics_is_read_where_there_is_none(tmp_path, monkeypatch):
+    """Results describe every metric that is not bertjax's own, wherever it came from."""
+    monkeypatch.setitem(bertjax.METRICS, "balanced", BALANCED)
+    model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
+    results = bertjax.ablate(
+        model, "mrpc", data=pairs, metric="balanced", heads=["0.0", "1.1"], output=tmp_path / "results", progress=False
+    )
+    monkeypatch.undo()
+    again = bertjax.read_results(tmp_path / "results")
+    assert again.rows == results.rows
+    assert again.outputs["outputs"].shape == results.outputs["outputs"].shape
+    assert "Balanced accuracy" in again.report().read_text()
+
+
+def test_modes_of_ones_own_in_sets_are_read_again(tmp_path, monkeypatch):
+    monkeypatch.setitem(MODES, "half-2", MODES_OF_ONES_OWN["half"])
+    (tmp_path / "sets").write_text("mixed: 0.0=half-2 1.1=zero\nother: 1.0=half-2\n")
+    model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
+    given = {"model": model, "task": "mrpc", "data": pairs, "progress": False}
+    bertjax.ablate(**given, ablate=tmp_path / "sets", output=tmp_path / "results")
+    monkeypatch.undo()
+    assert bertjax.read_results(tmp_path / "results").names == ["mixed", "other"]
+
+
+@pytest.mark.parametrize("name", ["Half", "zéro", "a b", "=", "1st"])
+def test_a_name_that_no_file_of_sets_could_hold_is_refused(name, monkeypatch):
+    monkeypatch.setitem(MODES, name, MODES_OF_ONES_OWN["half"])
+    with pytest.raises(InputError, match="a mode's name must be of lower-case letters, digits, - and _"):
+        Change(0, 0, name)
+
+
+def test_a_change_keeps_its_meaning(monkeypatch):
+    monkeypatch.setitem(MODES, "half", MODES_OF_ONES_OWN["half"])
+    change = Change(0, 0, "half", 0.5)
+    monkeypatch.undo()
+    assert (change.replacement, change.replaced) == ("nothing", 0.25)
+    assert pickle.loads(pickle.dumps(change)) == change
+    monkeypatch.setitem(MODES, "half", MODES_OF_ONES_OWN["flattened"])
+    assert Change(0, 0, "half", 0.5) != change
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"name": ""}, "a metric's name must be a text"),
+        ({"label": None}, "a metric's label must be a text, found None"),
+        ({"reads": "nonsense"}, "reads of metric own 'nonsense' is not one of predictions, values"),
+        ({"targets": "words"}, "targets of metric own 'words' is not one of classes, numbers"),
+        ({"needs": 3}, "needs of metric own must be one of nothing, two, positive, both, found 3"),
+        ({"function": 1}, "function of metric own must be a function of outputs, labels and the positive class"),
+    ],
+)
+def test_a_metric_that_is_none_is_refused(wrong, message, unchecked):
+    given = {"name": "own", "label": "Own", "reads": "predictions", "targets": "classes", "function": len}
+    with pytest.raises(DataError, match=message):
+        bertjax.Metric(**given | wrong)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda *given: 0.5, lambda *given: np.array(["a", "b", "c"]), lambda *given: None]
+)
+def test_a_metric_that_returns_something_else_is_refused(function):
+    wrong = bertjax.Metric("wrong", "Wrong", "predictions", "classes", function)
+    outputs, labels = np.eye(2)[np.zeros((3, 4), int)], np.array([0, 1, 0, 1])
+    with pytest.raises(DataError, match="the function of metric wrong must return one number for each of the 3"):
+        weigh(wrong, outputs[0], outputs[1:], labels, resamples=9, draws=9)
+
+
+def test_a_task_of_ones_own_that_cannot_be_had_is_refused(tmp_path, monkeypatch):
+    own = Task("paraphrase", ("#1 String", "#2 String"), "Quality", ("no", "yes"), metrics=("nonsense",))
+    monkeypatch.setitem(TASKS, own.name, own)
+    model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
+    with pytest.raises(DataError, match="no metric is called 'nonsense'"):
+        bertjax.ablate(model, "paraphrase", data=pairs, progress=False)
+    with pytest.raises(DataError, match=r"has no task paraphrase: give its .tsv, .csv, .jsonl or .parquet file"):
+        bertjax.ablate(model, "paraphrase", progress=False)
+
+
+@pytest.mark.parametrize("wrong", [{"text_columns": "sentence"}, {"metrics": "f1"}, {"label_names": "no yes"}])
+def test_a_task_with_a_text_in_place_of_several_is_refused(wrong, unchecked):
+    given = {"name": "own", "text_columns": ("a",), "label_column": "b", "label_names": None, "metrics": ("f1",)}
+    (name,) = wrong
+    with pytest.raises(DataError, match=f"{name} of task own must be a tuple of texts, found the string"):
+        Task(**given | wrong)

@@ -1,0 +1,40 @@
+"""What needs a package that a plain install lacks says in one line which extra brings it; the rest does without."""
+
+import subprocess
+import sys
+
+import pytest
+
+from bertjax.checkpoints import BertConfig
+from bertjax.cli import main
+from bertjax.data import load_examples
+from bertjax.errors import MissingDependencyError
+from bertjax.model import BertModel
+from bertjax.study import torch_reference
+from tests.tiny_models import SIZES, random_model
+
+EXTRAS = ("torch", "transformers", "datasets", "tensorflow_datasets", "pytrec_eval", "pandas", "plotly")
+
+
+@pytest.mark.parametrize("missing", ["torch", "transformers"])
+def test_parity_names_its_extra(missing, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, missing, None)
+    model = random_model(BertModel, BertConfig(**SIZES["three heads"]))
+    with pytest.raises(MissingDependencyError, match=r"PyTorch and transformers .*: pip install 'bertjax\[torch\]'"):
+        torch_reference.load_torch(model, tmp_path)
+
+
+def test_glue_by_name_names_its_extra(monkeypatch, capsys, tmp_path):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'bertjax\[datasets\]', or give local files"):
+        load_examples("mrpc")
+    assert main(["ablate", "--task", "mrpc", "--output", str(tmp_path / "out")]) != 0
+    assert "pip install 'bertjax[datasets]'" in capsys.readouterr().err
+
+
+def test_no_room_loads_what_an_extra_brings():
+    rooms = "attribution, checkpoints, data, engine, evidence, interventions, model, plots, probes, results, study"
+    code = f"import sys\nfrom bertjax import {rooms}, tasks\nfrom bertjax import cli\n"
+    code += f"print(sorted(set({EXTRAS!r}) & set(sys.modules)))"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"

@@ -1,0 +1,231 @@
+"""Checkpoints whose layers have their own numbers of heads: equal to the whole model with the same heads at zero."""
+
+import json
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bertjax
+from bertjax import BertConfig, overrides
+from bertjax.attribution import Learning
+from bertjax.checkpoints import FAMILIES
+from bertjax.cli import main
+from bertjax.engine import plain
+from bertjax.engine.costs import Work, flops, spans_of_rows
+from bertjax.errors import ConfigError, OverrideError
+from bertjax.interventions import Ablation, Change, every_head, head_pairs, remove_heads, single_heads, whole_layers
+from bertjax.model import ops
+from bertjax.study import Pruning
+from tests.factories import make_classifier, make_config, make_embedder, write_pairs
+from tests.family_models import arguments, config_of, sometimes
+from tests.tiny_models import encodings, random_model
+
+# Of three layers of three heads: all but one, one, and none of a layer's are gone.
+GONE = ((0, 0), (0, 2), (1, 1))
+WHOLE_LAYER = ((0, 1), (1, 0), (1, 1), (1, 2))
+
+
+def first_token(output):
+    return output.last_hidden_state[:, 0]
+
+
+def gone_in(config, gone=GONE):
+    """The heads that are gone; of layers that share their weights the same in all."""
+    if len(set(config.architecture.parameters_of)) < config.num_hidden_layers:
+        return tuple((layer, head) for layer in range(config.num_hidden_layers) for head in (0, 2))
+    return gone
+
+
+@pytest.fixture
+def both(request, tmp_path):
+    """A random model, and what is loaded of the checkpoint without some of its heads."""
+
+    def make(family="bert", gone=GONE, cls=bertjax.BertModel):
+        whole = random_model(cls, config_of(family))
+        heads = gone_in(whole.config, gone)
+        whole.save_pretrained(tmp_path / "smaller", without=heads)
+        return whole, cls.from_pretrained(tmp_path / "smaller"), heads
+
+    return make
+
+
+def zeroed(config, heads, change=None):
+    gone = overrides.factor(config, heads, 0.0)
+    return gone if change is None else overrides.combine(gone, change)
+
+
+@pytest.mark.parametrize("family", sometimes(FAMILIES, "bert", "albert", "mpnet", "deberta-v2", "modernbert"))
+def test_a_smaller_model_is_the_whole_one_with_heads_at_zero(family, both, rng):
+    whole, smaller, gone = both(family)
+    assert sum(array.size for array in smaller.weights().values()) < sum(one.size for one in whole.weights().values())
+    assert {*every_head(smaller.config)} == {*every_head(whole.config)} - {*gone}
+    given = arguments(whole.config, rng)
+    before, after = whole(**given, overrides=zeroed(whole.config, gone)), smaller(**given)
+    real = np.asarray(given["attention_mask"]) > 0
+    assert np.abs(np.asarray(whole(**given).last_hidden_state - before.last_hidden_state)[real]).max() > 1e-3
+    np.testing.assert_allclose(after.last_hidden_state[real], before.last_hidden_state[real], atol=2e-5)
+    for layer, head in gone:
+        assert not np.asarray(after.attentions[layer, :, head]).any()
+    layer, head = every_head(smaller.config)[0]
+    np.testing.assert_allclose(after.attentions[layer, :, head], before.attentions[layer, :, head], atol=1e-5)
+
+
+@pytest.mark.parametrize("gone", [GONE, WHOLE_LAYER], ids=["some", "a whole layer"])
+@pytest.mark.parametrize("attention", ["explicit", "fused"])
+def test_heads_that_are_left_are_overridden_as_before(gone, attention, both, rng, tmp_path):
+    whole, smaller, _ = both(gone=gone)
+    if attention == "fused":
+        smaller = bertjax.BertModel.from_pretrained(tmp_path / "smaller", attention="fused")
+    config, given = whole.config, arguments(whole.config, rng)
+    left = [f"{layer}.{head}" for layer, head in every_head(smaller.config)]
+    donor = whole(**arguments(whole.config, rng))
+    changes = [
+        lambda config: overrides.uniform(config, left[:2], [0.3, 0.6]),
+        lambda config: overrides.factor(config, left[-1:], 1.7),
+        lambda config: overrides.mean(config, left[1:3], np.ones((3, 3, 4), np.float32)),
+        lambda config: overrides.patched_outputs(config, left[1:3], donor),
+    ]
+    if attention == "explicit":
+        changes += [
+            lambda config: overrides.patched_weights(config, left[1:3], donor),
+            lambda config: overrides.fixed_edges(config, {(*every_head(smaller.config)[1], 1, 2): 0.4}, example=0),
+        ]
+    real = np.asarray(given["attention_mask"]) > 0
+    for change in changes:
+        expected = whole(**given, overrides=zeroed(config, gone, change(config))).last_hidden_state
+        found = smaller(**given, overrides=change(smaller.config)).last_hidden_state
+        np.testing.assert_allclose(found[real], expected[real], atol=2e-5)
+
+
+@pytest.mark.parametrize("family", sometimes(FAMILIES, "bert", "mpnet", "deberta-v2", "modernbert"))
+@pytest.mark.parametrize("mode", ["zero", "uniform", "mean"])
+def test_a_sweep_of_a_smaller_model_is_that_of_the_whole_one(family, mode, both, rng):
+    whole, smaller, gone = both(family)
+    examples = encodings(whole.config, rng, rng.integers(3, 9, 6))
+    own = [
+        *single_heads(smaller.config, mode),
+        *whole_layers(smaller.config, mode),
+        *head_pairs(smaller.config, mode)[:4],
+    ]
+    means = rng.normal(size=(smaller.config.num_hidden_layers, 3, smaller.config.head_dim)).astype(np.float32)
+    given = {"readout": first_token, "means": means, "progress": False}
+    found = bertjax.sweep(smaller, examples, own, **given)
+    zero = tuple(Change(*head, "zero") for head in gone)
+    expected = bertjax.sweep(whole, examples, [Ablation(one.name, (*one.changes, *zero)) for one in own], **given)
+    assert np.abs(found.outputs - found.base).max() > 1e-3
+    np.testing.assert_allclose(found.outputs, expected.outputs, atol=2e-5)
+
+
+def test_gradients_of_a_smaller_model_are_those_of_its_heads(tmp_path):
+    model, data = make_embedder(tmp_path / "whole"), write_pairs(tmp_path / "pairs.tsv", 24)
+    whole = bertjax.load(model)
+    whole.save_pretrained(tmp_path / "smaller", bertjax.Tokenizer.from_pretrained(model), without=[(0, 1), (1, 0)])
+    found = bertjax.importance(tmp_path / "smaller", "mrpc", data=data, progress=False)
+    assert found.names == ["0.0", "0.2", "1.1", "1.2"]
+    exact = bertjax.ablate(tmp_path / "smaller", "mrpc", data=data, mode="zero", progress=False)
+    assert exact.names == found.names
+    few = Pruning(draws=1, strengths=(1.0,), learning=Learning(steps=10))
+    pruned = bertjax.prune(tmp_path / "smaller", "mrpc", data=data, mode="zero", progress=False, pruning=few)
+    assert {*pruned.summary["pruning"]["orders"][0]["heads"]} == {*found.names}
+
+
+def test_a_smaller_model_can_lose_more(both, rng, tmp_path):
+    whole, smaller, gone = both()
+    smaller.save_pretrained(tmp_path / "again", without=[(0, 1), (2, 2)])
+    again = bertjax.BertModel.from_pretrained(tmp_path / "again")
+    assert again.config.heads_of(0) == ()
+    given = arguments(whole.config, rng)
+    real = np.asarray(given["attention_mask"]) > 0
+    expected = whole(**given, overrides=zeroed(whole.config, (*gone, (0, 1), (2, 2)))).last_hidden_state
+    np.testing.assert_allclose(again(**given).last_hidden_state[real], expected[real], atol=2e-5)
+    remove_heads(smaller, [(0, 1), (2, 2)])
+    np.testing.assert_allclose(smaller(**given).last_hidden_state[real], expected[real], atol=2e-5)
+
+
+def test_the_plain_engine_agrees(both, rng):
+    _, smaller, _ = both()
+    examples = encodings(smaller.config, rng, [5] * 4)
+    batch = bertjax.collate(examples)
+    runs = [overrides.uniform(smaller.config, [head]) for head in every_head(smaller.config)]
+    swept = bertjax.sweep(smaller, examples, single_heads(smaller.config), first_token, progress=False)
+    slow = plain.sweep(smaller, [([*range(4)], batch)], runs, first_token)
+    np.testing.assert_allclose(swept.outputs, slow.outputs, atol=2e-5)
+
+
+def test_the_config_is_that_of_transformers_4(tmp_path):
+    config = make_config().without_heads([(1, 2), (1, 0)])
+    assert config.to_dict()["pruned_heads"] == {"1": [0, 2]}
+    assert BertConfig.from_dict(config.to_dict()) == config
+    assert BertConfig.from_dict(make_config().to_dict() | {"pruned_heads": {"1": [2, 0], "0": []}}) == config
+    assert "pruned_heads" not in make_config().to_dict()
+    assert make_config().without_heads([]) == make_config()
+    random_model(bertjax.BertModel, make_config()).save_pretrained(tmp_path / "m", without=[(1, 2), (1, 0)])
+    written = json.loads((tmp_path / "m" / "config.json").read_text())
+    assert written["pruned_heads"] == {"1": [0, 2]}
+    with pytest.raises(OverrideError, match=r"there is no head 1\.2: it was pruned"):
+        overrides.uniform(config, ["1.2"])
+
+
+def test_heads_to_leave_out_are_named_as_everywhere(tmp_path):
+    model = random_model(bertjax.BertModel, make_config())
+    for place, form in enumerate((["1.2", "1.0"], [(1, 2), "1.0"], ((1, 0), (1, 2)))):
+        model.save_pretrained(tmp_path / f"{place}", without=form)
+        assert bertjax.load(tmp_path / f"{place}").config.pruned_heads == ((1, (0, 2)),)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        (["x"], "'x' names no head: give LAYER.HEAD"),
+        (["1.3"], r"names head 1\.3: there are 2 layers of 3 heads"),
+        ("1.2", "heads must be a list of heads, found the string '1.2'"),
+    ],
+)
+def test_heads_to_leave_out_that_are_none_are_refused(wrong, line, tmp_path):
+    model = random_model(bertjax.BertModel, make_config())
+    with pytest.raises(ConfigError, match=line):
+        model.save_pretrained(tmp_path / "m", without=wrong)
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"1": [3]}, {"2": [0]}, {"-1": [0]}, {"1": 2}, {"1": ["x"]}, {"1": [True]}, "1.2", 7, {"1": [0.5]}],
+    ids=str,
+)
+def test_pruned_heads_that_are_none_are_refused(wrong):
+    with pytest.raises(ConfigError, match="pruned_heads"):
+        BertConfig.from_dict(make_config().to_dict() | {"pruned_heads": wrong})
+
+
+def test_layers_that_share_their_weights_lose_a_head_together():
+    with pytest.raises(ConfigError, match="share its weights"):
+        config_of("albert").without_heads([(0, 1)])
+
+
+def test_a_plan_counts_the_heads_that_there_are():
+    config = replace(BertConfig(), num_hidden_layers=2)
+    half = config.without_heads([(layer, head) for layer in range(2) for head in range(6)])
+    work = [Work(full=1)] * 2
+    whole, less = (flops(work, one, 100.0, spans_of_rows(one, 64), 0) for one in (config, half))
+    attention = 2 * 100 * (8 * 768**2 + 4 * 64 * 768)
+    np.testing.assert_allclose(whole - less, attention / 2)
+
+
+def test_the_command_writes_a_smaller_checkpoint(tmp_path, capsys):
+    model, output = make_classifier(tmp_path / "model"), str(tmp_path / "smaller")
+    options = ["--model", str(model), "--heads", "0.1", "1.0", "--output", output]
+    assert main(["remove-heads", *options, "--smaller"]) == 0
+    loaded = bertjax.load(output)
+    assert loaded.config.pruned_heads == ((0, (1,)), (1, (0,)))
+    assert main(["parity", "--model", output]) == 2
+    assert "has pruned heads, which transformers reads no more" in capsys.readouterr().err
+
+
+def test_records_have_a_place_for_each_head():
+    ones = jnp.ones((1, 3, 2, 4))
+    spread = ops.spread_record(ops.AttentionRecord(ones, ones, ones, None, ones), (0, 2), 3)
+    assert spread.values.shape == (1, 3, 3, 4)
+    assert np.asarray(spread.values).any(axis=(0, 1, 3)).tolist() == [True, False, True]
