@@ -12,16 +12,19 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONSTRAINTS_FILE := $(wildcard constraints-$(TAG).txt)
 CONSTRAINTS := $(if $(CONSTRAINTS_FILE),-c $(CONSTRAINTS_FILE))
 PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Types and shapes are checked at every call.
+CHECKED = --jaxtyping-packages=bertjax,experiments,beartype.beartype
 
 # The tests start many processes: each would compile all of bertjax's files anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-slow test-oldest test-tpu-aot bench-gpu packages dist smoke docs lint format clean
+.PHONY: help demo test test-all test-slow test-oldest test-tpu-aot bench-gpu packages dist smoke docs lint format clean
 
 help:
 	@echo "make demo    ablate all 72 heads of a real model on real data (a few minutes)"
-	@echo "make test    run all tests"
-	@echo "make test-slow  those of minutes"
+	@echo "make test    test the library (a few minutes)"
+	@echo "make test-all  also whole commands, documentation, experiments, several processes, browsers"
+	@echo "make test-slow  tests of minutes each"
 	@echo "make test-oldest  all tests with the oldest versions of what bertjax needs"
 	@echo "make test-tpu-aot  compile every step for TPU chips that are not there (in an environment of its own)"
 	@echo "make bench-gpu  parity, benchmarks and kernel times on an NVIDIA GPU (half an hour)"
@@ -55,8 +58,11 @@ demo: $(VENV)/.core
 test: $(VENV)/.test
 	$(PYTEST)
 
+test-all: $(VENV)/.test
+	$(PYTEST) $(CHECKED) -m 'not slow'
+
 test-slow: $(VENV)/.test
-	XLA_FLAGS= $(PYTEST) -m slow
+	XLA_FLAGS= $(PYTEST) $(CHECKED) -m slow
 
 # The oldest versions that setup.cfg allows, on the oldest Python. Warnings are no errors here, as old versions deprecate
 # what others of them do; and matplotlib draws each letter a little elsewhere than in the pictures that were looked at.
@@ -67,7 +73,7 @@ $(VENV)-oldest/.made: setup.cfg constraints-oldest.txt requirements-weights.txt
 	@touch $@
 
 test-oldest: $(VENV)-oldest/.made
-	$(VENV)-oldest/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -W default \
+	$(VENV)-oldest/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(CHECKED) -m 'not slow' -W default \
 		--deselect tests/test_images.py::test_pictures_are_those_that_were_looked_at
 
 # TPU's compiler is large and talks at its start: it has an environment of its own.

@@ -3,21 +3,21 @@
 import gc
 import importlib.util
 import os
+import platform
 import tempfile
-import threading
+from hashlib import sha256
 from pathlib import Path
 
 # One thread pool for each test process is enough, and PyTorch's and XLA's would fight over two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
-# Nobody reads where in Python each compiled operation comes from, and to tell it takes a twelfth of the tests' time.
+# Python's line numbers in compiled programs cost a twelfth of the tests' time, and no test reads them.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 
 import jax
 import jaxtyping
 import numpy as np
 import pytest
-from jax._src.interpreters import mlir
 
 import tests.type_checks  # noqa: F401  first, since modules of ours look its decorator up when they are imported
 
@@ -34,55 +34,45 @@ from tests.tiny_models import FAST_COMPILATION, SIZES
 # them, and so is all of `XLA_FLAGS= make test`.
 os.environ.setdefault("XLA_FLAGS", FAST_COMPILATION)
 jax.devices()
-if os.environ["XLA_FLAGS"] == FAST_COMPILATION:
+FLAGS = os.environ["XLA_FLAGS"]
+if FLAGS == FAST_COMPILATION:
     del os.environ["XLA_FLAGS"]
 
-# What was compiled once serves the later tests of this process, and apart from them the commands that they start.
-COMPILED = tempfile.TemporaryDirectory(prefix="bertjax-compiled-")
-os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join(COMPILED.name, "commands")
+
+def processor() -> str:
+    """The name and the instruction sets of this processor, as far as the system says."""
+    about = Path("/proc/cpuinfo")
+    lines = about.read_text().split("\n\n")[0].splitlines() if about.exists() else []
+    kept = [line for line in lines if line.startswith(("model name", "flags", "Features"))]
+    return "\n".join(kept) or platform.processor()
+
+
+# Compiled programs stay for later runs on the same processor. The limit makes JAX lock the directory: without the lock
+# one process reads what another one is still writing.
+KEY = sha256("\n".join([jax.__version__, FLAGS, processor()]).encode()).hexdigest()[:16]
+COMPILED = Path(__file__).parent.parent / "build" / "compiled" / KEY
+jax.config.update("jax_compilation_cache_dir", str(COMPILED))
+jax.config.update("jax_compilation_cache_max_size", 2**31)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)  # each write looks at all entries
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+# Commands in processes of their own share what they compile until the tests end.
+COMMANDS = tempfile.TemporaryDirectory(prefix="bertjax-compiled-")
+os.environ["JAX_COMPILATION_CACHE_DIR"] = COMMANDS.name
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
-jax.config.update("jax_compilation_cache_dir", os.path.join(COMPILED.name, "tests"))
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.03)  # writing others takes longer than they save
-jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 # One file is about PyTorch's formats from its first import on; with `-m "not needs_torch"` it would be deselected
 # anyway. `make test` installs PyTorch, and the other tests that need it fail where it is missing.
 collect_ignore = [] if importlib.util.find_spec("torch") else ["test_weight_files.py"]
 
-
-# Tracing makes and drops many small objects, which Python's collector would look through again and again.
-gc.set_threshold(50_000, 20, 50)
-
 MOST_MAPPINGS = 25_000
 
-# Lowered modules that one MLIR context serves, which keeps each type and attribute that was in one of them.
-MODULES_OF_A_CONTEXT = 1_000
-
-
-def share_contexts() -> None:
-    """Let what a thread lowers share an MLIR context: JAX makes one for each function, half the time of a small one."""
-    make, own = mlir.make_ir_context, threading.local()
-
-    def context():
-        served = getattr(own, "served", 0)
-        if served % MODULES_OF_A_CONTEXT == 0:
-            own.context = make()
-        own.served = served + 1
-        return own.context
-
-    mlir.make_ir_context = context
-
-
-share_contexts()
-
-# Files that take a minute or more by themselves: begun first, so that no process has one left when the others end.
+# Files that take long in `make test-all`: begun first, so that no process has one left when the others end.
 LONGEST = (
     *("test_distributed.py", "test_readme.py", "test_head_ablation.py", "test_family_engine.py", "test_notebook.py"),
-    "test_sharding.py",
-    "test_docs.py",
+    *("test_sharding.py", "test_docs.py"),
 )
-
 
 # What takes long and is looked up when it is needed, and what it is in tests: a thousand draws, not ten thousand, where
 # a test does not say how many, and PDF fonts that need no subsets of their files.
@@ -95,8 +85,16 @@ COSTLY = [
 USERS = [(module, name, getattr(module, name)) for module, name, _ in COSTLY]
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects by markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests of the longest files first; pytest-xdist hands out files in this order."""
+    """Mark what runs a browser or the real model's examples, and put the tests of the longest files first.
+
+    pytest-xdist hands out files in this order.
+    """
+    for item in items:
+        is_analysis = isinstance(item, pytest.DoctestItem) and item.name.startswith("bertjax.study")
+        if is_analysis or "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.integration)
     order = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.name, len(order)))
 

@@ -24,6 +24,8 @@ from experiments.disabling.joins import (
 from experiments.disabling.runs import group_by_task, measure_task, read_run
 from tests.tiny_models import largest_difference
 
+pytestmark = pytest.mark.integration
+
 LAYERS, HEADS = 4, 6
 PLACES = LAYERS * HEADS
 LAYER_OF = np.repeat(np.arange(LAYERS), HEADS)

@@ -11,6 +11,8 @@ from bertjax.errors import DataError
 from experiments import agreement_patching as program
 from tests.factories import make_classifier, make_masked
 
+pytestmark = pytest.mark.integration
+
 SMALL = Path(__file__).parents[1] / "experiments/data/small_mlm"
 ROWS = [
     ("house", "house", "Sing"),

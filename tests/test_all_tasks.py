@@ -20,6 +20,8 @@ from tests.interruptions import TINY_PARTS, StopAfter
 from tests.several_processes import run_processes, saved_outputs
 from tests.task_factories import TASK_FACTORIES
 
+pytestmark = pytest.mark.integration
+
 
 @dataclass(frozen=True)
 class Ready:

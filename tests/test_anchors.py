@@ -12,6 +12,8 @@ from experiments.words.annotated import Annotated, Word
 from experiments.words.spans import find_words
 from tests.tiny_models import arrays_of
 
+pytestmark = pytest.mark.integration
+
 FRAMES = "sentence\ttarget\tcore_elements\nthe cat sat on a mat\tsat\tthe cat\nhe ran home\tran\the | home\n"
 PAIRS = (
     ("the dog sat near a red door", "red doors are not old"),

@@ -15,6 +15,8 @@ from experiments.words.annotation import SAMPLE, annotate, read_annotated
 from experiments.words.conllu_files import find_mentions, read_sentences
 from tests.annotated_sentences import SENTENCES, conllu, fake_spacy, write_sentences
 
+pytestmark = pytest.mark.integration
+
 
 def read(tmp_path, *sentences):
     path = tmp_path / "some.conllu"

@@ -19,6 +19,8 @@ from tests.factories import SIZES, add_tokenizer, make_classifier, make_config, 
 from tests.picture_checks import assert_same_pictures
 from tests.tiny_models import arrays_of, largest_difference, random_model
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

@@ -35,6 +35,8 @@ from tests.factories import SENTENCES, make_embedder
 from tests.picture_checks import assert_same_pictures
 from tests.tiny_models import arrays_of, largest_difference
 
+pytestmark = pytest.mark.integration
+
 
 def padded(rng, lengths, longest=13, layers=2, heads=3):
     """Random attention of texts of some lengths, with `keep`; padding is no key."""

@@ -11,6 +11,8 @@ from benchmarks import attention, gpu, kernel_times, products, tasks
 from benchmarks.tasks_engine import Swept
 from tests.factories import make_masked, write_lines
 
+pytestmark = pytest.mark.integration
+
 ERROR = {"float32": 1e-5, "bfloat16": 2e-2}
 
 

@@ -159,6 +159,7 @@ def test_importing_bertjax_leaves_heavy_packages_alone():
     assert found.stdout.strip() == "[]"
 
 
+@pytest.mark.integration
 def test_a_mistake_in_a_real_process_prints_no_traceback(place):
     command = [sys.executable, "-m", "bertjax", "ablate", "--task", "nonsense"]
     found = subprocess.run(command, capture_output=True, text=True, cwd=place)

@@ -211,6 +211,7 @@ def masked_logits(output):
     return output.logits[:, 6]
 
 
+@pytest.mark.integration
 def test_paths_of_an_embedder_and_on_the_command_line(embedder, tmp_path, capsys):
     rows = TINY_PAIRS[:3]
     found = bertjax.head_paths(embedder, rows, receivers={"values": ["1.1"]}, heads=["0.0", "0.2"], progress=False)

@@ -10,6 +10,8 @@ from experiments.coreference import BASELINES, Anaphor, find_anaphors, resolve
 from experiments.words.annotated import Annotated, Word
 from tests.factories import make_encoder
 
+pytestmark = pytest.mark.integration
+
 # "Ann saw a dog before she fed Bob and the dog ."
 WORDS = ["Ann", "saw", "a", "dog", "before", "she", "fed", "Bob", "and", "the", "dog", "."]
 TAGS = ["NNP", "VBD", "DT", "NN", "IN", "PRP", "VBD", "NNP", "CC", "DT", "NN", "."]

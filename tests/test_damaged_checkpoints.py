@@ -9,7 +9,7 @@ from tests.damage_checkpoints import ATTACKED, VALUES, _change_json
 from tests.fuzz_checkpoints import JSONS, WEIGHTS, Case, _base, _read, cases
 from tests.fuzz_utilities import attempt
 
-pytestmark = pytest.mark.needs_torch
+pytestmark = [pytest.mark.integration, pytest.mark.needs_torch]
 
 
 @pytest.mark.parametrize("base", sorted({*JSONS, *WEIGHTS}))

@@ -22,6 +22,8 @@ from tests.damage_results import VALUES
 from tests.fuzz_results import BROKEN, cases, outcome, unseal
 from tests.result_factories import make_results
 
+pytestmark = pytest.mark.integration
+
 FAST, SLOW = 100, 6000
 warned = pytest.mark.filterwarnings("always::bertjax.results.directory.UnsealedWarning")
 

@@ -483,6 +483,7 @@ def test_without_datasets_a_line_says_what_to_install(tmp_path, monkeypatch):
         load_examples("mrpc", data=path)
 
 
+@pytest.mark.integration
 def test_reading_text_imports_neither_arrow_nor_datasets(tmp_path):
     (tmp_path / "own.csv").write_text("text,label\na,1\n")
     code = (

@@ -36,6 +36,8 @@ from tests.factories import SENTENCES, make_classifier, make_masked, write_lines
 from tests.several_processes import run_processes, saved_outputs
 from tests.tiny_models import FAST_COMPILATION, arrays_of, largest_difference
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def settings(tmp_path):

@@ -45,6 +45,7 @@ def name_of(page):
     return page.relative_to(ROOT).as_posix()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("page", [page for page in RUN if snippets(page.read_text())], ids=name_of)
 def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -13,6 +13,8 @@ import pytest
 from bertjax.errors import DataError
 from experiments.shared.samples import read_examples, read_published_examples
 
+pytestmark = pytest.mark.integration
+
 MRPC = (
     "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
     "1\t1\t2\tthe cat sat\ta dog ran\n"

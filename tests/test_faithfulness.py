@@ -15,6 +15,8 @@ from experiments import faithfulness
 from tests.factories import make_classifier, make_cross_encoder, make_embedder, make_masked, write_pairs
 from tests.tiny_models import arrays_of
 
+pytestmark = pytest.mark.integration
+
 MAKE = {"classifier": make_classifier, "embedder": make_embedder}
 
 

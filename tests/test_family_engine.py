@@ -226,6 +226,7 @@ print(json.dumps(apart))
 """
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "cases",
     [

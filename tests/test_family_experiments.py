@@ -12,7 +12,7 @@ from tests.factories import add_tokenizer
 from tests.family_models import arguments, saved_by_torch, sometimes
 from tests.tiny_models import largest_difference
 
-pytestmark = pytest.mark.needs_torch
+pytestmark = [pytest.mark.integration, pytest.mark.needs_torch]
 
 OTHERS = ["deberta-v2", "distilbert", "modernbert", "roberta"]
 

@@ -13,7 +13,7 @@ from experiments.training.trainer import Skeleton, batch_loss, make_optimizer, t
 from tests.family_models import DISTINCT, arguments, saved_by_torch, sometimes
 from tests.tiny_models import largest_difference
 
-pytestmark = pytest.mark.needs_torch
+pytestmark = [pytest.mark.integration, pytest.mark.needs_torch]
 RATES = (
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "dropout", "attention_dropout"),
     *("seq_classif_dropout", "classifier_dropout_prob", "pooler_dropout", "embedding_dropout", "mlp_dropout"),

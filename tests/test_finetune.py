@@ -22,6 +22,8 @@ from tests.factories import add_tokenizer, make_classifier, make_config
 from tests.tiny_models import FAST_COMPILATION, arrays_of, largest_difference, random_model
 from tests.training_runs import finetune_run
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def command(encoder, glue, tmp_path):

@@ -10,6 +10,8 @@ from experiments.shared.samples import read_examples, read_published_examples
 from tests.factories import SENTENCES
 from tests.training_runs import finetune_run
 
+pytestmark = pytest.mark.integration
+
 
 def test_one_file_is_not_both_learnt_from_and_judged_by(encoder, glue):
     path = glue / "MRPC" / "train.tsv"

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import pytest
+
 from experiments.training.state import Epoch
 from experiments.training.table import (
     Trained,
@@ -12,6 +14,8 @@ from experiments.training.table import (
     recipe_lines,
     summarise,
 )
+
+pytestmark = pytest.mark.integration
 
 
 def trained(init, seed, *scores, **changes):

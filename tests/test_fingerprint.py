@@ -106,6 +106,7 @@ print([_describe(g) for g in (jax.jit(f), partial(f, held=held), jax.vmap(f), re
 """
 
 
+@pytest.mark.integration
 def test_descriptions_are_the_same_in_every_process():
     runs = [
         subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=True, env=None).stdout

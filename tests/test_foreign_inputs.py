@@ -301,6 +301,7 @@ def test_rows_that_are_no_token_ids(model, examples, words):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.integration
 def test_nothing_of_this_imports_pytorch():
     program = (
         "import sys, jax, bertjax, numpy as np\n"

@@ -25,6 +25,8 @@ from experiments.frames.sources import Sentence
 from experiments.shared.program import Run
 from experiments.shared.signs import sign_test
 
+pytestmark = pytest.mark.integration
+
 LAYERS, HEADS, TOKENS = 2, 3, 12
 TAGS = ("NOUN", "VERB", "NOUN", "DET", "NOUN", "VERB", "NOUN", "VERB", "NOUN", "PUNCT")
 TEXT = "a b c d e f g h i ."

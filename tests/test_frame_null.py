@@ -14,6 +14,8 @@ from experiments.frames.null import Chance, draw_nulls, draw_pairs, place_groups
 from experiments.frames.sources import Sentence
 from experiments.shared.program import Run
 
+pytestmark = pytest.mark.integration
+
 LAYERS, HEADS = 2, 3
 
 

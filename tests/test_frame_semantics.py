@@ -20,6 +20,8 @@ from tests.engine_checks import sum_squared_cls_weights
 from tests.frame_files import PROPOSITIONS, span_of, write_framenet
 from tests.tiny_models import arrays_of, largest_difference
 
+pytestmark = pytest.mark.integration
+
 ROWS = """sentence\ttarget\tcore_elements
 the cat sat on the mat\tsat\tthe cat
 the dog sat near a red door and slept\tslept\tthe dog

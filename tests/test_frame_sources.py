@@ -19,6 +19,8 @@ from experiments.frames.sources import (
 )
 from tests.frame_files import PROPOSITIONS, span_of, write_framenet
 
+pytestmark = pytest.mark.integration
+
 
 def marked(text, target, *elements, core=None):
     """An annotation of the words that are named."""

@@ -15,6 +15,8 @@ from tests import campaign, fuzz_commands
 from tests.command_fixtures import make_command_fixtures
 from tests.fuzz_commands import Case, Ran, judge, line_of, place, run
 
+pytestmark = pytest.mark.integration
+
 LARGE = 10**30
 
 

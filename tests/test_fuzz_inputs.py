@@ -6,6 +6,8 @@ import pytest
 
 from tests import fuzz_inputs, fuzz_utilities
 
+pytestmark = pytest.mark.integration
+
 
 def count_outcomes(seed, count):
     """How often each outcome came; the cases of those that should not come."""

@@ -4,6 +4,8 @@ import pytest
 
 from tests import campaign, fuzz_kills
 
+pytestmark = pytest.mark.integration
+
 
 def test_a_seed_gives_the_same_kills():
     assert list(fuzz_kills.cases(3, 20)) == list(fuzz_kills.cases(3, 40))[:20] != list(fuzz_kills.cases(4, 20))

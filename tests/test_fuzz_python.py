@@ -11,6 +11,8 @@ from bertjax.interventions import ablations, overrides, patching, readouts
 from tests import campaign, fuzz_python
 from tests.fuzz_python import Case, calls, fixtures
 
+pytestmark = pytest.mark.integration
+
 HUGE = 10**5000  # Python writes out no number of more than 4,300 digits
 MATRIX = np.ones((2, 3))
 CONFIG = BertConfig()

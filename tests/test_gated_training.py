@@ -24,6 +24,8 @@ from tests.factories import make_classifier, write_glue, write_pairs
 from tests.tiny_models import arguments, largest_difference
 from tests.training_runs import NO_DROPOUT, make_training_examples, make_training_model
 
+pytestmark = pytest.mark.integration
+
 
 def train(model, rng, *, price=0.0, frozen=False, epochs=40, rate=0.5):
     """A trainer after so many epochs on a few examples."""

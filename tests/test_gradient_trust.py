@@ -10,6 +10,8 @@ import bertjax
 from experiments import gradient_trust
 from tests.factories import make_embedder, make_masked, write_lines, write_pairs
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory):

@@ -34,6 +34,8 @@ from tests.factories import SENTENCES, add_tokenizer, make_classifier, make_conf
 from tests.interruptions import TINY_PARTS, StopAfter
 from tests.tiny_models import arrays_of, largest_difference, random_model
 
+pytestmark = pytest.mark.integration
+
 HEADS = [(layer, head) for layer in range(2) for head in range(3)]
 
 

@@ -10,6 +10,8 @@ import bertjax
 from experiments import head_kinds
 from tests.factories import make_embedder, write_lines, write_pairs
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def several(tmp_path_factory):

@@ -22,6 +22,8 @@ from tests.browser import (
 )
 from tests.result_factories import EVIL, EVIL_TOKENS, make_results
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):

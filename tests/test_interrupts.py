@@ -88,6 +88,7 @@ def test_an_interrupt_turned_into_an_error_is_an_interrupt(capsys):
     assert "interrupted" in capsys.readouterr().err
 
 
+@pytest.mark.integration
 def test_a_sweep_of_the_api_stops(small, rng):
     model, texts = random_model(BertForSequenceClassification, small), encodings(small, rng, [5] * 40)
     seen = []
@@ -117,6 +118,7 @@ def test_a_handler_of_the_user_stays():
     assert caught == [1]
 
 
+@pytest.mark.integration
 def test_an_interrupted_command_keeps_its_parts(tmp_path, monkeypatch, capsys):
     model, data = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 12)
     arguments = ["ablate", "--model", str(model), "--task", "mrpc", "--data", str(data)]

@@ -18,6 +18,8 @@ from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
 from tests.tiny_models import SIZES, encodings, random_model
 
+pytestmark = pytest.mark.integration
+
 FACTS, CHOSEN = {"weights": "a"}, {"rows": 2, "runs": 3}
 
 

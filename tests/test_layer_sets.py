@@ -17,6 +17,8 @@ from experiments.layer_sets import list_sets, measure_pairs, name_layers
 from tests.factories import make_classifier, make_config, write_pairs
 from tests.tiny_models import arrays_of, largest_difference, random_model
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.mark.parametrize("total", [1, 2, 3, 4, 12])
 def test_sets_have_names_of_their_own_and_none_comes_twice(total):

@@ -28,6 +28,8 @@ from tests.annotated_sentences import SENTENCES, make_run, write_sentences
 from tests.factories import add_tokenizer, write_glue
 from tests.tiny_models import arrays_of, largest_difference, random_model
 
+pytestmark = pytest.mark.integration
+
 # Tokens of each feature in the made-up sentences, by eye; [CLS] is 0.
 TOKENS = {
     "nouns": [[2, 6], [2, 7], [2], [3, 6], [8], [1]],

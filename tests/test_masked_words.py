@@ -260,6 +260,7 @@ print(json.dumps(results.outputs["outputs"].tolist()))
 """
 
 
+@pytest.mark.integration
 def test_two_devices_give_the_same(ablated, model, lines):
     done = subprocess.run(
         [sys.executable, "-c", TWO_DEVICES, str(model), str(lines)],

@@ -27,6 +27,8 @@ from bertjax.model import Numerics
 from tests.family_models import SIZES
 from tests.tiny_models import encodings, random_model
 
+pytestmark = pytest.mark.integration
+
 DEEP = BertConfig(
     vocab_size=40,
     hidden_size=24,

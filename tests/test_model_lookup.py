@@ -353,6 +353,7 @@ def test_a_part_in_the_cache_is_not_taken_for_the_whole(tmp_path: Path, names: s
     assert "only a part of it is in the cache" in refusal(REPOSITORY, cache_dir=tmp_path)
 
 
+@pytest.mark.integration
 def test_hf_hub_offline_is_honoured(tmp_path: Path) -> None:
     snapshot = make_cache(tmp_path, {"config.json", "model.safetensors"})
     code = (

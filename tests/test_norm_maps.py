@@ -13,6 +13,8 @@ from tests.factories import make_encoder
 from tests.family_models import DISTINCT, config_of, sometimes
 from tests.tiny_models import encodings, random_model
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.mark.parametrize("family", sometimes(DISTINCT, "roberta", "albert", "modernbert"))
 def test_maps_are_shares_of_lengths(family):

@@ -13,6 +13,8 @@ import pytest
 
 from tests.factories import write_glue
 
+pytestmark = pytest.mark.integration
+
 FOLDER = Path(__file__).parent.parent / "docs" / "tutorials"
 # Of each notebook, what is made smaller to save minutes.
 SMALLER = {

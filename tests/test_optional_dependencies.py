@@ -13,6 +13,8 @@ from bertjax.model import BertModel
 from bertjax.study import torch_reference
 from tests.tiny_models import SIZES, random_model
 
+pytestmark = pytest.mark.integration
+
 EXTRAS = ("torch", "transformers", "datasets", "tensorflow_datasets", "pytrec_eval", "pandas", "plotly")
 
 

@@ -130,6 +130,7 @@ def test_forbidding_every_key_of_a_query_gives_it_nothing(small, run):
     assert np.isfinite(after.last_hidden_state).all()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("size", "dtype"),
     [
@@ -255,6 +256,7 @@ def test_a_mistake_in_a_constructor_is_refused(small, name):
         make(small)
 
 
+@pytest.mark.integration
 def test_heads_that_are_not_pairs_of_ints_are_refused():
     # In a process of its own: here the tests' own type checks would get in first.
     code = """if True:

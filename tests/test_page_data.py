@@ -52,6 +52,7 @@ def test_the_charts_library_is_the_published_file_and_small(results):
     assert licence in page
 
 
+@pytest.mark.integration
 def test_a_page_of_1000_examples_and_144_heads_is_below_5_mb(tmp_path, monkeypatch):
     """As many examples, heads and kept weights as BERT-base on 1,000 pairs of 80 tokens."""
     from tests import result_factories

@@ -13,6 +13,8 @@ from bertjax.errors import InputError
 from experiments import pair_patching as program
 from tests.factories import make_classifier, make_embedder, write_pairs
 
+pytestmark = pytest.mark.integration
+
 SMALL = Path(__file__).parents[1] / "experiments/data/small_mlm"
 PAIRS = [
     ("The dog saw a door near the house", "A dog ran by the gate"),

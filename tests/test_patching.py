@@ -262,6 +262,7 @@ def torch_patches(texts, donors, cells):
     return np.array(found).swapaxes(0, 1)
 
 
+@pytest.mark.integration
 def test_patches_of_a_real_model_are_those_of_hooks_in_pytorch(minilm):
     model, tokenizer = minilm
     texts = tokenizer.encode(["A man is eating food.", "Two dogs run across the wide field."])

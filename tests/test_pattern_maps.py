@@ -35,6 +35,8 @@ from experiments.patterns.scores import bootstrap, score_agreement
 from tests.factories import write_pairs
 from tests.tiny_models import largest_difference
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def some(rng):

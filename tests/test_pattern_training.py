@@ -19,6 +19,8 @@ from experiments.patterns.network import PatternNetwork
 from experiments.patterns.scores import bootstrap, compare_classes, f1_of, score_accuracy
 from experiments.patterns.training import FOLDS, LABELS, classes_of, main, read_labels, score_held_out, split_folds
 
+pytestmark = pytest.mark.integration
+
 
 def make_labels(examples, each, classes=5, seed=0):
     """Random maps of four tokens: `each` of every example, whose heads and labels are random."""

@@ -2,11 +2,14 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from experiments.words.links import link_statistics
 from experiments.words.positions import hits_of, margin_of, start_profile, sum_diagonals
 from experiments.words.relations import Linked, best_nearest
 from tests.tiny_models import largest_difference
+
+pytestmark = pytest.mark.integration
 
 
 def test_diagonals_are_summed_over_some_tokens_only(rng):

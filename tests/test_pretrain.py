@@ -25,6 +25,8 @@ from experiments.training.state import RunDirectory
 from experiments.training.trainer import Recipe, learning_rates
 from tests.tiny_models import largest_difference, random_model
 
+pytestmark = pytest.mark.integration
+
 TEST = "the old king of the north kept seven black horses in a stable"
 NAMES = ("anna", "bert", "carla", "dora", "emil", "frida", "gustav", "hanna")
 THINGS = ("door", "horse", "river", "letter", "window", "garden", "bridge", "kettle")

@@ -10,6 +10,8 @@ import pytest
 from bertjax.engine.distributed import watch as module
 from bertjax.engine.distributed.watch import SECRET_BYTES, Watch
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def first():

@@ -41,6 +41,7 @@ def test_the_drawing_script_writes_rows_unaltered(tmp_path: Path, monkeypatch: p
     assert output.read_bytes() == sample.read_bytes()
 
 
+@pytest.mark.integration
 def test_reading_local_files_imports_nothing_heavy() -> None:
     code = (
         "import sys; from bertjax.data.loading import load_examples; import bertjax.data.tokenizer\n"

@@ -86,6 +86,7 @@ except BertjaxError as error:
 """
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="Linux tells peak memory")
 @pytest.mark.parametrize(
     ("rows", "came"),

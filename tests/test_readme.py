@@ -19,6 +19,8 @@ from bertjax.study import parity
 from tests.factories import SENTENCES, make_classifier, write_pairs
 from tests.markdown_pages import commands, parse_command, run_snippets, snippets
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 COMMANDS = commands(README)

@@ -9,6 +9,8 @@ from bertjax.errors import DataError
 from experiments import results
 from experiments.results import figures_of, fill_in, keep, main, read_recorded, tables_of
 
+pytestmark = pytest.mark.integration
+
 RUN = {
     "program": "finetune",
     "settings": {"model": "a-model", "epochs": 2},

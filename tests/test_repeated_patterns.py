@@ -22,6 +22,8 @@ from experiments.shared.program import Run
 from tests.factories import make_embedder, write_pairs
 from tests.tiny_models import arrays_of, largest_difference
 
+pytestmark = pytest.mark.integration
+
 PLACES, WIDTH = 6, 8
 NAMES = ["0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]
 

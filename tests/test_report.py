@@ -365,6 +365,7 @@ def test_scores_that_make_no_picture_are_an_error(make, scores, words):
         make(scores, 0.5, "Title")
 
 
+@pytest.mark.integration
 def test_the_heavy_libraries_load_when_needed_and_pyplot_never(tmp_path):
     code = """
 import sys, numpy, bertjax.evidence, bertjax.plots, bertjax.results, bertjax.study

@@ -91,6 +91,7 @@ def check_killed(settings, kills, tmp_path):
     )
 
 
+@pytest.mark.integration
 def test_killed_and_resumed_the_outputs_are_the_same_bytes(settings, tmp_path):
     check_killed(settings, 2, tmp_path)
 

@@ -316,6 +316,7 @@ def _check_tests(found):
     assert set(found.attention["runs"].tolist()) == {"base"}
 
 
+@pytest.mark.integration
 def test_results_are_read_by_every_command(role_inputs, capsys, tmp_path):
     _, model, data = role_inputs
     output = str(tmp_path / "roles")

@@ -11,6 +11,8 @@ from tests.factories import make_embedder, make_masked, write_lines, write_pairs
 from tests.task_files import MINIMAL_PAIRS
 from tests.tiny_models import arrays_of
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def ablated(tmp_path_factory):

@@ -10,6 +10,8 @@ import pytest
 from bertjax.engine.distributed.sharding import make_mesh
 from tests.tiny_models import compiled_alike
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.mark.parametrize("which", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
 def test_sweeps_over_eight_devices(which):

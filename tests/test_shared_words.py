@@ -14,6 +14,8 @@ from tests.annotated_sentences import conllu
 from tests.factories import write_glue
 from tests.tiny_models import largest_difference
 
+pytestmark = pytest.mark.integration
+
 PAIR = ("the cat sat near the dogs , old", "a door , the old dog")  # dogs are two tokens
 
 

@@ -22,6 +22,8 @@ from tests.result_factories import EVIL
 from tests.schema_checks import check_by_jsonschema
 from tests.task_files import CANDIDATES, write_collection, write_conll, write_squad
 
+pytestmark = pytest.mark.integration
+
 HOSTILE = EVIL.replace(" ", "_")  # a word
 TASKS = ("mlm", "minimal-pairs", "token-classification", "question-answering", "multi-label", "ranking")
 

@@ -148,6 +148,7 @@ def test_an_interruption_leaves_nothing_that_counts_as_prepared(
     assert [path.name for path in data.iterdir()] == ["glue"]
 
 
+@pytest.mark.integration
 def test_a_killed_preparation_leaves_no_prepared_data(glue: Path, tmp_path: Path) -> None:
     code = (
         "import os, signal, sys; from bertjax.data import tfds_glue\n"
@@ -168,6 +169,7 @@ def test_a_task_folder_by_itself_can_be_prepared(glue: Path, tmp_path: Path) -> 
     assert {found.task for found in prepare(glue / "MRPC", tmp_path / "data")} == {"mrpc"}
 
 
+@pytest.mark.integration
 def test_the_default_directory_is_that_of_tensorflow_datasets(glue: Path, tmp_path: Path) -> None:
     variables = {**os.environ, "TFDS_DATA_DIR": str(tmp_path / "own")}
     command = [sys.executable, "-m", "bertjax", "data", "prepare", "--from", str(glue), "--tasks", "stsb"]
@@ -230,6 +232,7 @@ def test_a_damaged_copy_is_refused_in_one_line(
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.integration
 def test_reading_and_preparing_do_not_import_tensorflow_or_print(glue: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from bertjax.data.loading import load_examples; from bertjax.data.tfds_glue import prepare\n"

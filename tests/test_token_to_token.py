@@ -28,6 +28,8 @@ from experiments.words.relations import (
 from tests.annotated_sentences import SENTENCES, conllu, make_run
 from tests.tiny_models import arrays_of, largest_difference
 
+pytestmark = pytest.mark.integration
+
 # By eye, words counted from 0: subjects and verbs that they depend on, pronouns and nouns of one entity.
 VERBS = [[(1, 2)], [(1, 2)], [], [(2, 3), (7, 8)], [(0, 3)], [(0, 1)]]
 PRONOUNS = [[], [], [], [(7, 2)], [], []]

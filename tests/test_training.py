@@ -28,6 +28,8 @@ from experiments.training.trainer import (
 from tests.tiny_models import arguments, arrays_of, compiled_alike, largest_difference, random_model
 from tests.training_runs import NO_DROPOUT, make_training_examples, make_training_model, train_two_epochs
 
+pytestmark = pytest.mark.integration
+
 
 def test_without_dropout_the_training_pass_is_the_model(config, rng):
     model = make_training_model(config, **NO_DROPOUT)

@@ -13,6 +13,8 @@ from bertjax.formatting import format_change
 from bertjax.model.ops import add_bias
 from tests.type_checks import names_shape, without_needless_shapes
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.mark.parametrize(
     "annotation",

@@ -39,6 +39,7 @@ sys.exit("the process waits" if process.is_alive() and process.kill() is None el
 """
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
 def test_a_forked_process_is_told_to_be_spawned():
     ended = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True)

@@ -123,6 +123,7 @@ except OutputError as error:
 """
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("what", ["weights", "report"])
 def test_a_full_disk_leaves_the_files_as_they_were(tmp_path: Path, what: str) -> None:
     before = {"model.safetensors": "old weights", "config.json": "old config", "report.html": "old report"}
