@@ -10,12 +10,11 @@ from bertjax import overrides, patching
 from tests.markdown_pages import DOCS, run_snippets
 from tests.tiny_models import SIZES, arguments, largest_difference
 
-pytestmark = pytest.mark.integration
 
 PRINTED = 1.5e-5  # numbers are printed with five decimals, of float32
 CLOSE = 1e-12
 
-pytestmark = pytest.mark.needs_torch
+pytestmark = [pytest.mark.integration, pytest.mark.needs_torch]
 
 
 @pytest.fixture

@@ -99,7 +99,7 @@ def random_model(cls, config: BertConfig, dtype="float32", seed: int = 0, attent
         path.endswith("norm.scale") + config.initializer_range * rng.normal(size=leaf.shape)
         for path, leaf in shapes.items()
     ]
-    arrays = [jnp.asarray(x, leaf.dtype) for x, leaf in zip(leaves, shapes.values(), strict=True)]
+    arrays = [jax.device_put(np.asarray(x, leaf.dtype)) for x, leaf in zip(leaves, shapes.values(), strict=True)]
     return nnx.merge(graphdef, jax.tree.unflatten(structure, arrays))
 
 

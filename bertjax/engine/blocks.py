@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
@@ -199,9 +198,11 @@ class BlockRunner(Runner):
 
     def _make_rows(self, chunks: tuple[int, ...], short: bool) -> BlockRows:
         where = self.where(chunks)
-        asked = jnp.asarray(self.picked(where)[0]) if short and self.picks is not None else None
-        spans = None if self.spans is None else jnp.asarray(self.spans.slots[where])
-        return BlockRows(jnp.asarray(self.packed.segments[where]), jnp.asarray(self.packed.starts[where]), asked, spans)
+        asked = jax.device_put(self.picked(where)[0]) if short and self.picks is not None else None
+        spans = None if self.spans is None else jax.device_put(self.spans.slots[where])
+        return BlockRows(
+            jax.device_put(self.packed.segments[where]), jax.device_put(self.packed.starts[where]), asked, spans
+        )
 
     def picked(self, where: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """The picked tokens of some rows, and their targets: as many as the row with most needs, filled up."""
@@ -257,7 +258,7 @@ class BlockRunner(Runner):
     def _means_of_layers(self, means: Float[np.ndarray, "layers heads head_dim"]) -> list[Array]:
         """The mean outputs of the heads that each layer has."""
         several = zip(means, self.kept, strict=True)
-        return [jnp.asarray(own[list(kept)], self.numerics.wide) for own, kept in several]
+        return [jax.device_put(own[list(kept)].astype(self.numerics.wide)) for own, kept in several]
 
     def changes(self, layer: int, several: Sequence[tuple[Change, ...]]) -> Changes | None:
         """The arrays of what several runs change in a layer, without donors; None if they change nothing."""
@@ -275,12 +276,12 @@ class BlockRunner(Runner):
                         removed[where] = change.replaced
         names = ("uniform", "mean", "donor") if self.plan.changes_outputs(layer) else ()
         uniform, mean, patched = (
-            jnp.asarray(shares[name][..., kept]) if name in names and name in shares else None
+            jax.device_put(shares[name][..., kept]) if name in names and name in shares else None
             for name in ("uniform", "mean", "donor")
         )
         return Changes(
             uniform,
-            jnp.asarray(removed[..., kept]) if names and self.replacements - {"uniform"} else None,
+            jax.device_put(removed[..., kept]) if names and self.replacements - {"uniform"} else None,
             mean,
             patched,
             None if self.means is None or mean is None else self.means[layer],
@@ -310,7 +311,7 @@ class BlockRunner(Runner):
                         removed[where] = change.replaced
                         patched[where] = change.replaced * (change.replacement == "donor")
             kept = list(self.kept[layer]) if of_heads else slice(None)
-            found[name] = Replaced(*(jnp.asarray(part[..., kept]) for part in (removed, patched)))
+            found[name] = Replaced(*(jax.device_put(part[..., kept]) for part in (removed, patched)))
         return found
 
     def advance(self, layer: int, several: Sequence[Step]) -> Array:
@@ -344,18 +345,21 @@ class BlockRunner(Runner):
         rows, where = self.rows(filled), self.where(filled)
         if self.picks is not None:
             picked, asked_for = self.picked(where)
-            known = None if asked_for is None else jnp.asarray(asked_for)
+            known = None if asked_for is None else jax.device_put(asked_for)
             if self.short_last:
                 return compiled_steps.read_first(*self.head, hidden, known, **given)
-            alone, own = BlockRows(rows.segments, jnp.asarray(picked)), jnp.zeros((*picked.shape, 1), jnp.int32)
+            alone, own = (
+                BlockRows(rows.segments, jax.device_put(picked)),
+                jax.device_put(np.zeros((*picked.shape, 1), np.int32)),
+            )
             return compiled_steps.read_at(*self.head, hidden, alone, own, known, **given)
-        targets = None if self.targets is None else jnp.asarray(self.targets[self.packed.examples[where]])
+        targets = None if self.targets is None else jax.device_put(self.targets[self.packed.examples[where]])
         if self.first_only:
             return compiled_steps.read_first(*self.head, hidden, targets, **given)
         if self.positions is not None:
-            wanted = jnp.asarray(self.positions[self.packed.examples[where]], jnp.int32)
+            wanted = jax.device_put(self.positions[self.packed.examples[where]].astype(np.int32))
             return compiled_steps.read_at(*self.head, hidden, rows, wanted, targets, **given)
-        lengths = jnp.asarray(self.packed.lengths[where])
+        lengths = jax.device_put(self.packed.lengths[where])
         return compiled_steps.read(*self.head, hidden, rows, lengths, targets, longest=self.longest, **given)
 
     def examples(self, chunk: int) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:

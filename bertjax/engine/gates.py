@@ -330,7 +330,7 @@ class _Pass:
             of_readout = by_chunk[number][:, :, :width]
             if self.runner.picks is not None:
                 of_readout = of_readout[:, :, :, None]
-            slope = _read_back(self.read, hidden, known, jnp.asarray(of_readout))
+            slope = _read_back(self.read, hidden, known, jax.device_put(of_readout))
             summed.append([])
             while trail:
                 slope, by_place = trail.pop()(slope)
@@ -375,15 +375,16 @@ class _Pass:
         packed, where = self.runner.packed, self.runner.where([chunk])
         if self.runner.picks is not None:  # every token by itself, as a text of one
             tokens, wanted = self.runner.picked(where)
-            rows = BlockRows(self.runner.rows([chunk]).segments, jnp.asarray(tokens))
-            first, ones = jnp.zeros((*tokens.shape, 1), jnp.int32), jnp.ones(tokens.shape, jnp.int32)
-            return _Known(self.parameters, rows, ones, first, None if wanted is None else jnp.asarray(wanted))
+            rows = BlockRows(self.runner.rows([chunk]).segments, jax.device_put(tokens))
+            first = jax.device_put(np.zeros((*tokens.shape, 1), np.int32))
+            ones = jax.device_put(np.ones(tokens.shape, np.int32))
+            return _Known(self.parameters, rows, ones, first, None if wanted is None else jax.device_put(wanted))
         at, targets = (
-            None if array is None else jnp.asarray(array[packed.examples[where]])
+            None if array is None else jax.device_put(array[packed.examples[where]])
             for array in (self.sweep_input.positions, self.sweep_input.targets)
         )
         lengths = np.maximum(packed.lengths[where], 1)  # the mean of no token would have no gradient
-        return _Known(self.parameters, self.runner.rows([chunk]), jnp.asarray(lengths), at, targets)
+        return _Known(self.parameters, self.runner.rows([chunk]), jax.device_put(lengths), at, targets)
 
     def _owners(self, chunk: int, first: int) -> Int[np.ndarray, "rows token"]:
         """The text, counted from the group's first, of each token of a chunk; of empty slots any."""
@@ -398,7 +399,7 @@ class _Pass:
         """A layer's gates at the tokens of a chunk."""
         rows, kept = self.runner.blocks.rows, list(self.runner.kept[layer])
         whole = np.broadcast_to(gates[kept], (len(kept), rows, self.runner.packed.row_length))
-        return jnp.asarray(np.moveaxis(whole, 0, -1)[None], self.sweep_input.numerics.wide)
+        return jax.device_put(np.moveaxis(whole, 0, -1)[None].astype(self.sweep_input.numerics.wide))
 
     def _step(
         self, layer: int, hidden: Block, rows: BlockRows, gates: Float[Array, "runs rows token heads"]

@@ -109,7 +109,8 @@ def every_head(config: BertConfig) -> tuple[tuple[int, int], ...]:
 def identity(config: BertConfig) -> Overrides:
     """The override that changes nothing."""
     shape = _sizes(config)
-    return Overrides(jnp.ones(shape, float), jnp.zeros(shape, float), jnp.ones(shape, float))
+    ones, zeros = jax.device_put(np.ones(shape)), jax.device_put(np.zeros(shape))
+    return Overrides(ones, zeros, ones)
 
 
 def uniform(config: BertConfig, heads: Iterable[Head], gate: Gates = 0.0) -> Overrides:
@@ -124,9 +125,10 @@ def uniform(config: BertConfig, heads: Iterable[Head], gate: Gates = 0.0) -> Ove
            [0., 1., 1.]], dtype=float32)
     """
     parsed = parse_heads(config, heads)
-    base, where = identity(config), _indices(parsed)
-    gates = base.weights_gate.at[where].set(_gates(config, parsed, gate, "gate"))
-    return replace(base, weights_gate=gates, uniform=base.uniform.at[where].set(1))
+    base, gates = identity(config), _gates(config, parsed, gate, "gate")
+    return replace(
+        base, weights_gate=_changed(base.weights_gate, parsed, gates), uniform=_changed(base.uniform, parsed, 1.0)
+    )
 
 
 def factor(config: BertConfig, heads: Iterable[Head] | Gates, factor: Gates | None = None) -> Overrides:
@@ -144,10 +146,8 @@ def factor(config: BertConfig, heads: Iterable[Head] | Gates, factor: Gates | No
     if factor is None:
         heads, factor = every_head(config), heads
     parsed = parse_heads(config, heads)
-    base = identity(config)
-    return replace(
-        base, output_gate=base.output_gate.at[_indices(parsed)].set(_gates(config, parsed, factor, "factor"))
-    )
+    base, gates = identity(config), _gates(config, parsed, factor, "factor")
+    return replace(base, output_gate=_changed(base.output_gate, parsed, gates))
 
 
 def zero(config: BertConfig, heads: Iterable[Head]) -> Overrides:
@@ -251,6 +251,32 @@ def _indices(heads: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
     return pairs[:, 0], pairs[:, 1]
 
 
+def _array_module(*trees: Any) -> Any:
+    """`numpy` if all arrays are in the CPU's memory, otherwise `jax.numpy`.
+
+    JAX compiles a program for each operation and shape, which takes longer than these operations.
+    """
+    arrays = jax.tree.leaves(trees)
+    if any(map(is_traced, arrays)):
+        return jnp
+    devices = [device for array in arrays if isinstance(array, jax.Array) for device in array.devices()]
+    return np if all(device.platform == "cpu" for device in devices) else jnp
+
+
+def _to_device(tree: Any) -> Any:
+    """The same arrays as arrays of JAX."""
+    return jax.tree.map(lambda array: jax.device_put(array) if isinstance(array, np.ndarray) else array, tree)
+
+
+def _changed(gates: Float[Array, "layers heads"], heads: list[tuple[int, int]], values: Any) -> Array:
+    """A copy of gates in which these heads have other values."""
+    if _array_module(gates, values) is jnp:
+        return gates.at[_indices(heads)].set(values)
+    changed = np.array(gates)
+    changed[_indices(heads)] = values
+    return jax.device_put(changed)
+
+
 def as_floats(values: Any, name: str) -> Float[Array, "..."]:
     """Finite floats, of JAX's default dtype unless they have one already."""
     given = arguments.array(values, name, OverrideError)
@@ -258,7 +284,8 @@ def as_floats(values: Any, name: str) -> Float[Array, "..."]:
         arguments.refuse(name, "real numbers", values, OverrideError)
     # As floats first: without x64, JAX keeps of an integer the lower 32 bits.
     with np.errstate(over="ignore"):  # what float32 has not is infinite, and refused
-        floats = jnp.asarray(given if jnp.issubdtype(given.dtype, jnp.floating) else given.astype(float))
+        floats = given if jnp.issubdtype(given.dtype, jnp.floating) else given.astype(float)
+        floats = jax.device_put(floats) if isinstance(floats, np.ndarray) else floats
     _require_finite(floats, name)
     return floats
 
@@ -277,12 +304,13 @@ def _gates(config: BertConfig, heads: list[tuple[int, int]], values: Any, name: 
 
 
 def _require_finite(value: Array, what: str) -> None:
-    if not is_traced(value) and not bool(jnp.isfinite(value).all()):
+    if not is_traced(value) and not bool(_array_module(value).isfinite(value).all()):
         raise OverrideError(f"{what} must be finite")
 
 
 def mask_of(donor: ModelOutput) -> Array:
-    return jnp.max(donor.inside.keep, axis=1).astype(jnp.int32)
+    keep = donor.inside.keep
+    return _to_device(_array_module(keep).max(keep, axis=1).astype(np.int32))
 
 
 def check_donor(config: BertConfig, donor: ModelOutput) -> None:
@@ -306,17 +334,17 @@ def entry_indices(
         raise OverrideError(
             f"the replacements of the heads are of sizes that do not fit each other: {shapes}"
         ) from None
-    together = jnp.stack([jnp.broadcast_to(value, shape) for value in values])
-    mask = jnp.full((1, 1), -1, jnp.int32) if donor_mask is None else donor_mask
-    layer, number = (jnp.array([head[axis] for head in heads], jnp.int32) for axis in (0, 1))
-    return layer, number, together, jnp.broadcast_to(mask[None], (len(heads), *mask.shape))
+    xp = _array_module(values, donor_mask)
+    together = xp.stack([xp.broadcast_to(value, shape) for value in values])
+    mask = np.full((1, 1), -1, np.int32) if donor_mask is None else donor_mask
+    return _to_device((*_indices(heads), together, xp.broadcast_to(mask, (len(heads), *mask.shape))))
 
 
 def _weights(
     config: BertConfig, heads: list[tuple[int, int]], values: list[Array], donor_mask: Array | None = None
 ) -> Overrides:
     base, entries = identity(config), HeadWeights(*entry_indices(heads, values, donor_mask))
-    return replace(base, weights_gate=base.weights_gate.at[_indices(heads)].set(0), weights=entries)
+    return replace(base, weights_gate=_changed(base.weights_gate, heads, 0.0), weights=entries)
 
 
 def _outputs(
@@ -328,7 +356,7 @@ def _outputs(
 ) -> Overrides:
     parsed = parse_heads(config, heads)
     base, entries = identity(config), HeadOutputs(*entry_indices(parsed, values, donor_mask))
-    gates = base.output_gate.at[_indices(parsed)].set(_gates(config, parsed, gate, "gate"))
+    gates = _changed(base.output_gate, parsed, _gates(config, parsed, gate, "gate"))
     return replace(base, output_gate=gates, outputs=entries)
 
 
@@ -365,8 +393,9 @@ def _edges(
         raise OverrideError("the weight of an edge must be one number")
     layers, heads, queries, keys = np.array(edges, dtype=np.int32).reshape(-1, 4).T
     rows = np.full(len(edges), -1 if example is None else example, np.int32)
-    places = [jnp.asarray(array) for array in (layers, rows, heads, queries, keys)]
-    return replace(identity(config), edges=Edges(*places, *(jnp.asarray(x, float) for x in (keep, gate, weights))))
+    places = [jax.device_put(column) for column in (layers, rows, heads, queries, keys)]
+    gates = [jax.device_put(np.array(values, weights.dtype)) for values in (keep, gate)]
+    return replace(identity(config), edges=Edges(*[*places, *gates, weights]))
 
 
 def combine(*overrides: Overrides) -> Overrides:
@@ -396,7 +425,8 @@ def stack(overrides: Sequence[Overrides]) -> Overrides:
         replace(override, tokens=tokens[number], **{name: parts[number] for name, parts in entries.items()})
         for number, override in enumerate(overrides)
     ]
-    return jax.tree.map(lambda *arrays: jnp.stack(arrays), *aligned)
+    stacked: Overrides = _to_device(jax.tree.map(lambda *arrays: _array_module(arrays).stack(arrays), *aligned))
+    return stacked
 
 
 def _check_together(overrides: Sequence[Overrides], name: str) -> tuple[Overrides, ...]:
@@ -413,10 +443,11 @@ def _check_together(overrides: Sequence[Overrides], name: str) -> tuple[Override
 def _combine_two(first: Overrides, second: Overrides) -> Overrides:
     if not any(is_traced(leaf) for leaf in jax.tree.leaves((first, second))):
         _refuse_clash(first, second)
+    xp = _array_module(first, second)
     return Overrides(
-        first.weights_gate * second.weights_gate,
-        first.uniform + second.uniform,
-        first.output_gate * second.output_gate,
+        _to_device(xp.multiply(first.weights_gate, second.weights_gate)),
+        _to_device(xp.add(first.uniform, second.uniform)),
+        _to_device(xp.multiply(first.output_gate, second.output_gate)),
         tokens=_join_tokens(first.tokens, second.tokens),
         **{name: _join(getattr(first, name), getattr(second, name)) for name in ENTRIES},
     )
@@ -497,7 +528,8 @@ def _join(first: E | None, second: E | None) -> E | None:
     """Entries of both; values for all examples are repeated beside values for each."""
     if first is None or second is None:
         return second if first is None else first
-    joined: E = jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *_same_shape([first, second]))
+    both = _same_shape([first, second])
+    joined: E = _to_device(jax.tree.map(lambda *arrays: _array_module(arrays).concatenate(arrays), *both))
     return joined
 
 
@@ -512,7 +544,7 @@ def _same_shape(parts: list[E]) -> list[E]:
 
     def widen(part: E, name: str) -> Array:
         array = getattr(part, name)
-        return jnp.broadcast_to(array, (array.shape[0], *shapes[name]))
+        return _array_module(array).broadcast_to(array, (array.shape[0], *shapes[name]))
 
     return [replace(part, **{name: widen(part, name) for name in shapes}) for part in parts]
 
@@ -525,7 +557,7 @@ def _align(parts: list[E | None]) -> list[E | None]:
     present = _same_shape(present)
     count = max(part.layer.shape[0] for part in present)
     filled = iter([_fill(part, count) for part in present])
-    nothing = _fill(jax.tree.map(lambda x: x[:0], present[0]), count)
+    nothing = _fill(jax.tree.map(lambda x: np.zeros((0, *x.shape[1:]), x.dtype), present[0]), count)
     return [nothing if part is None else next(filled) for part in parts]
 
 
@@ -535,11 +567,21 @@ def _align_tokens(parts: list[Array | None]) -> list[Array | None]:
     if not present:
         return parts
     shape = jnp.broadcast_shapes(*(part.shape for part in present))
-    return [jnp.broadcast_to(jnp.ones((1, 1, 1, 1)) if part is None else part, shape) for part in parts]
+    everywhere = np.ones((1, 1, 1, 1), present[0].dtype)
+    wide = [everywhere if part is None else part for part in parts]
+    return [_array_module(part).broadcast_to(part, shape) for part in wide]
 
 
 def _fill(part: E, count: int) -> E:
     """Add entries that do nothing until there are `count`."""
     missing = count - part.layer.shape[0]
-    padded = jax.tree.map(lambda x: jnp.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1)), part)
-    return replace(padded, layer=jnp.where(jnp.arange(count) < part.layer.shape[0], padded.layer, -1))
+    if missing == 0:
+        return part
+
+    def pad(array: Array, value: int = 0) -> Array:
+        filled: Array = _array_module(array).pad(
+            array, [(0, missing)] + [(0, 0)] * (array.ndim - 1), constant_values=value
+        )
+        return filled
+
+    return replace(jax.tree.map(pad, part), layer=pad(part.layer, -1))

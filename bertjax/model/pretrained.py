@@ -422,8 +422,10 @@ def build(
     if missing:
         _warn(f"not in the checkpoint, newly initialised: {some_of(list(dict.fromkeys(missing.values())))}")
         fresh = by_path(nnx.split(create(jax.random.key(seed)))[1])
+    # (A copy: an array may lie in a file that is written again.)
     leaves = [
-        jnp.asarray(loaded[path], shape.dtype) if path in loaded else fresh[path] for path, shape in shapes.items()
+        jax.device_put(np.asarray(loaded[path], shape.dtype), may_alias=False) if path in loaded else fresh[path]
+        for path, shape in shapes.items()
     ]
     model: M = nnx.merge(graphdef, jax.tree.unflatten(jax.tree.structure(state), leaves))
     if missing:
