@@ -5,7 +5,6 @@ import math
 import re
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 # Of one attention, inputs of variance 1, against float64. bfloat16 has 8 bits: outputs of size 1 to 4, and weights that
@@ -34,7 +33,7 @@ def reference(queries, keys, values, segments, gates):
 
 
 def normal(rng, dtype, *shape):
-    return jnp.asarray(rng.normal(size=shape), jnp.float32).astype(dtype)
+    return jax.device_put(rng.normal(size=shape).astype(np.float32).astype(dtype))
 
 
 def lower(function, platform, *arguments):

@@ -64,11 +64,11 @@ class File:
     def tree(self) -> ast.Module:
         return ast.parse(self.source)
 
-    @property
+    @cached_property
     def parts(self) -> tuple[str, ...]:
         return Path(self.path).with_suffix("").parts
 
-    @property
+    @cached_property
     def room(self) -> str | None:
         """The room of bertjax that it is in; None for files beside the rooms and outside bertjax."""
         return self.parts[1] if self.parts[0] == "bertjax" and len(self.parts) > 2 else None
@@ -96,7 +96,7 @@ class File:
         nodes = (node for node in ast.walk(self.tree) if isinstance(node, ast.Attribute))
         return [(ast.unparse(node.value), node.attr) for node in nodes]
 
-    @property
+    @cached_property
     def exports(self) -> list[str]:
         """Names in `__all__`."""
         for node in self.tree.body:

@@ -10,7 +10,6 @@ from bertjax import overrides, patching
 from tests.markdown_pages import DOCS, run_snippets
 from tests.tiny_models import SIZES, arguments, largest_difference
 
-
 PRINTED = 1.5e-5  # numbers are printed with five decimals, of float32
 CLOSE = 1e-12
 

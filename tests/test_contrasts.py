@@ -392,6 +392,7 @@ def test_each_reason_for_which_contrasts_are_left_out_is_told(tmp_path, capsys):
     assert "1 of more than 20 tokens (first cut)" in said
 
 
+@pytest.mark.integration
 def test_other_patches_have_other_directories(embedder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     template = ["--model", str(embedder), "--template", "a {} sat", "--second", "a cat"]

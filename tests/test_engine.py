@@ -29,6 +29,7 @@ def _state_of_first(output):
     return output.last_hidden_state[:, 0]
 
 
+@pytest.mark.integration
 @settings(max_examples=5, deadline=None)
 @given(st.data())
 def test_the_engine_equals_the_reference(data):

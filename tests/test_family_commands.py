@@ -12,6 +12,8 @@ from bertjax.cli import main
 from tests.family_models import saved_by_torch, sometimes
 from tests.tokenizer_factories import make_tokenizer
 
+pytestmark = pytest.mark.integration
+
 pytestmark = pytest.mark.needs_torch
 
 

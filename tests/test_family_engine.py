@@ -77,6 +77,7 @@ def test_heads_and_layers_in_every_mode(family, size, name, rng, x64):
     assert np.array_equal(found.base, found.outputs[-1])
 
 
+@pytest.mark.integration
 @settings(max_examples=3, deadline=None)
 @given(st.data())
 def test_the_engine_equals_the_reference(data):

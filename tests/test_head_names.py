@@ -58,6 +58,7 @@ def shown(directory, form, capsys):
     return io.StringIO(capsys.readouterr().out)
 
 
+@pytest.mark.integration
 def test_csv_has_seventy_two_names(heads, capsys):
     for read in (pandas.read_csv, polars.read_csv):
         table = read(shown(heads.directory, "csv", capsys))
@@ -142,6 +143,7 @@ def test_names_come_back_from_tables():
             float(written)
 
 
+@pytest.mark.integration
 def test_commands_take_both_spellings(heads, model, data, tmp_path, capsys):
     directory = heads.directory
     for number, run in enumerate(("3.10", "L3H10")):

@@ -266,6 +266,7 @@ def importance_results(tmp_path_factory):
     return folder, exact, found
 
 
+@pytest.mark.integration
 def test_results_are_read_by_whatever_reads_ablations(importance_results, capsys):
     folder, exact, _ = importance_results
     again = bertjax.read_results(folder / "gradients")

@@ -45,7 +45,12 @@ def test_intervals_hold_the_truth_95_times_of_100(rng, metric, gain, loss):
 
 
 @pytest.mark.parametrize(
-    ("metric", "gain", "loss"), [("accuracy", 0.015, 0.005), ("f1", 0.01, 0.01), ("f1", 0.05, 0.02)]
+    ("metric", "gain", "loss"),
+    [
+        ("accuracy", 0.015, 0.005),
+        pytest.param("f1", 0.01, 0.01, marks=pytest.mark.integration),
+        pytest.param("f1", 0.05, 0.02, marks=pytest.mark.integration),
+    ],
 )
 def test_intervals_hold_the_truth(metric, gain, loss):
     assert 0.93 <= coverage(np.random.default_rng(5), metric, 400, gain, loss, 300) <= 0.97

@@ -262,6 +262,7 @@ def test_drawing_stops_when_values_are_known(run_analysis, monkeypatch):
     assert whole.summary["shapley"]["orders"] == 20
 
 
+@pytest.mark.integration
 def test_interrupted_orders_resume_to_the_same_values(run_analysis, tmp_path, monkeypatch):
     monkeypatch.setattr(shapley, "RUNS_AT_ONCE", 40)
     whole = run_analysis(bertjax.shapley_values, orders=20)
@@ -386,6 +387,7 @@ def command(run_analysis, name, output, *options):
     return main([name, *given, "--output", str(output), "--no-compile-cache", "--overwrite", *options])
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("name", "options"), [("interactions", ()), ("shapley", ("--orders", "16"))])
 def test_commands_leave_results_that_all_others_read(run_analysis, name, options, capsys, tmp_path):
     output = tmp_path / name
@@ -418,7 +420,7 @@ def test_the_map_of_pairs_needs_pairs(run_analysis, capsys, tmp_path):
     assert "sets that are no pairs of heads" in capsys.readouterr().err
 
 
-def test_outputs_that_differ_by_rounding_alone_are_equal():
+def test_outputs_that_differ_by_rounding_alone_are_equal(unchecked):
     """Without any head a classifier of [CLS] says the same of every text: a correlation with that is none."""
     rng = np.random.default_rng(0)
     outputs = np.stack([rng.normal(size=8), 3 + 1e-7 * rng.normal(size=8)]).astype(np.float32)
@@ -427,7 +429,7 @@ def test_outputs_that_differ_by_rounding_alone_are_equal():
     assert np.ptp(found.outputs[1]) == 0
     job = type("MadeUp", (), {"judges": [Judge(bertjax.METRICS["pearson"], rng.normal(size=8))], "positive": 1})
     job.units = None
-    _, shared = contributions_of.__wrapped__(job, TaskResult(outputs[0], outputs))
+    _, shared = contributions_of(job, TaskResult(outputs[0], outputs))
     assert np.ptp(shared[1]) > 0
     assert not shared[2].any()
 

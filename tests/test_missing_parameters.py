@@ -61,6 +61,7 @@ def test_a_random_head_is_not_compared_with_pytorchs(headless):
         check_model(str(headless), "float32", 2)
 
 
+@pytest.mark.integration
 def test_the_command_line_refuses_in_one_line(headless, pairs, tmp_path, capsys):
     options = ["--model", str(headless), "--task", "mrpc", "--data", str(pairs["data"]), "--output"]
     assert main(["ablate", *options, str(tmp_path / "out")]) == 2

@@ -234,6 +234,7 @@ def test_a_package_without_exactly_one_model_is_refused(site: Path) -> None:
         assert "no installed package" in refusal(f"package:{name}")
 
 
+@pytest.mark.integration
 def test_the_default_model_is_from_the_package_or_the_hub(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_DEFAULT_PACKAGE", "stand-in")
     assert "cannot be reached" in refusal(DEFAULT_MODEL)

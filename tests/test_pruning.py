@@ -212,6 +212,7 @@ def test_gates_close_the_sets_that_they_say(pruned_model):
     assert without[1].mean() <= without[0].mean() + 1e-6  # a price of nothing keeps what the loss is
 
 
+@pytest.mark.integration
 def test_interrupted_gates_resume_to_the_same(pruned_model, tmp_path, capsys):
     _, model, data, _ = pruned_model
     few = Pruning(("gates",), **FEW)
@@ -237,6 +238,7 @@ def test_interrupted_gates_resume_to_the_same(pruned_model, tmp_path, capsys):
     check_by_jsonschema(json.loads((tmp_path / "job" / "summary.json").read_text()))
 
 
+@pytest.mark.integration
 def test_the_command_prints_and_draws_each_order(pruned_model, capsys, tmp_path):
     _, model, data, found = pruned_model
     options = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--mode", "zero", "--no-compile-cache"]

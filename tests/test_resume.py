@@ -39,6 +39,7 @@ def arguments_of(settings):
     return ["ablate", "--model", settings.model, "--task", "mrpc", "--data", settings.data, "--output", settings.output]
 
 
+@pytest.mark.integration
 def test_the_command_says_what_is_saved_and_goes_on(settings, monkeypatch, capsys):
     monkeypatch.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
     monkeypatch.setattr(sizes, "CACHED_FLOATS", 700)
@@ -141,6 +142,7 @@ def words_of(command, settings):
     return [command, *given, "--limit", "8", *ANALYSES[command]]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("command", ANALYSES)
 def test_a_command_that_has_finished_shows_its_results(command, settings, monkeypatch, capsys):
     assert main(words_of(command, settings)) == 0
@@ -193,6 +195,7 @@ def test_results_of_a_metric_of_ones_own_are_not_shown(settings, tmp_path):
         bertjax.ablate(settings.model, "mrpc", metric=lambda labels, outputs: 0.6, **options)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("other", [name for name in ANALYSES if name != "ablate"])
 def test_no_analysis_replaces_another_one(other, settings, monkeypatch, capsys):
     monkeypatch.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)

@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -118,7 +117,7 @@ def largest_difference(ours, theirs, real=None) -> float:
 def tree_equal(first, second) -> bool:
     """Whether two trees hold the same numbers, bit for bit (0 and -0 count as the same)."""
     pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
-    return all(bool(jnp.array_equal(a, b)) for a, b in pairs)
+    return all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs)
 
 
 def encodings(config: BertConfig, rng: np.random.Generator, lengths) -> list[Encoding]:
