@@ -17,7 +17,7 @@ from bertjax.interventions import every_head, readouts
 from experiments.shared.attention import reduce_attention
 from tests.engine_checks import pooled, sum_squared_cls_weights
 from tests.interruptions import TINY_PARTS, StopAfter
-from tests.tiny_models import SIZES, encodings, largest_difference, random_model
+from tests.tiny_models import SIZES, encodings, fixed_lengths, largest_difference, random_model
 
 FIVE = BertConfig(**SIZES["five heads"])
 
@@ -131,14 +131,14 @@ def test_a_sweep_goes_on_with_another_number_of_devices(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("examples", [1, 21, *(pytest.param(count, marks=pytest.mark.slow) for count in (7, 8))])
 def test_statistics_of_attention_maps_are_those_of_one_device(rng, examples, monkeypatch):
-    model, texts = random_model(BertModel, FIVE), encodings(FIVE, rng, rng.integers(2, 12, examples))
+    model, texts = random_model(BertModel, FIVE), encodings(FIVE, rng, fixed_lengths(2, 12, examples))
     several = reduce_attention(model, texts, sum_squared_cls_weights)
     monkeypatch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
     assert largest_difference(several, reduce_attention(model, texts, sum_squared_cls_weights)) < 1e-6
 
 
 def test_gradients_of_gates_are_those_of_one_device(rng, monkeypatch):
-    model, texts = random_model(BertForSequenceClassification, FIVE), encodings(FIVE, rng, rng.integers(2, 12, 31))
+    model, texts = random_model(BertForSequenceClassification, FIVE), encodings(FIVE, rng, fixed_lengths(2, 12, 31))
 
     def grade(example, given):
         return 0.5 * float((given**2).sum()), given

@@ -24,6 +24,7 @@ from tests.family_models import saved_by_torch
 
 SMALL = Path(__file__).parents[1] / "experiments/data/small_mlm"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+RELATIVE = ("deberta-v2", "modernbert")  # families whose attention depends on distances between tokens
 
 
 @pytest.fixture(scope="module")
@@ -306,7 +307,10 @@ def test_paths_refuse_what_they_do_not_have():
 
 
 @pytest.mark.needs_torch
-@pytest.mark.parametrize("kind", ["masked words", "embedder", "roberta", "deberta-v2", "modernbert"])
+@pytest.mark.parametrize(
+    "kind",
+    ["masked words", "embedder", "roberta", *(pytest.param(one, marks=pytest.mark.integration) for one in RELATIVE)],
+)
 def test_cells_that_are_left_out_would_change_nothing(kind, embedder, tmp_path, monkeypatch):
     places = [*SWEPT]
     if kind == "masked words":

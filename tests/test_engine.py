@@ -22,7 +22,7 @@ from bertjax.interventions import MODES, readouts
 from bertjax.interventions import ablations as ab
 from bertjax.interventions.readouts import inspect_readout
 from tests.engine_checks import CLOSE, READOUTS, change_of, change_sets, draw_spans, model_of, reference_outputs
-from tests.tiny_models import SIZES, encodings, largest_difference, random_model
+from tests.tiny_models import SIZES, encodings, fixed_lengths, largest_difference, random_model
 
 
 def _state_of_first(output):
@@ -105,7 +105,7 @@ def test_bfloat16_is_near_float32(small, rng, name):
 
 def test_order_packing_and_step_size_change_only_rounding(small, rng):
     model = model_of("three heads", "logits", "float32")
-    examples = encodings(small, rng, rng.integers(1, 10, 20))
+    examples = encodings(small, rng, fixed_lengths(1, 10, 20))
     ablations = [*ab.single_heads(small), *ab.head_pairs(small, "zero")]
     first = engine.sweep(model, examples, ablations, readouts.logits)
     order = rng.permutation(20)
@@ -198,7 +198,7 @@ def test_outputs_that_are_not_finite_stop_a_sweep(small, rng):
 
 def test_an_example_of_two_texts_gives_one_output(small, rng):
     model = model_of("three heads", "mean", "float32")
-    first, second = encodings(small, rng, rng.integers(1, 8, 9)), encodings(small, rng, rng.integers(1, 8, 9))
+    first, second = encodings(small, rng, fixed_lengths(1, 8, 9)), encodings(small, rng, fixed_lengths(1, 8, 9))
     ablations = ab.single_heads(small)
     found = engine.sweep(
         model,
@@ -216,7 +216,7 @@ def test_an_example_of_two_texts_gives_one_output(small, rng):
 
 def test_a_donor_that_is_the_example_itself_changes_nothing(small, rng):
     model = model_of("three heads", "mean", "float32")
-    examples = encodings(small, rng, rng.integers(1, 9, 11))
+    examples = encodings(small, rng, fixed_lengths(1, 9, 11))
     ablations = [*ab.single_heads(small, "patched"), *ab.whole_layers(small, "patched")]
     options = {"row_length": 17, "tokens_at_once": 51}
     same = engine.sweep(model, examples, ablations, readouts.sentence_embedding, donors=examples, **options)

@@ -33,7 +33,7 @@ from tests.engine_checks import (
 )
 from tests.family_models import config_of, sometimes
 from tests.interruptions import TINY_PARTS, StopAfter
-from tests.tiny_models import compiled_alike, encodings, largest_difference, random_model
+from tests.tiny_models import compiled_alike, encodings, fixed_lengths, largest_difference, random_model
 
 
 def texts(config, rng, lengths):
@@ -137,7 +137,7 @@ def test_fused_attention_gives_the_same(family, rng):
 def test_rows_in_blocks_of_queries_are_whole_rows(family, rng, monkeypatch):
     """Long rows are computed for some queries after others, and a window sees the keys around it alone."""
     config, model = config_of(family), family_model(family, 0, "hidden", "float32")
-    examples = encodings(config, rng, rng.integers(1, 20, 14))
+    examples = encodings(config, rng, fixed_lengths(1, 20, 14))
     heads = [*ab.single_heads(config), *ab.whole_layers(config, "zero")]
     whole = engine.sweep(model, examples, heads, sum_over_tokens, row_length=40, tokens_at_once=80)
     jax.clear_caches()
@@ -184,7 +184,7 @@ def test_an_interrupted_sweep_resumes_with_the_same_bytes(family, tmp_path, rng,
     monkeypatch.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
     config, model = config_of(family), family_model(family, 0, "logits", "float32")
     examples, heads = (
-        encodings(config, rng, rng.integers(1, 13, 12)),
+        encodings(config, rng, fixed_lengths(1, 13, 12)),
         [*ab.single_heads(config), *ab.head_pairs(config)],
     )
     options = {"row_length": 16, "tokens_at_once": 48}
@@ -215,7 +215,7 @@ assert len(jax.devices()) == 2
 apart = []
 for family, name in json.loads(sys.argv[1]):
     config, rng = config_of(family), np.random.default_rng(5)
-    examples = encodings(config, rng, rng.integers(1, 13, 11))
+    examples = encodings(config, rng, fixed_lengths(1, 13, 11))
     model, heads = family_model(family, 0, name, "float32"), ab.single_heads(config)
     readout = FAMILY_READOUTS[name][1]
     one, two = (

@@ -14,7 +14,7 @@ from bertjax.engine.gates import GatePasses, GateTexts
 from bertjax.engine.packing import first_fit
 from bertjax.interventions import ablation, every_head
 from tests.family_models import DISTINCT, config_of, sometimes
-from tests.tiny_models import encodings, random_model
+from tests.tiny_models import encodings, fixed_lengths, random_model
 
 CONFIG = BertConfig(
     vocab_size=40,
@@ -80,7 +80,7 @@ def test_gradients_of_a_classifier_are_those_of_each_example(mode, gate, keeps, 
     made = several_groups(monkeypatch, keeps)
     rng = np.random.default_rng(3)
     model = random_model(BertForSequenceClassification, CONFIG)
-    texts, labels = encodings(CONFIG, rng, rng.integers(3, 20, 17)), rng.integers(0, 3, 17)
+    texts, labels = encodings(CONFIG, rng, fixed_lengths(3, 20, 17)), rng.integers(0, 3, 17)
     means = rng.normal(size=(3, 3, 8)).astype(np.float32)
 
     def grade(example, given):
@@ -108,7 +108,7 @@ def test_each_example_can_have_gates_of_its_own(mode, monkeypatch):
     several_groups(monkeypatch, True)
     rng = np.random.default_rng(4)
     model = random_model(BertForSequenceClassification, CONFIG)
-    texts, labels = encodings(CONFIG, rng, rng.integers(3, 20, 12)), rng.integers(0, 3, 12)
+    texts, labels = encodings(CONFIG, rng, fixed_lengths(3, 20, 12)), rng.integers(0, 3, 12)
     means = rng.normal(size=(3, 3, 8)).astype(np.float32)
     own = np.array([0, 0, 1, 2, 3, 3, 3, 4, 5, 6, 7, 7])  # some examples have two texts, or three
 
@@ -147,7 +147,7 @@ def test_gradients_of_words_and_of_examples_with_several_texts(keeps, monkeypatc
     made = several_groups(monkeypatch, keeps)
     rng = np.random.default_rng(5)
     model = random_model(BertForMaskedLM, CONFIG)
-    texts = encodings(CONFIG, rng, rng.integers(4, 16, 13))
+    texts = encodings(CONFIG, rng, fixed_lengths(4, 16, 13))
     examples = np.array([0, 0, 1, 2, 2, 2, 3, 4, 5, 5, 5, 5, 6])
     at = np.stack([rng.integers(0, len(text), 2) for text in texts]).astype(np.int32)
     targets = rng.integers(0, 40, (13, 2)).astype(np.int32)
@@ -201,7 +201,7 @@ def test_gradients_of_every_family_are_those_of_its_model(family):
 def test_groups_fill_their_rows_and_keep_examples_whole():
     rng = np.random.default_rng(9)
     examples = np.repeat(np.arange(120), rng.integers(1, 4, 120))
-    lengths = rng.integers(3, 40, len(examples)).astype(np.int32)
+    lengths = fixed_lengths(3, 40, len(examples)).astype(np.int32)
     lengths[50:53] = 90  # more than a group holds, of one example
     examples[50:53] = examples[50]
     examples = np.sort(examples)

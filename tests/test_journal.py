@@ -17,7 +17,7 @@ from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
 from tests.engine_checks import model_of
 from tests.interruptions import TINY_PARTS, StopAfter
-from tests.tiny_models import encodings, random_model
+from tests.tiny_models import encodings, fixed_lengths, random_model
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def job(small, rng, tmp_path, monkeypatch):
     """A sweep of many parts: `job()` runs it, and options may differ."""
     monkeypatch.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
     model, ablations = model_of("three heads", "logits", "float32"), [*ab.single_heads(small), *ab.head_pairs(small)]
-    examples = encodings(small, rng, rng.integers(1, 10, 12))
+    examples = encodings(small, rng, fixed_lengths(1, 10, 12))
 
     def run(**options):
         given = {"journal": tmp_path / "journal", "tokens_at_once": 48, "row_length": 16}

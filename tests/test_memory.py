@@ -25,7 +25,7 @@ from bertjax.interventions import readouts
 from bertjax.machine import parse_bytes
 from bertjax.model import Numerics
 from tests.family_models import SIZES
-from tests.tiny_models import encodings, random_model
+from tests.tiny_models import encodings, fixed_lengths, random_model
 
 pytestmark = pytest.mark.integration
 
@@ -62,7 +62,7 @@ def test_no_more_blocks_are_alive_than_are_counted_on(make, rng, monkeypatch):
         most[0] = max(most[0], sum(array.shape in shapes for array in jax.live_arrays()))
 
     monkeypatch.setattr(schedule.Pace, "add", count)
-    examples = encodings(DEEP, rng, rng.integers(3, 10, 24))
+    examples = encodings(DEEP, rng, fixed_lengths(3, 10, 24))
     donors = examples if ablations[0].changes[0].replacement == "donor" else None
     engine.sweep(model, examples, ablations, readouts.logits, donors=donors, row_length=16, tokens_at_once=200)
     assert 6 < most[0] <= most_blocks(layers=6, runs=12)

@@ -20,7 +20,7 @@ from bertjax.model import ops
 from bertjax.study import Pruning
 from tests.factories import make_classifier, make_config, make_embedder, write_pairs
 from tests.family_models import arguments, config_of, sometimes
-from tests.tiny_models import encodings, random_model
+from tests.tiny_models import encodings, fixed_lengths, random_model
 
 # Of three layers of three heads: all but one, one, and none of a layer's are gone.
 GONE = ((0, 0), (0, 2), (1, 1))
@@ -103,7 +103,7 @@ def test_heads_that_are_left_are_overridden_as_before(gone, attention, both, rng
 @pytest.mark.parametrize("mode", ["zero", "uniform", "mean"])
 def test_a_sweep_of_a_smaller_model_is_that_of_the_whole_one(family, mode, both, rng):
     whole, smaller, gone = both(family)
-    examples = encodings(whole.config, rng, rng.integers(3, 9, 6))
+    examples = encodings(whole.config, rng, fixed_lengths(3, 9, 6))
     own = [
         *single_heads(smaller.config, mode),
         *whole_layers(smaller.config, mode),

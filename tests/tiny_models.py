@@ -120,6 +120,11 @@ def tree_equal(first, second) -> bool:
     return all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs)
 
 
+def fixed_lengths(low: int, high: int, count: int) -> np.ndarray:
+    """Numbers of tokens, at least `low` and below `high`, the same in each run: each new shape compiles a program."""
+    return np.random.default_rng(count).integers(low, high, count)
+
+
 def encodings(config: BertConfig, rng: np.random.Generator, lengths) -> list[Encoding]:
     """Tokenised texts of random ids, with random segments."""
     return [
