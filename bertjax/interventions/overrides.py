@@ -544,7 +544,8 @@ def _same_shape(parts: list[E]) -> list[E]:
 
     def widen(part: E, name: str) -> Array:
         array = getattr(part, name)
-        return _array_module(array).broadcast_to(array, (array.shape[0], *shapes[name]))
+        repeated: Array = _to_device(_array_module(array).broadcast_to(array, (array.shape[0], *shapes[name])))
+        return repeated
 
     return [replace(part, **{name: widen(part, name) for name in shapes}) for part in parts]
 
@@ -557,7 +558,7 @@ def _align(parts: list[E | None]) -> list[E | None]:
     present = _same_shape(present)
     count = max(part.layer.shape[0] for part in present)
     filled = iter([_fill(part, count) for part in present])
-    nothing = _fill(jax.tree.map(lambda x: np.zeros((0, *x.shape[1:]), x.dtype), present[0]), count)
+    nothing = _fill(_to_device(jax.tree.map(lambda x: np.zeros((0, *x.shape[1:]), x.dtype), present[0])), count)
     return [nothing if part is None else next(filled) for part in parts]
 
 
@@ -569,7 +570,7 @@ def _align_tokens(parts: list[Array | None]) -> list[Array | None]:
     shape = jnp.broadcast_shapes(*(part.shape for part in present))
     everywhere = np.ones((1, 1, 1, 1), present[0].dtype)
     wide = [everywhere if part is None else part for part in parts]
-    return [_array_module(part).broadcast_to(part, shape) for part in wide]
+    return [_to_device(_array_module(part).broadcast_to(part, shape)) for part in wide]
 
 
 def _fill(part: E, count: int) -> E:
@@ -579,9 +580,8 @@ def _fill(part: E, count: int) -> E:
         return part
 
     def pad(array: Array, value: int = 0) -> Array:
-        filled: Array = _array_module(array).pad(
-            array, [(0, missing)] + [(0, 0)] * (array.ndim - 1), constant_values=value
-        )
+        widths = [(0, missing)] + [(0, 0)] * (array.ndim - 1)
+        filled: Array = _to_device(_array_module(array).pad(array, widths, constant_values=value))
         return filled
 
     return replace(jax.tree.map(pad, part), layer=pad(part.layer, -1))
