@@ -29,7 +29,7 @@ from bertjax.engine import (
     sweep_bytes,
 )
 from bertjax.interventions import HEAD_OUTPUTS, readouts, single_heads
-from bertjax.model import Changes, Inputs, Numerics, Recipe, layer_weights, measure, pallas_attention
+from bertjax.model import Changes, Inputs, Numerics, Recipe, layer_weights, pallas_attention
 from experiments.training.trainer import Skeleton, dropout_key, make_optimizer, train_step
 
 STEPS_OF_PART, TOKENS = 2048, 65536  # the engine's values for an accelerator
@@ -233,11 +233,10 @@ def _paths(state: Any) -> list[str]:
 
 
 def kernel_programs(config: BertConfig, target: Target) -> Iterator[tuple[str, Lower]]:
-    """The Pallas kernels on each chip's share of a batch: attention, overridden attention, gradient, statistics."""
+    """The Pallas kernels on each chip's share of a batch: attention, overridden attention, gradient."""
     numerics, heads = target.numerics, config.num_attention_heads
     queries = target.array((BATCH_OF_CHIP * target.mesh.size, LENGTH, heads, config.head_dim), numerics.dtype, BATCH)
     marks = target.array(queries.shape[:2], jnp.int32, BATCH)
-    columns = target.array((*queries.shape[:2], 8), jnp.float32, BATCH)
     per_head = target.array((heads,), jnp.float32)
     gates = _record(pallas_attention.HeadGates, weights=per_head, uniform=per_head, output=per_head)
 
@@ -250,9 +249,6 @@ def kernel_programs(config: BertConfig, target: Target) -> Iterator[tuple[str, L
     def gradient(queries: Any, marks: Any, gates: Any) -> Any:
         return jax.grad(lambda queries: attend(queries, marks, gates).sum())(queries)
 
-    def statistics(queries: Any, marks: Any, gates: Any, columns: Any) -> Any:
-        return measure(queries, queries, marks, columns, gates, numerics)
-
     def on_chips(step: Any, inputs: Sequence[PartitionSpec], result: PartitionSpec = BATCH) -> Any:
         return jax.jit(jax.shard_map(step, mesh=target.mesh, in_specs=tuple(inputs), out_specs=result, check_vma=False))
 
@@ -264,7 +260,6 @@ def kernel_programs(config: BertConfig, target: Target) -> Iterator[tuple[str, L
         yield f"kernel, {tokens} tokens, {count} heads", partial(_lower, on_chips(plain, specs), longer, numbers, gates)
     yield "kernel, overridden", partial(_lower, on_chips(attend, specs), queries, marks, gates)
     yield "kernel's gradient", partial(_lower, on_chips(gradient, specs), queries, marks, gates)
-    yield "kernel's statistics", partial(_lower, on_chips(statistics, (*specs, BATCH)), queries, marks, gates, columns)
 
 
 def _lower(step: Any, *arguments: Any, **static: Any) -> jax.stages.Lowered:

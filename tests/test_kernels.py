@@ -15,7 +15,6 @@ from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
 from bertjax.model import fused_attention, ops, pallas_attention
-from bertjax.model.kernels import pallas_statistics as kernel_statistics
 from bertjax.model.types import Numerics, Overrides
 from tests.attention_reference import BATCH, CLOSE, ERROR, HEADS, PLACES, largest_of, lower, normal, reference
 from tests.tiny_models import arguments, largest_difference, random_model
@@ -174,30 +173,6 @@ def test_every_form_has_the_gradient_of_the_explicit_one(rng, tokens, gated):
             assert largest_difference(found, leaf) <= CLOSE * size, form
 
 
-def measure_plainly(queries, keys, segments, columns, gates, numerics):
-    ones = jnp.ones(HEADS)
-    gates = pallas_attention.HeadGates(ones, 0 * ones, ones) if gates is None else gates
-    return kernel_statistics.measure_by_blocks(queries, keys, segments, columns, gates, numerics)
-
-
-@pytest.mark.parametrize("form", [kernel_statistics.measure, measure_plainly])
-@pytest.mark.parametrize(
-    ("tokens", "dtype", "gated"), [(7, "float32", True), (65, "bfloat16", True), (200, "float32", False)]
-)
-def test_statistics_are_those_of_the_weights(rng, tokens, dtype, gated, form):
-    queries, keys = (normal(rng, dtype, BATCH, tokens, HEADS, 32) for _ in range(2))
-    segments, gates = packed(rng, tokens), random_gates(rng) if gated else None
-    columns = normal(rng, "float32", BATCH, tokens, 5)
-    measure = jax.jit(form, static_argnums=5)
-    found = measure(queries, keys, segments, columns, gates, Numerics(dtype))
-    weights = reference(queries, keys, keys, (segments, segments), gates)[0]
-    entropy = -(weights * np.log(np.where(weights > 0, weights, 1))).sum(-1)
-    queries_of_key = np.asarray(mask_of(segments)).sum(1)[:, None]
-    assert largest_difference(found.entropy, entropy) <= CLOSE
-    assert largest_difference(found.mass, np.einsum("bhqk,bkc->bhqc", weights, columns)) <= CLOSE
-    assert largest_difference(found.column_means, weights.sum(2) / np.maximum(queries_of_key, 1)) <= CLOSE
-
-
 def models(config, cls=BertModel):
     """The same weights in every form."""
     return {form: random_model(cls, config, attention=form) for form in ("explicit", *FUSED)}
@@ -328,13 +303,10 @@ def test_the_kernels_lower_for_accelerators(platform):
     def kernel(part, marks, gates):
         return pallas_attention.attend(part, part, part, (marks, marks), gates, Numerics(), places=PLACES)
 
-    def statistics(part, marks, gates):
-        return kernel_statistics.measure(part, part, marks, jnp.ones((2, 130, 5)), gates, Numerics())
-
     def gradient(part, marks, gates):
         return jax.value_and_grad(lambda part: kernel(part, marks, gates).sum())(part)
 
-    for function in (kernel, statistics, gradient):
+    for function in (kernel, gradient):
         text = lower(function, platform, part, marks, gates)
         assert {call: call in text for call in CALLS[platform]} == CALLS[platform]
 

@@ -14,7 +14,6 @@ from bertjax.model.checks import (
 )
 from bertjax.model.encoder import Attention, Layer
 from bertjax.model.kernels import fused_attention, pallas_attention
-from bertjax.model.kernels.pallas_statistics import measure
 from bertjax.model.layer import Dropout, Recipe, keep_all
 from bertjax.model.models import (
     BertForMaskedLM,
@@ -108,7 +107,6 @@ __all__ = [
     "load",
     "load_for",
     "make_numerics",
-    "measure",
     "ops",
     "packed_layer",
     "pallas_attention",
