@@ -215,7 +215,7 @@ assert len(jax.devices()) == 2
 apart = []
 for family, name in json.loads(sys.argv[1]):
     config, rng = config_of(family), np.random.default_rng(5)
-    examples = encodings(config, rng, fixed_lengths(1, 13, 11))
+    examples = encodings(config, rng, rng.integers(1, 13, 11))
     model, heads = family_model(family, 0, name, "float32"), ab.single_heads(config)
     readout = FAMILY_READOUTS[name][1]
     one, two = (
