@@ -4,6 +4,7 @@ import gc
 import importlib.util
 import os
 import platform
+import shutil
 import tempfile
 from hashlib import sha256
 from pathlib import Path
@@ -47,13 +48,15 @@ def processor() -> str:
     return "\n".join(kept) or platform.processor()
 
 
-# Compiled programs stay for later runs on the same processor. The limit makes JAX lock the directory: without the lock
-# one process reads what another one is still writing.
+# Compiled programs stay for later runs of this worker on the same processor. Workers share no directory: JAX's lock for
+# that takes 50 ms a program, and a process killed while it writes breaks the directory for all.
 KEY = sha256("\n".join([jax.__version__, FLAGS, processor()]).encode()).hexdigest()[:16]
-COMPILED = Path(__file__).parent.parent / "build" / "compiled" / KEY
+COMPILED = Path(__file__).parent.parent / "build" / "compiled" / KEY / os.environ.get("PYTEST_XDIST_WORKER", "main")
+MOST_COMPILED = 2**30  # bytes, after which the directory begins anew
+if sum(path.stat().st_size for path in COMPILED.glob("*")) > MOST_COMPILED:
+    shutil.rmtree(COMPILED)
 jax.config.update("jax_compilation_cache_dir", str(COMPILED))
-jax.config.update("jax_compilation_cache_max_size", 2**31)
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)  # each write looks at all entries
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.03)  # writing others takes longer than they save
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 # Commands in processes of their own share what they compile until the tests end.
