@@ -12,6 +12,7 @@ import pytest
 from bertjax import BertConfig, BertModel
 from bertjax.errors import OverrideError
 from bertjax.interventions import overrides as ov
+from bertjax.model import pretrained
 from tests.tiny_models import arguments, largest_difference, random_model
 
 CLOSE = 2e-6
@@ -319,3 +320,28 @@ def test_an_override_that_does_not_fit_the_call_is_refused(small, run, name):
     with pytest.raises(OverrideError, match=MISFITS[name][1]) as caught:
         model(**call, overrides=override)
     assert "\n" not in str(caught.value)
+
+
+def aligned(*shape: int) -> np.ndarray:
+    """Ones at an address that JAX may use as it is, without a copy."""
+    buffer = np.zeros(4 * int(np.prod(shape)) + 64, np.uint8)
+    start = -buffer.ctypes.data % 64
+    array = buffer[start : start + 4 * int(np.prod(shape))].view(np.float32).reshape(shape)
+    array[...] = 1
+    return array
+
+
+def test_values_stay_when_the_callers_array_changes():
+    given = aligned(4, 8)
+    values = ov.as_floats(given, "values")
+    given[...] = 7
+    assert (np.asarray(values) == 1).all()
+
+
+def test_parameters_stay_when_the_arrays_they_were_read_from_change(small):
+    model = random_model(BertModel, small)
+    weights = {name: aligned(*array.shape) for name, array in model.weights().items()}
+    loaded = pretrained.build(lambda key: BertModel(small, key), weights, small, "encoder", 0)
+    for array in weights.values():
+        array[...] = 7
+    assert all((np.asarray(array) == 1).all() for array in loaded.weights().values())

@@ -285,7 +285,8 @@ def as_floats(values: Any, name: str) -> Float[Array, "..."]:
     # As floats first: without x64, JAX keeps of an integer the lower 32 bits.
     with np.errstate(over="ignore"):  # what float32 has not is infinite, and refused
         floats = given if jnp.issubdtype(given.dtype, jnp.floating) else given.astype(float)
-        floats = jax.device_put(floats) if isinstance(floats, np.ndarray) else floats
+        # A copy: on a CPU, JAX may use the memory of the array that it is given.
+        floats = jax.device_put(np.array(floats)) if isinstance(floats, np.ndarray) else floats
     _require_finite(floats, name)
     return floats
 

@@ -422,9 +422,9 @@ def build(
     if missing:
         _warn(f"not in the checkpoint, newly initialised: {some_of(list(dict.fromkeys(missing.values())))}")
         fresh = by_path(nnx.split(create(jax.random.key(seed)))[1])
-    # (A copy: an array may lie in a file that is written again.)
+    # A copy: on a CPU, JAX may use the memory of the array that it is given, which may be that of a file.
     leaves = [
-        jax.device_put(np.asarray(loaded[path], shape.dtype), may_alias=False) if path in loaded else fresh[path]
+        jax.device_put(np.array(loaded[path], shape.dtype)) if path in loaded else fresh[path]
         for path, shape in shapes.items()
     ]
     model: M = nnx.merge(graphdef, jax.tree.unflatten(jax.tree.structure(state), leaves))
