@@ -338,7 +338,7 @@ def test_values_stay_when_the_callers_array_changes():
     assert (np.asarray(values) == 1).all()
 
 
-def test_parameters_stay_when_the_arrays_they_were_read_from_change(small):
+def test_parameters_stay_when_the_arrays_read_change(small):
     model = random_model(BertModel, small)
     weights = {name: aligned(*array.shape) for name, array in model.weights().items()}
     loaded = pretrained.build(lambda key: BertModel(small, key), weights, small, "encoder", 0)
