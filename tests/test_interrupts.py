@@ -21,6 +21,14 @@ from tests.repeated_interrupts import JOBS
 from tests.tiny_models import encodings, random_model
 
 
+@pytest.fixture(autouse=True)
+def ctrl_c_raises():
+    """As in a terminal: a shell lets what it starts in the background ignore Ctrl-C, and then these tests too."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def press():
     """Ctrl-C."""
     os.kill(os.getpid(), signal.SIGINT)
