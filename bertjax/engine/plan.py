@@ -77,10 +77,6 @@ class Plan:
                 counts[layer] += 1
         return counts
 
-    def at_spans(self) -> bool:
-        """Whether anything is changed at some tokens alone."""
-        return any(change.at for ablation in self.ablations for change in ablation.changes)
-
     @cached_property
     def donated(self) -> dict[int, tuple[str, ...]]:
         """Of each layer the places into which donors give something."""
