@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 import bertjax
 from bertjax import BertModel, Tokenizer
@@ -153,3 +154,21 @@ def test_a_run_of_a_stack_keeps_attentions_too(embedder):
     batch = {"input_ids": IDS, "attention_mask": MASK}
     kept = plain.run(embedder, batch, stacked, lambda output: output.attentions)
     assert kept.shape == (2, *embedder(IDS, MASK).attentions.shape)
+
+
+def test_models_and_outputs_print_sizes_in_a_few_lines():
+    model = random_model(CLASSES["BertForSequenceClassification"], CONFIG)
+    count = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
+    assert str(model) == repr(model)
+    assert repr(model).splitlines() == [
+        "BertForSequenceClassification(",
+        "  2 layers, 3 heads, hidden size 12",
+        f"  vocabulary {CONFIG.vocab_size}, at most 40 tokens",
+        f"  {count:,} parameters, float32, explicit attention",
+        "  labels: LABEL_0, LABEL_1",
+        ")",
+    ]
+    lines = repr(model(IDS, MASK)).splitlines()
+    assert {"  logits=float32[2, 2]", "    weights=float32[2, 2, 3, 4, 4]"} <= {*lines}
+    assert len(lines) == 17
+    assert "start_logits" not in repr(lines)

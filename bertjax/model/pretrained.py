@@ -58,6 +58,22 @@ class PretrainedModel(nnx.Module):
     new_parameters: tuple[str, ...] = ()
     """The parameters, by path, that `from_pretrained` initialised at random because the checkpoint lacks them."""
 
+    def __repr__(self) -> str:
+        """Sizes and label names in a few lines. The repr of a part, such as `model.body`, lists its parameters."""
+        config, numerics = self.config, self.numerics
+        count = sum(value.size for value in self.parameters().values())
+        lines = [
+            f"{config.num_hidden_layers} layers, {config.num_attention_heads} heads, hidden size {config.hidden_size}",
+            f"vocabulary {config.vocab_size:,}, at most {config.max_position_embeddings:,} tokens",
+            f"{count:,} parameters, {numerics.dtype}, {numerics.attention} attention",
+        ]
+        if self.task in (architecture.SEQUENCE, architecture.TOKENS):
+            lines.append(f"labels: {some_of([*config.id2label.values()])}")
+        return "\n  ".join([f"{self.class_name}(", *lines]) + "\n)"
+
+    def __str__(self) -> str:
+        return repr(self)
+
     @property
     def body(self) -> Body:
         """The encoder itself, a `BertModel`; in a task model the one below the head."""

@@ -50,15 +50,27 @@ class SavedTokenizer(Protocol):
         """Write the tokenizer's files into a directory."""
 
 
+def _repr_of_shapes(record: Any) -> str:
+    """Names of all fields that are not None, with dtype and shape of arrays."""
+    lines = []
+    for name, value in vars(record).items():
+        if hasattr(value, "shape") and hasattr(value, "dtype"):
+            value = f"{value.dtype}[{', '.join(map(str, value.shape))}]"
+        if value is not None:
+            lines.append(f"{name}={value!s}".replace("\n", "\n  "))
+    return "\n  ".join([f"{type(record).__name__}(", *lines]) + "\n)"
+
+
 @dataclass_transform(frozen_default=True)
 def record(cls: type[T]) -> type[T]:
     """Make a class a frozen dataclass that JAX sees as a tree of its fields.
 
     `jax.tree_util.register_dataclass` would rebuild it through `__init__`; JAX also rebuilds trees with
     objects that are not arrays (in `vmap`'s axis specifications, say), which the shape checks of the tests
-    would refuse. So it is rebuilt without.
+    would refuse. So it is rebuilt without. Its repr has the shapes of arrays, not their values.
     """
-    cls = dataclass(frozen=True)(cls)
+    cls = dataclass(frozen=True, repr=False)(cls)
+    cls.__repr__ = _repr_of_shapes  # type: ignore[method-assign]
     names = tuple(field.name for field in dataclasses.fields(cls))  # type: ignore[arg-type]
 
     def flatten_with_keys(value: Any) -> tuple[tuple[tuple[Any, Any], ...], None]:
