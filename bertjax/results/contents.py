@@ -1,9 +1,10 @@
 """What results hold and simple queries on them, whether read from a directory or just computed."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -39,32 +40,33 @@ class Quantity:
 EFFECT = "effect"
 
 
-class Stored(Protocol):
+class Stored(ABC):
     """Storage of the large parts of results."""
 
-    @property
-    def directory(self) -> Path | None:
-        """Where they are; None if they were not written."""
+    directory: Path | None
 
     @property
+    @abstractmethod
     def outputs(self) -> Arrays:
         """As in `outputs.npz`."""
 
     @property
+    @abstractmethod
     def attention(self) -> Arrays:
         """As in `attention.npz`."""
 
     @property
+    @abstractmethod
     def has_attention(self) -> bool:
         """Whether attention was kept."""
 
     @property
+    @abstractmethod
     def examples(self) -> Sequence[Mapping[str, Any]]:
         """As in `examples.jsonl`."""
 
 
-@dataclass(frozen=True, eq=False)
-class InMemory:
+class InMemory(Stored):
     """The large parts of results that were just computed.
 
     Args:
@@ -72,15 +74,35 @@ class InMemory:
         directory: where they were written; None if they were not.
     """
 
-    outputs: Arrays
-    attention: Arrays
-    examples: Sequence[Mapping[str, Any]]
-    directory: Path | None = None
+    def __init__(
+        self,
+        outputs: Arrays,
+        attention: Arrays,
+        examples: Sequence[Mapping[str, Any]],
+        directory: Path | None = None,
+    ):
+        self._outputs, self._attention, self._examples = outputs, attention, examples
+        self.directory = directory
+
+    @property
+    def outputs(self) -> Arrays:
+        """As in `outputs.npz`."""
+        return self._outputs
+
+    @property
+    def attention(self) -> Arrays:
+        """As in `attention.npz`."""
+        return self._attention
 
     @property
     def has_attention(self) -> bool:
         """Whether attention was kept."""
-        return bool(self.attention)
+        return bool(self._attention)
+
+    @property
+    def examples(self) -> Sequence[Mapping[str, Any]]:
+        """As in `examples.jsonl`."""
+        return self._examples
 
 
 @dataclass(frozen=True, repr=False)

@@ -19,7 +19,7 @@ import json
 import os
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -35,7 +35,7 @@ from bertjax.errors import InputError, OutputError, some_of
 from bertjax.formatting import finite, to_json
 from bertjax.paths import hash_file, is_there, user_path
 from bertjax.plots import save_page
-from bertjax.results.contents import Arrays, InMemory, describe_analysis
+from bertjax.results.contents import Arrays, InMemory, Stored, describe_analysis
 from bertjax.results.results import Results
 from bertjax.results.schema import Candidate, Example
 from bertjax.results.summary import (
@@ -67,8 +67,7 @@ class WithoutHashesWarning(UserWarning):
     """Results were written without hashes, so later changes to their files cannot be detected."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Files:
+class _Files(Stored):
     """The large parts of a results directory, read on demand and verified to be what was written.
 
     Args:
@@ -77,7 +76,9 @@ class _Files:
     """
 
     directory: Path
-    summary: dict[str, Any]
+
+    def __init__(self, directory: Path, summary: dict[str, Any]):
+        self.directory, self.summary = directory, summary
 
     @cached_property
     def outputs(self) -> Arrays:
