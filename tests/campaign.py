@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from types import ModuleType
 
-FUZZERS = ("checkpoints", "inputs", "results", "commands", "python", "kills")
+FUZZERS = ("checkpoints", "inputs", "commands", "python", "kills")
 
 
 def fuzzer(name: str) -> ModuleType:

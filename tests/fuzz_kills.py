@@ -27,7 +27,7 @@ OUTCOMES = ("the same after a kill", "the same after several kills", "ended befo
 BROKEN = ("another exit code", "half-written", "other bytes", "something is left", "hang")
 EXACT = ("outputs.npz", "examples.jsonl", "attention.npz", "results.parquet")
 # What a summary says of the run, not of its results; and hashes of files, which are compared themselves.
-OF_THE_RUN = ("seconds", "command", "sha256", "files")
+OF_THE_RUN = ("seconds", "command", "files")
 SIGNALS = {"SIGKILL": -signal.SIGKILL, "SIGTERM": -signal.SIGTERM, "SIGINT": 130}
 JOBS: dict[str, tuple[str, ...]] = {
     "heads": (),

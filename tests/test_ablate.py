@@ -2,9 +2,7 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pytest
 
@@ -23,9 +21,8 @@ from bertjax.study.run import run_job
 from bertjax.study.settings import Settings, check_settings, list_ablations
 from bertjax.tasks import FORMS, Encoded, encode_examples, label_order, positive_label
 from tests.factories import SENTENCES, make_classifier, write_pairs
+from tests.schema_checks import check_by_jsonschema
 from tests.tiny_models import arrays_of, largest_difference
-
-SCHEMA = Path(__file__).parent.parent / "bertjax" / "results" / "schemas" / "summary.json"
 
 
 @pytest.fixture
@@ -44,7 +41,7 @@ def test_all_files_are_written_and_agree_with_each_other(settings):
     summary, arrays = summary_of(settings), arrays_of(settings.directory / "outputs.npz")
     names = {path.name for path in settings.directory.iterdir()}
     assert names == {"summary.json", "results.parquet", "outputs.npz", "examples.jsonl", "attention.npz", "heads.png"}
-    jsonschema.validate(summary, json.loads(SCHEMA.read_text()))
+    check_by_jsonschema(summary)
     assert arrays["outputs"].shape == (6, 10, 2)
     assert list(zip(arrays["layer"].tolist(), arrays["head"].tolist(), strict=True)) == [
         (entry["layer"], entry["head"]) for entry in summary["ablations"]

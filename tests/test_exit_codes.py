@@ -30,7 +30,7 @@ def test_no_thread_of_arrow_holds_a_python_file(tmp_path):
     # A thread that read it may release what it read when Python exits, which aborts the process.
     path = make_results(tmp_path / "results", examples=12) / "results.parquet"
     with Watched(path) as file:
-        assert len(read_parquet(file, path, 24)) == 24
+        assert len(read_parquet(file)) == 24
     assert file.threads == {threading.get_ident()}
 
 

@@ -1,14 +1,11 @@
 """Names of heads: no program reads them as numbers from our tables, and both spellings are understood everywhere."""
 
 import io
-import json
 from dataclasses import replace
 
 import numpy as np
 import pandas
 import polars
-import pyarrow
-import pyarrow.parquet
 import pytest
 
 import bertjax
@@ -16,12 +13,10 @@ from bertjax import BertConfig, BertForSequenceClassification
 from bertjax.arguments import parse_head_name
 from bertjax.cli import main
 from bertjax.engine import SweepResult
-from bertjax.errors import InputError
 from bertjax.formatting import plain_name, table_name
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.results.directory import read_results
-from bertjax.results.summary import describe_files, seal
 from bertjax.study import Paths, Settings
 from bertjax.study.settings import list_ablations
 from tests.factories import add_tokenizer, make_config, write_pairs
@@ -165,25 +160,3 @@ def test_commands_take_both_spellings(heads, model, data, tmp_path, capsys):
     some = bertjax.ablate(model, "mrpc", data=data, mode="zero", heads=["L3H10", "L3H1"], progress=False)
     assert some.names == ["3.10", "3.1"]
     assert len(heads.compare(some).to_dict()["pairs"]) == 1
-
-
-def test_results_of_version_2_are_read(heads, tmp_path):
-    written = read_results(heads.directory)
-    copy = tmp_path / "old"
-    copy.mkdir()
-    for path in heads.directory.iterdir():
-        (copy / path.name).write_bytes(path.read_bytes())
-    types = pyarrow.parquet.read_schema(heads.directory / "results.parquet").remove_metadata()
-    plain = [{**row.to_dict(), "name": row.name, "heads": [*row.heads]} for row in written.rows]
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(plain, types), copy / "results.parquet")
-    summary = {**written.summary, "schema": 2}
-    summary.pop("analysis")
-    summary["files"] |= describe_files({"results.parquet": copy / "results.parquet"})
-    (copy / "summary.json").write_text(json.dumps(seal(summary)))
-    assert {*pyarrow.parquet.read_table(copy / "results.parquet")["name"].to_pylist()} == {*written.names}
-    old = read_results(copy)
-    assert old.rows == written.rows
-    assert old.names == written.names
-    (copy / "summary.json").write_text(json.dumps(seal({**summary, "schema": 4})))
-    with pytest.raises(InputError, match="reads 1 to 3"):
-        read_results(copy)

@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -33,7 +32,6 @@ from bertjax.interventions import (
     single_heads,
 )
 from bertjax.plots import Curve, make_curves
-from bertjax.results.summary import seal
 from bertjax.study import ORDERS, Pruning, run_pruning
 from bertjax.study.derived import pruning
 from bertjax.study.job import load_job
@@ -268,35 +266,6 @@ def test_the_command_prints_and_draws_each_order(pruned_model, capsys, tmp_path)
     capsys.readouterr()
     assert main(["plot", str(tmp_path / "heads"), "--figure", "curves", "-o", str(tmp_path / "no.png")]) == 2
     assert "give results of bertjax prune" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", ["plot", "show", "report", "compare", "remove-heads"])
-@pytest.mark.parametrize("renamed", ["order", "point", "gates", "ablation"])
-def test_a_renamed_run_is_one_line(pruned_model, tmp_path, capsys, command, renamed):
-    directory = tmp_path / "results"
-    shutil.copytree(pruned_model[3].directory, directory)
-    path = directory / "summary.json"
-    summary = json.loads(path.read_text())
-    runs = summary["pruning"]["orders"][0]["runs"]
-    if renamed == "order":
-        runs[next(iter(runs))] = "greedy 99"
-    elif renamed == "point":
-        runs["99"] = runs.pop(next(iter(runs)))
-    elif renamed == "gates":
-        next(gate for gate in summary["pruning"]["gates"] if gate["run"])["run"] = "gates 99"
-    else:
-        summary["ablations"][0]["name"] = "greedy 99"
-    path.write_text(json.dumps(seal(summary)))
-    output = ["--output", str(tmp_path / "x.png")]
-    options = {"plot": output, "report": output, "compare": [str(directory)]}
-    arguments = ["remove-heads", "--from", str(directory), "--run", "greedy 99", "--output", str(tmp_path / "model")]
-    if command != "remove-heads":
-        arguments = [command, str(directory), *options.get(command, [])]
-    assert main(arguments) == 2
-    complaint = capsys.readouterr().err
-    assert complaint.startswith(f"bertjax: error: {directory}")
-    assert complaint.count("\n") == 1
-    assert "internal error" not in complaint
 
 
 def test_an_interrupted_pruning_resumes_to_the_same_results(pruned_model, tmp_path, monkeypatch):

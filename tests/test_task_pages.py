@@ -19,7 +19,7 @@ from tests.factories import (
     write_lines,
 )
 from tests.result_factories import EVIL
-from tests.schema_checks import check_by_jsonschema
+from tests.schema_checks import check_by_jsonschema, check_example
 from tests.task_files import CANDIDATES, write_collection, write_conll, write_squad
 
 pytestmark = pytest.mark.integration
@@ -104,7 +104,7 @@ def test_each_task_describes_its_values_and_its_examples(saved):
 def test_files_are_as_their_schemas_say(saved):
     check_by_jsonschema(saved.summary)
     for example in saved.examples:
-        check_by_jsonschema(example, "example")
+        check_example(example)
     assert len(saved.summary["numbers"]) == saved.outputs["base"].shape[-1]
     assert ("tags" in saved.summary) == (saved.summary["data"]["task"] == "token-classification")
 

@@ -18,31 +18,37 @@
 import json
 import os
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import product
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, BinaryIO
 
+import msgspec
 import numpy as np
 from jaxtyping import Num, Shaped
 
 from bertjax.atomic_files import atomic_write, encode_json, made_directory, remove_leftovers, staged
 from bertjax.data import Answers, Beside, Candidates, Choices, Examples, LabelSet, Tagged
-from bertjax.errors import DataError, InputError, OutputError, some_of
-from bertjax.evidence import score
-from bertjax.formatting import finite, table_heads, table_name, to_json
-from bertjax.json_files import JsonError, parse_json
+from bertjax.errors import InputError, OutputError, some_of
+from bertjax.formatting import finite, to_json
 from bertjax.paths import hash_file, is_there, user_path
 from bertjax.plots import save_page
-from bertjax.results.arrays import Header, read_arrays
 from bertjax.results.contents import Arrays, InMemory, Stored, describe_analysis
 from bertjax.results.results import Results
-from bertjax.results.schema import load_schema, mismatch
-from bertjax.results.summary import AGAIN, UNSEALED, describe_files, has_mark, read_recorded, read_summary, seal, verify
-from bertjax.results.table import SHORT, Row, column, read_parquet, to_parquet
+from bertjax.results.schema import Candidate, Example
+from bertjax.results.summary import (
+    AGAIN,
+    NAME,
+    WITHOUT_HASHES,
+    has_mark,
+    hash_files,
+    open_verified,
+    read_recorded,
+    read_summary,
+)
+from bertjax.results.table import read_parquet, to_parquet
 
 # Settings that affect how results are written, not what they are.
 NOT_COMPARED = ("output", "overwrite", "resume", "memory", "distributed")
@@ -55,24 +61,9 @@ WRITTEN = (*FILES, "report.html")
 # Exists while results are written, so that files which a killed process left are known to be bertjax's.
 WRITING = ".bertjax-writing"
 PICTURES = (".png", ".pdf", ".svg")
-# What outputs of some kinds have beside them in `outputs.npz`: kinds of values, and axes by name or size.
-RANKED: dict[str, tuple[str | int, ...]] = {
-    **dict.fromkeys(("base_first", "base_rank"), ("iu", "examples")),
-    **dict.fromkeys(("first", "rank"), ("iu", "ablations", "examples")),
-}
-DETAILS: dict[str, dict[str, tuple[str | int, ...]]] = {
-    "words": {"units": ("iu", "words"), "places": ("iu", "words")},
-    "tags": {
-        **dict.fromkeys(("units", "places", "words", "true", "base_tags"), ("iu", "words")),
-        "tags": ("iu", "ablations", "words"),
-    },
-    "answers": {"base_spans": ("iu", "examples", 2), "spans": ("iu", "ablations", "examples", 2)},
-    **dict.fromkeys(("ranking", "scored-ranking"), RANKED),
-}
-CHECKED = 5  # ablations whose scores are recomputed
 
 
-class UnsealedWarning(UserWarning):
+class WithoutHashesWarning(UserWarning):
     """Results were written without hashes, so later changes to their files cannot be detected."""
 
 
@@ -82,17 +73,12 @@ class _Files(Stored):
     Args:
         directory: of the results.
         summary: the content of `summary.json`.
-        rows: the content of `results.parquet`.
     """
 
     directory: Path
 
-    def __init__(self, directory: Path, summary: dict[str, Any], rows: Sequence[Row]):
-        self.directory, self.summary, self.rows = directory, summary, rows
-
-    @property
-    def _names(self) -> list[str]:
-        return [entry["name"] for entry in self.summary["ablations"]]
+    def __init__(self, directory: Path, summary: dict[str, Any]):
+        self.directory, self.summary = directory, summary
 
     @cached_property
     def outputs(self) -> Arrays:
@@ -101,50 +87,15 @@ class _Files(Stored):
         Raises:
             InputError: the file is missing, damaged or of other results.
         """
-        arrays = self._read_arrays("outputs.npz", self._wrong_outputs)
-        if arrays["names"].tolist() != self._names:
-            raise InputError(f"{self.directory}: summary.json and outputs.npz are of different results")
-        self._check_scores(arrays)
+        path, names = self.directory / "outputs.npz", [entry["name"] for entry in self.summary["ablations"]]
+        with open_verified(path, self.summary) as file:
+            arrays = _arrays(file)
+            base, outputs = arrays["base"], arrays["outputs"]
+            fits = arrays["names"].tolist() == names and outputs.shape == (len(names), *base.shape)
+            fits = fits and len(arrays["ids"]) == self.summary["data"]["examples"]
+            if not fits or len(arrays["labels"]) != len(base):
+                raise InputError(f"{path} and {NAME} are of different results: {AGAIN}")
         return arrays
-
-    def _read_arrays(self, name: str, problem: Callable[[Mapping[str, Header]], str | None]) -> Arrays:
-        with verify(self.directory, name, self.summary) as file:
-            return read_arrays(file, self.directory / name, problem)
-
-    def _wrong_outputs(self, headers: Mapping[str, Header]) -> str | None:
-        """What is wrong with the arrays of `outputs.npz`, judged by their headers; None if nothing is."""
-        examples, ablations = self.summary["data"]["examples"], len(self._names)
-        labels = self.summary["data"]["label_names"]
-        expected: dict[str, tuple[Any, ...]] = {"names": ("U", ablations), "ids": ("iuU", examples)}
-        expected |= {"layer": ("iu", ablations), "head": ("iu", ablations)}
-        kind, sizes = self.summary["outputs"], {"ablations": ablations, "examples": examples}
-        sizes["words"] = next(iter(headers["units"].shape), 0) if "units" in headers else 0  # of each example some
-        rows = sizes["words"] if kind == "words" else examples
-        for name, (letters, *axes) in DETAILS.get(kind, {}).items():
-            expected[name] = (letters, *(sizes[axis] if isinstance(axis, str) else axis for axis in axes))
-        expected |= {"labels": ("iuf", rows)}
-        if missing := [name for name in ("base", "outputs", *expected) if name not in headers]:
-            return f"it lacks {', '.join(missing)}"
-        several = self.summary.get("numbers")
-        numbers = (len(several),) if several else (len(labels) or 1,) if kind in ("logits", "choices") else ()
-        expected |= {"base": ("f", rows, *numbers), "outputs": ("f", ablations, rows, *numbers)}
-        return _unlike(headers, expected)
-
-    def _check_scores(self, arrays: Arrays) -> None:
-        """Raise `InputError` if the outputs do not reproduce the summary's scores of the base and some ablations."""
-        metric = self.summary["metric"]["name"]
-        if metric in self.summary.get("own_metrics", {}):
-            return  # recomputing it needs the user's Metric
-        rows = [row for row in self.rows if row.metric == metric]
-        chosen = np.linspace(0, len(rows) - 1, CHECKED).astype(int)
-        outputs = np.concatenate([arrays["base"][None], arrays["outputs"][chosen]])
-        try:
-            scores = score(metric, outputs, arrays["labels"], self.summary["positive"])
-        except DataError as error:
-            raise InputError(f"{self.directory}/outputs.npz is damaged ({error}): run the ablation again") from error
-        expected = np.array([column(rows[:1], "base")[0], *column([rows[place] for place in chosen], "score")])
-        if not np.allclose(scores, expected, rtol=0, atol=1e-9, equal_nan=True):
-            raise InputError(f"{self.directory}: summary.json and outputs.npz are of different results")
 
     @cached_property
     def attention(self) -> Arrays:
@@ -153,40 +104,17 @@ class _Files(Stored):
         Raises:
             InputError: the file is missing, damaged or of other results.
         """
-        arrays = self._read_arrays("attention.npz", self._wrong_attention)
-        runs, positions = arrays["runs"].tolist(), arrays["examples"].tolist()
-        if runs != ["base", *self._largest_effects()[: len(runs) - 1]]:
-            raise InputError(f"{self.directory}: summary.json and attention.npz are of different results")
-        all_finite = all(np.isfinite(array).all() for name, array in arrays.items() if name.startswith("weights_"))
-        if not all_finite or not all(0 <= number < self.summary["data"]["examples"] for number in positions):
-            raise InputError(f"{self.directory}/attention.npz is damaged: {AGAIN}")
+        path, model = self.directory / "attention.npz", self.summary["model"]
+        with open_verified(path, self.summary) as file:
+            arrays = _arrays(file)
+            examples, shape = arrays["examples"], (len(arrays["runs"]), model["layers"], model["heads"])
+            fits = bool(((examples >= 0) & (examples < self.summary["data"]["examples"])).all())
+            for name in (name for name in arrays if name.startswith("weights_")):
+                tokens = len(arrays[name.replace("weights", "tokens")])
+                fits = fits and arrays[name].shape == (*shape, tokens, tokens)
+            if not fits:
+                raise InputError(f"{path} and {NAME} are of different results: {AGAIN}")
         return arrays
-
-    def _wrong_attention(self, headers: Mapping[str, Header]) -> str | None:
-        """What is wrong with the arrays of `attention.npz`, judged by their headers; None if nothing is."""
-        model = self.summary["model"]
-        sizes = [headers[name].shape for name in ("examples", "runs") if name in headers]
-        if len(sizes) < 2 or any(len(size) != 1 or not size[0] for size in sizes):
-            return "it lacks examples and runs"
-        (samples,), (runs,) = sizes
-        texts = sum(name.startswith("tokens_0_") for name in headers)
-        expected: dict[str, tuple[Any, ...]] = {"examples": ("iu", samples), "runs": ("U", runs)}
-        for sample, text in product(range(min(samples, len(headers))), range(texts)):
-            length = next(iter(headers.get(f"tokens_{sample}_{text}", Header((), np.dtype("U1"))).shape), 0)
-            shape = (runs, model["layers"], model["heads"], length, length)
-            expected |= {f"tokens_{sample}_{text}": ("U", length), f"weights_{sample}_{text}": ("f", *shape)}
-        if self.summary["outputs"] == "words":
-            for sample in range(min(samples, len(headers))):
-                expected |= _guesses(headers, sample, runs)
-        if not texts or expected.keys() != headers.keys():
-            return "it lacks tokens or weights of an example, or has some that are of none"
-        return _unlike(headers, expected)
-
-    def _largest_effects(self) -> list[str]:
-        """Names of the ablations from the largest effect on the main metric to the smallest."""
-        entries = self.summary["ablations"]
-        sizes = [-1.0 if entry["delta"] is None else abs(entry["delta"]) for entry in entries]
-        return [entries[place]["name"] for place in sorted(range(len(sizes)), key=lambda place: -sizes[place])]
 
     @property
     def has_attention(self) -> bool:
@@ -201,12 +129,18 @@ class _Files(Stored):
             InputError: `examples.jsonl` is missing or damaged.
         """
         path, count = self.directory / "examples.jsonl", self.summary["data"]["examples"]
-        with verify(self.directory, path.name, self.summary) as file:
-            lines = file.read().split(b"\n")
-        if lines.pop() or len(lines) != count:
-            raise InputError(f"{path} has {len(lines)} examples, the results {count}: {AGAIN}")
-        classes = bool(self.summary["data"]["label_names"])
-        return [_example(path, number, line, classes) for number, line in enumerate(lines, start=1)]
+        with open_verified(path, self.summary) as file:
+            examples: list[dict[str, Any]] = [json.loads(line) for line in file]
+            msgspec.convert(examples, list[Example])
+            if len(examples) != count:
+                raise InputError(f"{path} has {len(examples)} examples, the results {count}: {AGAIN}")
+        return examples
+
+
+def _arrays(file: BinaryIO) -> dict[str, Shaped[np.ndarray, "..."]]:
+    """All arrays of an `.npz` file; nothing in it is executed."""
+    with np.load(file, allow_pickle=False) as arrays:
+        return dict(arrays)
 
 
 def read_results(directory: str | Path) -> Results:
@@ -217,49 +151,28 @@ def read_results(directory: str | Path) -> Results:
             another version of bertjax.
 
     Warns:
-        UnsealedWarning: they come from a version that did not write hashes.
+        WithoutHashesWarning: they come from a version that did not write hashes.
     """
     directory = user_path(directory, InputError)
-    if not is_there(directory / "summary.json", InputError):
-        raise InputError(
-            f"{directory} holds no results of `bertjax ablate`: there is no summary.json{_inside(directory)}"
-        )
+    if not is_there(directory / NAME, InputError):
+        raise InputError(f"{directory} holds no results of `bertjax ablate`: there is no {NAME}{_inside(directory)}")
     summary = read_summary(directory)
-    if summary["schema"] == UNSEALED:
+    if summary["schema"] == WITHOUT_HASHES:
         warnings.warn(
             f"{directory} was written by an earlier bertjax, without the hashes of its files: "
             "numbers changed since then cannot be detected",
-            UnsealedWarning,
+            WithoutHashesWarning,
             stacklevel=2,
         )
-    path, metrics, entries = directory / "results.parquet", summary["metrics"], summary["ablations"]
-    with verify(directory, path.name, summary) as file:
-        rows = read_parquet(file, path, len(metrics) * len(entries))
-    keys = [(entry, metric) for entry in entries for metric in metrics]
-    rows = [_with_plain_names(row, entry) for row, (entry, _) in zip(rows, keys, strict=True)]
-    if not all(_same(row, *key, summary) for row, key in zip(rows, keys, strict=True)):
-        raise InputError(f"{directory}: summary.json and results.parquet are of different results")
-    return Results(summary, rows, _Files(directory, summary, rows))
-
-
-def _with_plain_names(row: Row, entry: Mapping[str, Any]) -> Row:
-    """A row of the table with the names of heads as the summary has them, where it names the same ablation."""
-    written = table_name(entry["name"], entry["heads"], entry["layer"]), table_heads(entry["heads"])
-    if (row.name, [*row.heads]) != written:
-        return row
-    return replace(row, name=entry["name"], heads=entry["heads"])
-
-
-def _same(row: Row, entry: Mapping[str, Any], metric: str, summary: Mapping[str, Any]) -> bool:
-    """Whether a row of the table holds this ablation and metric with the same numbers."""
-    main = metric == summary["metrics"][0]
-    expected = {name: entry[name] for name in ("name", "layer", "head", "heads")}
-    expected |= {"metric": metric, "main": main, "score": entry["scores"][metric]}
-    expected |= {"base": summary["base"]["scores"][metric]}
-    if main:
-        expected["difference"] = entry["delta"]
-        expected |= {name: entry["evidence"][name] for name in SHORT if "evidence" in entry}
-    return all(getattr(row, name) == value for name, value in expected.items())
+    # Summaries name heads 3.10, tables L3H10.
+    entries = [entry for entry in summary["ablations"] for _ in summary["metrics"]]
+    path = directory / "results.parquet"
+    with open_verified(path, summary) as file:
+        rows = read_parquet(file)
+    if len(rows) != len(entries):
+        raise InputError(f"{path} has {len(rows)} rows, {NAME} has numbers for {len(entries)}: {AGAIN}")
+    rows = [replace(row, name=entry["name"], heads=entry["heads"]) for row, entry in zip(rows, entries, strict=True)]
+    return Results(summary, rows, _Files(directory, summary))
 
 
 def _inside(directory: Path) -> str:
@@ -271,40 +184,6 @@ def _inside(directory: Path) -> str:
     except OSError:  # then give no hint
         return ""
     return f"; there are results in {', '.join(map(str, directories[:3]))}" if directories else ""
-
-
-def _guesses(headers: Mapping[str, Header], sample: int, runs: int) -> dict[str, tuple[Any, ...]]:
-    """The arrays of a text's masked words and the best guesses at them."""
-    words, guesses = (*headers.get(f"guesses_{sample}", Header((), np.dtype("U1"))).shape[1:], 0, 0)[:2]
-    several = (runs, words, guesses)
-    return {
-        f"masked_{sample}": ("iu", words),
-        f"truth_{sample}": ("U", words),
-        f"guesses_{sample}": ("U", *several),
-        f"chances_{sample}": ("f", *several),
-    }
-
-
-def _unlike(headers: Mapping[str, Header], expected: Mapping[str, tuple[Any, ...]]) -> str | None:
-    """The first array whose shape or kind is not the expected one, as a phrase; None if all match."""
-    for name, (kinds, *shape) in expected.items():
-        if not headers[name].is_like(kinds, *shape):
-            return f"its array {name} is {headers[name].dtype} {list(headers[name].shape)}, not {shape}"
-    return None
-
-
-def _example(path: Path, number: int, line: bytes, classes: bool) -> dict[str, Any]:
-    """The example in one line of `examples.jsonl`."""
-    try:
-        example = parse_json(line.decode(), halves=True)
-        fault = mismatch(example, load_schema("example"))
-    except (UnicodeDecodeError, JsonError) as error:
-        fault = str(error)
-    if fault is None and classes and not isinstance(example["label"], int | None):
-        fault = "label must be the number of a class"
-    if fault is not None:
-        raise InputError(f"{path}, line {number}: {fault}: {AGAIN}")
-    return dict(example)
 
 
 def check_directory(
@@ -389,7 +268,7 @@ def read_complete(directory: Path, settings: Mapping[str, Any], analysis: Mappin
     try:
         summary = read_summary(directory)
     except InputError as error:
-        raise OutputError(f"{str(error).removesuffix(': run the ablation again')}: move it away") from error
+        raise OutputError(f"{error}, or move it away") from error
     there, here = describe_analysis(summary), analysis
     advice = "give another --output, or --overwrite to replace them"
     if "analysis" not in summary:
@@ -426,7 +305,7 @@ def output_arrays(
         base, outputs: of a sweep.
         ablations: name, layer and head of each; None where there is no single layer or head.
         labels: of the outputs; None for those of the examples.
-        details: what else is kept, by name (`DETAILS`).
+        details: what else is kept, by name.
     """
     return {
         "base": base,
@@ -446,28 +325,40 @@ def describe_examples(examples: Examples, arrays: Arrays) -> list[dict[str, Any]
     Args:
         arrays: as in `outputs.npz`; of candidates only those that some run puts first are told, and relevant ones.
     """
-    seconds = examples.second or (None,) * len(examples)
-    rows = zip(examples.ids, examples.labels.tolist(), examples.first, seconds, strict=True)
-    lines = [
-        {"id": name, "label": finite(label), "first": first} | ({} if second is None else {"second": second})
-        for name, label, first, second in rows
-    ]
-    for place, (line, content) in enumerate(zip(lines, examples.content or (), strict=False)):
-        if isinstance(content, Candidates):
-            line["candidates"] = _describe_candidates(content, _first_candidates(arrays, place))
-        elif isinstance(content, Answers):
-            line["answers"] = [*content.texts]
-        elif isinstance(content, Choices):
-            line["choices"] = [*content.texts]
-        elif isinstance(content, LabelSet) and content.labels is not None:
-            line["labels"] = [*content.labels]
-        elif isinstance(content, Beside):
-            line["beside"] = dict(content.texts)
-        elif isinstance(content, Tagged):
-            line |= {"words": [*content.words], "tags": [*content.tags]}
-    for line, group in zip(lines, examples.groups or (), strict=False):
-        line |= {"group": group}
+    missing = (None,) * len(examples)
+    rows = zip(
+        examples.ids,
+        examples.labels.tolist(),
+        examples.first,
+        examples.second or missing,
+        examples.groups or missing,
+        examples.content or missing,
+        strict=True,
+    )
+    lines = []
+    for place, (name, label, first, second, group, content) in enumerate(rows):
+        known = {key: value for key, value in (("second", second), ("group", group)) if value is not None}
+        known |= _describe_content(content, arrays, place)
+        lines.append(msgspec.to_builtins(Example(id=name, label=finite(label), first=first, **known)))
     return lines
+
+
+def _describe_content(content: Any, arrays: Arrays, place: int) -> dict[str, Any]:
+    """What the examples of some tasks have besides texts and label."""
+    match content:
+        case Candidates():
+            return {"candidates": _describe_candidates(content, _first_candidates(arrays, place))}
+        case Answers():
+            return {"answers": [*content.texts]}
+        case Choices():
+            return {"choices": [*content.texts]}
+        case LabelSet() if content.labels is not None:
+            return {"labels": [*content.labels]}
+        case Beside():
+            return {"beside": dict(content.texts)}
+        case Tagged():
+            return {"words": [*content.words], "tags": [*content.tags]}
+    return {}
 
 
 def _first_candidates(arrays: Arrays, place: int) -> set[int]:
@@ -477,11 +368,11 @@ def _first_candidates(arrays: Arrays, place: int) -> set[int]:
     return {*arrays["first"][:, place].tolist(), int(arrays["base_first"][place])}
 
 
-def _describe_candidates(sought: Candidates, firsts: Collection[int]) -> list[dict[str, Any]]:
-    """Relevant candidates, and those that some run puts first: number and name, text and relevance."""
+def _describe_candidates(sought: Candidates, firsts: Collection[int]) -> list[Candidate]:
+    """Relevant candidates, and those that some run puts first."""
     pool = sought.pool
     return [
-        {"number": number, "name": name, "text": text, "relevance": sought.relevance.get(name, 0)}
+        Candidate(number, name, text, sought.relevance.get(name, 0))
         for number, (name, text) in enumerate(zip(pool.names, pool.texts, strict=True))
         if name != sought.excluded and (number in firsts or name in sought.relevance)
     ]
@@ -521,8 +412,8 @@ def write_results(directory: Path, results: Results) -> Results:
         np.savez_compressed(attention, **results.attention)  # type: ignore[arg-type]
         save_page(results.plot(), picture)
         result_paths = dict(zip(names[:-1], (table, attention, picture), strict=True))
-        sealed = seal(results.summary | {"files": describe_files(output_paths | result_paths)})
-        summary.write_bytes(encode_json(sealed))
+        written = results.summary | {"files": msgspec.to_builtins(hash_files(output_paths | result_paths))}
+        summary.write_bytes(encode_json(written))
     (directory / WRITING).unlink(missing_ok=True)
     stored = InMemory(results.outputs, results.attention, results.examples, directory)
-    return Results(sealed, results.rows, stored)
+    return Results(written, results.rows, stored)

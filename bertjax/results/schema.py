@@ -1,147 +1,373 @@
-"""Validation against a JSON Schema, limited to the keywords that the schemas in `schemas/` use.
+"""What `summary.json` and the lines of `examples.jsonl` hold.
 
-Each schema is the single description of a file, for people, other programs and bertjax itself. A library for all of
-JSON Schema would bring a compiled extension, and would accept 1.0 as an integer, which cannot be used as an index.
+A declaration writes its file (`msgspec.to_builtins`), validates it on reading (`msgspec.convert`), and is the source of
+the JSON Schema in the documentation. A key that may be missing has the default `UNSET`. Readers ignore unknown keys, so
+that later versions can add some; a change of what a key means requires a new `table.SCHEMA`.
 """
 
-import importlib.resources
-import json
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from bertjax.arguments import LARGEST_INTEGER
-from bertjax.json_files import json_kind
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
 
-Schema: TypeAlias = Mapping[str, Any] | bool
-_TYPES: dict[str, Callable[[Any], bool]] = {
-    "object": lambda value: isinstance(value, dict),
-    "array": lambda value: isinstance(value, list),
-    "string": lambda value: isinstance(value, str),
-    "null": lambda value: value is None,
-    "boolean": lambda value: isinstance(value, bool),
-    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
-    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST_INTEGER,
-}
-_WORDS = {"object": "an object", "array": "a list", "string": "a text", "number": "a number", "integer": "an integer"}
+Score: TypeAlias = float | None  # null where it is undefined
 
 
-@cache
-def load_schema(name: str) -> dict[str, Any]:
-    """A schema that bertjax ships, such as 'summary'."""
-    text = (importlib.resources.files("bertjax.results") / "schemas" / f"{name}.json").read_text(encoding="utf-8")
-    return dict(json.loads(text))
+class FileHash(Struct):
+    """SHA-256 and size in bytes of a file as it was written."""
+
+    sha256: str
+    bytes: int
 
 
-def mismatch(value: Any, schema: Schema, where: str = "") -> str | None:
-    """A phrase saying what is wrong with a value; None where it matches the schema.
+class Model(Struct, kw_only=True):
+    """The model: its name as the user gave it, its sizes, and the SHA-256 of all weights in its files.
 
-    Args:
-        value: as parsed from JSON.
-        schema: with keywords in `_RULES`; an integer must be written without a decimal point and fit in 64 bits.
-        where: the value's location, such as 'base.score', for the message.
-
-    >>> mismatch({"layer": "3"}, {"properties": {"layer": {"type": ["integer", "null"]}}})
-    "layer must be an integer or null, found a text ('3')"
+    `new_parameters` are tensors that the outputs depend on and that are not in the files: they were initialised at
+    random (`--allow-new-head`).
     """
-    return next(_mismatches(value, schema, where), None)
+
+    name: str
+    class_: str = msgspec.field(name="class")
+    layers: int
+    heads: int
+    weights_sha256: str
+    new_parameters: list[str] | UnsetType = UNSET
 
 
-def _mismatches(value: Any, schema: Schema, where: str) -> Iterator[str]:
-    if isinstance(schema, bool):
-        if not schema:
-            yield f"{where} must not be there"
-        return
-    for keyword, argument in schema.items():
-        if keyword in _RULES:
-            yield from _RULES[keyword](value, argument, where, schema)
-        elif keyword not in _NOTES:
-            raise NotImplementedError(f"bertjax.results.schema does not implement the keyword {keyword}")
+class Device(Struct):
+    """The device that computed the outputs."""
+
+    platform: str
+    kind: str
 
 
-def _type(value: Any, allowed: str | list[str], where: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    kinds = [allowed] if isinstance(allowed, str) else allowed
-    if not any(_TYPES[kind](value) for kind in kinds):
-        yield f"{_the(where)} must be {' or '.join(_WORDS.get(kind, kind) for kind in kinds)}, found {_shown(value)}"
+class Data(Struct, kw_only=True):
+    """The examples.
+
+    `label_names` are in the order of class ids, and empty for a regression; `truncated` counts texts that were cut;
+    `sha256` is of ids, texts and labels; `scale` is the lowest and highest rating, of the task or of the whole file.
+    """
+
+    task: str
+    label_names: list[str]
+    split: str
+    source: str
+    examples: int
+    truncated: int
+    sha256: str
+    scale: list[float] | UnsetType = UNSET
 
 
-def _required(value: Any, required: list[str], where: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    missing = [name for name in required if name not in value] if isinstance(value, dict) else []
-    if missing:
-        yield f"{_the(where)} lacks {', '.join(missing)}"
+class MainMetric(Struct):
+    """Name and label of the main metric."""
+
+    name: str
+    label: str
 
 
-def _properties(value: Any, properties: Mapping[str, Schema], where: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    for name in properties if isinstance(value, dict) else ():
-        if name in value:
-            yield from _mismatches(value[name], properties[name], f"{where}.{name}" if where else name)
+class OwnMetric(Struct, kw_only=True):
+    """A metric of the user's: the fields of `bertjax.evidence.Measure`, what it reads, and whether of one label."""
+
+    label: str
+    reads: Literal["predictions", "values", "outputs"]
+    of_one_label: bool
+    unit: str | UnsetType = UNSET
+    greater_is_better: bool | UnsetType = UNSET
+    of_effects: bool | UnsetType = UNSET
+    compared_with: str | UnsetType = UNSET
+    tested: bool | UnsetType = UNSET
+    by: Literal["ablation", "gradients", "patching"] | UnsetType = UNSET
 
 
-def _additional(value: Any, extra_schema: Schema, where: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    properties = schema.get("properties", {})
-    for name in value if isinstance(value, dict) else ():
-        if name not in properties:
-            yield from _mismatches(value[name], extra_schema, f"{where}.{_cut(name)}" if where else _cut(name))
+class Mode(Struct):
+    """The mode of ablation, and in three words what happens to a head."""
+
+    name: str
+    definition: str
+    title: str | UnsetType = UNSET
 
 
-def _items(value: Any, item_schema: Schema, where: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    for number, item in enumerate(value if isinstance(value, list) else ()):
-        yield from _mismatches(item, item_schema, f"{where}[{number}]")
+class Analysis(Struct):
+    """The analysis, its options that are not among the settings, and the SHA-256 of all examples that it read."""
+
+    name: str
+    options: dict[str, Any]
+    examples_sha256: str
 
 
-def _least_items(value: Any, least: int, where: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    if isinstance(value, list) and len(value) < least:
-        yield f"{_the(where)} must have at least {least} items, found {len(value)}"
+class Gradients(Struct):
+    """Importance by gradients: the loss, its unit, and the number of steps from the model to all heads replaced."""
+
+    loss: str
+    unit: str
+    steps: int
 
 
-def _most_items(value: Any, most: int, where: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    if isinstance(value, list) and len(value) > most:
-        yield f"{_the(where)} must have at most {most} items, found {len(value)}"
+class Gates(Struct, kw_only=True):
+    """Learned gates at one price: the closed set (null if none), the heads left, and how often each gate is open."""
+
+    strength: float
+    run: str | None
+    left: int
+    open: dict[str, float]
 
 
-def _minimum(value: Any, minimum: int | float, where: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    if _TYPES["number"](value) and value < minimum:
-        yield f"{_the(where)} must be at least {minimum}, found {_cut(repr(value))}"
+class Order(Struct):
+    """An order of removal: its heads, the first removed first, and the name of the removed set by heads left."""
+
+    name: str
+    heads: list[str]
+    runs: dict[str, str]
 
 
-def _maximum(value: Any, maximum: int | float, where: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    if _TYPES["number"](value) and value > maximum:
-        yield f"{_the(where)} must be at most {maximum}, found {_cut(repr(value))}"
+class Pruning(Struct, kw_only=True):
+    """Orders of removal.
+
+    `chosen_on` is the number of other examples that chose the orders (0 if none did), `points` the numbers of heads
+    left.
+    """
+
+    chosen_on: int
+    points: list[int]
+    orders: list[Order]
+    gradient_share: float | UnsetType = UNSET
+    greedy_share: float | UnsetType = UNSET
+    gates: list[Gates] | UnsetType = UNSET
 
 
-def _enum(value: Any, choices: list[Any], where: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    if not any(type(value) is type(choice) and value == choice for choice in choices):
-        yield f"{_the(where)} must be one of {', '.join(map(str, choices))}, found {_shown(value)}"
+class Cell(Struct):
+    """A patch: site, layer, head (null for a whole layer) and index of the span."""
+
+    place: str
+    layer: int
+    head: int | None
+    span: int
 
 
-def _if(value: Any, condition: Schema, where: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    fits = mismatch(value, condition) is None
-    yield from _mismatches(value, schema.get("then" if fits else "else", True), where)
+class Patching(Struct, kw_only=True):
+    """A grid of patches, with a cell for each ablation.
+
+    `into` is the text of a contrast that is patched, `score` what is computed; `own_score` is its mean over the texts
+    that are patched, `donor_score` over the others. `right_way` counts contrasts whose clean text scores above the
+    corrupted one, `other_way` other contrasts in these results. Paths have `receivers`, heads by site, and what becomes
+    of feed-forward layers.
+    """
+
+    places: list[str]
+    into: Literal["corrupted", "clean"]
+    spans: list[str]
+    score: str
+    own_score: float
+    donor_score: float
+    cells: list[Cell]
+    right_way: int | UnsetType = UNSET
+    other_way: int | UnsetType = UNSET
+    receivers: dict[str, list[str]] | UnsetType = UNSET
+    feed_forward: Literal["computed", "frozen"] | UnsetType = UNSET
 
 
-_RULES: dict[str, Callable[[Any, Any, str, Mapping[str, Any]], Iterator[str]]] = {
-    "type": _type,
-    "required": _required,
-    "properties": _properties,
-    "additionalProperties": _additional,
-    "items": _items,
-    "minItems": _least_items,
-    "maxItems": _most_items,
-    "minimum": _minimum,
-    "maximum": _maximum,
-    "enum": _enum,
-    "if": _if,
-}
-_NOTES = ("$schema", "title", "description", "then", "else")
+class Silhouette(Struct):
+    """Similarity of heads in one layer: mean silhouette of layers, the same for permuted layers, and p."""
+
+    value: float
+    permuted: float
+    p: float
 
 
-def _the(where: str) -> str:
-    return where or "it"
+class Roles(Struct):
+    """Roles of heads: the definition of each role, the criterion of each kind of head, and the kinds of each head."""
+
+    definitions: dict[str, str]
+    criteria: dict[str, str]
+    kinds: dict[str, list[str]]
+    silhouette: Silhouette | UnsetType = UNSET
 
 
-def _shown(value: Any) -> str:
-    return f"a text ({_cut(repr(value))})" if isinstance(value, str) else json_kind(value)
+class Screen(Struct):
+    """Ablations that gradients chose.
+
+    `audited` are the ablations that were left out by the gradients and run anyway; `largest` has the largest effect
+    among these; at most `most_larger` of all that were left out have a larger effect, with 95 % confidence.
+    """
+
+    chosen: int
+    left_out: int
+    audited: list[str]
+    most_larger: int
+    largest: str
+    sentence: str
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:37]}..."
+class Shapley(Struct):
+    """Shapley values.
+
+    `exact` if every set of heads was run, else estimated from this many `orders`. `half_widths` are half of each
+    value's interval over orders (null for too few orders), `within` the half-width at which to stop, `without` the
+    score with all of these heads replaced.
+    """
+
+    orders: int
+    exact: bool
+    half_widths: list[float | None]
+    within: float | None
+    without: float
+
+
+class Derived(Struct):
+    """The score on which these results are effects, its unit, and its value without ablation."""
+
+    metric: str
+    label: str
+    unit: str
+    base: float
+
+
+class Halves(Struct):
+    """The result of choosing the best ablation on a random half of the examples and scoring it on the other.
+
+    `chosen` are names of ablations with the share of halves that chose them, the most frequent first.
+    """
+
+    chosen: list[list[str | float]]
+    on_chosen: Score
+    on_other: Score
+    interval: list[Score]
+    halves: int
+
+
+class Statistics(Struct, kw_only=True):
+    """How the numbers of a metric were computed.
+
+    `level` is that of the intervals, `q` the rate of false discoveries below which an effect is significant, `least_p`
+    and `least_best_p` the smallest values that random swaps can give (null where p is exact).
+    """
+
+    sentence: str
+    examples: int
+    level: float
+    q: float
+    resamples: int
+    test: str
+    seed: int
+    effect_size: str
+    halves: Halves
+    least_p: float | UnsetType | None = UNSET
+    least_best_p: float | UnsetType | None = UNSET
+
+
+class Base(Struct):
+    """Scores without ablation, by the main metric and by all."""
+
+    score: Score
+    scores: dict[str, Score]
+
+
+class Ablation(Struct):
+    """An ablation: layer and head (null for a set), main score, its difference from the base's, scores by all metrics.
+
+    Intervals and tests are in `results.parquet`.
+    """
+
+    name: str
+    heads: list[str]
+    layer: int | None
+    head: int | None
+    score: Score
+    delta: Score
+    scores: dict[str, Score]
+
+
+class Summary(Struct, kw_only=True):
+    """`summary.json`, versions 1 to 4.
+
+    Version 1 has no hashes; 2 names heads 3.10 in `results.parquet`, later versions L3H10; 1 to 3 repeat intervals and
+    tests under `ablations`, and 2 and 3 have a hash of the summary, which nothing reads.
+
+    Attributes:
+        files: the other files of the directory by name.
+        command: the command line.
+        outputs: what the model gives for each example, and `numbers` the names of its numbers where it is neither
+            logits nor a single number; see docs/guides/tasks.md.
+        tags: names of the model's tags by id.
+        metrics: the main one first.
+        own_metrics: metrics that are the user's, by name.
+        positive: the id of the label that counts as yes.
+        positive_label: the label that F1, ROC AUC and average precision are about; null where no metric is about one.
+        settings: all options.
+        seconds: of the job, loading included.
+        without_effect: ablations that changed no output.
+        float32: for bfloat16, how far scores and outputs are from float32.
+        sentence: what was found.
+        statistics: by metric; empty where fewer than two examples have a label.
+    """
+
+    schema: int
+    files: dict[str, FileHash] | UnsetType = UNSET
+    command: str
+    model: Model
+    versions: dict[str, str]
+    device: Device
+    data: Data
+    outputs: str
+    numbers: list[str] | UnsetType = UNSET
+    tags: list[str] | UnsetType = UNSET
+    metrics: list[str]
+    positive: int
+    metric: MainMetric
+    own_metrics: dict[str, OwnMetric] | UnsetType = UNSET
+    settings: dict[str, Any]
+    mode: Mode
+    seconds: float
+    without_effect: list[str]
+    analysis: Analysis | UnsetType = UNSET
+    gradients: Gradients | UnsetType = UNSET
+    pruning: Pruning | UnsetType = UNSET
+    patching: Patching | UnsetType = UNSET
+    roles: Roles | UnsetType = UNSET
+    screen: Screen | UnsetType = UNSET
+    shapley: Shapley | UnsetType = UNSET
+    derived: Derived | UnsetType = UNSET
+    float32: dict[str, Any] | UnsetType = UNSET
+    positive_label: str | UnsetType | None = UNSET
+    sentence: str
+    statistics: dict[str, Statistics]
+    base: Base
+    ablations: list[Ablation]
+
+
+class Candidate(Struct):
+    """A candidate of a ranking: its index in the pool, name, text and relevance."""
+
+    number: int
+    name: str
+    text: str
+    relevance: int
+
+
+class Example(Struct, kw_only=True):
+    """A line of `examples.jsonl`.
+
+    Attributes:
+        label: a class id or a number; null where there is none.
+        group: the part of the data that has scores of its own, such as a paradigm.
+        words, tags: of a sentence with a tag for each word.
+        candidates: of a query: the relevant ones, and those that some run ranks first.
+        choices: of a question with several answers to choose from.
+        labels: of a text that may have several; missing where they are unknown.
+        beside: of a contrast: good and bad words, and the text beside both.
+        answers: of a question; empty where there is none.
+    """
+
+    id: int | str
+    label: int | float | None
+    first: str
+    second: str | UnsetType = UNSET
+    words: list[str] | UnsetType = UNSET
+    tags: list[str] | UnsetType = UNSET
+    candidates: list[Candidate] | UnsetType = UNSET
+    choices: list[str] | UnsetType = UNSET
+    labels: list[str] | UnsetType = UNSET
+    beside: dict[str, str] | UnsetType = UNSET
+    answers: list[str] | UnsetType = UNSET
+    group: str | UnsetType = UNSET

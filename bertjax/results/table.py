@@ -5,14 +5,13 @@ The columns are documented in `docs/guides/results.md`; changing their meaning r
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
-from pathlib import Path
+from dataclasses import dataclass, field, fields
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
+import msgspec
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bertjax.errors import InputError
 from bertjax.evidence import Evidence, Q, name_test
 from bertjax.formatting import finite, table_heads, table_name
 from bertjax.machine import import_pandas
@@ -20,10 +19,9 @@ from bertjax.machine import import_pandas
 if TYPE_CHECKING:
     import pandas
     import pyarrow
-    import pyarrow.parquet
 
-SCHEMA = 3
-READABLE = (1, 2, SCHEMA)  # 2 wrote heads as 3.10, 3 as L3H10 in tables; 1 had no hashes
+SCHEMA = 4
+READABLE = (1, 2, 3, SCHEMA)  # `schema.Summary` says how they differ
 
 
 def _column(kind: str) -> Any:
@@ -83,10 +81,6 @@ class Row:
 
 # The `pyarrow` type name of each column; values of all but the names may be missing (null).
 COLUMNS: dict[str, str] = {column.name: column.metadata["kind"] for column in fields(Row)}
-# Columns that no row lacks.
-NEEDED = tuple(column.name for column in fields(Row) if column.default is MISSING)
-# Columns that `summary.json` repeats for the main metric.
-SHORT = ("low", "high", "interval", "test", "p", "q", "holm", "best_p", "gains", "losses", "effect_size", "detectable")
 
 
 def make_rows(
@@ -210,72 +204,23 @@ def to_parquet(rows: Sequence[Row], file: IO[bytes]) -> None:
     file.write(written.getvalue())
 
 
-def read_parquet(file: BinaryIO, path: Path, count: int) -> list[Row]:
-    """Rows written by `to_parquet`; columns added by later versions are dropped.
+def read_parquet(file: BinaryIO) -> list[Row]:
+    """Rows written by `to_parquet`; columns added by later versions are ignored.
 
     Arrow reads from a copy in its memory. Its threads release what they read after `read` has returned, and if that
     belongs to Python (a file object, or `bytes`), they need Python's lock: when Python exits at that moment, the
     process aborts (https://github.com/apache/arrow/issues/34314).
 
-    Args:
-        file: open for reading.
-        path: its name, for messages.
-        count: the expected number of rows.
-
     Raises:
-        InputError: the file is damaged, or its rows or columns are not the expected ones.
+        Exception: of Arrow or msgspec: the file is damaged, or its columns are not the expected ones.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        content = pa.BufferOutputStream()
-        content.write(file.read())
-        table = pq.ParquetFile(pa.BufferReader(content.getvalue()))
-        fault = _wrong_columns(table, count)
-        if fault is None:
-            read = table.read(list(COLUMNS)).to_pylist()
-            fault = _missing_value(read)
-            rows = [] if fault else [Row(**row) for row in read]
-            fault = fault or _wrong_values(rows)
-    except (OSError, ValueError, LookupError, OverflowError, pa.ArrowException) as error:
-        raise InputError(f"{path} cannot be read ({' '.join(str(error).split())}): run the ablation again") from error
-    if fault is not None:
-        raise InputError(f"{path} is damaged or of other results, {fault}: run the ablation again")
-    return rows
-
-
-def _wrong_columns(table: "pyarrow.parquet.ParquetFile", count: int) -> str | None:
-    """What is wrong with a table, before its values are read; None if nothing is."""
-    if table.metadata.num_rows != count:
-        return f"it has {table.metadata.num_rows} rows, not {count}"
-    columns = {field.name: field.type for field in table.schema_arrow}
-    for name, kind in _kinds().items():
-        if name not in columns:
-            return f"it has no column {name}"
-        element_types = [
-            getattr(column_type, "value_type", column_type) for column_type in (kind, columns[name])
-        ]  # writers name list items differently
-        if element_types[0] != element_types[1] or hasattr(kind, "value_type") != hasattr(columns[name], "value_type"):
-            return f"its column {name} is of the type {columns[name]}, not {COLUMNS[name]}"
-    return None
-
-
-def _missing_value(rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """The first value that every row has, but one lacks, as a phrase; None if there is none."""
-    for number, row in enumerate(rows):
-        for name in NEEDED:
-            if row[name] is None or (name == "heads" and None in row[name]):
-                return f"{name} of row {number} is missing"
-    return None
-
-
-def _wrong_values(rows: Sequence[Row]) -> str | None:
-    for number, row in enumerate(rows):
-        for name, value in row.to_dict().items():
-            if isinstance(value, float) and not math.isfinite(value):
-                return f"{name} of row {number} is not a finite number"
-    return None
+    content = pa.BufferOutputStream()
+    content.write(file.read())
+    table = pq.ParquetFile(pa.BufferReader(content.getvalue())).read(list(COLUMNS))
+    return msgspec.convert(table.to_pylist(), list[Row])
 
 
 def column(rows: Sequence[Row], name: str) -> Float[np.ndarray, " rows"]:

@@ -97,7 +97,7 @@ def find_finished(
     try:
         results = read_results(settings.directory)
     except InputError as error:
-        raise OutputError(f"{str(error).removesuffix(': run the ablation again')}: {advice}") from error
+        raise OutputError(f"{error}, or {advice}") from error
     say(f"{settings.directory} is complete already: nothing is computed (--overwrite computes it again)")
     return results
 

@@ -4,21 +4,26 @@ Marks are comments, so that a page reads well where nothing fills them:
 
     <!-- reference of bertjax.model -->   the names of a module
     <!-- reference of the commands -->    the command line
+    <!-- schema of Summary -->            the JSON Schema of a declaration in bertjax.results.schema
     <!-- text of ../../CHANGELOG.md -->   another file, without its title
 
 Needs no Sphinx: the tests look at the same texts.
 """
 
+import json
 import os
 import re
 from pathlib import Path
 
+import msgspec
 from command_pages import commands_text
 from public_names import page_text
 
+from bertjax.results import schema
+
 DOCS = Path(__file__).parent.parent
 ROOT = DOCS.parent
-MARK = re.compile(r"^<!-- (reference|text) of (\S.*?) -->$", re.MULTILINE)
+MARK = re.compile(r"^<!-- (reference|schema|text) of (\S.*?) -->$", re.MULTILINE)
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\[\]]*\])*\]\()([^)\s#]*)(#[^)\s]*)?\)")
 FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.DOTALL | re.MULTILINE)
 # Files of the repository that are pages too.
@@ -47,6 +52,8 @@ def expand(page: str, text: str) -> str:
     def fill(mark: re.Match[str]) -> str:
         if mark[1] == "reference":
             return commands_text() if mark[2] == "the commands" else page_text(mark[2])
+        if mark[1] == "schema":
+            return f"```json\n{json.dumps(msgspec.json.schema(getattr(schema, mark[2])), indent=2)}\n```"
         path = (place / mark[2]).resolve()
         body = re.sub(r"\A# .*\n", "", path.read_text(encoding="utf-8"))
         return relink(body, path.parent, place)
