@@ -19,15 +19,13 @@ from transformers import AutoTokenizer
 
 from bertjax.data.long_texts import LONG, Meter, shorten_checked
 from bertjax.data.tokenizer import Encoding, Tokenizer
-from bertjax.data.tokenizer_classes import CLASSES, class_of
-from bertjax.errors import InputError
+from bertjax.errors import InputError, MissingDependencyError
 from experiments.likeness.partners import fit, segments
 from experiments.patterns.maps import sizes_of
 from experiments.words.features import FEATURES, TEXT, _no_masks
 from experiments.words.spans import pieces_of
 from tests.tokenizer_factories import (
     ODD_TEXTS,
-    SLOW,
     TOKENIZER_FAMILIES,
     VOCABULARY,
     case_id,
@@ -200,29 +198,16 @@ def test_tokens_know_their_text_of_a_pair_without_token_types(name: str, tmp_pat
 
 
 SETTINGS = [
-    *[(name, {key: False}) for name in ("MPNetTokenizer", "DistilBertTokenizer") for key in CLASSES[name].options],
-    *[("RobertaTokenizer", {key: not value}) for key, value in CLASSES["RobertaTokenizer"].options.items()],
+    ("DistilBertTokenizer", {"model_input_names": ["input_ids", "token_type_ids"]}),
+    ("ElectraTokenizer", {"bos_token": "<s>", "extra_special_tokens": {"e_token": "<e>"}}),
+    ("MPNetTokenizer", {"do_lower_case": False}),
+    ("MPNetTokenizer", {"mask_token": "[MASK]", "sep_token": "e", "new_token": "<e>"}),
     ("RobertaTokenizer", {"add_prefix_space": True, "trim_offsets": False}),
     ("XLMRobertaTokenizer", {"add_prefix_space": False}),
-    ("CamembertTokenizer", {"add_prefix_space": False}),
-    *[("AlbertTokenizer", {key: not value}) for key, value in CLASSES["AlbertTokenizer"].options.items()],
-    *[("DebertaV2Tokenizer", {key: True}) for key in ("do_lower_case", "split_by_punct")],
-    ("DebertaV2Tokenizer", {"add_prefix_space": False}),
-    ("DebertaV2Tokenizer", {"unk_id": 7, "unk_token": "<other>"}),
-    ("RobertaTokenizer", {"cls_token": "</s>", "sep_token": "a", "mask_token": "<m>", "pad_token": "<more>"}),
-    ("XLMRobertaTokenizer", {"bos_token": "</s>", "eos_token": "<more>", "cls_token": "<s>", "mask_token": None}),
     ("CamembertTokenizer", {"unk_token": "▁", "extra_special_tokens": ["<e>"]}),
-    ("CamembertTokenizer", {"additional_special_tokens": ["<e>"], "extra_special_tokens": []}),
-    (
-        "AlbertTokenizer",
-        {"cls_token": "[SEP]", "mask_token": {"__type": "AddedToken", "content": "<e>", "lstrip": True}},
-    ),
-    ("MPNetTokenizer", {"mask_token": "[MASK]", "sep_token": "e", "new_token": "<e>"}),
-    ("ElectraTokenizer", {"bos_token": "<s>", "extra_special_tokens": {"e_token": "<e>"}}),
-    ("DistilBertTokenizer", {"model_input_names": ["input_ids", "token_type_ids"]}),
-    ("AlbertTokenizer", {"model_input_names": ["input_ids", "attention_mask", "token_type_ids"]}),
+    ("AlbertTokenizer", {"keep_accents": True}),
+    ("DebertaV2Tokenizer", {"split_by_punct": True}),
     ("PreTrainedTokenizerFast", {"model_input_names": ["token_type_ids", "input_ids"]}),
-    *[(name, {"model_input_names": ["input_ids"]}) for name in ("ElectraTokenizer", "DebertaV2Tokenizer")],
 ]
 
 
@@ -276,76 +261,23 @@ def test_a_tokenizer_its_class_cannot_rebuild_is_saved_unchanged(tmp_path: Path)
     compare(ours, theirs, some_lines()[:100], other_lines()[:100])
 
 
-VOCABULARY_FILES = [name for name in TOKENIZER_FAMILIES if name in CLASSES]
-OLDER = {
-    "plain": {},
-    "names": {"special_tokens_map.json": {"mask_token": {"content": "<e>", "lstrip": True, "normalized": False}}},
-    "more tokens": {"added_tokens.json": {"zebra": 0, "Ünsat": 1}, "special_tokens_map.json": {"sep_token": "Ünsat"}},
-    "extra tokens": {"special_tokens_map.json": {"additional_special_tokens": ["a", "<e>"]}},
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "form"),
-    mostly_slow(
-        [(name, form) for name in VOCABULARY_FILES for form in OLDER],
-        *[(name, "plain") for name in VOCABULARY_FILES],
-        *[(name, form) for name in SOME for form in OLDER],
-    ),
-)
-def test_a_vocabulary_in_files_of_its_own_is_read_alike(
-    name: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """transformers asks for the package sentencepiece, but reads its models itself."""
-    monkeypatch.setattr(SLOW, "requires_backends", lambda *needed: None)
-    monkeypatch.setattr(SLOW, "is_sentencepiece_available", lambda: False)
-    directory = write_vocabulary(tmp_path, name)
-    size = AutoTokenizer.from_pretrained(directory).vocab_size
-    for file, content in OLDER[form].items():
-        if file == "added_tokens.json":
-            content = {token: size + number for token, number in content.items()}
-        elif "sep_token" in CLASSES[name].needed:  # but the mask is not
-            content = {"mask_token" if key == "sep_token" else key: value for key, value in content.items()}
-        (directory / file).write_text(json.dumps(content))
-    ours, theirs = read_both(directory)
+@pytest.mark.parametrize("name", [name for name in TOKENIZER_FAMILIES if name != "PreTrainedTokenizerFast"])
+def test_a_vocabulary_in_files_of_its_own_is_read_alike(name: str, tmp_path: Path) -> None:
+    ours, theirs = read_both(write_vocabulary(tmp_path, name))
     assert type(theirs).__name__ in (name, "BertTokenizer")
     compare_names(ours, theirs)
-    compare(ours, theirs, [*some_lines()[:150], "a zebra, an ünsat Ünsat<e>"])
+    compare(ours, theirs, some_lines()[:150])
     compare(ours, theirs, some_lines()[:100], other_lines()[:100])
 
 
-@pytest.mark.parametrize("name", VOCABULARY_FILES)
-def test_files_of_transformers_4_are_read_alike(name: str, tmp_path: Path) -> None:
-    directory = make_tokenizer(tmp_path, name)
-    added = json.loads((directory / "tokenizer.json").read_text())["added_tokens"]
-    declared = {str(token.pop("id")): token for token in added}
-    mask = {"__type": "AddedToken", "content": "<new>", "lstrip": True, "normalized": True}
-    declared |= {
-        str(len(AutoTokenizer.from_pretrained(directory))): {"content": "<new>", "rstrip": True, "special": False}
-    }
-    settings = {"tokenizer_class": f"{name}Fast", "added_tokens_decoder": declared, "mask_token": mask}
-    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
-    ours, theirs = read_both(directory)
-    compare_names(ours, theirs)
-    compare(ours, theirs, [*some_lines()[:200], "a <new> <NEW>b<new> "], [*other_lines()[:200], " <new>"])
-    (directory / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": f"{name}Fast"}))
-    (directory / "special_tokens_map.json").write_text(json.dumps({"mask_token": {"content": "<new>", "lstrip": True}}))
-    ours, theirs = read_both(directory)
-    compare_names(ours, theirs)
-    compare(ours, theirs, [*some_lines()[:200], "a <new> <NEW>b<new> "], [*other_lines()[:200], " <new>"])
-
-
-def test_the_class_is_the_one_that_transformers_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    base = transformers.tokenization_utils_base.PreTrainedTokenizerBase
-    monkeypatch.setattr(base, "from_pretrained", classmethod(lambda cls, *given, **options: cls.__name__))
-    stated = [None, "PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend"]
-    stated += [name + end for name in CLASSES for end in ("", "Fast")]
-    for model_type in ("bert", *[model_type for model_type, _ in TOKENIZER_FAMILIES.values()]):
-        for name in stated:
-            (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
-            (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name} if name else {}))
-            chosen = class_of(name, model_type)
-            assert AutoTokenizer.from_pretrained(tmp_path) == ("TokenizersBackend" if chosen is None else chosen.name)
+@pytest.mark.parametrize("package", ["sentencepiece", "protobuf"])
+def test_a_sentencepiece_model_names_the_extra_that_reads_it(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transformers.utils, f"is_{package}_available", lambda: False)
+    with pytest.raises(MissingDependencyError, match=r"spiece.model: .*: pip install 'bertjax\[sentencepiece\]'"):
+        Tokenizer.from_pretrained(write_vocabulary(tmp_path / "pieces", "AlbertTokenizer"))
+    Tokenizer.from_pretrained(make_tokenizer(tmp_path / "file", "AlbertTokenizer"))
 
 
 def test_the_class_may_stand_in_the_models_config(tmp_path: Path) -> None:

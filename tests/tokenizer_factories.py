@@ -13,8 +13,6 @@ import tokenizers
 import transformers
 from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
 
-from bertjax.data.tokenizer_classes import CLASSES
-
 SLOW = import_module("transformers.convert_slow_tokenizer")  # its package has a function of that name, too
 
 # SentencePiece's map of characters for a few rules, such as "\ufb01" to "fi", full and half width to plain letters, a
@@ -137,7 +135,18 @@ TOKENIZER_FAMILIES = {
     "PreTrainedTokenizerFast": ("modernbert", ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]),
 }
 
-OWN_MODEL = {"PreTrainedTokenizerFast": "BPE"} | {name: kind.model for name, kind in CLASSES.items()}
+# The algorithm of each class.
+OWN_MODEL = {
+    "DistilBertTokenizer": "WordPiece",
+    "ElectraTokenizer": "WordPiece",
+    "MPNetTokenizer": "WordPiece",
+    "RobertaTokenizer": "BPE",
+    "XLMRobertaTokenizer": "Unigram",
+    "CamembertTokenizer": "Unigram",
+    "AlbertTokenizer": "Unigram",
+    "DebertaV2Tokenizer": "Unigram",
+    "PreTrainedTokenizerFast": "BPE",
+}
 
 
 def vocabulary_for(name: str) -> dict[str, Any]:
@@ -189,7 +198,7 @@ def change_tokenizer_config(directory: Path, **settings: Any) -> Path:
 def write_vocabulary(directory: Path, name: str, **settings: Any) -> Path:
     """A directory with the vocabulary in the class's own form, as older checkpoints have it, and settings."""
     directory.mkdir(parents=True, exist_ok=True)
-    given, file = vocabulary_for(name), CLASSES[name].files[0]
+    given, file = vocabulary_for(name), getattr(transformers, name).vocab_files_names["vocab_file"]
     if file.endswith(".txt"):
         (directory / file).write_text("".join(f"{token}\n" for token in given["vocab"]), encoding="utf-8")
     elif file.endswith(".json"):

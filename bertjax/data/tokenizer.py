@@ -12,15 +12,37 @@ import tokenizers
 from jaxtyping import Int, Int32
 
 from bertjax import arguments
-from bertjax.checkpoints import base_options, counts_prompts, locate, read_prompts, texts_directory
+from bertjax.checkpoints import (
+    base_options,
+    counts_prompts,
+    locate,
+    read_prompts,
+    read_text_settings,
+    texts_directory,
+)
 from bertjax.data.long_texts import Meter, Texts, shorten, shorten_checked
-from bertjax.data.tokenizer_classes import BYTE_LEVEL
-from bertjax.data.tokenizer_files import SIDES, TOKEN_NAMES, TokenizerParts, read_tokenizer, write_tokenizer
-from bertjax.data.vocabularies import LARGEST_ID
+from bertjax.data.tokenizer_files import (
+    lower_first,
+    read_limit,
+    read_tokenizer,
+    takes_token_types,
+    wrap,
+    write_tokenizer,
+)
 from bertjax.errors import DataError, InputError, OutputError, library_errors, some_of
 from bertjax.formatting import format_bytes
 from bertjax.machine import memory_left
 from bertjax.paths import user_path
+
+LARGEST_ID = 2**31 - 1
+SIDES = ("right", "left")
+TOKEN_NAMES = {
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+    "unk_token": "[UNK]",
+}
 
 # Padded lengths. Each costs a compilation of about a second, so there are few. The step grows with the length, which
 # keeps padding near a tenth of the computation for short and long texts alike.
@@ -111,7 +133,7 @@ class Tokenizer:
         self.max_length, self.truncation_side, self.prompt = max_length, truncation_side, prompt
         self.prompts, self._counts_prompts = dict(prompts or {}), True
         self.token_types = arguments.switch(token_types, "token_types")
-        self._parts = TokenizerParts(backend, self._names, token_types=self.token_types)
+        self._theirs: Any = None  # the tokenizer of transformers that `backend` belongs to
         ids = {key: backend.token_to_id(self._names[key]) for key in ("pad_token", "cls_token", "sep_token")}
         token_ids = [number for number in ids.values() if number is not None]
         if len(token_ids) < len(ids):
@@ -124,28 +146,39 @@ class Tokenizer:
 
     @classmethod
     def from_pretrained(cls, name_or_path: str | Path, **hub: Any) -> "Tokenizer":
-        """The tokenizer of a checkpoint, as `transformers.AutoTokenizer` reads it.
+        """The tokenizer of a checkpoint, read by `transformers.AutoTokenizer`.
+
+        No code of the checkpoint runs. The text settings of sentence-transformers (lower-casing, the default prompt)
+        apply as well.
 
         Args:
             name_or_path: as for a model. The directory holds `tokenizer.json`, or the vocabulary alone (`vocab.txt`;
-                `vocab.json` and `merges.txt`; SentencePiece's `spiece.model` and the like); settings in
-                `tokenizer_config.json`, such as `do_lower_case`, apply to all. So do text settings of
-                sentence-transformers (lower-casing, the default prompt).
+                `vocab.json` and `merges.txt`; SentencePiece's `spiece.model` and the like, which need the extra
+                `sentencepiece`).
             hub: `revision`, `local_files_only`, `cache_dir`, `token`, as for a model.
 
         Raises:
-            DataError: no such file exists, or one is damaged or asks for something bertjax does not support.
+            DataError: there is no tokenizer, transformers cannot read it, or it needs Python code of its own.
             ConfigError: sentence-transformers' files ask for text settings that bertjax does not support.
+            MissingDependencyError: a package that reads the vocabulary is not installed.
         """
         directory = texts_directory(locate(name_or_path, **hub), **base_options(hub))
-        parts = read_tokenizer(directory)
-        limits: dict[str, Any] = {"max_length": parts.max_length, "truncation_side": parts.truncation_side}
-        prompts: dict[str, Any] = {"prompt": parts.prompt, "prompts": read_prompts(directory)}
+        theirs, text_settings = read_tokenizer(directory), read_text_settings(directory)
+        lowered = text_settings.do_lower_case and lower_first(theirs.backend_tokenizer)
         try:
-            tokenizer = cls(parts.backend, parts.names, **limits, **prompts, token_types=parts.token_types)
+            tokenizer = cls(
+                theirs.backend_tokenizer,
+                theirs.special_tokens_map,
+                max_length=text_settings.max_length or read_limit(directory, theirs),
+                truncation_side=theirs.truncation_side,
+                prompt=text_settings.prompt,
+                prompts=read_prompts(directory),
+                token_types=takes_token_types(theirs),
+            )
         except DataError as error:
             raise DataError(f"{directory}: {error}") from None
-        tokenizer._parts, tokenizer._counts_prompts = parts, counts_prompts(directory)
+        tokenizer._theirs = None if lowered else theirs
+        tokenizer._counts_prompts = counts_prompts(directory)
         return tokenizer
 
     def save_pretrained(self, directory: str | Path) -> None:
@@ -159,9 +192,10 @@ class Tokenizer:
             OutputError: the directory holds what bertjax did not save, or cannot be written; its earlier content is
                 kept.
         """
+        path = user_path(directory, OutputError)
         self._backend.no_truncation()
         limits: dict[str, Any] = {"max_length": self.max_length, "truncation_side": self.truncation_side}
-        write_tokenizer(user_path(directory, OutputError), replace(self._parts, **limits))
+        write_tokenizer(path, self._theirs or wrap(self._backend, self._names, self.token_types), **limits)
 
     def with_prompt(self, prompt: str) -> "Tokenizer":
         """The same tokenizer with another prompt before each text.
@@ -202,6 +236,7 @@ class Tokenizer:
         self._backend.no_truncation()
         settings = [] if (self.truncation_side, self.prompt) == ("right", "") else [self.truncation_side, self.prompt]
         settings += [] if self.token_types else ["without token types"]
+        settings += ["special tokens are split"] if self._backend.encode_special_tokens else []
         return hashlib.sha256("\0".join([self._backend.to_str(), *settings]).encode()).hexdigest()
 
     def encode(
@@ -266,7 +301,7 @@ class Tokenizer:
             raise InputError(f"max_length is {max_length}; the special tokens alone are {special_count}")
         backend, pre_tokenizer = self._backend, self._backend.pre_tokenizer
         with library_errors("these words cannot be tokenised", InputError):
-            if self._parts.kind == BYTE_LEVEL:
+            if type(self._theirs).__name__ == "RobertaTokenizer":
                 backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=True)
             try:
                 return self._encode([tuple(words) for words in sentences], max_length, room, are_words=True)
