@@ -1,11 +1,12 @@
 """Checkpoints: where a model's files are, what its config says, and which of its tensors is which parameter."""
 
 from bertjax.checkpoints import architecture, tensor_names
-from bertjax.checkpoints.adapter_config import holds_adapter, locate_base
 from bertjax.checkpoints.adapters import (
     hash_checkpoint,
-    read_merged_config,
-    read_merged_weights,
+    holds_adapter,
+    locate_base,
+    read_checkpoint,
+    read_config,
     texts_directory,
 )
 from bertjax.checkpoints.architecture import (
@@ -73,9 +74,9 @@ __all__ = [
     "leave_out",
     "locate",
     "locate_base",
+    "read_checkpoint",
+    "read_config",
     "read_dense_weights",
-    "read_merged_config",
-    "read_merged_weights",
     "read_pooling",
     "read_prompts",
     "read_text_settings",

@@ -26,8 +26,7 @@ from bertjax.checkpoints import (
     holds_adapter,
     leave_out,
     locate,
-    read_merged_config,
-    read_merged_weights,
+    read_checkpoint,
     saving,
     tensor_names,
     texts_directory,
@@ -184,8 +183,8 @@ class PretrainedModel(nnx.Module):
 
         Args:
             name_or_path: a directory, a hub id such as 'bert-base-uncased', or 'package:NAME' for weights that
-                an installed Python package carries. The directory of a LoRA adapter of `peft` stands for its base
-                with the adapter merged in.
+                an installed Python package carries. The directory of an adapter of `peft` stands for its base with
+                the adapter merged in (needs the extra `adapters`).
             dtype: of the computation; parameters are kept in float32 (float64 for float64), as FlaxBertModel did.
             precision: of matrix products: 'highest' (default in float32), 'high' or 'default'.
             attention: 'explicit', or without weights in the record 'fused' or 'pallas' (`Numerics`).
@@ -209,9 +208,8 @@ class PretrainedModel(nnx.Module):
             check_config(config)
         arguments.whole_number(seed, "seed", 0)
         _check_options(cls, options)
-        config = config or read_merged_config(directory, **of_base)
         numerics = make_numerics(dtype, precision, attention)
-        weights = read_merged_weights(directory, config.family, **of_base)
+        config, weights = read_checkpoint(directory, config, **of_base)
         config = _untie_if_different(config, weights, cls.task)
         texts = texts_directory(directory, **of_base)
         options = cls._read_options(texts) | options
