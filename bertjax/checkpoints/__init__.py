@@ -20,7 +20,6 @@ from bertjax.checkpoints.architecture import (
 from bertjax.checkpoints.config import BertConfig
 from bertjax.checkpoints.families import FAMILIES, Family
 from bertjax.checkpoints.location import DEFAULT_MODEL, BaseOptions, HubOptions, base_options, has_tokenizer, locate
-from bertjax.checkpoints.pruned_heads import leave_out
 from bertjax.checkpoints.saved_files import MODEL, MODEL_FILES, TOKENIZER, TOKENIZER_FILES, check_saving, saving
 from bertjax.checkpoints.sentence_modules import (
     DensePlan,
@@ -71,7 +70,6 @@ __all__ = [
     "hash_weights",
     "holds_adapter",
     "is_sentence_directory",
-    "leave_out",
     "locate",
     "locate_base",
     "read_checkpoint",

@@ -24,7 +24,6 @@ from bertjax.checkpoints import (
     CheckpointWarning,
     architecture,
     holds_adapter,
-    leave_out,
     locate,
     read_checkpoint,
     saving,
@@ -284,11 +283,8 @@ class PretrainedModel(nnx.Module):
 
     def _weights_for(self, config: BertConfig) -> dict[str, np.ndarray]:
         """`weights`, of the heads that another config leaves."""
-        before, after = (
-            [own.heads_of(layer) for layer in range(own.num_hidden_layers)] for own in (self.config, config)
-        )
         arrays = {name: np.asarray(value) for name, value in self._of_file().items()}
-        kept = leave_out(arrays, config.architecture.parameters_of, before, after)
+        kept = tensor_names.keep_heads(arrays, self.config, config, self.task)
         return tensor_names.write_parameters(kept, config, self.task)
 
 
