@@ -370,7 +370,7 @@ def _add_model(add: Callable[..., None]) -> None:
     from bertjax.study import available_modes
 
     glue = "mrpc, stsb, sst2, qqp, rte, qnli, mnli, mnli-mm, cola"
-    add("model", "directory (of a LoRA adapter too), hub id, or package:NAME", metavar="M")
+    add("model", "directory (also of an adapter of peft), hub id, or package:NAME", metavar="M")
     add(
         "task",
         f"task of GLUE ({glue}), qnli-sample, mlm (masked words), minimal-pairs, agreement, token-classification, "

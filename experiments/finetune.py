@@ -35,7 +35,7 @@ import numpy as np
 from rich.table import Table
 
 from bertjax import BertForSequenceClassification, BertModel
-from bertjax.checkpoints import CheckpointWarning, hash_checkpoint, locate, read_merged_config
+from bertjax.checkpoints import CheckpointWarning, hash_checkpoint, locate, read_config
 from bertjax.cli import Parser, positive
 from bertjax.data import Examples, draw
 from bertjax.errors import DataError, Interrupted
@@ -114,7 +114,7 @@ def make_model(run: Run, data: Data, init: str, seed: int) -> BertForSequenceCla
     """A classifier for a task from one of the three initialisations; `seed` is for its random parts."""
     options, directory = run.options, locate(run.options.model)
     names = data.train.task.label_names or ("LABEL_0",)
-    config = read_merged_config(directory).with_dropout(options.dropout)
+    config = read_config(directory).with_dropout(options.dropout)
     config = dataclasses.replace(config, id2label=dict(enumerate(names)))
     if init == "random":
         config = dataclasses.replace(config, initializer_range=0.02)

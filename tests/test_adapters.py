@@ -1,240 +1,308 @@
-"""Claims about merging LoRA adapters: every family, setting and precision as peft merges it."""
+"""An adapter's directory is loaded as its base with the adapter merged in by peft."""
 
-import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
-from bertjax.checkpoints.adapter_config import AdapterConfig
-from bertjax.checkpoints.adapters import merge_adapter, read_merged_config, read_merged_weights
-from bertjax.checkpoints.config import BertConfig
-from bertjax.checkpoints.families import FAMILIES as FAMILIES_BY_TYPE
-from bertjax.checkpoints.tensor_names import canonical_weights
-from bertjax.checkpoints.weight_files import CheckpointWarning, read_weights
-from bertjax.errors import ConfigError
-from tests.adapter_factories import (
-    CLASSES,
-    FAMILIES,
-    AdapterCase,
-    Arrays,
-    edit_json,
-    make_adapter_case,
-    make_torch_model,
-    randomised,
-)
+import bertjax
+from bertjax.checkpoints import CheckpointWarning, hash_checkpoint, holds_adapter, locate_base
+from bertjax.cli import main
+from bertjax.errors import BertjaxError, CheckpointError, ConfigError, MissingDependencyError, OutputError
+from bertjax.study import provenance
+from tests.factories import add_tokenizer
+from tests.family_models import DISTINCT, arguments, saved_by_torch
+from tests.tiny_models import largest_difference
 
-pytestmark = pytest.mark.needs_torch
+pytestmark = [pytest.mark.needs_torch, pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")]
 
-WORDS, DECODER = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
-QUERY = "bert.encoder.layer.0.attention.self.query"
-
-
-def assert_merged(case: AdapterCase, weights: Arrays | None = None, tied: dict[str, str] | None = None) -> Arrays:
-    """Our merge equals peft's; `tied` names what a PyTorch model has twice and its file once."""
-    weights = case.weights if weights is None else weights
-    before = {name: array.copy() for name, array in weights.items()}
-    merged = merge_adapter(weights, case.adapter)
-    assert merged.keys() | (tied or {}).keys() == case.expected.keys()
-    for name, array in case.expected.items():
-        found = merged[name if name in merged else (tied or {})[name]]
-        np.testing.assert_allclose(found.astype(array.dtype), array, rtol=0, atol=1e-6, err_msg=name)
-    for name, array in before.items():
-        np.testing.assert_array_equal(weights[name], array, err_msg=f"{name} was changed in place")
-        assert merged[name].dtype == array.dtype, name
-    assert any(not np.allclose(merged[name], array) for name, array in before.items()), "nothing was merged"
-    return merged
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_familys_adapter_is_merged_as_peft_does(tmp_path: Path, family: str) -> None:
-    # peft cannot load what it saves of all of DistilBERT's: its `pre_classifier` would be changed and saved whole.
-    targets = ["q_lin", "out_lin", "lin1"] if family == "DistilBert" else "all-linear"
-    case = make_adapter_case(tmp_path, family + CLASSES, target_modules=targets, task_type="SEQ_CLS", bias="all")
-    assert_merged(case)
-
-
-@pytest.mark.parametrize("head", [CLASSES, "ForMaskedLM"])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_an_adapters_directory_is_read_as_its_base_merged(tmp_path: Path, family: str, head: str) -> None:
-    targets = {"DistilBert": ["q_lin", "lin1"], "Albert": ["query", "ffn"], "ModernBert": ["Wqkv", "Wi"]}
-    chosen = targets.get(family, ["query", "intermediate.dense"])
-    case = make_adapter_case(
-        tmp_path, family + head, target_modules=chosen, bias="all" if head == "ForMaskedLM" else "none"
-    )
-    edit_json(case.adapter / "adapter_config.json", base_model_name_or_path="../base")
-    described = FAMILIES_BY_TYPE[json.loads((case.base / "config.json").read_text())["model_type"]]
-    found, expected = read_merged_weights(case.adapter, described), canonical_weights(case.expected, described)
-    assert found.keys() == expected.keys() - {entry.decoder for entry in described.heads.values()}  # tied
-    for name, array in found.items():
-        np.testing.assert_allclose(array, expected[name], rtol=0, atol=1e-6, err_msg=name)
-    plain = read_weights(case.base, described)
-    for name, array in read_merged_weights(case.base, described).items():
-        np.testing.assert_array_equal(array, plain[name])
-
-
-TASKS = {
-    "SEQ_CLS": "ForSequenceClassification",
-    "TOKEN_CLS": "ForTokenClassification",
-    "QUESTION_ANS": "ForQuestionAnswering",
-    "FEATURE_EXTRACTION": "Model",
+TARGETS = {"target_modules": ["query", "value", "intermediate.dense"]}
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "LoRA": ("LoraConfig", TARGETS | {"r": 2, "lora_alpha": 5}),
+    "LoRA by patterns": ("LoraConfig", TARGETS | {"r": 2, "rank_pattern": {"query": 4}, "alpha_pattern": {"value": 9}}),
+    "LoRA with biases": ("LoraConfig", TARGETS | {"r": 2, "bias": "all"}),
+    "LoRA of embeddings": ("LoraConfig", {"target_modules": ["word_embeddings", "query"], "r": 2}),
+    "rsLoRA": ("LoraConfig", TARGETS | {"r": 5, "use_rslora": True}),
+    "DoRA": ("LoraConfig", TARGETS | {"r": 2, "use_dora": True}),
+    "PiSSA": ("LoraConfig", TARGETS | {"r": 2, "init_lora_weights": "pissa"}),
+    "AdaLoRA": ("AdaLoraConfig", TARGETS | {"init_r": 4, "target_r": 2, "total_step": 10}),
+    "IA3": ("IA3Config", TARGETS | {"feedforward_modules": ["intermediate.dense"]}),
+    "LoHa": ("LoHaConfig", TARGETS | {"r": 2}),
+}
+# Of each base: the class that the adapter is trained on, peft's task type, and what is compared.
+BASES = {
+    "sequences": ("ForSequenceClassification", "SEQ_CLS", "logits"),
+    "tokens": ("ForTokenClassification", "TOKEN_CLS", "logits"),
+    "encoder": ("Model", "FEATURE_EXTRACTION", "last_hidden_state"),
+    "masked words": ("ForMaskedLM", None, "logits"),
 }
 
 
-ALWAYS = [("Bert", "SEQ_CLS"), ("Bert", "QUESTION_ANS"), ("Bert", None), ("Roberta", "TOKEN_CLS")]
+def adapted(base: Path, cls: str, kind: str, settings: dict[str, Any], adapter: Path, **labels: Any) -> Any:
+    """peft's model of a base with a random adapter, which is saved."""
+    import peft
+    import torch
+    import transformers
+
+    model = getattr(transformers, cls).from_pretrained(base, attn_implementation="eager", **labels)
+    model = peft.get_peft_model(model, getattr(peft, kind)(**settings))
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter += 0.1 * torch.randn_like(parameter)
+    model.save_pretrained(adapter)
+    return model.eval()
+
+
+def edit(adapter: Path, **values: Any) -> None:
+    path = adapter / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def check(reference: Any, adapter: Path, field: str, rng: np.random.Generator) -> Any:
+    """Our model gives what peft's gives, at real tokens."""
+    import torch
+
+    ours = bertjax.load(adapter)
+    given = arguments(ours.config, rng)
+    ids, mask = given["input_ids"], given["attention_mask"]
+    with torch.no_grad():
+        expected = getattr(reference(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask)), field).numpy()
+    found = np.asarray(getattr(ours(ids, mask), field))
+    real = mask > 0 if found.ndim == 3 else slice(None)
+    assert found.dtype == np.float32
+    assert largest_difference(found[real], expected[real]) < 2e-5
+    return ours
+
+
+CASES = [(kind, base) for kind in KINDS for base in list(BASES)[:3]] + [("LoRA of embeddings", "masked words")]
+
+
+@pytest.mark.parametrize(("kind", "base"), CASES)
+def test_every_kind_that_merges_gives_what_peft_gives(kind, base, tmp_path, rng):
+    end, task, field = BASES[base]
+    labels = {"num_labels": 3} if field == "logits" and task else {}
+    saved_by_torch("bert", "pretraining", tmp_path / "base")  # which has no classifier
+    (cls, settings), adapter = KINDS[kind], tmp_path / "adapter"
+    reference = adapted(tmp_path / "base", f"Bert{end}", cls, settings | {"task_type": task}, adapter, **labels)
+    if base == "masked words":  # an update of embeddings reaches the decoder that is tied to them when it is merged
+        reference = reference.merge_and_unload()
+    ours = check(reference, adapter, field, rng)
+    assert (ours.class_name, ours.new_parameters) == (f"Bert{end}", ())
+
+
+FAMILY_TARGETS = {
+    "distilbert": ["q_lin", "lin1"],
+    "mpnet": ["q", "o"],
+    "deberta-v2": ["query_proj", "dense"],
+    "modernbert": ["Wqkv", "Wi"],
+}
+
+
+@pytest.mark.parametrize("family", DISTINCT)
+def test_an_adapter_of_every_family_is_merged(family, tmp_path, rng):
+    base, adapter = saved_by_torch(family, "sequence classification", tmp_path / "base"), tmp_path / "adapter"
+    cls = bertjax.checkpoints.FAMILIES[family].heads["sequence classification"].architecture
+    settings = {"r": 2, "target_modules": FAMILY_TARGETS.get(family, ["query", "dense"]), "task_type": "SEQ_CLS"}
+    check(adapted(base, cls, "LoraConfig", settings, adapter, num_labels=3), adapter, "logits", rng)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A base without a pooler or classifier, and an adapter for classification into three labels."""
+    base, adapter = saved_by_torch("bert", "masked LM", tmp_path / "base"), tmp_path / "adapter"
+    settings = {"r": 2, "target_modules": ["query"], "task_type": "SEQ_CLS"}
+    adapted(base, "BertForSequenceClassification", "LoraConfig", settings, adapter, num_labels=3)
+    edit(adapter, base_model_name_or_path="../base")
+    return adapter
+
+
+def test_a_part_that_neither_base_nor_adapter_has_is_named(saved):
+    with pytest.warns(CheckpointWarning, match=r"newly initialised: bert\.pooler\.dense\.bias, bert\.pooler"):
+        model = bertjax.load(saved)
+    assert model.new_parameters == ("bert.pooler.dense.bias", "bert.pooler.dense.kernel")
+    assert (model.config.architectures, model.config.num_labels) == (("BertForSequenceClassification",), 3)
+
+
+@pytest.mark.filterwarnings("ignore::bertjax.checkpoints.CheckpointWarning")
+def test_labels_are_those_of_a_config_beside_the_adapter(saved):
+    settings = json.loads((saved / "../base/config.json").read_text())
+    settings |= {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "no", "1": "yes", "2": "maybe"}}
+    (saved / "config.json").write_text(json.dumps(settings))
+    assert dict(bertjax.load(saved).config.id2label) == {0: "no", 1: "yes", 2: "maybe"}
+
+
+def refusal(adapter: Path, error: type[BertjaxError] = CheckpointError) -> str:
+    with pytest.raises(error) as caught:
+        bertjax.load(adapter)
+    assert "\n" not in str(caught.value)
+    assert str(adapter) in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["PREFIX_TUNING", "PROMPT_TUNING", "XLORA", "NO_SUCH_KIND", None])
+def test_a_kind_that_cannot_be_merged_is_refused(kind, saved):
+    edit(saved, peft_type=kind)
+    assert "cannot be merged into a model's weights" in refusal(saved, ConfigError)
+
+
+SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown": ({"shears": 2}, "this version of peft does not know shears"),
+    "other code": ({"megatron_config": {"a": 1}, "megatron_core": "antigravity"}, "megatron_config"),
+    "copied layers": ({"layer_replication": [[0, 2], [1, 3]]}, "cannot be merged into"),
+    "at some tokens": ({"alora_invocation_tokens": [3]}, "aLoRA does not support merging"),
+    "another rank": ({"r": 3}, "size mismatch"),
+    "more targets": ({"target_modules": ["query", "key"]}, "missing adapter keys"),
+    "fewer targets": ({"layers_to_transform": [0]}, "have no place for base_model.model.bert.encoder.layer.1."),
+    "another class": ({"task_type": "FEATURE_EXTRACTION"}, "missing adapter keys"),
+    "not of transformers": ({"target_modules": ["no such module"]}, "cannot be merged into"),
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_settings_that_do_not_fit_are_refused(settings, saved):
+    values, message = SETTINGS[settings]
+    edit(saved, **values)
+    assert message in refusal(saved, BertjaxError)
+
+
+def test_tensors_that_do_not_fit_are_refused(saved):
+    path = saved / "adapter_model.safetensors"
+    tensors = load_file(path)
+    first = next(name for name in tensors if "lora_A" in name)
+    save_file(tensors | {first.replace("lora_A", "lora_E"): tensors[first]}, path)
+    assert "have no place for" in refusal(saved)
+    save_file({name: array for name, array in tensors.items() if "classifier" not in name}, path)
+    assert "classifier" in refusal(saved)
+    save_file({name: array[:, :5] if name == first else array for name, array in tensors.items()}, path)
+    assert "size mismatch" in refusal(saved)
+    path.write_bytes(b"no tensors")
+    assert "damaged, or no safetensors file" in refusal(saved)
+    path.unlink()
+    assert "has no adapter; looked for adapter_model.safetensors" in refusal(saved)
+
+
+def test_a_change_of_what_the_base_lacks_is_refused(saved):
+    path = saved / "adapter_model.safetensors"
+    pooler = {
+        f"base_model.model.bert.pooler.dense.lora_{factor}.weight": np.ones((2, 12), np.float32) for factor in "AB"
+    }
+    pooler["base_model.model.bert.pooler.dense.lora_B.weight"] = np.ones((12, 2), np.float32)
+    save_file(load_file(path) | pooler, path)
+    edit(saved, target_modules=["query", "pooler.dense"])
+    assert "the base does not have bert.pooler.dense.bias, bert.pooler.dense.weight" in refusal(saved)
+
+
+def test_an_adapter_of_another_size_is_refused(saved):
+    saved_by_torch("bert", "masked LM", saved.parent / "base", 1)
+    assert "size mismatch" in refusal(saved)
+
+
+def test_an_adapter_runs_no_code(saved, tmp_path):
+    import torch
+
+    class Code:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "ran",)
+
+    (saved / "adapter_model.safetensors").unlink()
+    torch.save({"base_model.model.classifier.weight": Code()}, saved / "adapter_model.bin")
+    assert "only tensors are read from a pickle" in refusal(saved)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("package", ["peft", "torch"])
+def test_without_its_packages_one_line_says_what_to_install(package, saved, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    assert "pip install 'bertjax[adapters]'" in refusal(saved, MissingDependencyError)
+
+
+def make_base(directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in ("config.json", "model.safetensors"):
+        (directory / name).touch()
+    return directory
+
+
+def make_adapter(directory: Path, base: str | None = None, **config: Any) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    settings = {"peft_type": "LORA", "base_model_name_or_path": base} | config
+    (directory / "adapter_config.json").write_text(json.dumps(settings))
+    return directory
+
+
+def test_a_base_is_found_where_the_adapter_says(tmp_path, monkeypatch):
+    base, adapter = make_base(tmp_path / "models" / "base"), tmp_path / "adapter"
+    assert locate_base(make_adapter(adapter, str(base))) == base
+    assert locate_base(make_adapter(adapter, "../models/base")).samefile(base)
+    monkeypatch.chdir(tmp_path)
+    assert locate_base(make_adapter(adapter, "models/base")).samefile(base)
+    make_base(adapter / "models" / "base")
+    with pytest.raises(CheckpointError, match=r"may be .*; write its full path there"):
+        locate_base(adapter)
+    assert (holds_adapter(adapter), holds_adapter(base)) == (True, False)
+
+
+def test_a_model_beside_the_adapter_is_its_base(tmp_path):
+    beside = make_adapter(make_base(tmp_path / "beside"))
+    assert locate_base(beside) == beside
+    make_adapter(beside, str(make_base(tmp_path / "base")))
+    with pytest.warns(CheckpointWarning, match="into the weights beside it, although .* names the base .*delete"):
+        assert locate_base(beside) == beside
 
 
 @pytest.mark.parametrize(
-    ("family", "task"),
+    ("name", "message"),
     [
-        case if case in ALWAYS else pytest.param(*case, marks=pytest.mark.slow)
-        for case in [(family, task) for family in ("Bert", "Roberta") for task in (*TASKS, None)]
+        (None, "names no base; write its path or hub id there"),
+        ("./gone", "the base is not found .*'./gone': no such directory"),
+        ("package:no_such_package", "no installed package"),
+        ("someone/some-bert", "someone/some-bert: no such directory here, .* at revision 'a1b2'"),
     ],
 )
-def test_the_configuration_is_the_bases_for_the_adapters_task(tmp_path: Path, family: str, task: str | None) -> None:
-    """As a rule a base is a masked LM with two labels that mean nothing."""
-    name = family + TASKS.get(task or "", "ForMaskedLM")
-    model = make_torch_model(name, num_labels=4)
-    case = make_adapter_case(tmp_path, model, target_modules=["query"], task_type=task)
-    adapter, base = case.adapter / "adapter_config.json", case.base / "config.json"
-    plain = BertConfig.from_directory(case.base)
-    edit_json(
-        base, architectures=[f"{family}ForMultipleChoice"], id2label={"0": "LABEL_0", "1": "LABEL_1"}, label2id=None
-    )
-    edit_json(adapter, base_model_name_or_path="../base")
-    config = read_merged_config(case.adapter)
-    labels = 4 if task in ("SEQ_CLS", "TOKEN_CLS") else 2
-    assert (config.architectures, config.num_labels) == ((name,), labels)
-    assert dataclasses.replace(config, id2label=plain.id2label) == plain
-    assert read_merged_config(case.base) == BertConfig.from_directory(case.base)
-    edit_json(base, id2label={str(number): f"name {number}" for number in range(labels)})
-    assert read_merged_config(case.adapter).id2label[1] == "name 1"
-    again = read_merged_config(case.adapter)
-    (case.base / "adapter_config.json").write_text(adapter.read_text().replace("../base", "."))
-    (case.base / "adapter_model.safetensors").write_bytes((case.adapter / "adapter_model.safetensors").read_bytes())
-    assert read_merged_config(case.base) == again
-    (case.base / "adapter_config.json").unlink()
-    (case.base / "adapter_model.safetensors").unlink()
-    (case.adapter / "config.json").write_text(base.read_text())  # the adapter's own, as it is
-    assert read_merged_config(case.adapter) == BertConfig.from_directory(case.base)
+def test_a_base_that_is_not_there_is_named(name, message, tmp_path):
+    revision = {"revision": "a1b2"} if "revision" in message else {}
+    with pytest.raises(CheckpointError, match=message):
+        locate_base(make_adapter(tmp_path / "adapter", name, **revision), local_files_only=True)
 
 
-SETTINGS: dict[str, dict[str, Any]] = {
-    "queries and values": {},
-    "every linear map": {"target_modules": "all-linear"},
-    "alpha / sqrt(r)": {"use_rslora": True, "r": 5},
-    "a fraction as alpha": {"lora_alpha": 0.75},
-    "ranks by pattern": {"rank_pattern": {"query": 4, r"layer\.1.*value": 5}, "lora_alpha": 7},
-    "ranks and alphas by pattern": {
-        "rank_pattern": {"bert.encoder.layer.0.attention.self.value": 4},
-        "alpha_pattern": {"value": 11, r"layer\.0\.attention\.self\.query": 0.5},
-        "use_rslora": True,
-    },
-    "the first of two patterns": {"edit": {"alpha_pattern": {"query": 9, "1.attention.self.query": 30}}},
-    "a pattern for a part of a name": {"alpha_pattern": {"uery": 30, "self": 30}},
-    "stored transposed": {"edit": {"fan_in_fan_out": True}},
-    "all biases": {"bias": "all"},
-    "biases of what is changed": {"bias": "lora_only"},
-    "biases of updates": {"lora_bias": True, "use_rslora": True},
-    "the classifier": {"modules_to_save": ["classifier"]},
-    "the pooler, and a task's head": {"modules_to_save": ["pooler"], "task_type": "SEQ_CLS"},
-    "a head and all biases": {"task_type": "SEQ_CLS", "bias": "all"},
-    "some layers": {"layers_to_transform": [1]},
-    "tables of embeddings": {"target_modules": ["query", "word_embeddings", "position_embeddings"]},
-    "an initialisation that leaves the base": {"init_lora_weights": "orthogonal"},
-}
+def test_an_adapter_of_an_adapter_is_refused(tmp_path):
+    first = make_adapter(make_base(tmp_path / "first"))
+    with pytest.raises(CheckpointError, match="holds an adapter itself; merge that one first"):
+        locate_base(make_adapter(tmp_path / "second", str(first)))
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
-def test_every_setting_is_followed_as_peft_does(tmp_path: Path, settings: dict[str, Any]) -> None:
-    assert_merged(make_adapter_case(tmp_path, **{"target_modules": ["query", "value"]} | settings))
+def test_an_adapters_tokenizer_is_its_bases(tmp_path):
+    make_adapter(tmp_path / "adapter", "../base")
+    add_tokenizer(saved_by_torch("bert", "encoder", tmp_path / "base"))
+    first, second = (bertjax.Tokenizer.from_pretrained(tmp_path / name) for name in ("base", "adapter"))
+    assert first.digest == second.digest
 
 
-def test_fan_in_fan_out_does_not_change_the_merge(tmp_path: Path) -> None:
-    """peft itself sets `fan_in_fan_out` to false for nn.Linear, and an encoder has no other linear maps."""
-    case = make_adapter_case(tmp_path, target_modules=["query", "intermediate.dense"])
-    plain = merge_adapter(case.weights, case.adapter)
-    edit_json(case.adapter / "adapter_config.json", fan_in_fan_out=True)
-    for name, array in merge_adapter(case.weights, case.adapter).items():
-        np.testing.assert_array_equal(array, plain[name])
-
-
-@pytest.mark.parametrize("settings", [{}, {"bias": "all"}, {"modules_to_save": ["transform"]}])
-def test_a_decoder_tied_to_the_embeddings_stays_tied(tmp_path: Path, settings: dict[str, Any]) -> None:
-    case = make_adapter_case(tmp_path, "BertForMaskedLM", target_modules=["query", "word_embeddings"], **settings)
-    np.testing.assert_array_equal(case.expected[DECODER], case.expected[WORDS])
-    bias = {"cls.predictions.decoder.bias": "cls.predictions.bias"}
-    assert_merged(case, tied={DECODER: WORDS} | bias)
-    assert_merged(case, case.weights | {DECODER: case.weights[WORDS]}, tied=bias)
-
-
-def test_a_decoder_of_its_own_is_not_changed_with_the_embeddings(tmp_path: Path) -> None:
-    case = make_adapter_case(tmp_path, "BertForMaskedLM", target_modules=["query", "word_embeddings"])
-    own = case.weights[WORDS] + 1
-    np.testing.assert_array_equal(merge_adapter(case.weights | {DECODER: own}, case.adapter)[DECODER], own)
-
-
-def test_replaced_embeddings_warn_about_the_tied_decoder(tmp_path: Path) -> None:
-    case = make_adapter_case(tmp_path, "BertForMaskedLM", target_modules=["query"], modules_to_save=["word_embeddings"])
-    with pytest.warns(CheckpointWarning, match="replaces bert.embeddings.word_embeddings.weight: a decoder"):
-        merged = merge_adapter(case.weights, case.adapter)
-    np.testing.assert_array_equal(merged[WORDS], case.expected[WORDS])
-    assert not np.array_equal(merged[WORDS], case.expected[DECODER])
-    edit_json(case.adapter / "adapter_config.json", task_type="TOKEN_CLS")  # which has no decoder
-    merge_adapter(case.weights, case.adapter)
-
-
-@pytest.mark.parametrize("name", ["bfloat16", "float16", "float64"])
-def test_weights_of_every_precision_are_rounded_as_peft_does(tmp_path: Path, name: str) -> None:
-    import torch
-
-    model = make_torch_model(f"Bert{CLASSES}").to(getattr(torch, name))
-    case = make_adapter_case(
-        tmp_path, model, target_modules=["query", "word_embeddings"], task_type="SEQ_CLS", bias="all"
-    )
-    merged = merge_adapter(case.weights, case.adapter)
-    for key, array in case.expected.items():
-        assert merged[key].dtype.name == name
-        tolerance = 1e-14 if name == "float64" else 1e-6
-        np.testing.assert_allclose(merged[key].astype(array.dtype), array, rtol=0, atol=tolerance, err_msg=key)
-
-
-def test_an_adapter_that_transformers_saved_is_merged(tmp_path: Path) -> None:
-    import peft
-
-    model = make_torch_model(f"Bert{CLASSES}")
-    model.save_pretrained(tmp_path / "base")
-    model.add_adapter(peft.LoraConfig(r=2, target_modules=["key"], modules_to_save=["classifier"]), "mine")
-    randomised(model, lambda parameter: parameter.requires_grad).save_pretrained(tmp_path / "adapter")
-    a, b = (model.get_parameter(f"{QUERY[:-5]}key.lora_{factor}.mine.weight").detach().numpy() for factor in "AB")
-    weights = load_file(tmp_path / "base" / "model.safetensors")
-    merged, key = merge_adapter(weights, tmp_path / "adapter"), f"{QUERY[:-5]}key.weight"
-    np.testing.assert_allclose(merged[key], weights[key] + 4 * b @ a, rtol=0, atol=1e-6)
-    classifier = model.get_parameter("classifier.modules_to_save.mine.weight").detach().numpy()
-    np.testing.assert_array_equal(merged["classifier.weight"], classifier)
-
-
-def test_every_key_of_pefts_configuration_is_known(tmp_path: Path) -> None:
-    import peft
-
-    settings = peft.LoraConfig(target_modules=["query"]).to_dict()
-    written = json.loads(json.dumps(settings, default=list))
-    assert AdapterConfig.from_dict(written) == AdapterConfig(
-        rank_pattern={}, alpha_pattern={}, target_modules=["query"]
-    )
-    assert {"use_dora", "kasa_config", "ensure_weight_tying"} <= written.keys()
-    for field in dataclasses.fields(AdapterConfig):
-        assert (written[field.name] or None) == (field.default or None) or field.name == "target_modules"
-
-
-def test_every_other_method_of_peft_is_refused_by_name() -> None:
-    import peft
-
-    others = [kind.value for kind in peft.PeftType if kind.value != "LORA"]
-    assert {"IA3", "ADALORA", "PREFIX_TUNING", "PROMPT_TUNING", "LOHA"} <= set(others)
-    for kind in others:
-        with pytest.raises(ConfigError, match=f'peft_type is "{kind}"; bertjax supports only .LORA.'):
-            AdapterConfig.from_dict({"peft_type": kind, "r": 4})
+@pytest.mark.filterwarnings("ignore::bertjax.checkpoints.CheckpointWarning")
+def test_the_merged_model_is_saved_and_hashed_as_any(tmp_path, rng, capsys):
+    base, adapter = saved_by_torch("bert", "sequence classification", tmp_path / "base"), tmp_path / "adapter"
+    settings = {"r": 2, "target_modules": ["query"], "task_type": "SEQ_CLS"}
+    adapted(base, "BertForSequenceClassification", "LoraConfig", settings, adapter)
+    before = sorted(tmp_path.rglob("*"))
+    ours = bertjax.load(adapter)
+    assert sorted(tmp_path.rglob("*")) == before  # nothing is written
+    given = arguments(ours.config, rng)
+    ours.save_pretrained(tmp_path / "merged")
+    assert np.array_equal(bertjax.load(tmp_path / "merged")(**given).logits, ours(**given).logits)
+    assert hash_checkpoint(tmp_path / "merged") == hash_checkpoint(adapter) != hash_checkpoint(base)
+    facts = provenance.where_from(ours, adapter, str(adapter))
+    assert (facts["model"]["name"], facts["model"]["weights_sha256"]) == (str(adapter), hash_checkpoint(adapter))
+    with pytest.raises(OutputError, match="holds an adapter, which would be merged again"):
+        ours.save_pretrained(adapter)
+    try:
+        assert main(["parity", "--model", str(adapter), "--precision", "float64"]) == 0
+    finally:
+        jax.config.update("jax_enable_x64", False)
+    assert "components agree" in capsys.readouterr().out

@@ -15,7 +15,7 @@ from tests.tiny_models import SIZES, random_model
 
 pytestmark = pytest.mark.integration
 
-EXTRAS = ("torch", "transformers", "datasets", "tensorflow_datasets", "pytrec_eval", "pandas", "plotly")
+EXTRAS = ("torch", "peft", "transformers", "datasets", "tensorflow_datasets", "pytrec_eval", "pandas", "plotly")
 
 
 @pytest.mark.parametrize("missing", ["torch", "transformers"])

@@ -1,11 +1,12 @@
 """Checkpoints: where a model's files are, what its config says, and which of its tensors is which parameter."""
 
 from bertjax.checkpoints import architecture, tensor_names
-from bertjax.checkpoints.adapter_config import holds_adapter, locate_base
 from bertjax.checkpoints.adapters import (
     hash_checkpoint,
-    read_merged_config,
-    read_merged_weights,
+    holds_adapter,
+    locate_base,
+    read_checkpoint,
+    read_config,
     texts_directory,
 )
 from bertjax.checkpoints.architecture import (
@@ -19,7 +20,6 @@ from bertjax.checkpoints.architecture import (
 from bertjax.checkpoints.config import BertConfig
 from bertjax.checkpoints.families import FAMILIES, Family
 from bertjax.checkpoints.location import DEFAULT_MODEL, BaseOptions, HubOptions, base_options, has_tokenizer, locate
-from bertjax.checkpoints.pruned_heads import leave_out
 from bertjax.checkpoints.saved_files import MODEL, MODEL_FILES, TOKENIZER, TOKENIZER_FILES, check_saving, saving
 from bertjax.checkpoints.sentence_modules import (
     DensePlan,
@@ -70,12 +70,11 @@ __all__ = [
     "hash_weights",
     "holds_adapter",
     "is_sentence_directory",
-    "leave_out",
     "locate",
     "locate_base",
+    "read_checkpoint",
+    "read_config",
     "read_dense_weights",
-    "read_merged_config",
-    "read_merged_weights",
     "read_pooling",
     "read_prompts",
     "read_text_settings",

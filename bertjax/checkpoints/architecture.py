@@ -84,7 +84,7 @@ class LayerKind:
         rotation: base of the rotary positions' angles (Su et al. 2021), or None.
         window: how many tokens to either side a query may attend to, or None for all.
         relative: scores by distance, or None.
-        heads: the heads that there are, by their numbers; None for all of them.
+        heads: the index of each head in the model before any heads were removed; names of heads use it.
     """
 
     activation: str
@@ -99,7 +99,7 @@ class LayerKind:
     rotation: float | None = None
     window: int | None = None
     relative: RelativePositions | None = None
-    heads: tuple[int, ...] | None = None
+    heads: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from bertjax import arguments
 from bertjax.checkpoints.architecture import ACTIVATIONS, Architecture
 from bertjax.checkpoints.families import FAMILIES, Family, is_number, is_whole
-from bertjax.checkpoints.pruned_heads import Pruned, check_pruned, read_heads, read_pruned
+from bertjax.checkpoints.pruned_heads import Pruned, check_shared_heads, read_heads, read_pruned
 from bertjax.checkpoints.sentence_transformers import TORCH_ACTIVATIONS, activation_of, read_score_activation
 from bertjax.errors import ConfigError, some_of
 from bertjax.json_files import read_json
@@ -180,7 +180,7 @@ class BertConfig:
             object.__setattr__(self, name, value)
         self.family.check(self)
         if self.pruned_heads:
-            check_pruned(self.pruned_heads, self.architecture)
+            check_shared_heads(self.architecture)
 
     @property
     def family(self) -> Family:
@@ -198,13 +198,12 @@ class BertConfig:
         return self.hidden_size // self.num_attention_heads
 
     def heads_of(self, layer: int) -> tuple[int, ...]:
-        """The heads that a layer has, by their numbers.
+        """The heads of a layer, by their indices in the model before any heads were removed.
 
         >>> BertConfig(num_attention_heads=3, hidden_size=6, pruned_heads=((1, (0,)),)).heads_of(1)
         (1, 2)
         """
-        gone = dict(self.pruned_heads).get(layer, ())
-        return tuple(head for head in range(self.num_attention_heads) if head not in gone)
+        return self.architecture.layers[layer].heads
 
     def without_heads(self, heads: Iterable[str | tuple[int, int]]) -> "BertConfig":
         """The same config without some heads more.
@@ -350,8 +349,9 @@ class BertConfig:
 @lru_cache(maxsize=64)
 def _describe(config: BertConfig) -> Architecture:
     plan = config.family.describe(config)
-    gone = dict(config.pruned_heads)
-    layers = [replace(kind, heads=config.heads_of(n)) if n in gone else kind for n, kind in enumerate(plan.layers)]
+    every, removed = range(config.num_attention_heads), dict(config.pruned_heads)
+    heads = [tuple(head for head in every if head not in removed.get(n, ())) for n in range(len(plan.layers))]
+    layers = [replace(kind, heads=own) for kind, own in zip(plan.layers, heads, strict=True)]
     return replace(plan, layers=tuple(layers))
 
 

@@ -3,12 +3,9 @@
 A head keeps its name where others of its layer are gone: without 3.0, the first rows of the layer's weights are 3.1's.
 """
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from operator import index
 from typing import Any
-
-import numpy as np
 
 from bertjax import arguments
 from bertjax.checkpoints.architecture import Architecture
@@ -75,39 +72,9 @@ def _pair(head: Any) -> tuple[int, int]:
     return layer, number
 
 
-def check_pruned(pruned: Pruned, architecture: Architecture) -> None:
-    """Raise `ConfigError` where layers that share their weights do not lack the same heads."""
-    gone, seen = dict(pruned), dict[int, tuple[int, ...]]()
-    for layer, own in enumerate(architecture.parameters_of):
-        if seen.setdefault(own, gone.get(layer, ())) != gone.get(layer, ()):
+def check_shared_heads(architecture: Architecture) -> None:
+    """Raise `ConfigError` where layers that share their weights do not have the same heads."""
+    heads = dict[int, tuple[int, ...]]()
+    for layer, (own, kind) in enumerate(zip(architecture.parameters_of, architecture.layers, strict=True)):
+        if heads.setdefault(own, kind.heads) != kind.heads:
             raise ConfigError(f"pruned_heads of layer {layer} are not those of the layers that share its weights")
-
-
-_OF_HEADS = re.compile(
-    r"\bencoder\.layers\.(\d+)\.attention\.(?:(?P<output>output\.kernel)|(?:\w+)\.(?:(?P<kernel>kernel)|bias))$"
-)
-
-
-def leave_out(
-    parameters: Mapping[str, np.ndarray],
-    sets: Sequence[int],
-    before: Sequence[tuple[int, ...]],
-    after: Sequence[tuple[int, ...]],
-) -> dict[str, np.ndarray]:
-    """A model's parameters without those of some heads.
-
-    Args:
-        parameters: by path.
-        sets: of each layer the number of its parameters (`Architecture.parameters_of`).
-        before, after: the heads of each layer.
-    """
-    kept: dict[str, np.ndarray] = {}
-    for name, array in parameters.items():
-        found = _OF_HEADS.search(name)
-        if found is None or name.endswith(".attention.output.bias"):
-            kept[name] = array
-            continue
-        layer = list(sets).index(int(found[1]))
-        places = [before[layer].index(head) for head in after[layer]]
-        kept[name] = np.take(array, places, axis=1 if found["kernel"] else 0)
-    return kept

@@ -168,6 +168,30 @@ def read_parameters(
     return parameters, missing
 
 
+# The axis of heads in a parameter, by its layout in the file.
+_HEAD_AXES = {INTO_HEADS: 1, OUT_OF_HEADS: 0, HEAD_BIAS: 0}
+
+
+def keep_heads(
+    parameters: Mapping[str, np.ndarray], before: BertConfig, after: BertConfig, head: str
+) -> dict[str, np.ndarray]:
+    """The parameters of the heads that another config keeps, by path.
+
+    Args:
+        parameters: by path.
+        before: the config of the parameters.
+        after: the same config with fewer heads.
+        head: what the model has on top of its encoder.
+    """
+    kept = dict(parameters)
+    for path, array in parameters.items():
+        axis = _HEAD_AXES.get(entry_of_parameter(path, after, head).layout)
+        if axis is not None:
+            layer = after.architecture.parameters_of.index(int(path.split(".layers.")[1].split(".")[0]))
+            kept[path] = np.take(array, [before.heads_of(layer).index(own) for own in after.heads_of(layer)], axis)
+    return kept
+
+
 def _part(tensor: np.ndarray, part: tuple[int, int] | None) -> np.ndarray:
     if part is None:
         return tensor

@@ -213,7 +213,7 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
-def check_values(path: Path, weights: Mapping[str, np.ndarray]) -> None:
+def check_values(path: str | Path, weights: Mapping[str, np.ndarray]) -> None:
     """Refuse tensors that are not floats; warn of values that are not finite."""
     broken = []
     for name, array in weights.items():
@@ -268,7 +268,7 @@ def _read_torch(path: Path) -> dict[str, np.ndarray]:
         raise CheckpointError(f"{path}: {_torch_reason(error)}") from error
     if not isinstance(state, Mapping):
         raise CheckpointError(f"{path}: must hold a table of tensors, found a {type(state).__name__}")
-    return {name: _torch_array(path, name, tensor) for name, tensor in state.items()}
+    return torch_arrays(path, state)
 
 
 def _refuse_compressed(path: Path) -> None:
@@ -289,11 +289,29 @@ def _torch_reason(error: BaseException) -> str:
     return f"damaged, or no PyTorch weights ({_one_line(error)})"
 
 
-def _torch_array(path: Path, name: Any, tensor: Any) -> np.ndarray:
+def torch_arrays(source: str | Path, state: Mapping[Any, Any]) -> dict[str, np.ndarray]:
+    """The tensors of PyTorch in a table as NumPy arrays that share their memory.
+
+    Raises:
+        CheckpointError: something in the table is not a plain tensor.
+    """
+    return {name: _torch_array(source, name, tensor) for name, tensor in state.items()}
+
+
+def torch_tensor(array: np.ndarray) -> Any:
+    """A copy of an array as a tensor of PyTorch."""
+    import torch
+
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.tensor(array.view(np.int16)).view(torch.bfloat16)
+    return torch.tensor(array)
+
+
+def _torch_array(source: str | Path, name: Any, tensor: Any) -> np.ndarray:
     import torch
 
     if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
-        raise CheckpointError(f"{path}: {reprlib.repr(name)} must name a tensor, found a {type(tensor).__name__}")
+        raise CheckpointError(f"{source}: {reprlib.repr(name)} must name a tensor, found a {type(tensor).__name__}")
     tensor = tensor.detach()
     try:
         name.encode()  # half a surrogate pair is not a character
@@ -301,7 +319,7 @@ def _torch_array(path: Path, name: Any, tensor: Any) -> np.ndarray:
             return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
         return tensor.numpy()
     except (TypeError, ValueError, RuntimeError, MemoryError) as error:  # sparse, quantised, 8 bits ...
-        raise CheckpointError(f"{path}: {some_of([name])} is not a plain array ({_one_line(error)})") from error
+        raise CheckpointError(f"{source}: {some_of([name])} is not a plain array ({_one_line(error)})") from error
 
 
 def _read_flax(path: Path) -> dict[str, np.ndarray]:

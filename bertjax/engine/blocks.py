@@ -161,7 +161,7 @@ class BlockRunner(Runner):
         model, config, numerics = sweep_input.model, sweep_input.model.config, sweep_input.numerics
         super().__init__(config, sweep_input.plan, blocks, sweep_input.short_last)
         self.numerics, self.recipes = numerics, [_recipe(kind, numerics) for kind in config.architecture.layers]
-        self.kept = [config.heads_of(layer) for layer in range(config.num_hidden_layers)]
+        self.heads = [list(kind.heads) for kind in config.architecture.layers]
         self.means = None if sweep_input.means is None else self._means_of_layers(sweep_input.means)
         self.mesh = make_mesh(devices, blocks.rows)
         prepared = compiled_steps.prepare(model, self.mesh)
@@ -256,15 +256,15 @@ class BlockRunner(Runner):
         return {name: compiled_steps.gather([own] * len(chunks), places) for name, own in donated.items()}
 
     def _means_of_layers(self, means: Float[np.ndarray, "layers heads head_dim"]) -> list[Array]:
-        """The mean outputs of the heads that each layer has."""
-        several = zip(means, self.kept, strict=True)
-        return [jax.device_put(own[list(kept)].astype(self.numerics.wide)) for own, kept in several]
+        """The mean outputs of each layer's heads."""
+        several = zip(means, self.heads, strict=True)
+        return [jax.device_put(own[heads].astype(self.numerics.wide)) for own, heads in several]
 
     def changes(self, layer: int, several: Sequence[tuple[Change, ...]]) -> Changes | None:
         """The arrays of what several runs change in a layer, without donors; None if they change nothing."""
         if not any(several):
             return None
-        shape, kept = (*self._shape_of_shares(len(several)), self.plan.heads), list(self.kept[layer])
+        shape, heads = (*self._shape_of_shares(len(several)), self.plan.heads), self.heads[layer]
         shares = {name: np.zeros(shape, self.numerics.wide) for name in sorted(self.replacements)}
         removed = np.zeros(shape, self.numerics.wide)
         for number, changes in enumerate(several):
@@ -276,12 +276,12 @@ class BlockRunner(Runner):
                         removed[where] = change.replaced
         names = ("uniform", "mean", "donor") if self.plan.changes_outputs(layer) else ()
         uniform, mean, patched = (
-            jax.device_put(shares[name][..., kept]) if name in names and name in shares else None
+            jax.device_put(shares[name][..., heads]) if name in names and name in shares else None
             for name in ("uniform", "mean", "donor")
         )
         return Changes(
             uniform,
-            jax.device_put(removed[..., kept]) if names and self.replacements - {"uniform"} else None,
+            jax.device_put(removed[..., heads]) if names and self.replacements - {"uniform"} else None,
             mean,
             patched,
             None if self.means is None or mean is None else self.means[layer],
@@ -310,8 +310,8 @@ class BlockRunner(Runner):
                         where = (*self._where(number, change), *((change.head,) if of_heads else ()))
                         removed[where] = change.replaced
                         patched[where] = change.replaced * (change.replacement == "donor")
-            kept = list(self.kept[layer]) if of_heads else slice(None)
-            found[name] = Replaced(*(jax.device_put(part[..., kept]) for part in (removed, patched)))
+            own = self.heads[layer] if of_heads else slice(None)
+            found[name] = Replaced(*(jax.device_put(part[..., own]) for part in (removed, patched)))
         return found
 
     def advance(self, layer: int, several: Sequence[Step]) -> Array:
@@ -375,9 +375,9 @@ class BlockRunner(Runner):
 
 
 def _recipe(kind: LayerKind, numerics: Numerics) -> Recipe:
-    """How a layer is computed; which heads it has is seen from its weights, so that layers with as many are alike."""
-    form = numerics if kind.heads != () else replace(numerics, attention="explicit")  # no kernel takes no head
-    return Recipe(replace(kind, heads=None), form)
+    """How a layer is computed; its weights' shapes say how many heads it has, so layers with equal shapes are alike."""
+    form = numerics if kind.heads else replace(numerics, attention="explicit")  # no kernel takes no head
+    return Recipe(replace(kind, heads=()), form)
 
 
 def _check(model: PretrainedModel, packed: Packed) -> Inputs:

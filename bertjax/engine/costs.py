@@ -130,8 +130,8 @@ def _layer_flops(
 ) -> float:
     """Operations of one layer's work; `counts` are those of [CLS] and of ways of overriding."""
     (examples, kinds), embed = counts, config.hidden_size
-    heads = config.num_attention_heads if kind.heads is None else len(kind.heads)
-    width = heads * config.head_dim  # of all heads together; less than `embed` where some are gone
+    heads = len(kind.heads)
+    width = heads * config.head_dim  # of all heads together; less than `embed` where some are removed
     square, inner = 2 * embed * width, feed_forward_flops(config, kind)
     attention = 3 * square + (4 if kind.window is None else 6) * span * width + _distances(kind, span) * width
     total = tokens * (

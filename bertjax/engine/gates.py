@@ -339,7 +339,7 @@ class _Pass:
         for layer, parts in enumerate(zip(*summed, strict=True)):
             both = np.concatenate([np.asarray(part) for part in parts], axis=1)  # [two, rows, places, heads]
             number = len(self.changes) - 1 - layer
-            found[:, number, list(self.runner.kept[number])] = both[:, *where].swapaxes(1, 2)
+            found[:, number, self.runner.heads[number]] = both[:, *where].swapaxes(1, 2)
         return found
 
     @property
@@ -397,8 +397,8 @@ class _Pass:
         self, layer: int, gates: Float[np.ndarray, " all_heads #rows #token"]
     ) -> Float[Array, "runs rows token heads"]:
         """A layer's gates at the tokens of a chunk."""
-        rows, kept = self.runner.blocks.rows, list(self.runner.kept[layer])
-        whole = np.broadcast_to(gates[kept], (len(kept), rows, self.runner.packed.row_length))
+        rows, heads = self.runner.blocks.rows, self.runner.heads[layer]
+        whole = np.broadcast_to(gates[heads], (len(heads), rows, self.runner.packed.row_length))
         return jax.device_put(np.moveaxis(whole, 0, -1)[None].astype(self.sweep_input.numerics.wide))
 
     def _step(

@@ -128,7 +128,7 @@ class Attention(nnx.Module):
 
     def __init__(self, config: BertConfig, kind: LayerKind, key: Array, numerics: Numerics):
         embed, head_dim = config.hidden_size, config.head_dim
-        heads = config.num_attention_heads if kind.heads is None else len(kind.heads)
+        heads = len(kind.heads)
         std, keys = config.initializer_range, jax.random.split(key, 6)
         into, bias = (embed, heads, head_dim), (heads, head_dim) if kind.attention_bias else None
         self.query, self.key, self.value = (Dense(keys[part], into, bias, std, numerics) for part in range(3))
@@ -140,7 +140,7 @@ class Attention(nnx.Module):
         as_queries = own and relative is not None and relative.position_to_content
         self.position_key = Dense(keys[4], into, (heads, head_dim), std, numerics) if as_keys else None
         self.position_query = Dense(keys[5], into, (heads, head_dim), std, numerics) if as_queries else None
-        self.heads, self.all_heads, self.kind, self.numerics = heads, config.num_attention_heads, kind, numerics
+        self.all_heads, self.kind, self.numerics = config.num_attention_heads, kind, numerics
 
     def __call__(
         self,
@@ -150,12 +150,16 @@ class Attention(nnx.Module):
         layer: ArrayLike = 0,
         dropout: Dropout | None = None,
     ) -> tuple[Float[Array, "batch token embed"], AttentionRecord]:
-        """The sum of all heads' outputs in wide floats, and all that happened inside; heads that are gone give 0."""
-        kept = self.kind.heads
-        if kept is not None and overrides is not None:
-            overrides = ops.pick_heads(overrides, kept, self.all_heads)
-        merged, record = self.attend(hidden, context, overrides, layer, dropout=dropout)
-        return merged, record if kept is None else ops.spread_record(record, kept, self.all_heads)
+        """The sum of all heads' outputs in wide floats, and all that happened inside.
+
+        Overrides and record have a place for each of the model's heads; in the record removed heads are 0.
+        """
+        heads = self.kind.heads
+        if len(heads) == self.all_heads:
+            return self.attend(hidden, context, overrides, layer, dropout=dropout)
+        own = None if overrides is None else ops.pick_heads(overrides, heads, self.all_heads)
+        merged, record = self.attend(hidden, context, own, layer, dropout=dropout)
+        return merged, ops.spread_record(record, heads, self.all_heads)
 
     def attend(
         self,
@@ -166,13 +170,13 @@ class Attention(nnx.Module):
         *,
         dropout: Dropout | None,
     ) -> tuple[Float[Array, "batch token embed"], AttentionRecord]:
-        """What the heads that there are do, and overrides of these."""
+        """Attention of this layer's heads, and overrides of these."""
         queries, keys, values = (
             places.replace_vectors(name, part, overrides, layer)
             for name, part in zip(("queries", "keys", "values"), self.project(hidden, context), strict=True)
         )
         keep = self.keep(context, hidden.shape[1])
-        if self.numerics.attention != "explicit" and dropout is None and not self.heads:
+        if self.numerics.attention != "explicit" and dropout is None and not self.kind.heads:
             return self.merge(values), AttentionRecord(queries, keys, values, None, values)  # no kernel takes no head
         if self.numerics.attention != "explicit" and dropout is None:
             before, after = self.distance_scores(queries, keys, context)
@@ -183,7 +187,7 @@ class Attention(nnx.Module):
             outputs = places.replace_vectors("head_outputs", outputs, overrides, layer)
             return self.merge(outputs), AttentionRecord(queries, keys, values, None, outputs)
         edges = None if overrides is None else overrides.edges
-        share = ops.override_keep(keep, edges, layer, self.heads, hidden.shape[1])
+        share = ops.override_keep(keep, edges, layer, len(self.kind.heads), hidden.shape[1])
         weights = ops.attention_weights(self.scores(queries, keys, context, dropout), share)
         if overrides is not None:
             weights = ops.override_weights(weights, keep, overrides, layer)
@@ -239,7 +243,8 @@ class Attention(nnx.Module):
         assert table is not None
         if relative.form == "bias":
             assert table is not None
-            own = table if self.kind.heads is None else table[:, jnp.array(self.kind.heads, jnp.int32)]
+            heads = self.kind.heads
+            own = table if len(heads) == self.all_heads else table[:, jnp.array(heads, jnp.int32)]
             return DistanceWeights(own, None, None)
         vectors = drop(table)[None]
         key = self.key if self.position_key is None else self.position_key

@@ -25,8 +25,8 @@ from bertjax.checkpoints import (
     base_options,
     is_sentence_directory,
     locate,
-    read_merged_config,
-    read_merged_weights,
+    read_checkpoint,
+    read_config,
     tensor_names,
     texts_directory,
 )
@@ -371,7 +371,7 @@ def load(name_or_path: str | Path, **options: Unpack[LoadOptions]) -> Pretrained
     hub: Any = {name: value for name, value in options.items() if name in HubOptions.__annotations__}
     directory, of_base = locate(name_or_path, **hub), base_options(hub)
     rest: Any = {name: value for name, value in options.items() if name not in hub or name in of_base}
-    config = read_merged_config(directory, **of_base)
+    config = read_config(directory, **of_base)
     texts = texts_directory(directory, **of_base)
     if is_sentence_directory(texts) and (texts == directory or _is_body(config)):
         return BertForSentenceEmbedding.from_pretrained(directory, **rest)
@@ -395,12 +395,12 @@ def load_for(
         directory: of a checkpoint.
         options: as for `load`.
     """
-    config = read_merged_config(directory)
+    config = read_config(directory)
     embeds = is_sentence_directory(texts_directory(directory)) and BertForSentenceEmbedding in classes
     if _is_body(config) and not embeds:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CheckpointWarning)  # the same ones come when the model is made
-            tensors = frozenset(read_merged_weights(directory, config.family))
+            tensors = frozenset(read_checkpoint(directory)[1])
         for cls in classes:
             if _has_head(cls, config, tensors):
                 return cls.from_pretrained(directory, **options)

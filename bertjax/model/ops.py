@@ -8,16 +8,14 @@ HuggingFace's `modeling_bert.py` for the details that checkpoints rely on. Overr
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, DTypeLike, Float, Int
 
-from bertjax.model.types import AttentionRecord, Edges, HeadOutputs, HeadWeights, Numerics, Overrides, PlaceValues
-
-E = TypeVar("E", Edges, HeadOutputs, HeadWeights, PlaceValues)
+from bertjax.model.types import AttentionRecord, Edges, HeadOutputs, HeadWeights, Numerics, Overrides
 
 # exp of this is finite in float32 and, times the factor 0 of a masked key, still 0.
 LARGEST_EXPONENT = 80.0
@@ -224,45 +222,39 @@ def blend(gate: Array, learned: Array, replacement: Array) -> Array:
     return gate * learned + (1 - gate) * replacement
 
 
-def pick_heads(overrides: Overrides, kept: Sequence[int], heads: int) -> Overrides:
-    """Overrides of the heads that a layer has, counted among these.
+def pick_heads(overrides: Overrides, heads: Sequence[int], all_heads: int) -> Overrides:
+    """The overrides of a layer's heads, by position in the layer.
 
     Args:
-        kept: their numbers among all.
-        heads: how many there are in other layers.
+        heads: the layer's heads, by original index.
+        all_heads: the number of heads before any were removed.
     """
-    own = jnp.array(kept, jnp.int32)
-    places = np.full(heads, len(kept), np.int32)  # beyond the last, which is dropped
-    places[list(kept)] = np.arange(len(kept))
-    table = jnp.asarray(places)
-
-    def moved(entries: E | None) -> E | None:
-        return None if entries is None else replace(entries, head=table[entries.head])
-
-    return Overrides(
-        overrides.weights_gate[:, own],
-        overrides.uniform[:, own],
-        overrides.output_gate[:, own],
-        moved(overrides.weights),
-        moved(overrides.outputs),
-        moved(overrides.edges),
-        None if overrides.tokens is None else overrides.tokens[:, own],
-        moved(overrides.vectors),
-        overrides.states,
-    )
+    own, table = jnp.array(heads, jnp.int32), np.full(all_heads, len(heads), np.int32)  # beyond the last: dropped
+    table[list(heads)] = np.arange(len(heads))
+    position = jnp.asarray(table)
+    picked: dict[str, Any] = {
+        name: value[:, own]
+        for name in ("weights_gate", "uniform", "output_gate", "tokens")
+        if (value := getattr(overrides, name)) is not None
+    }
+    for name in ("weights", "outputs", "edges", "vectors"):
+        if (entries := getattr(overrides, name)) is not None:
+            picked[name] = replace(entries, head=position[entries.head])
+    return replace(overrides, **picked)
 
 
-def spread_record(record: AttentionRecord, kept: Sequence[int], heads: int) -> AttentionRecord:
-    """A record of all heads from one of those that a layer has; the others' entries are 0."""
-    own = jnp.array(kept, jnp.int32)
+def spread_record(record: AttentionRecord, heads: Sequence[int], all_heads: int) -> AttentionRecord:
+    """A record with a place for each original index of a head, from one of a layer's heads; other places are 0."""
+    own = jnp.array(heads, jnp.int32)
 
-    def spread(part: Array, axis: int) -> Array:
-        shape = (*part.shape[:axis], heads, *part.shape[axis + 1 :])
+    def spread(part: Array | None, axis: int) -> Any:
+        if part is None:
+            return None
+        shape = (*part.shape[:axis], all_heads, *part.shape[axis + 1 :])
         return jnp.zeros(shape, part.dtype).at[(slice(None),) * axis + (own,)].set(part)
 
-    weights = None if record.weights is None else spread(record.weights, 1)
-    others = {name: spread(getattr(record, name), 2) for name in ("queries", "keys", "values", "head_outputs")}
-    return AttentionRecord(weights=weights, **others)
+    names = ("queries", "keys", "values", "weights", "head_outputs")
+    return AttentionRecord(**{name: spread(getattr(record, name), 1 if name == "weights" else 2) for name in names})
 
 
 def override_keep(

@@ -24,10 +24,8 @@ from bertjax.checkpoints import (
     CheckpointWarning,
     architecture,
     holds_adapter,
-    leave_out,
     locate,
-    read_merged_config,
-    read_merged_weights,
+    read_checkpoint,
     saving,
     tensor_names,
     texts_directory,
@@ -200,8 +198,8 @@ class PretrainedModel(nnx.Module):
 
         Args:
             name_or_path: a directory, a hub id such as 'bert-base-uncased', or 'package:NAME' for weights that
-                an installed Python package carries. The directory of a LoRA adapter of `peft` stands for its base
-                with the adapter merged in.
+                an installed Python package carries. The directory of an adapter of `peft` stands for its base with
+                the adapter merged in (needs the extra `adapters`).
             dtype: of the computation; parameters are kept in float32 (float64 for float64), as FlaxBertModel did.
             precision: of matrix products: 'highest' (default in float32), 'high' or 'default'.
             attention: 'explicit', or without weights in the record 'fused' or 'pallas' (`Numerics`).
@@ -225,9 +223,8 @@ class PretrainedModel(nnx.Module):
             check_config(config)
         arguments.whole_number(seed, "seed", 0)
         _check_options(cls, options)
-        config = config or read_merged_config(directory, **of_base)
         numerics = make_numerics(dtype, precision, attention)
-        weights = read_merged_weights(directory, config.family, **of_base)
+        config, weights = read_checkpoint(directory, config, **of_base)
         config = _untie_if_different(config, weights, cls.task)
         texts = texts_directory(directory, **of_base)
         options = cls._read_options(texts) | options
@@ -302,11 +299,8 @@ class PretrainedModel(nnx.Module):
 
     def _weights_for(self, config: BertConfig) -> dict[str, np.ndarray]:
         """`weights`, of the heads that another config leaves."""
-        before, after = (
-            [own.heads_of(layer) for layer in range(own.num_hidden_layers)] for own in (self.config, config)
-        )
         arrays = {name: np.asarray(value) for name, value in self._of_file().items()}
-        kept = leave_out(arrays, config.architecture.parameters_of, before, after)
+        kept = tensor_names.keep_heads(arrays, self.config, config, self.task)
         return tensor_names.write_parameters(kept, config, self.task)
 
 

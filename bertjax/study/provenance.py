@@ -14,8 +14,8 @@ import numpy as np
 
 from bertjax.checkpoints import (
     hash_weights,
+    read_checkpoint,
     read_dense_weights,
-    read_merged_weights,
     texts_directory,
 )
 from bertjax.errors import InputError, OutputError
@@ -139,7 +139,7 @@ def where_from(model: PretrainedModel, directory: Path, name: str) -> dict[str, 
         name: what the user called the model.
     """
     family = model.config.family
-    weights = read_merged_weights(directory, family) | _dense_weights(model, directory)
+    weights = read_checkpoint(directory, model.config)[1] | _dense_weights(model, directory)
     return {
         "command": command_line(),
         "model": {

@@ -9,7 +9,7 @@ import jax
 
 from bertjax import arguments
 from bertjax.arguments import LARGEST_INTEGER
-from bertjax.checkpoints import DEFAULT_MODEL, BertConfig, locate, read_merged_config
+from bertjax.checkpoints import DEFAULT_MODEL, BertConfig, locate, read_config
 from bertjax.engine import choose_attention
 from bertjax.errors import BertjaxError, InputError, OutputError
 from bertjax.evidence import as_metric
@@ -248,7 +248,7 @@ def _choose_attention(settings: Settings, numerics: Numerics) -> str:
 def _find_config(model: str) -> BertConfig | None:
     """A model's config; None where there is none to be found, which is said when the model is loaded."""
     try:
-        return read_merged_config(locate(model))
+        return read_config(locate(model))
     except BertjaxError:
         return None
 

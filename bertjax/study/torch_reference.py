@@ -24,10 +24,10 @@ Arguments = dict[str, Int[np.ndarray, "batch token"]]
 def load_torch(model: PretrainedModel, directory: Path) -> Any:
     """The checkpoint as `transformers` reads it: eager attention, no dropout, the dtype of `model`.
 
-    A LoRA adapter is merged into its base by `peft`.
+    An adapter is merged into its base by `peft`.
 
     Raises:
-        MissingDependencyError: PyTorch or transformers is not installed, or for an adapter `peft`.
+        MissingDependencyError: PyTorch or transformers is not installed.
         CheckpointError: `transformers` cannot read it.
     """
     try:
@@ -56,10 +56,8 @@ def load_torch(model: PretrainedModel, directory: Path) -> Any:
 
 def _merged(cls: Any, model: PretrainedModel, directory: Path, options: dict[str, Any]) -> Any:
     """The base of an adapter with the adapter merged in, as its user would do it with `peft`."""
-    try:
-        from peft import PeftModel
-    except ImportError as error:
-        raise MissingDependencyError("parity of an adapter compares with peft: pip install peft") from error
+    from peft import PeftModel
+
     base = locate_base(directory)
     if directory.samefile(base):  # transformers finds the adapter beside the model by itself
         return cls.from_pretrained(base, **options)

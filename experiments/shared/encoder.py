@@ -80,12 +80,11 @@ def _maps(layer: Any, inside: AttentionRecord, norms: bool) -> Weights:
     assert weights is not None  # attention is explicit
     if not norms:
         return weights
-    kernel = layer.attention.output.kernel[...]  # heads, head_dim, embed; heads that are gone add nothing
+    kernel = layer.attention.output.kernel[...]  # heads, head_dim, embed; removed heads add nothing
     own = jnp.einsum("hde,hce->hdc", kernel, kernel, precision="highest")
-    kept = layer.attention.kind.heads
-    if kept is not None:
-        own = jnp.zeros((weights.shape[1], *own.shape[1:]), own.dtype).at[jnp.array(kept, jnp.int32)].set(own)
-    return norm_shares(weights[None], inside.values[None], own[None])[0]
+    heads = jnp.array(layer.attention.kind.heads, jnp.int32)
+    products = jnp.zeros((weights.shape[1], *own.shape[1:]), own.dtype).at[heads].set(own)
+    return norm_shares(weights[None], inside.values[None], products[None])[0]
 
 
 @jax.jit

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import bertjax
-from bertjax.checkpoints import hash_checkpoint, locate, read_merged_config
+from bertjax.checkpoints import hash_checkpoint, locate, read_config
 from bertjax.cli import Parser
 from bertjax.data import Task
 from bertjax.errors import BertjaxError, ConfigError
@@ -83,7 +83,7 @@ def check_tuned(run: Run, first: Sequence[str], second: Sequence[str] | None = N
             task. A model without a tokenizer is assumed to tokenise them alike.
     """
     directory = locate(run.options.tuned)
-    config = read_merged_config(directory)
+    config = read_config(directory)
     for name in SIZES:
         base, tuned = getattr(run.model.config, name), getattr(config, name)
         if base != tuned:
