@@ -296,7 +296,7 @@ def test_label_names_with_a_separator_use_another_separator(tmp_path):
         ({"text": "a", "labels": "joy,,love"}, ", line 2: column 'labels' has a label that is empty"),
         ({"text": "a", "labels": "joy,anger|love"}, ", line 2: labels 'joy,anger|love' are parted by , and by |"),
         ({"text": "a", "labels": [0.5, 0.0, 1.0, 0.0]}, ", line 1: ['joy'] has 1 value: each of 4 labels needs a 0"),
-        ({"text": "a"}, ", line 2: lacks 'labels', which the first line has"),
+        ({"text": "a"}, ", line 2: column 'labels' is null, which is no list of labels"),
         ({"text": 5, "labels": []}, ", line 2: column 'text' holds 5, which is not a text"),
     ],
 )

@@ -104,7 +104,7 @@ def test_lists_in_parquet_and_in_saved_datasets(tmp_path):
         assert found.labels.tolist() == expected.labels.tolist()
         assert found.sha256 == expected.sha256
     pq.write_table(pa.table(columns | {"choices": [*choices[:6], None], "label": labels}), tmp_path / "d.parquet")
-    with pytest.raises(DataError, match=r"row 6 \(from 0\): column 'choices' holds None, which is no list of two"):
+    with pytest.raises(DataError, match=r"row 6 \(from 0\): column 'choices' holds None, which is no list of 2"):
         load_examples("swag", data=tmp_path / "d.parquet")
     with pytest.raises(DataError, match="is a directory; multiple-choice needs a file"):
         load_examples("swag", data=tmp_path)
@@ -116,8 +116,8 @@ def test_lists_in_parquet_and_in_saved_datasets(tmp_path):
         ({"choices": ["a", "b"], "label": 0}, "no column 'context'"),
         ({"context": "a", "choices": ["a", "b"]}, "no column 'label'"),
         ({"context": "a", "label": 0}, "no column 'choices'"),
-        ({"context": "a", "choices": ["a"], "label": 0}, "which is no list of two texts or more"),
-        ({"context": "a", "choices": ["a", 1], "label": 0}, "which is no list of two texts or more"),
+        ({"context": "a", "choices": ["a"], "label": 0}, "which is no list of 2 texts or more"),
+        ({"context": "a", "choices": ["a", 1], "label": 0}, "which is no list of 2 texts or more"),
         ({"context": "a", "choices": ["a", "b"], "label": 2}, "label 2 is none of the 2 choices"),
         ({"context": "a", "choices": ["a", "b"], "label": "c"}, "label 'c' is none of the 2 choices"),
         ({"context": "a", "choices": ["a", "b"], "label": True}, "label True is none of the 2 choices"),

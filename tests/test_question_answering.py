@@ -373,5 +373,3 @@ def test_what_does_not_fit_is_refused_in_a_line(tmp_path):
         bertjax.ablate(make_classifier(tmp_path / "model"), "squad", data=path, progress=False)
     with pytest.raises(DataError, match=r"needs a .json file in SQuAD's form"):
         load_examples("squad", data=tmp_path)
-    with pytest.raises(DataError, match="takes more than the 0 bytes of memory"):
-        load_examples("squad", data=path, memory=1)

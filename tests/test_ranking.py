@@ -414,7 +414,7 @@ def test_queries_and_texts_without_text_are_left_out(tmp_path):
         ("corpus.jsonl", '{"_id": 1.5, "text": "a"}\n', "line 1: it takes an id and a text, as _id and text"),
         ("corpus.jsonl", '{"_id": "", "text": "a"}\n', "line 1: its id is empty"),
         ("corpus.jsonl", '{"_id": "a", "_id": "b", "text": "a"}\n', 'line 1: an object has the key "_id" twice'),
-        ("corpus.jsonl", '{"_id": "a", "text": "a\\u0000b"}\n', "line 1: holds a NUL character"),
+        ("corpus.jsonl", '{"_id": "a", "text": "a\\u0000b"}\n', "line 1: it holds a NUL character"),
         ("qrels/test.tsv", "q1\tParis\t1\rq2\tParis\t1\r", "line 1: a carriage return without a line feed"),
     ],
 )

@@ -1,22 +1,14 @@
 """Reading and tokenising stay within the memory that is told; what does not fit is told before it is done."""
 
-import gzip
-import os
-import re
-import subprocess
-import sys
-
 import pytest
 
-from bertjax import BertConfig, Tokenizer, paths
+from bertjax import BertConfig, Tokenizer
 from bertjax.data import long_texts
-from bertjax.data.loading import TASKS, load_examples
-from bertjax.data.local_files import read_examples
 from bertjax.data.long_texts import shorten
-from bertjax.errors import DataError, InputError
+from bertjax.errors import InputError
 from bertjax.formatting import format_bytes
 from bertjax.interventions import ablations as ab
-from bertjax.machine import parse_bytes, resident_memory
+from bertjax.machine import parse_bytes
 from tests.factories import SENTENCES, add_tokenizer
 
 HEADER = "sentence1\tsentence2\tlabel\n"
@@ -26,84 +18,6 @@ MEGABYTES = 10**6
 @pytest.fixture
 def tokenizer(tmp_path):
     return Tokenizer.from_pretrained(add_tokenizer(tmp_path))
-
-
-def write(path, *rows):
-    path.write_text(HEADER + "".join(f"{first}\t{second}\t1\n" for first, second in rows))
-    return path
-
-
-def test_columns_that_nobody_asked_for_take_no_memory(tmp_path):
-    rows = "".join(f"{'x' * 5000}\ta\tb\t1\n" for _ in range(2000))
-    (tmp_path / "dev.tsv").write_text(f"notes\t{HEADER}{rows}")
-    given = {"path": tmp_path / "dev.tsv", "task": TASKS["mrpc"], "split": "validation", "room": 3 * MEGABYTES}
-    assert len(read_examples(**given)) == 2000
-    (tmp_path / "dev.tsv").write_text(f"{HEADER}" + rows.replace("x\ta\t", "x\t"))
-    with pytest.raises(DataError, match=r"line \d+: .* but only 3 MB of memory are left to read with, .* taken by now"):
-        read_examples(**given)
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("x" * 3 * MEGABYTES, "a line of more than .* bytes takes up to 16 times that"),
-        ('{"sentence1": [' + "[]," * 200_000 + "[]]}", "an object of up to .* parts"),
-    ],
-)
-def test_a_line_too_large_for_memory_is_refused_before_parsing(tmp_path, line, message):
-    (tmp_path / "dev.jsonl").write_text(line)
-    with pytest.raises(DataError, match=rf"dev\.jsonl, line 1: {message}"):
-        load_examples("mrpc", data=tmp_path / "dev.jsonl", memory=resident_memory() + 20 * MEGABYTES)
-
-
-def test_a_file_of_blank_lines_is_told_soon(tmp_path):
-    (tmp_path / "dev.tsv").write_bytes(b"\n" * 3 * MEGABYTES)
-    with pytest.raises(DataError, match=r"line 1000001: 1,000,000 blank lines before it"):
-        load_examples("mrpc", data=tmp_path / "dev.tsv")
-
-
-def test_a_gzip_bomb_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "FREE_EXPANSION", 10_000)
-    (tmp_path / "dev.tsv.gz").write_bytes(gzip.compress(bytes(2 * MEGABYTES)))
-    with pytest.raises(DataError, match=r"bytes expand to more than .*, as no text does"):
-        load_examples("mrpc", data=tmp_path / "dev.tsv.gz")
-
-
-CHILD = """
-import sys
-from bertjax import Tokenizer
-from bertjax.machine import memory_left, peak_resident, resident_memory
-from bertjax.data.loading import load_examples
-from bertjax.errors import BertjaxError
-tokenizer, before = Tokenizer.from_pretrained(sys.argv[1]), resident_memory()
-memory = before + int(sys.argv[3])
-try:
-    examples = load_examples("mrpc", data=sys.argv[2], memory=memory)
-    texts = tokenizer.encode(examples.first, examples.second, 24, room=memory_left(memory))
-    print(peak_resident() - before, len(texts))
-except BertjaxError as error:
-    print(peak_resident() - before, error)
-"""
-
-
-@pytest.mark.integration
-@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="Linux tells peak memory")
-@pytest.mark.parametrize(
-    ("rows", "came"),
-    [
-        ([(" ".join(SENTENCES) * 10_000, "a dog ran")], "^1$"),
-        ([("." * 2 * MEGABYTES, "a dog ran")], "a text of 2,000,000 characters takes up to"),
-        ([SENTENCES[:2]] * 50_000, "texts take .* of memory as tokens|taken by now"),
-        ([SENTENCES[:2]] * 3_000, "^3000$"),
-    ],
-    ids=["a long text", "a long word", "many texts", "texts"],
-)
-def test_peak_memory_is_within_what_was_told(tmp_path, rows, came):
-    data, room = write(tmp_path / "dev.tsv", *rows), 60 * MEGABYTES
-    command = [sys.executable, "-c", CHILD, str(add_tokenizer(tmp_path)), str(data), str(room)]
-    peak, said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split(" ", 1)
-    assert int(peak) <= room
-    assert re.search(came, said)
 
 
 @pytest.mark.parametrize("most", [5, 6, 7, 12])

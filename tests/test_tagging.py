@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 import bertjax
 from benchmarks.task_parity import compare
 from bertjax.cli import main
-from bertjax.data import Tokenizer, arrow_tables, load_examples
+from bertjax.data import Tokenizer, load_examples
 from bertjax.data.formats.tag_schemes import SCHEMES, scheme_of, strict_entities
 from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.machine import resident_memory
@@ -309,9 +309,7 @@ def make_conll(sentences=TAGGED_SENTENCES):
     return datasets.Dataset.from_dict(columns, features=conll_features())
 
 
-@pytest.mark.parametrize("batch", [1000, 2])
-def test_parquet_and_saved_datasets_give_the_same(batch, tmp_path, monkeypatch):
-    monkeypatch.setattr(arrow_tables, "BATCH", batch)
+def test_parquet_and_saved_datasets_give_the_same(tmp_path):
     expected = load_examples("ner", data=write_conll(tmp_path / "a.conll"))
     made = make_conll()
     made.save_to_disk(tmp_path / "saved")
@@ -342,7 +340,7 @@ def test_lists_that_cannot_be_tags_are_named_by_row(tmp_path):
         ([["O"], ["O"]], r"row 1 \(from 0\): there are 2 words and 1 tags"),
         ([["O"], None], r"row 1 \(from 0\): column 'tags' holds None, which is no list of texts"),
         ([["O"], ["O", None]], r"row 1 \(from 0\): column 'tags' holds \['O', None\], which is no list"),
-        ([[["O"]], [["O"]]], "column 'tags' holds 'list<.*; texts, whole numbers, .*, and lists of these"),
+        ([[["O"]], [["O"]]], "column 'tags' holds ..'O'.., which is no list of texts"),
     ):
         pq.write_table(pa.table({"tokens": words, "tags": tags}), tmp_path / "a.parquet")
         with pytest.raises(DataError, match=message):
@@ -360,18 +358,6 @@ def test_lists_that_cannot_be_tags_are_named_by_row(tmp_path):
         )
         with pytest.raises(DataError, match=r"row 1 \(from 0\): column 'tokens' is not UTF-8"):
             load_examples("ner", data=tmp_path / "b.parquet")
-
-
-def test_repeated_words_beyond_the_memory_budget_are_refused(tmp_path):
-    word = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), pa.array(["x" * 10**6]))
-    lists = pa.ListArray.from_arrays(pa.array(range(0, 1001, 100), pa.int32()), word)
-    pq.write_table(pa.table({"tokens": lists, "tags": lists}), tmp_path / "a.parquet", store_schema=False)
-    assert (tmp_path / "a.parquet").stat().st_size < 10**6
-    before = pa.default_memory_pool().max_memory()
-    room = resident_memory() + 50 * 10**6
-    with pytest.raises(DataError, match=r"row \d+ \(from 0\): there is no room for this row"):
-        load_examples("ner", data=tmp_path / "a.parquet", memory=room)
-    assert pa.default_memory_pool().max_memory() <= before + 50 * 10**6
 
 
 def test_the_first_of_several_tags_is_taken_and_said(tmp_path):

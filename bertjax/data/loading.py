@@ -34,7 +34,6 @@ from bertjax.data.tasks import (
     task_named,
 )
 from bertjax.errors import DataError
-from bertjax.machine import memory_left
 from bertjax.paths import is_directory, is_there, user_path
 
 
@@ -43,7 +42,7 @@ class Reader:
     """How files are read that have a format of their own.
 
     Args:
-        read: takes the path, the task, the text columns and bytes of memory.
+        read: takes the path, the task and the text columns.
         files: what is needed, for messages.
         folders: whether it may be a directory.
         labelled: whether rows have labels, which a test split may lack; `read` takes then `may_lack` too.
@@ -97,7 +96,6 @@ def load_examples(
     label_names: Sequence[str] | None = None,
     limit: int | None = None,
     seed: int | None = None,
-    memory: int | None = None,
     exclude_self: bool = False,
 ) -> Examples:
     """Examples of a task, in the order of their source.
@@ -124,7 +122,6 @@ def load_examples(
             alphabetical order, whole numbers in ascending order; other numbers make it a regression, as `()` does.
         limit: the most examples to take: the first ones or, with a seed, a random choice.
         seed: of the random choice; without `limit` it has no effect.
-        memory: bytes that this process may hold while reading; None for most of what is free.
         exclude_self: of `ranking`: leave out the candidate that has the query's id, its own document, as in the
             published scores of ArguAna and Quora. By default it is a candidate like any other, as in trec_eval.
 
@@ -132,7 +129,7 @@ def load_examples(
         The examples; their `source` says where they came from.
 
     Raises:
-        DataError: the examples cannot be found, read or parsed, or take more memory.
+        DataError: the examples cannot be found, read or parsed.
         MissingDependencyError: TensorFlow Datasets, or `datasets`, is needed but not installed.
 
     >>> examples = load_examples("qnli-sample", limit=5, seed=0)
@@ -158,14 +155,14 @@ def load_examples(
     if chosen_task.asks in READERS:
         named = replace(chosen_task, label_column=label_column or chosen_task.label_column)
         more = {"exclude_self": True} if exclude_self else {}
-        return _limited(_of_own_format(named, data, split, text_columns, memory, **more), limit, seed)
+        return _limited(_of_own_format(named, data, split, text_columns, **more), limit, seed)
     if chosen_task.name == SAMPLE:
         return _limited(_shipped(chosen_task, split, data), limit, seed)
     if data is None:
         if not chosen_task.config:
             raise DataError(f"TensorFlow Datasets has no task {chosen_task.name}: give its {READABLE} file as data")
         named_split = split_named(chosen_task, split)
-        return _limited(tfds_glue.read(chosen_task, named_split, data_dir, memory_left(memory)), limit, seed)
+        return _limited(tfds_glue.read(chosen_task, named_split, data_dir), limit, seed)
     path, split_name = _file_and_split(user_path(data), chosen_task, split)
     examples = read_examples(
         path,
@@ -175,7 +172,6 @@ def load_examples(
         label_column=label_column,
         id_column=id_column,
         infer_labels=is_custom and label_names is None,
-        room=memory_left(memory),
     )
     return _limited(examples, limit, seed)
 
@@ -208,7 +204,7 @@ def _custom(text_columns: Sequence[str] | None, label_column: str | None) -> Tas
 
 
 def _of_own_format(
-    task: Task, data: str | Path | None, split: str, columns: Sequence[str] | None, memory: int | None, **own: bool
+    task: Task, data: str | Path | None, split: str, columns: Sequence[str] | None, **own: bool
 ) -> Examples:
     """Examples of a task whose files have a format of their own.
 
@@ -234,7 +230,7 @@ def _of_own_format(
         part, name = path, split
     if reader.labelled:
         own["may_lack"] = name.startswith("test")
-    return replace(reader.read(part, task, columns, memory, **own), split=name)
+    return replace(reader.read(part, task, columns, **own), split=name)
 
 
 def _shipped(task: Task, split: str, data: str | Path | None) -> Examples:

@@ -7,7 +7,7 @@ or row number.
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,12 +15,10 @@ import numpy as np
 from jaxtyping import Float32, Int32
 
 from bertjax.data.arrow_tables import read_parquet, read_saved
-from bertjax.data.tables import DROPS_MALFORMED, SUFFIXES, Kept, Table, available, brief, no_column, read_text
+from bertjax.data.tables import DROPS_MALFORMED, SUFFIXES, Table, available, brief, problem_of, read_text
 from bertjax.data.tasks import CUSTOM, TASKS, Examples, Task, default_metrics, plain_name
 from bertjax.errors import DataError, some_of
-from bertjax.formatting import HALF_CHARACTER, format_bytes
-from bertjax.machine import memory_left, resident_memory
-from bertjax.paths import is_directory, listing, open_data
+from bertjax.paths import is_directory, listing
 
 _GLUE_FOLDERS = {plain_name(task.folder) for task in TASKS.values() if task.folder}
 LARGEST_ID = 2**63 - 1  # as a number; larger ids are kept as texts
@@ -109,7 +107,6 @@ def read_examples(
     label_column: str | None = None,
     id_column: str | None = None,
     infer_labels: bool = False,
-    room: int | None = None,
 ) -> Examples:
     """Examples from one file, or from the directory of one split that `datasets` saved.
 
@@ -123,19 +120,16 @@ def read_examples(
         id_column: a name; by default a column `index` or `idx` of distinct whole numbers if there is one (GLUE's
             files number their rows in it), else the row's number.
         infer_labels: infer the classes, or that there are none, from the labels.
-        room: bytes of memory that the examples may take; None for most of what is free.
 
     Raises:
-        DataError: the file cannot be read or parsed, with the line number, or takes more memory.
+        DataError: the file cannot be read or parsed, with the line number.
         MissingDependencyError: a directory without `datasets`.
     """
-    asked = _Asked(task, split, tuple(text_columns or ()) or None, label_column, id_column)
-    room = memory_left() if room is None else room
-    table = read_table(path, task, lambda columns, where: asked.find(columns, where).kept, room)
-    columns = asked.find(table.columns, str(path))
+    table = read_table(path, task)
+    columns = _Asked(task, split, tuple(text_columns or ()) or None, label_column, id_column).find(table)
     may_lack = task.asks == "words" or split.startswith("test")
     if columns.labelled and task.name in DROPS_MALFORMED:
-        table = _labelled_rows(table, columns.label)
+        table = table.take([row for row, value in enumerate(table.column(columns.label)) if value != ""])
     values: Sequence[object] = [""] * len(table)
     if columns.labelled:
         values = table.column(columns.label)
@@ -144,7 +138,7 @@ def read_examples(
             check_missing(table, values, names, infer_labels)
         task, values = _with_classes(task, values, table, columns.label, infer_labels, may_lack)
     task = replace(task, text_columns=columns.texts, label_column=columns.label)
-    texts = [texts_of(table, name) for name in columns.texts]
+    texts = [table.texts(name) for name in columns.texts]
     return Examples(
         task=task,
         ids=_ids(table, id_column),
@@ -156,37 +150,24 @@ def read_examples(
     )
 
 
-def read_table(
-    path: Path, task: Task, choose: Callable[[Sequence[str], str], Collection[str]], room: int, *, lists: bool = False
-) -> Table:
-    """The requested columns of a file or saved dataset of any format.
+def read_table(path: Path, task: Task) -> Table:
+    """A file or saved dataset of any format.
 
     Args:
         path: the file or directory.
         task: whose file it is.
-        choose: which of a file's columns to keep, as `Kept` takes it.
-        room: bytes of memory that they may take.
-        lists: whether columns of Parquet and of datasets may hold lists, as those of JSONL may.
 
     Raises:
-        DataError: it cannot be read, holds no row, or takes more memory.
+        DataError: it cannot be read, or holds no row.
     """
-    is_saved = is_directory(path)
-    if not is_saved and not path.name.endswith(SUFFIXES):
-        raise DataError(f"{path}: not a file that can be read; give one that ends in {', '.join(SUFFIXES)}")
-    if not room:
-        resident = format_bytes(resident_memory())
-        raise DataError(f"{path}: no memory is left to read it with: this process holds {resident} already; allow more")
-    has_lines = not is_saved and not path.name.endswith((".parquet", ".parquet.gz"))
-    kept = Kept(path, room, choose, has_lines, lists)
-    if has_lines:
-        with open_data(path) as file:
-            try:
-                table = read_text(file, kept, task)
-            except OSError as error:
-                raise DataError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
+    if is_directory(path):
+        table = read_saved(path)
+    elif path.name.endswith((".parquet", ".parquet.gz")):
+        table = read_parquet(path)
+    elif path.name.endswith(SUFFIXES):
+        table = read_text(path, task)
     else:
-        table = read_saved(kept) if is_saved else read_parquet(kept)
+        raise DataError(f"{path}: not a file that can be read; give one that ends in {', '.join(SUFFIXES)}")
     if not len(table):
         raise DataError(f"{path}: holds no examples")
     return table
@@ -200,14 +181,12 @@ class _Columns:
         texts: one or two.
         label: of the labels, or what it would be called.
         labelled: whether there are labels.
-        kept: all that are needed, with those of ids.
         said: which of them were guessed, to stand behind the file's name; empty if none was.
     """
 
     texts: tuple[str, ...]
     label: str
     labelled: bool
-    kept: frozenset[str]
     said: str
 
 
@@ -221,32 +200,25 @@ class _Asked:
     label: str | None
     ids: str | None
 
-    def find(self, columns: Sequence[str], where: str) -> _Columns:
+    def find(self, table: Table) -> _Columns:
         """Find the columns in a file.
-
-        Args:
-            columns: of the file.
-            where: in which file, and on which of its lines, for errors.
 
         Raises:
             DataError: one is missing, or what is not said can be guessed in several ways or in none.
         """
-        said = []
+        said, columns = [], table.columns
         texts = self.texts or _known(columns, self.task.text_columns, self.task.renamed)
         if not texts:
-            texts = guess_texts(columns, {self.label, self.ids}, where)
+            texts = guess_texts(table, {self.label, self.ids})
             said.append(f"column{'s' * (len(texts) - 1)} {' and '.join(texts)}")
         label = self.label or _known(columns, (self.task.label_column,), ("label",))[0]
         if self.task.name == CUSTOM and self.label is None and not (self.texts and label in columns):
-            label = guess_label(columns, {*texts, self.ids}, where, label if self._may_lack_labels else None)
+            label = guess_label(table, {*texts, self.ids}, label if self._may_lack_labels else None)
             said += [f"labels {label}"] if label in columns else []
         labelled = self.task.asks != "words" and not (self._may_lack_labels and label not in columns)
         for name in (*texts, *([label] if labelled else []), *([self.ids] if self.ids else [])):
-            if name not in columns:
-                raise no_column(name, columns, where)
-        kept = {*texts, *([label] if labelled else []), *([self.ids] if self.ids else _ID_COLUMNS)}
-        guessed = f", {', '.join(said)}, guessed" if said else ""
-        return _Columns(texts, label, labelled, frozenset(kept), guessed)
+            table.need([name])
+        return _Columns(texts, label, labelled, f", {', '.join(said)}, guessed" if said else "")
 
     @property
     def _may_lack_labels(self) -> bool:
@@ -260,62 +232,44 @@ def _known(columns: Sequence[str], names: tuple[str, ...], alternatives: tuple[s
     return alternatives if renamed else names
 
 
-def guess_texts(columns: Sequence[str], taken: Collection[str | None], where: str) -> tuple[str, ...]:
+def guess_texts(table: Table, taken: Collection[str | None]) -> tuple[str, ...]:
     """The one column or pair that is called as texts are, and not taken.
 
     Raises:
         DataError: there are several, or none.
     """
     called = {*_SINGLES, *(name for pair in _PAIRS for name in pair)}
-    known = [name for name in columns if name.lower() in called and name not in taken]
+    known = [name for name in table.columns if name.lower() in called and name not in taken]
     pairs = [(one, two) for one in known for two in known if (one.lower(), two.lower()) in _PAIRS]
     paired = {name for pair in pairs for name in pair}
     singles = [(name,) for name in known if name.lower() in _SINGLES and name not in paired]
     found: list[tuple[str, ...]] = [*pairs, *singles]
     if len(found) > 1:
         candidates = ", or in ".join(" and ".join(names) for names in found[:6])
-        raise DataError(f"{where}: texts may be in {candidates}: say which with --text-columns")
+        raise DataError(f"{table.where}: texts may be in {candidates}: say which with --text-columns")
     if not found:
         raise DataError(
-            f"{where}: no column is called as texts are ({', '.join(_SINGLES)}, sentence1 and sentence2, ...); there "
-            f"{available(columns)}; name one or two with --text-columns"
+            f"{table.where}: no column is called as texts are ({', '.join(_SINGLES)}, sentence1 and sentence2, ...); "
+            f"there {available(table.columns)}; name one or two with --text-columns"
         )
     return found[0]
 
 
-def guess_label(columns: Sequence[str], taken: Collection[str | None], where: str, default: str | None) -> str:
+def guess_label(table: Table, taken: Collection[str | None], default: str | None) -> str:
     """The one column that is called as labels are and not taken, or else the default.
 
     Raises:
         DataError: there are several, or none and no default.
     """
-    found = [name for name in columns if name.lower() in _LABELS and name not in taken]
+    found = [name for name in table.columns if name.lower() in _LABELS and name not in taken]
     if len(found) > 1:
-        raise DataError(f"{where}: labels may be in {', or in '.join(found[:6])}: say which with --label-column")
+        raise DataError(f"{table.where}: labels may be in {', or in '.join(found[:6])}: say which with --label-column")
     if not found and default is None:
         raise DataError(
-            f"{where}: no column is called as labels are ({', '.join(_LABELS)}); there {available(columns)}; name it "
-            "with --label-column"
+            f"{table.where}: no column is called as labels are ({', '.join(_LABELS)}); there "
+            f"{available(table.columns)}; name it with --label-column"
         )
     return found[0] if found else str(default)
-
-
-def _labelled_rows(table: Table, label: str) -> Table:
-    return table.take([row for row, value in enumerate(table.column(label)) if value != ""])
-
-
-def texts_of(table: Table, name: str) -> tuple[str, ...]:
-    """The texts of a column. Raises `DataError` where the file has no such column, or a value is no text."""
-    if name not in table.columns:
-        raise no_column(name, table.columns, str(table.path))
-    values = table.column(name)
-    for row, value in enumerate(values):
-        if not isinstance(value, str):
-            holds = "is null" if value is None else f"holds {brief(value)}"
-            raise table.error(row, f"column {name!r} {holds}, which is not a text")
-        if HALF_CHARACTER.search(value):
-            raise table.error(row, f"column {name!r} holds half a character (a lone surrogate)")
-    return tuple(str(value) for value in values)
 
 
 def _ids(table: Table, name: str | None) -> tuple[int | str, ...]:
@@ -327,31 +281,35 @@ def _ids(table: Table, name: str | None) -> tuple[int | str, ...]:
                 if len(set(whole)) == len(ids):
                     return whole
         return tuple(table.numbers)
-    values = [id_of(table, name, row, value) for row, value in enumerate(table.column(name))]
-    seen: dict[str, int] = {}
-    for row, value in enumerate(values):
-        first_row = seen.setdefault(str(value), row)
-        if first_row != row:
-            raise table.error(row, f"id {brief(value)} of column {name!r} was already on {table.place(first_row)}")
+    values = distinct_ids(table, name)
     numbers = [_whole_id(value) for value in values]
     whole = tuple(number for number in numbers if number is not None)
     return whole if len(whole) == len(values) else tuple(str(value) for value in values)
 
 
-def id_of(table: Table, name: str, row: int, value: object) -> str | int | float:
-    """An id, as it stands in a column.
+def distinct_ids(table: Table, name: str) -> list[str | int | float]:
+    """The ids of a column. Raises `DataError` where one is none, or stands there twice."""
+    values, seen = ids_of(table, name), dict[str, int]()
+    for row, value in enumerate(values):
+        first_row = seen.setdefault(str(value), row)
+        if first_row != row:
+            raise table.error(row, f"id {brief(value)} of column {name!r} was already on {table.place(first_row)}")
+    return values
 
-    Raises:
-        DataError: it is missing, or neither a str nor a whole number.
-    """
-    if value is None or (isinstance(value, str) and not value.strip()):
-        raise table.error(row, f"column {name!r} is {'null' if value is None else 'empty'}, which is no id")
-    if not isinstance(value, str) and (whole_number(value) is None or isinstance(value, bool)):
-        raise table.error(row, f"column {name!r} holds {brief(value)}; an id is a text or a whole number")
-    if HALF_CHARACTER.search(str(value)):
-        raise table.error(row, f"column {name!r} holds half a character (a lone surrogate)")
-    assert isinstance(value, str | int | float)
-    return value
+
+def ids_of(table: Table, name: str) -> list[str | int | float]:
+    """The ids of a column. Raises `DataError` where one is missing, or neither a str nor a whole number."""
+    found: list[str | int | float] = []
+    for row, value in enumerate(table.column(name)):
+        if value is None or (isinstance(value, str) and not value.strip()):
+            raise table.error(row, f"column {name!r} is {'null' if value is None else 'empty'}, which is no id")
+        if not isinstance(value, str) and (whole_number(value) is None or isinstance(value, bool)):
+            raise table.error(row, f"column {name!r} holds {brief(value)}; an id is a text or a whole number")
+        if problem := problem_of(str(value)):
+            raise table.error(row, f"column {name!r} {problem}")
+        assert isinstance(value, str | int | float)
+        found.append(value)
+    return found
 
 
 def _whole_id(value: object) -> int | None:
@@ -360,18 +318,23 @@ def _whole_id(value: object) -> int | None:
     return number if number is not None and abs(number) <= LARGEST_ID else None
 
 
-def is_missing(value: object, names: Sequence[str] | None = None) -> bool:
+def is_missing(value: object, names: Sequence[str] | None = None, *, minus_one: bool = False) -> bool:
     """Whether a label is a missing value: null, NaN, or a text in `MISSING` that is the name of no class.
 
     Args:
         value: of a column of labels.
         names: of the classes, where they are known.
+        minus_one: whether -1 is one too, if it is the name of no class.
 
     >>> is_missing("None"), is_missing("None", ["None", "Some"]), is_missing("none")
     (True, False, False)
+    >>> is_missing(-1, minus_one=True), is_missing(-1, ["-1", "1"], minus_one=True)
+    (True, False)
     """
-    if isinstance(value, str):
-        return value not in (names or ()) and value.strip() in MISSING
+    if isinstance(value, str) and value.strip() in MISSING:
+        return value not in (names or ())
+    if value in (-1, "-1"):
+        return minus_one and "-1" not in (names or ())
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
@@ -409,7 +372,7 @@ def missing_labels(
     if len(found) > 1:
         problem = f"labels {some_of(found)} are {expected}, but missing values"
     advice = f"leave out the {'row' if len(rows) == 1 else 'rows'}{', or ' * bool(alternative)}{alternative}"
-    return DataError(f"{table.path}, {table.places_of(rows)}: {problem}; {advice}")
+    return DataError(f"{table.path}, {table.place(*rows)}: {problem}; {advice}")
 
 
 def _number(value: object) -> float | None:
@@ -500,12 +463,10 @@ def _unlabelled_rows(values: Sequence[object], names: Sequence[str] | None) -> f
 
     -1 means that, unless it names a class; where no class is named, unless another row has a number.
     """
-    missing = {row for row, value in enumerate(values) if is_missing(value, names)}
-    if "-1" in (names or ()):
-        return frozenset(missing)
-    hidden = {row for row, value in enumerate(values) if value in (-1, "-1")}
-    others = (value for row, value in enumerate(values) if row not in missing | hidden)
-    return frozenset(missing if not names and any(_number(value) is not None for value in others) else missing | hidden)
+    missing = frozenset(row for row, value in enumerate(values) if is_missing(value, names))
+    hidden = frozenset(row for row, value in enumerate(values) if is_missing(value, names, minus_one=True))
+    rated = not names and any(_number(value) is not None for row, value in enumerate(values) if row not in hidden)
+    return missing if rated else hidden
 
 
 def _is_infinite(value: object) -> bool:

@@ -1,23 +1,24 @@
-"""Tables in text files: `.tsv` without quoting, `.csv`, `.jsonl`, and `.txt` with a text in each line.
+"""Tables: columns of a file by name, and the place of each row in the file, which errors name.
 
-A file becomes a `Table` that knows the line number of each row, so that an error can name the line. It is read as a
-stream, keeping only the requested columns and no more than the available memory.
+Text files are read here: `.tsv` without quoting, `.csv`, `.jsonl`, and `.txt` with a text in each line. Arrow reads TSV
+and CSV. JSON's own parser reads JSONL: Arrow's takes equally long, reads texts that look like dates as dates, rounds
+large numbers, and refuses a column that holds numbers in some rows and texts in others.
 """
 
 import csv
 import difflib
 import io
 import itertools
+import os
 import re
-import sys
-from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from bertjax.data.tasks import Task
-from bertjax.errors import DataError, some_of
-from bertjax.formatting import format_bytes, visible
+from bertjax.errors import DataError, library_errors, some_of
+from bertjax.formatting import HALF_CHARACTER, visible
 from bertjax.json_files import DuplicateKey, JsonError, parse_json
 from bertjax.paths import open_data
 
@@ -28,14 +29,8 @@ DROPS_MALFORMED = ("qqp",)
 _COLA_COLUMNS = ("source", "label", "star", "sentence")
 SUFFIXES = tuple(f"{suffix}{gz}" for suffix in (".tsv", ".csv", ".jsonl", ".parquet", ".txt") for gz in ("", ".gz"))
 LINE = "text"  # the column of a .txt file
-
-
-# Bytes of memory taken at most per byte of a line while it is split (four-byte characters, all columns besides the
-# line), per list, object or value of JSON, and per row besides its values.
-LINE_BYTES, JSON_BYTES, ROW_BYTES = 16, 160, 400
-MOST_BLANK = 1_000_000  # consecutive lines
+BLOCK_BYTES = 1 << 26  # that Arrow parses together: the longest row
 MOST_SHOWN = 10  # rows that a message names
-_NEVER = object()  # the value of a column that a row does not have
 _SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
 LONGEST_FIELD = 2**31 - 1  # the most that `csv` takes on all systems
 NUL = "holds a NUL character, which no text does; copy the file again"
@@ -44,83 +39,134 @@ LINE_ENDS = "a carriage return without a line feed; save the file with the line 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of a file.
+    """Columns by name, as Python values.
 
     Args:
-        path: the file.
-        columns: the names of its columns, kept or not.
-        values: the kept columns, by name.
-        places: each row's line number in the file, from 1; where it has no lines, the row's number from 0.
+        path: the file or directory.
+        columns: the names of its columns.
+        read: returns a column: a list, or an array of Arrow.
         numbers: each row's index among the file's rows, from 0, counting dropped rows too.
+        lines: returns the line of each row of a text file, from 1, dropped or not; None for other files.
         dropped: the number of dropped rows.
-        has_lines: whether rows are lines of a text file.
         classes: by column, the names that the file gives to class numbers.
+
+    Raises:
+        DataError: two columns have the same name.
     """
 
     path: Path
     columns: tuple[str, ...]
-    values: Mapping[str, Sequence[object]]
-    places: Sequence[int]
-    numbers: Sequence[int]
+    read: Callable[[str], Any] = field(repr=False)
+    numbers: Sequence[int] = field(repr=False)
+    lines: Callable[[], Sequence[int]] | None = None
     dropped: int = 0
-    has_lines: bool = True
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    _known: dict[str, list[object]] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if len({*self.columns}) < len(self.columns):
+            raise DataError(f"{self.where}: a column's name appears twice in {_names(self.columns)}")
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.numbers)
 
-    def place(self, row: int) -> str:
-        """Where a row is in the file: `line 7`, or `row 5 (from 0)`."""
-        return f"line {self.places[row]}" if self.has_lines else f"row {self.places[row]} (from 0)"
+    @property
+    def where(self) -> str:
+        """Where the names of the columns are, for messages."""
+        return f"{self.path}, line 1" if self.lines else str(self.path)
 
-    def places_of(self, rows: Sequence[int]) -> str:
-        """Where rows are in the file: `lines 3 and 5`, or `rows 1 and 3 (from 0)`."""
-        if len(rows) == 1:
-            return self.place(rows[0])
-        shown = [str(self.places[row]) for row in rows[:MOST_SHOWN]]
-        more = len(rows) - len(shown)
-        first, last = (shown[:-1], shown[-1]) if not more else (shown, f"{more} more")
-        several = f"{', '.join(first)} and {last}"
-        return f"lines {several}" if self.has_lines else f"rows {several} (from 0)"
+    def place(self, *rows: int) -> str:
+        """Where rows are in the file: `line 7`, `lines 3 and 5`, or `rows 1 and 3 (from 0)`."""
+        numbers = [self.numbers[row] for row in rows[:MOST_SHOWN]]
+        lines = self.lines() if self.lines else None
+        shown = [str(number if lines is None else lines[number]) for number in numbers]
+        last = f"{len(rows) - len(shown)} more" if len(rows) > len(shown) else shown.pop()
+        several = f"{', '.join(shown)} and {last}" if shown else last
+        plural = "s" * (len(rows) > 1)
+        return f"row{plural} {several} (from 0)" if lines is None else f"line{plural} {several}"
 
     def error(self, row: int, problem: str) -> DataError:
         """A `DataError` that names the file and the row's place."""
         return DataError(f"{self.path}, {self.place(row)}: {problem}")
 
-    def column(self, name: str) -> Sequence[object]:
-        """All values of a kept column.
+    def column(self, name: str) -> list[object]:
+        """All values of a column; None where a row lacks it.
 
         Raises:
-            DataError: a row lacks it.
+            DataError: there is no such column, or one of its texts is not UTF-8.
         """
-        for row, value in enumerate(self.values[name]):
-            if value is _NEVER:
-                raise self.error(row, f"lacks {brief(name)}, which the first line has")
-        return self.values[name]
+        if name not in self.columns:
+            raise self.no_column(name)
+        if name not in self._known:
+            values = self.read(name)
+            try:
+                self._known[name] = values if isinstance(values, list) else values.to_pylist()
+            except UnicodeDecodeError as error:
+                row = next(row for row, value in enumerate(values) if not _is_utf8(value))
+                raise self.error(row, f"column {brief(name)} is not UTF-8 ({error.reason})") from error
+        return self._known[name]
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """The texts of a column. Raises `DataError` where there is no such column, or a value is no text."""
+        return tuple(self.text(row, name, value) for row, value in enumerate(self.column(name)))
+
+    def text(self, row: int, name: str, value: object) -> str:
+        """A value of a row. Raises `DataError` where it is no text."""
+        if not isinstance(value, str):
+            holds = "is null" if value is None else f"holds {brief(value)}"
+            raise self.error(row, f"column {name!r} {holds}, which is not a text")
+        if problem := problem_of(value):
+            raise self.error(row, f"column {name!r} {problem}")
+        return value
+
+    def text_list(self, row: int, name: str, value: object, least: int = 0) -> list[str]:
+        """A list of texts. Raises `DataError` where it is none, or has fewer than `least`."""
+        if not isinstance(value, list) or len(value) < least or not all(isinstance(text, str) for text in value):
+            what = f"list of {least} texts or more" if least else "list of texts"
+            raise self.error(row, f"column {name!r} holds {brief(value)}, which is no {what}")
+        return [self.text(row, name, text) for text in value]
+
+    def find(self, names: Sequence[str]) -> str | None:
+        """The first of these columns that there is."""
+        return next((name for name in names if name in self.columns), None)
+
+    def need(self, names: Sequence[str]) -> str:
+        """The first of these columns that there is. Raises `DataError` where there is none."""
+        found = self.find(names)
+        if found is None:
+            raise self.no_column(names[0])
+        return found
+
+    def no_column(self, name: str) -> DataError:
+        """The error for a column that there is not."""
+        matches = difflib.get_close_matches(name, [column for column in self.columns if len(column) < 100], n=1)
+        hint = f" (did you mean {matches[0]!r}?)" if matches else ""
+        return DataError(f"{self.where}: no column {brief(name)}{hint}; there {available(self.columns)}")
 
     def take(self, rows: Sequence[int]) -> "Table":
         """The table with only these rows; the rest count as dropped."""
-        values = {name: [column[row] for row in rows] for name, column in self.values.items()}
-        places, numbers = ([sequence[row] for row in rows] for sequence in (self.places, self.numbers))
-        dropped = self.dropped + len(self) - len(rows)
-        return replace(self, values=values, places=places, numbers=numbers, dropped=dropped)
+
+        def read(name: str) -> list[object]:
+            values = self.column(name)
+            return [values[row] for row in rows]
+
+        numbers, dropped = [self.numbers[row] for row in rows], self.dropped + len(self) - len(rows)
+        return replace(self, read=read, numbers=numbers, dropped=dropped, _known={})
 
 
-def _size_of(value: object) -> int:
-    """Bytes of a value and of what it holds."""
-    size = sys.getsizeof(value)
-    if isinstance(value, dict):
-        return size + sum(map(_size_of, value.values()))
-    return size + sum(map(_size_of, value)) if isinstance(value, list) else size
+def _is_utf8(value: Any) -> bool:
+    try:
+        value.as_py()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
-def holds_nul(value: object) -> bool:
-    """Whether a str, or one inside a list or dict, holds a NUL character."""
-    if isinstance(value, str):
-        return "\0" in value
-    if isinstance(value, dict):
-        return any(map(holds_nul, value)) or any(map(holds_nul, value.values()))
-    return isinstance(value, list) and any(map(holds_nul, value))
+def problem_of(text: str) -> str | None:
+    """What a text must not hold and does; None for most texts."""
+    if "\0" in text:
+        return NUL
+    return "holds half a character (a lone surrogate)" if HALF_CHARACTER.search(text) else None
 
 
 def brief(value: object, most: int = 60) -> str:
@@ -131,19 +177,6 @@ def brief(value: object, most: int = 60) -> str:
     """
     text = repr(value[: most + 1] if isinstance(value, str) else value)
     return text if len(text) <= most else text[:most] + "..."
-
-
-def no_column(name: str, columns: Sequence[str], where: str) -> DataError:
-    """The error for a column that a file does not have.
-
-    Args:
-        name: of the column.
-        columns: that there are.
-        where: in which file, and on which of its lines.
-    """
-    matches = difflib.get_close_matches(name, [column for column in columns if len(column) < 100], n=1)
-    hint = f" (did you mean {matches[0]!r}?)" if matches else ""
-    return DataError(f"{where}: no column {brief(name)}{hint}; there {available(columns)}")
 
 
 def available(columns: Sequence[str]) -> str:
@@ -161,270 +194,145 @@ def available(columns: Sequence[str]) -> str:
     return f"are {names or 'none'}"
 
 
-@dataclass
-class Kept:
-    """The kept part of a file's rows.
+def read_text(path: Path, task: Task) -> Table:
+    """Read a `.tsv`, `.csv`, `.jsonl` or `.txt` file, compressed with gzip or not.
 
     Args:
-        path: the file.
-        room: bytes of memory that it may take.
-        choose: which columns to keep, of these, which stand where the text says; raises `DataError` if they do not do.
-        has_lines: whether rows are lines of a text file.
-        lists: whether columns of Arrow may hold lists.
-    """
-
-    path: Path
-    room: int
-    choose: Callable[[Sequence[str], str], Collection[str]]
-    has_lines: bool = True
-    lists: bool = False
-    taken: int = 0
-    columns: tuple[str, ...] = ()
-    values: dict[str, list[object]] = field(default_factory=dict)
-    places: array = field(default_factory=lambda: array("q"))
-    numbers: array = field(default_factory=lambda: array("q"))
-
-    @property
-    def left(self) -> int:
-        """Bytes that are left of the room."""
-        return max(0, self.room - self.taken)
-
-    def begin(self, columns: Sequence[str]) -> None:
-        """Choose the requested columns among those of the file.
-
-        Raises:
-            DataError: two have the same name, or the requested ones are not there.
-        """
-        where = f"{self.path}, line 1" if self.has_lines else str(self.path)
-        if len(set(columns)) < len(columns):
-            raise DataError(f"{where}: a column's name appears twice in {_names(columns)}")
-        self.columns, chosen = tuple(columns), self.choose(columns, where)
-        self.values = {name: [] for name in columns if name in chosen}
-
-    def add(self, place: int, number: int, row: Mapping[str, object]) -> None:
-        """Keep a row. Raises `DataError` if there is no room, or a value holds a NUL character."""
-        for name, column in self.values.items():
-            value = row.get(name, _NEVER)
-            if holds_nul(value):
-                where = f"line {place}" if self.has_lines else f"row {place} (from 0)"
-                raise DataError(f"{self.path}, {where}: column {brief(name)} {NUL}")
-            column.append(value)
-            self.taken += _size_of(value)
-        self.places.append(place)
-        self.numbers.append(number)
-        self.taken += ROW_BYTES
-        if self.taken > self.room:
-            raise self.refusal(place, "there is no room for this row")
-
-    def refusal(self, place: int, problem: str) -> DataError:
-        """The error for a line or row that does not fit into memory."""
-        budget = (
-            f"{format_bytes(self.room)} of memory are left to read with, {format_bytes(self.taken)} of it taken by now"
-        )
-        where = f"line {place}" if self.has_lines else f"row {place} (from 0)"
-        return DataError(f"{self.path}, {where}: {problem}, but only {budget}: give fewer texts, or more memory")
-
-    def table(self, dropped: int = 0, classes: Mapping[str, tuple[str, ...]] | None = None) -> Table:
-        """The table of everything kept."""
-        return Table(
-            self.path,
-            self.columns,
-            self.values,
-            self.places,
-            self.numbers,
-            dropped,
-            has_lines=self.has_lines,
-            classes=classes or {},
-        )
-
-    def lines_of(self, file: io.BufferedReader, *, of_columns: bool = False) -> Iterator[tuple[int, str]]:
-        """The file's non-blank lines without their ends, each with its number from 1.
-
-        A carriage return inside a later line is a character of its text.
-
-        Args:
-            of_columns: no line may hold a carriage return, which is no character of a word or an id.
-
-        Raises:
-            DataError: the first line holds a carriage return: so does that of a file whose lines end with those alone.
-        """
-        for number, text in self.whole_lines_of(file):
-            text = text.removesuffix("\n").rstrip("\r")
-            if "\r" in text and (of_columns or number == 1):
-                raise DataError(f"{self.path}, line {number}: {LINE_ENDS}")
-            if text:
-                yield number, text
-
-    def whole_lines_of(self, file: io.BufferedReader) -> Iterator[tuple[int, str]]:
-        """The file's lines with their ends, each with its number from 1; split at line feeds only, because texts may
-        hold other characters that Python treats as line ends."""
-        number, blank, content = 0, 0, b"?"
-        while content:
-            number += 1
-            limit = self.left // LINE_BYTES
-            content = file.readline(limit + 1)
-            if len(content) > limit and content:
-                raise self.refusal(
-                    number, f"a line of more than {limit:,} bytes takes up to {LINE_BYTES} times that to read"
-                )
-            if number == 1:
-                content = content.removeprefix(b"\xef\xbb\xbf")
-            text = self._decode(content, number)
-            blank = 0 if text.removesuffix("\n").removesuffix("\r") else blank + 1
-            if blank > MOST_BLANK:
-                raise DataError(
-                    f"{self.path}, line {number}: {MOST_BLANK:,} blank lines before it; copy the file again"
-                )
-            if text:
-                yield number, text
-
-    def _decode(self, content: bytes, number: int) -> str:
-        try:
-            text = content.decode()
-        except UnicodeDecodeError as error:
-            guess = ", but looks like UTF-16" if number == 1 and content[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
-            problem = f"not UTF-8{guess} ({error.reason}); save the file as UTF-8"
-            raise DataError(f"{self.path}, line {number}: {problem}") from error
-        if "\0" in text:
-            raise DataError(f"{self.path}, line {number}: {NUL}")
-        return text
-
-
-def read_text(file: io.BufferedReader, kept: Kept, task: Task) -> Table:
-    """Read a `.tsv`, `.csv`, `.jsonl` or `.txt` file; `kept.path` says which, with or without `.gz`.
-
-    Args:
-        file: its content, decompressed.
-        kept: what is kept of it.
+        path: of the file.
         task: the task the file belongs to; CoLA's TSV files may lack a header, and QQP's malformed rows are dropped.
 
     Raises:
-        DataError: the file cannot be read or parsed, or takes more memory.
+        DataError: the file cannot be read or parsed.
     """
-    match Path(kept.path.name.removesuffix(".gz")).suffix:
+    match Path(path.name.removesuffix(".gz")).suffix:
         case ".tsv":
-            return _read_tsv(file, kept, task)
+            headless = task.name == "cola" and "sentence" not in _header(path, quoted=False)
+            return _read_columns(path, _COLA_COLUMNS if headless else None, lenient=task.name in DROPS_MALFORMED)
         case ".csv":
-            rows = _csv_rows(file, kept)
-            for _, columns in itertools.islice(rows, 1):
-                kept.begin(columns)
-            return _read_rows(rows, kept, "commas")
+            return _read_columns(path, quoted=True)
         case ".jsonl":
-            return _read_jsonl(file, kept)
-    return _read_lines(file, kept)
+            return _read_jsonl(path)
+    return _read_lines(path)
 
 
-def _read_tsv(file: io.BufferedReader, kept: Kept, task: Task) -> Table:
-    """Read tab-separated fields; quotation marks are ordinary text, and CoLA's files may lack the header."""
-    rows = ((line, text.split("\t")) for line, text in kept.lines_of(file))
-    first = next(rows, None)
-    columns = tuple(first[1]) if first else ()
-    headless = first is not None and task.name == "cola" and "sentence" not in columns
-    if first is not None:
-        kept.begin(_COLA_COLUMNS if headless else columns)
-    whole = itertools.chain([first] if first and headless else [], rows)
-    return _read_rows(whole, kept, "tabs", lenient=task.name in DROPS_MALFORMED)
+def _header(path: Path, quoted: bool) -> list[str]:
+    """The fields of the first line that is not empty; none where there is no such line."""
+    lines = (text for _, text in numbered_lines(path))
+    return next(csv.reader(lines) if quoted else (text.split("\t") for text in lines), [])
 
 
-def _read_rows(rows: Iterable[tuple[int, list[str]]], kept: Kept, marks: str, lenient: bool = False) -> Table:
-    """Keep rows of as many fields as there are columns; if lenient, drop those of fewer and cut those of more."""
-    columns, number = kept.columns, -1
-    for number, (line, fields) in enumerate(rows):
-        if len(fields) < len(columns) and lenient:
-            continue
-        if len(fields) != len(columns) and not lenient:
-            difference = f"{len(fields)} fields between {marks}, not the {len(columns)} of {_names(columns)}"
-            breaks = sum(text.count("\n") for text in fields)
-            end = f"; the row goes on to line {line + breaks}: is a quotation mark left open?" if breaks else ""
-            raise DataError(f"{kept.path}, line {line}: {difference}{end}")
-        kept.add(line, number, dict(zip(columns, fields, strict=False)))
-    return kept.table(number + 1 - len(kept.places))
+def _read_columns(
+    path: Path, columns: Sequence[str] | None = None, *, quoted: bool = False, lenient: bool = False
+) -> Table:
+    """Read CSV, or tab-separated fields in which quotation marks are ordinary text.
+
+    Args:
+        columns: of a file without a header.
+        quoted: whether fields are separated by commas and may be quoted.
+        lenient: drop rows of more or fewer fields than there are columns.
+    """
+    import pyarrow as pa
+    from pyarrow import csv as arrow
+
+    names, first = (columns, 1) if columns else (_header(path, quoted), 2)
+    if not names:
+        return Table(path, (), lambda name: [], ())
+    wrong: dict[int, Any] = {}
+
+    def skip(row: Any) -> str:
+        wrong[row.number - first] = row
+        return "skip"
+
+    with library_errors(f"{path}: cannot be read; copy it again", DataError):
+        data = arrow.read_csv(
+            open_arrow(path),
+            arrow.ReadOptions(use_threads=False, block_size=BLOCK_BYTES, column_names=columns),
+            arrow.ParseOptions(
+                delimiter="," if quoted else "\t",
+                quote_char='"' if quoted else False,
+                newlines_in_values=quoted,
+                invalid_row_handler=skip,
+            ),
+            # What is not UTF-8 is found when a column is taken, together with its row.
+            arrow.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), check_utf8=False),
+        )
+    numbers = [number for number in range(data.num_rows + len(wrong)) if number not in wrong]
+    table = Table(path, tuple(names), data.column, numbers, lambda: _lines(path, quoted)[first - 1 :], len(wrong))
+    if wrong and not lenient:
+        raise _wrong_row(replace(table, numbers=[*wrong]), [*wrong.values()], "commas" if quoted else "tabs")
+    if quoted and len(table) and data.columns[-1][-1].as_py().count("\n"):
+        *_, (_, end) = numbered_lines(path)
+        if not end.endswith('"'):
+            raise table.error(len(table) - 1, "a quotation mark opens a field that nothing closes")
+    return table
 
 
-class _Lines:
-    """The lines that a row of a CSV file is made of, as `csv.reader` takes them one by one."""
-
-    def __init__(self, file: io.BufferedReader, kept: Kept):
-        self._lines, self._kept = kept.whole_lines_of(file), kept
-        self.first = self.last = self.size = 0
-
-    def __iter__(self) -> "_Lines":
-        return self
-
-    def __next__(self) -> str:
-        self.last, text = next(self._lines)
-        self.first = self.first or self.last
-        self.size += len(text)
-        if self.size > self._kept.left // LINE_BYTES:
-            problem = f"a row of more than {self.size:,} characters takes up to {LINE_BYTES} times that to read"
-            raise self._kept.refusal(self.first, f"{problem} (is a quotation mark left open?)")
-        return text
-
-    def error(self, problem: str, line: int | None = None) -> DataError:
-        """A `DataError` that names the line, by default the first of the row."""
-        return DataError(f"{self._kept.path}, line {line or self.first}: {problem}")
+def _wrong_row(table: Table, rows: Sequence[Any], marks: str) -> DataError:
+    """The error for the first row of a table, whose rows have too few or too many fields."""
+    row = rows[0]
+    problem = f"{row.actual_columns} fields between {marks}, not the {row.expected_columns} of {_names(table.columns)}"
+    problem += f"; there {available(table.columns)}" * (len(table.columns) == 1)
+    return table.error(0, problem + "; is a quotation mark left open?" * ("\n" in row.text))
 
 
-def _csv_rows(file: io.BufferedReader, kept: Kept) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV file but blank lines, each with the number of the line that it begins on (RFC 4180)."""
-    lines = _Lines(file, kept)
-    reader = csv.reader(lines, strict=True)
-    while True:
-        lines.first = lines.size = 0
-        before = csv.field_size_limit(LONGEST_FIELD)  # of all readers in this process
-        try:
-            fields = next(reader, None)
-        except csv.Error as error:
-            raise lines.error(_csv_problem(str(error), lines)) from error
-        finally:
-            csv.field_size_limit(before)
-        if fields is None:
-            return
-        if fields:
-            yield lines.first, fields
+def _lines(path: Path, quoted: bool) -> list[int]:
+    """The line on which each row of a file begins, the header's first."""
+    if not quoted:
+        return [line for line, _ in numbered_lines(path)]
+    before, starts, end = csv.field_size_limit(LONGEST_FIELD), [], 0  # of all readers in this process
+    try:
+        with io.TextIOWrapper(open_data(path), "utf-8-sig", "replace", newline="") as file:
+            reader = csv.reader(file)
+            for fields in reader:
+                starts += [end + 1] if fields else []
+                end = reader.line_num
+    finally:
+        csv.field_size_limit(before)
+    return starts
 
 
-def _csv_problem(reason: str, lines: _Lines) -> str:
-    """What `csv` complains of, in words of the file."""
-    end = f" (the row goes on to line {lines.last})" if lines.last > lines.first else ""
-    if "end of data" in reason:
-        return f"a quotation mark opens a field that nothing closes{end}"
-    if "expected after" in reason:
-        return f'text behind a closing quotation mark{end}; inside a quoted field write it twice ("")'
-    if "new-line" in reason:
-        return LINE_ENDS
-    return f"not CSV ({reason}){end}"
+def open_arrow(path: Path) -> Any:
+    """A file as a stream of Arrow; a name that ends in `.gz` is decompressed.
+
+    Not as a file object of Python: threads of Arrow may release parts of one when Python has begun to exit, which
+    aborts the process (https://github.com/apache/arrow/issues/34314).
+    """
+    import pyarrow as pa
+
+    file = pa.OSFile(os.fsencode(path))
+    return pa.CompressedInputStream(file, "gzip") if path.suffix == ".gz" else file
 
 
 def _names(columns: Sequence[str]) -> str:
     return some_of([visible(name) if len(name) <= 60 else brief(name) for name in columns], most=20)
 
 
-def _read_jsonl(file: io.BufferedReader, kept: Kept) -> Table:
-    for number, (line, text) in enumerate(kept.lines_of(file)):
-        parts = sum(map(text.count, "{[,:"))
-        if JSON_BYTES * parts > kept.left:
-            raise kept.refusal(line, f"an object of up to {parts:,} parts takes up to {JSON_BYTES} bytes for each")
-        try:
-            row = parse_json(text)
-        except JsonError as error:
-            advice = "" if isinstance(error, DuplicateKey) else "; write one JSON object per line"
-            raise DataError(f"{kept.path}, line {line}: {error}{advice}") from error
-        if not isinstance(row, dict):
-            raise DataError(f"{kept.path}, line {line}: found {brief(text)}; write one JSON object per line")
-        if not number:
-            kept.begin(tuple(row))
-        kept.add(line, number, row)
-    return kept.table()
+def _read_jsonl(path: Path) -> Table:
+    rows, lines = [], []
+    for line, text in numbered_lines(path):
+        rows.append(json_object(f"{path}, line {line}", text))
+        lines.append(line)
+    columns = tuple(dict.fromkeys(itertools.chain.from_iterable(rows)))
+    return Table(path, columns, lambda name: [row.get(name) for row in rows], range(len(rows)), lambda: lines)
 
 
-def _read_lines(file: io.BufferedReader, kept: Kept) -> Table:
+def json_object(where: str, text: str) -> dict[str, Any]:
+    """The JSON object of a line. Raises `DataError` that begins with `where` if it is none."""
+    try:
+        row = parse_json(text)
+    except JsonError as error:
+        advice = "" if isinstance(error, DuplicateKey) else "; write one JSON object per line"
+        raise DataError(f"{where}: {error}{advice}") from error
+    if not isinstance(row, dict):
+        raise DataError(f"{where}: found {brief(text)}; write one JSON object per line")
+    return row
+
+
+def _read_lines(path: Path) -> Table:
     """Read a text from each line but blank ones."""
-    kept.begin((LINE,))
-    texts = ((line, text.strip()) for line, text in kept.lines_of(file))
-    for number, (line, text) in enumerate((line, text) for line, text in texts if text):
-        kept.add(line, number, {LINE: join_wikitext(text)})
-    return kept.table()
+    found = [(line, text.strip()) for line, text in numbered_lines(path) if text.strip()]
+    texts = [join_wikitext(text) for _, text in found]
+    return Table(path, (LINE,), lambda name: texts, range(len(found)), lambda: [line for line, _ in found])
 
 
 def join_wikitext(text: str) -> str:
@@ -436,21 +344,23 @@ def join_wikitext(text: str) -> str:
     return re.sub(r" @([-,.])@ ", r"\1", text)
 
 
-def numbered_lines(path: Path, room: int, *, of_columns: bool = False) -> Iterator[tuple[int, str]]:
-    """The lines of a file but empty ones, each with its number from 1.
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a file but empty ones, without their ends, each with its number from 1.
 
-    Args:
-        room: bytes of memory that what is made of them may take: a line may take its share of that.
-        of_columns: as in `Kept.lines_of`.
+    Lines are split at line feeds only, because texts may hold other characters that Python treats as line ends.
 
     Raises:
-        DataError: the file cannot be read, is not UTF-8, or is too large.
+        DataError: the file cannot be read, or a line is not UTF-8 or holds a NUL character or a carriage return.
     """
-    kept = Kept(path, room, lambda columns, where: ())
-    with open_data(path) as file:
-        try:
-            for number, text in kept.lines_of(file, of_columns=of_columns):
-                kept.taken += LINE_BYTES * len(text)
+    with library_errors(f"{path}: cannot be read; copy it again", DataError), open_data(path) as file:
+        for number, content in enumerate(file, 1):
+            try:
+                text = content.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\n").rstrip("\r")
+            except UnicodeDecodeError as error:
+                guess = ", but looks like UTF-16" if number == 1 and content[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
+                problem = f"not UTF-8{guess} ({error.reason}); save the file as UTF-8"
+                raise DataError(f"{path}, line {number}: {problem}") from error
+            if "\0" in text or "\r" in text:
+                raise DataError(f"{path}, line {number}: {NUL if chr(0) in text else LINE_ENDS}")
+            if text:
                 yield number, text
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error

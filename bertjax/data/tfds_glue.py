@@ -19,14 +19,12 @@ import numpy as np
 
 from bertjax.data.local_files import glue_folder, read_examples, split_file
 from bertjax.data.tasks import TASKS, Examples, Task, task_named
-from bertjax.errors import DataError, MissingDependencyError, OutputError, some_of
-from bertjax.formatting import HALF_CHARACTER, format_bytes, visible
-from bertjax.machine import memory_left
+from bertjax.errors import DataError, MissingDependencyError, OutputError, library_errors, some_of
+from bertjax.formatting import HALF_CHARACTER, visible
 from bertjax.paths import is_there, refuse_inputs_in, user_path
 
 # The files of a copy that `prepare` builds.
 _BUILT = re.compile(r"(dataset_info|features|metadata)\.json|.*\.labels\.txt|glue-.*\.array_record-\d+-of-\d+")
-ROW_BYTES = 2_000  # of memory for a row while it is read, besides its texts
 
 
 @dataclass(frozen=True)
@@ -57,17 +55,16 @@ def _tfds() -> Any:
     return tfds
 
 
-def read(task: Task, split: str, data_dir: str | Path | None = None, room: int | None = None) -> Examples:
+def read(task: Task, split: str, data_dir: str | Path | None = None) -> Examples:
     """Examples from a prepared copy of `glue`, in their original order.
 
     Args:
         task: a task of GLUE.
         split: its full name, such as `validation` or `validation_matched`.
         data_dir: the directory of TensorFlow Datasets; its default where None.
-        room: bytes of memory that the examples may take; None for most of what is free.
 
     Raises:
-        DataError: the copy does not exist, lacks the split, cannot be read or takes more memory.
+        DataError: the copy does not exist, lacks the split or cannot be read.
         MissingDependencyError: tensorflow-datasets is not installed.
     """
     tfds = _tfds()
@@ -79,7 +76,6 @@ def read(task: Task, split: str, data_dir: str | Path | None = None, room: int |
     if split not in splits:
         raise _absent(task, split, builder, list(splits))
     with _reading(builder.data_path, data_dir):
-        _check_room(builder, split, memory_left() if room is None else room)
         rows = sorted(_rows(builder, split), key=lambda row: int(row["idx"]))
         if len(rows) != splits[split]:
             raise ValueError(f"{len(rows)} rows of {split}, not {splits[split]}")
@@ -89,30 +85,10 @@ def read(task: Task, split: str, data_dir: str | Path | None = None, room: int |
         return _examples(task, split, rows, source)
 
 
-@contextlib.contextmanager
-def _reading(subject: object, data_dir: str | Path | None) -> Iterator[None]:
+def _reading(subject: object, data_dir: str | Path | None) -> contextlib.AbstractContextManager[None]:
     """Turn whatever TensorFlow Datasets and array_record raise on damaged files into a one-line `DataError`."""
-    from google.protobuf.json_format import ParseError  # type: ignore[import-untyped]
-
-    reading_errors = (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, AssertionError)
-    try:
-        yield
-    except (*reading_errors, ParseError) as error:
-        reason = (str(error).splitlines() or [""])[0].rpartition('}": ')[2][:120]  # without the builder's arguments
-        raise DataError(
-            f"{subject}: cannot be read ({type(error).__name__}: {reason}); prepare it again with bertjax data "
-            f"prepare --from GLUE_DIR --data-dir {data_dir or 'DIR'} --overwrite"
-        ) from error
-
-
-def _check_room(builder: Any, split: str, room: int) -> None:
-    info = builder.info.splits[split]
-    needed = ROW_BYTES * int(info.num_examples) + 3 * int(info.num_bytes)  # as bytes, as texts, and in between
-    if needed > room:
-        raise DataError(
-            f"{builder.data_path}: {split} takes {format_bytes(needed)} of memory, but only {format_bytes(room)} are "
-            "left to read with: give more"
-        )
+    advice = f"bertjax data prepare --from GLUE_DIR --data-dir {data_dir or 'DIR'} --overwrite"
+    return library_errors(f"{subject}: cannot be read; prepare it again with {advice}", DataError)
 
 
 def _rows(builder: Any, split: str) -> list[dict[str, Any]]:

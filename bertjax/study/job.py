@@ -212,7 +212,6 @@ def read_examples(settings: Settings, model: PretrainedModel) -> Examples:
         label_names=names,
         limit=settings.limit,
         seed=settings.seed,
-        memory=budget_of_texts(settings.memory_budget),
         exclude_self=settings.exclude_self,
     )
 

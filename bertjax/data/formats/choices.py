@@ -11,19 +11,17 @@ alike; WinoGrande's `answer` is the number in the name of its columns, `option1`
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from bertjax.data.local_files import is_missing, missing_labels, read_table, texts_of, whole_number
-from bertjax.data.tables import Table, brief, no_column
+from bertjax.data.local_files import is_missing, missing_labels, read_table, whole_number
+from bertjax.data.tables import Table, brief
 from bertjax.data.tasks import Choices, Examples, Task
 from bertjax.errors import DataError, some_of
-from bertjax.formatting import HALF_CHARACTER, count_of
-from bertjax.machine import memory_left
+from bertjax.formatting import count_of
 
 LISTS = ("choices", "endings", "options", "answers")
 CONTEXTS = ("context", "ctx", "premise", "passage", "article", "sent1", "goal", "sentence")
@@ -51,7 +49,6 @@ def read_choices(
     path: Path,
     task: Task,
     columns: Sequence[str] | None = None,
-    memory: int | None = None,
     *,
     may_lack: bool = False,
 ) -> Examples:
@@ -60,22 +57,15 @@ def read_choices(
     Args:
         task: `multiple-choice`.
         columns: one or two, of what stands before the choices, in place of the usual ones.
-        memory: bytes that this process may hold while reading.
         may_lack: whether labels may be missing, as in a test split.
 
     Raises:
         DataError: a line of it is wrong.
     """
-    table = read_table(path, task, partial(_wanted, columns), memory_left(memory), lists=True)
-    before = list(columns or ())
-    for usual in () if columns else (CONTEXTS, QUESTIONS):
-        before += [name for name in usual if name in table.columns][:1]
-    if not before:
-        raise no_column("context", table.columns, str(path))
-    label = next((name for name in LABELS if name in table.columns), None)
-    if label is None:
-        raise no_column("label", table.columns, str(path))
-    texts = [texts_of(table, name) for name in before]
+    table = read_table(path, task)
+    usual = (name for name in (table.find(CONTEXTS), table.find(QUESTIONS)) if name is not None)
+    before = list(columns or usual) or [table.need(CONTEXTS)]
+    label, texts = table.need(("label", *LABELS)), [table.texts(name) for name in before]
     choices = _choices(table, label)
     labels = _labels(table, label, choices, may_lack)
     count = len(choices[0].texts)
@@ -92,30 +82,21 @@ def read_choices(
     )
 
 
-def _wanted(columns: Sequence[str] | None, found: Sequence[str], where: str) -> set[str]:
-    """Columns of a file that may be needed."""
-    known = {*LISTS, *CONTEXTS, *QUESTIONS, *LABELS, *(columns or ())}
-    return {name for name in found if name in known or SINGLE.fullmatch(name)}
-
-
 def _choices(table: Table, label: str) -> list[_Row]:
     """The choices of each row, as many everywhere."""
-    name = next((name for name in LISTS if name in table.columns), None)
+    name = table.find(LISTS)
     single = sorted(name for name in table.columns if SINGLE.fullmatch(name))
     if name is None and len(single) < 2:
-        raise no_column("choices", table.columns, str(table.path))
+        raise table.no_column("choices")
     if name is None:
         # WinoGrande counts from 1 as its columns do; COPA and PIQA, whose columns count from 1 too, from 0.
         numbered = tuple(single) == WINOGRANDE and label == "answer"
         labels = tuple(column.removeprefix("option") for column in single) if numbered else ()
-        return [_Row(texts, labels) for texts in zip(*(texts_of(table, column) for column in single), strict=True)]
+        return [_Row(texts, labels) for texts in zip(*map(table.texts, single), strict=True)]
     found: list[_Row] = []
     for row, value in enumerate(table.column(name)):
-        texts, labels = _texts_and_labels(value)
-        if not isinstance(texts, list) or len(texts) < 2 or not all(isinstance(text, str) for text in texts):
-            raise table.error(row, f"column {name!r} holds {brief(value)}, which is no list of two texts or more")
-        if any(HALF_CHARACTER.search(text) for text in texts):
-            raise table.error(row, f"column {name!r} holds half a character (a lone surrogate)")
+        content, labels = _texts_and_labels(value)
+        texts = table.text_list(row, name, content, least=2)
         if found and len(texts) != len(found[0].texts):
             raise table.error(row, f"there are {len(texts)} choices, {len(found[0].texts)} in the rows before")
         if labels is not None:
@@ -153,7 +134,11 @@ def _labels(table: Table, column: str, choices: Sequence[_Row], may_lack: bool) 
     values: Sequence[object] = [
         _named(table, column, value) if choices[0].labels else value for value in table.column(column)
     ]
-    missing = [row for row, value in enumerate(values) if _is_missing(value, choices[row])]
+    missing = [
+        row
+        for row, (value, one) in enumerate(zip(values, choices, strict=True))
+        if is_missing(value, (*one.labels, *one.texts), minus_one=True)  # such a text may be a choice
+    ]
     if missing and not may_lack:
         count = len(choices[0].texts)
         alternative = "say that it is a test split with --split test"
@@ -217,12 +202,6 @@ def _named(table: Table, column: str, value: object) -> object:
     names = table.classes.get(column, ())
     is_class = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names)
     return names[value] if is_class and isinstance(value, int) else value
-
-
-def _is_missing(value: object, row: _Row) -> bool:
-    """Whether a row has no label; a text that elsewhere means a missing value may be a choice."""
-    names = (*row.labels, *row.texts)
-    return is_missing(value, names) or (value in (-1, "-1") and str(value) not in names)
 
 
 def _by_label(value: object, row: _Row) -> int | None:

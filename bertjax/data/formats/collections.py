@@ -8,18 +8,16 @@ Without it each query is to find its texts in the whole corpus. A file of judgme
 chooses it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from bertjax.data.arrow_tables import is_saved_dataset
 from bertjax.data.local_files import whole_number
-from bertjax.data.tables import NUL, brief, holds_nul, numbered_lines
+from bertjax.data.tables import brief, json_object, numbered_lines, problem_of
 from bertjax.data.tasks import Candidates, Pool
 from bertjax.errors import DataError, some_of
-from bertjax.formatting import HALF_CHARACTER, count_of
-from bertjax.json_files import DuplicateKey, JsonError, parse_json
+from bertjax.formatting import count_of
 from bertjax.paths import is_directory, is_file, listing
 
 QUERY_IDS = ("query_id", "query-id", "qid", "question_id")
@@ -39,7 +37,7 @@ def is_collection(path: Path) -> bool:
     return _is_called(path, OF_JUDGMENTS) or path.parent.name in OF_JUDGMENTS
 
 
-def read_collection(path: Path, room: int) -> tuple[list[tuple[str, str, Candidates]], list[str]]:
+def read_collection(path: Path) -> tuple[list[tuple[str, str, Candidates]], list[str]]:
     """The queries that have judgments: id, text and what each is to find; and what was left out, in words.
 
     Queries and texts without any text are left out. A judgment whose text is not in the corpus stays: trec_eval counts
@@ -47,23 +45,22 @@ def read_collection(path: Path, room: int) -> tuple[list[tuple[str, str, Candida
 
     Args:
         path: the directory, or a file of judgments in it or in its folder `qrels`.
-        room: bytes of memory that each file may take.
 
     Raises:
         DataError: a file is missing or holds nothing, or a line of it is wrong.
     """
     judgments, home = _judgments(path)
-    judged = _read_judgments(judgments, room)
+    judged = _read_judgments(judgments)
     run = _one_of(home, OF_RUNS)
-    retrieved = None if run is None else _read_run(run, room)
+    retrieved = None if run is None else _read_run(run)
     asked = judged.keys() & retrieved.keys() if retrieved is not None else judged.keys()
     if not asked:
         raise DataError(f"{run}: holds none of the queries that {judgments.name} judges")
-    queries = _read_texts(_needed(home, OF_QUERIES), room, asked)
+    queries = _read_texts(_needed(home, OF_QUERIES), asked)
     if missing := sorted(asked - queries.names):
         raise DataError(f"{judgments}: there is no query {some_of(missing)} in {home}")
     wanted = None if retrieved is None else {name for names in retrieved.values() for name in names}
-    corpus = _read_texts(_needed(home, OF_TEXTS), room, wanted)
+    corpus = _read_texts(_needed(home, OF_TEXTS), wanted)
     whole = Pool(tuple(corpus.texts), tuple(corpus.texts.values()))
     found = []
     for name, text in queries.texts.items():
@@ -124,12 +121,12 @@ def _needed_judgments(home: Path) -> Path:
     return found
 
 
-def _fields(path: Path, room: int, counts: Iterable[int]) -> Iterator[tuple[int, list[str]]]:
+def _fields(path: Path, counts: Iterable[int]) -> Iterator[tuple[int, list[str]]]:
     """The columns of each line, but of a first line that names them.
 
     Tabs alone separate the columns of a line that has any, so that ids may hold spaces.
     """
-    for line, text in numbered_lines(path, room, of_columns=True):
+    for line, text in numbered_lines(path):
         content = text.strip()
         fields = [part.strip() for part in content.split("\t")] if "\t" in content else content.split()
         if not fields or (line == 1 and fields[0].lower() in HEADERS):
@@ -143,10 +140,10 @@ def _fields(path: Path, room: int, counts: Iterable[int]) -> Iterator[tuple[int,
         yield line, fields
 
 
-def _read_judgments(path: Path, room: int) -> dict[str, dict[str, int]]:
+def _read_judgments(path: Path) -> dict[str, dict[str, int]]:
     """The relevance of each text for each query; its id is the first column, text and relevance are the last two."""
     found: dict[str, dict[str, int]] = {}
-    for line, fields in _fields(path, room, (3, 4)):
+    for line, fields in _fields(path, (3, 4)):
         grade = grade_of(fields[-1])
         if grade is None:
             raise DataError(f"{path}, line {line}: relevance {brief(fields[-1])} is no whole number")
@@ -159,10 +156,10 @@ def _read_judgments(path: Path, room: int) -> dict[str, dict[str, int]]:
     return found
 
 
-def _read_run(path: Path, room: int) -> dict[str, dict[str, None]]:
+def _read_run(path: Path) -> dict[str, dict[str, None]]:
     """The texts that a run has for each query, in its order."""
     found: dict[str, dict[str, None]] = {}
-    for line, fields in _fields(path, room, (6,)):
+    for line, fields in _fields(path, (6,)):
         own = found.setdefault(fields[0], {})
         if fields[2] in own:
             raise DataError(f"{path}, line {line}: text {brief(fields[2])} of query {brief(fields[0])} is there twice")
@@ -195,7 +192,7 @@ class _Texts:
         return [f"{count_of(len(self.empty), noun)} without text left out: {some_of(self.empty)}"]
 
 
-def _read_texts(path: Path, room: int, wanted: Iterable[str] | None) -> _Texts:
+def _read_texts(path: Path, wanted: Iterable[str] | None) -> _Texts:
     """A file of queries or texts.
 
     Args:
@@ -203,7 +200,7 @@ def _read_texts(path: Path, room: int, wanted: Iterable[str] | None) -> _Texts:
     """
     chosen, found = None if wanted is None else {*wanted}, _Texts(path)
     is_json = ".jsonl" in path.name
-    for line, text in numbered_lines(path, room):
+    for line, text in numbered_lines(path):
         if line == 1 and not is_json and text.split("\t")[0].strip().lower() in HEADERS:
             continue
         where = f"{path}, line {line}"
@@ -233,14 +230,7 @@ def _of_columns(where: str, line: str) -> tuple[str, str]:
 
 def _of_json(where: str, line: str) -> tuple[str, str]:
     """Id and text of an object, behind its title if it has one."""
-    try:
-        row: Mapping[str, Any] = parse_json(line)
-    except DuplicateKey as error:
-        raise DataError(f"{where}: {error}") from error
-    except JsonError as error:
-        raise DataError(f"{where}: {error}; write one JSON object per line") from error
-    if not isinstance(row, dict):
-        raise DataError(f"{where}: found {brief(line)}; write one JSON object per line")
+    row = json_object(where, line)
     name, text = (next((row[key] for key in keys if key in row), MISSING) for keys in (IDS, CONTENTS))
     text = "" if text is None else text
     if not isinstance(name, str | int) or isinstance(name, bool) or not isinstance(text, str):
@@ -249,10 +239,8 @@ def _of_json(where: str, line: str) -> tuple[str, str]:
     whole = f"{title} {text}".strip() if isinstance(title, str) else text.strip()
     if not name:
         raise DataError(f"{where}: its id is empty")
-    if HALF_CHARACTER.search(f"{name} {whole}"):
-        raise DataError(f"{where}: it holds half a character")
-    if holds_nul(f"{name} {whole}"):
-        raise DataError(f"{where}: {NUL}")
+    if problem := problem_of(f"{name} {whole}"):
+        raise DataError(f"{where}: it {problem}")
     return name, whole
 
 

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 
 from bertjax import arguments
-from bertjax.data.local_files import id_of, read_table, texts_of
+from bertjax.data.local_files import distinct_ids, read_table
 from bertjax.data.tables import brief
 from bertjax.data.tasks import Beside, Examples, Task, draw
 from bertjax.errors import DataError
 from bertjax.formatting import count_of
-from bertjax.machine import memory_left
 from bertjax.paths import user_path
 
 # The columns of a file of contrasts, as a task without labels.
@@ -68,24 +67,17 @@ def contrasts_of_rows(rows: Sequence[Mapping[str, Any]]) -> Contrasts:
     return _contrasts({name: tuple(row[name] for row in given) for name in names}, "those given", _raise)
 
 
-def read_contrasts(path: str | Path, memory: int | None = None) -> Contrasts:
+def read_contrasts(path: str | Path) -> Contrasts:
     """Contrasts of a file: TSV, CSV, JSONL or Parquet, also compressed.
-
-    Args:
-        memory: bytes that this process may hold while reading.
 
     Raises:
         DataError: it cannot be read, or a line is no contrast.
     """
     file = user_path(path, DataError)
-    table = read_table(file, CONTRASTS, lambda found, where: {*COLUMNS, ID} & {*found}, memory_left(memory))
-    columns: dict[str, tuple[Any, ...]] = {name: texts_of(table, name) for name in COLUMNS if name in table.columns}
+    table = read_table(file, CONTRASTS)
+    columns: dict[str, tuple[Any, ...]] = {name: table.texts(name) for name in COLUMNS if name in table.columns}
     if ID in table.columns:
-        columns[ID] = tuple(id_of(table, ID, row, value) for row, value in enumerate(table.column(ID)))
-        seen: dict[str, int] = {}
-        for row, value in enumerate(columns[ID]):
-            if (first := seen.setdefault(str(value), row)) != row:
-                raise table.error(row, f"id {brief(value)} was already on {table.place(first)}")
+        columns[ID] = tuple(distinct_ids(table, ID))
     return _contrasts(columns, str(file), table.error)
 
 

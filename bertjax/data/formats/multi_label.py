@@ -9,7 +9,6 @@ label whether it is true.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +19,12 @@ from bertjax.data.local_files import (
     is_missing,
     missing_labels,
     read_table,
-    texts_of,
     whole_number,
 )
-from bertjax.data.tables import Table, available, brief, no_column
+from bertjax.data.tables import Table, available, brief
 from bertjax.data.tasks import Examples, LabelSet, Task, plain_label
 from bertjax.errors import DataError, some_of
 from bertjax.formatting import count_of
-from bertjax.machine import memory_left
 
 MARKS = (",", "|", ";")
 IDS = ("id", "index", "idx")
@@ -61,7 +58,6 @@ def read_label_sets(
     path: Path,
     task: Task,
     columns: Sequence[str] | None = None,
-    memory: int | None = None,
     *,
     may_lack: bool = False,
 ) -> Examples:
@@ -70,7 +66,6 @@ def read_label_sets(
     Args:
         task: `multi-label`, with `label_names` where these are known, and `label_column` where it was named.
         columns: one or two, of texts, in place of those with usual names.
-        memory: bytes that this process may hold while reading.
         may_lack: whether labels may be missing, as in a test split.
 
     Raises:
@@ -78,10 +73,9 @@ def read_label_sets(
     """
     if columns is not None and len(columns) not in (1, 2):
         raise DataError(f"{task.name} takes one or two text columns; found {', '.join(columns) or 'none'}")
-    find = partial(_find, task, tuple(columns or ()))
-    table = read_table(path, task, lambda found, where: _kept(find(found, where)), memory_left(memory), lists=True)
-    found = find(table.columns, str(path))
-    texts = [texts_of(table, name) for name in found.texts]
+    table = read_table(path, task)
+    found = _find(task, tuple(columns or ()), table)
+    texts = [table.texts(name) for name in found.texts]
     if found.together:
         names, sets, how = _of_one_column(table, found.together, task.label_names, may_lack)
     else:
@@ -103,28 +97,23 @@ def read_label_sets(
     )
 
 
-def _kept(columns: _Columns) -> set[str]:
-    return {*columns.texts, columns.together, *columns.apart} - {""}
-
-
-def _find(task: Task, texts: tuple[str, ...], columns: Sequence[str], where: str) -> _Columns:
+def _find(task: Task, texts: tuple[str, ...], table: Table) -> _Columns:
     """Find the columns in a file. Raises `DataError` where one is missing, or more than one could be meant."""
     names, together = task.label_names or (), task.label_column
     for name in (*texts, *([together] if together else [])):
-        if name not in columns:
-            raise no_column(name, columns, where)
-    apart = () if together else _called(names, columns)
+        table.need([name])
+    apart = () if together else _called(names, table.columns)
     if not together and not apart:
-        together = guess_label(columns, texts, where, "")
-    texts = texts or guess_texts(columns, {together, *apart}, where)
+        together = guess_label(table, texts, "")
+    texts = texts or guess_texts(table, {together, *apart})
     if together or apart:
         return _Columns(texts, together, apart)
-    rest = tuple(name for name in columns if name not in texts and name.lower() not in IDS)
+    rest = tuple(name for name in table.columns if name not in texts and name.lower() not in IDS)
     if (names and not all(map(GENERIC.fullmatch, names))) or not rest:
         wanted = f"nor one of each of {some_of(names)}" if names else "nor any for single labels"
         raise DataError(
-            f"{where}: no column is called as labels are (labels, label, ...), {wanted}; there {available(columns)}; "
-            "name it with --label-column, or those of single labels with --label-names"
+            f"{table.where}: no column is called as labels are (labels, label, ...), {wanted}; there "
+            f"{available(table.columns)}; name it with --label-column, or those of single labels with --label-names"
         )
     return _Columns(texts, apart=rest, guessed=True)
 

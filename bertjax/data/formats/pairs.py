@@ -6,17 +6,15 @@ has its place marked by `[MASK]`, `<mask>` or `***mask***` (as Goldberg 2019 has
 """
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from bertjax.data.local_files import read_table, texts_of
+from bertjax.data.local_files import read_table
 from bertjax.data.tables import SUFFIXES, Table, brief
 from bertjax.data.tasks import Examples, Task
 from bertjax.errors import DataError
 from bertjax.formatting import count_of
-from bertjax.machine import memory_left
 from bertjax.paths import is_directory, listing
 
 # What may stand for the masked word in a file.
@@ -27,13 +25,12 @@ GROUPS = ("UID", "paradigm", "phenomenon", "group", "condition")
 NUMBER = "pairID"  # counts a paradigm's pairs from 0 in BLiMP
 
 
-def read_pairs(path: Path, task: Task, columns: Sequence[str] | None = None, memory: int | None = None) -> Examples:
+def read_pairs(path: Path, task: Task, columns: Sequence[str] | None = None) -> Examples:
     """Pairs of a file, or of all files of a directory, in the order of their names.
 
     Args:
         task: `minimal-pairs` or `agreement`.
         columns: the two that hold good and bad sentences, in place of the usual ones.
-        memory: bytes that this process may hold while reading.
 
     Raises:
         DataError: a line of it is no pair.
@@ -45,9 +42,9 @@ def read_pairs(path: Path, task: Task, columns: Sequence[str] | None = None, mem
     ids: list[str | int] = []
     groups: list[str] = []
     for file in files:
-        table = read_table(file, task, partial(_wanted, columns), memory_left(memory))
+        table = read_table(file, task)
         pairs += _pairs(table, columns)
-        group = next((name for name in GROUPS if name in table.columns), None)
+        group = table.find(GROUPS)
         of_rows = [""] * len(table) if group is None else _groups(table, group)
         groups += of_rows
         numbered = group is not None and NUMBER in table.columns
@@ -80,11 +77,6 @@ def _groups(table: Table, name: str) -> list[str]:
     return [str(value) for value in values]
 
 
-def _wanted(columns: Sequence[str] | None, found: Sequence[str], where: str) -> set[str]:
-    """Columns of a file that may be needed."""
-    return {*USUAL[0], *USUAL[1], *TEMPLATES, *GROUPS, NUMBER, *(columns or ())} & {*found}
-
-
 def _files(path: Path, task: Task) -> list[Path]:
     if not is_directory(path):
         return [path]
@@ -96,7 +88,7 @@ def _files(path: Path, task: Task) -> list[Path]:
 
 def _pairs(table: Table, columns: Sequence[str] | None) -> list[tuple[str, str]]:
     """Good and bad sentence of each row."""
-    template = next((name for name in TEMPLATES if name in table.columns), None)
+    template = table.find(TEMPLATES)
     if columns is None and template is not None and {"good", "bad"} <= {*table.columns}:
         return _filled(table, template)
     names = tuple(columns) if columns else next((pair for pair in USUAL if {*pair} <= {*table.columns}), USUAL[0])
@@ -131,7 +123,7 @@ def fill_place(template: str, good: str, bad: str) -> tuple[str, str] | None:
 
 def _whole_texts(table: Table, name: str) -> tuple[str, ...]:
     """The texts of a column, none of which may be empty."""
-    texts = texts_of(table, name)
+    texts = table.texts(name)
     for row, text in enumerate(texts):
         if not text.strip():
             raise table.error(row, f"column {name!r} holds no text")

@@ -9,18 +9,16 @@ Of collections in the form of TREC and BEIR see `collections`.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from bertjax.data.formats.collections import QUERY_IDS, TEXT_IDS, grade_of, is_collection, read_collection
-from bertjax.data.local_files import id_of, read_table, texts_of
-from bertjax.data.tables import Table, brief, no_column
+from bertjax.data.local_files import ids_of, read_table
+from bertjax.data.tables import Table, brief
 from bertjax.data.tasks import Candidates, Examples, Pool, Task
 from bertjax.errors import DataError, some_of
-from bertjax.formatting import HALF_CHARACTER, count_of
-from bertjax.machine import memory_left
+from bertjax.formatting import count_of
 
 QUERIES = ("query", "question", "premise", "sentence1")
 TEXTS = ("candidate", "passage", "document", "doc", "sentence", "answer", "text", "sentence2", "hypothesis")
@@ -85,7 +83,6 @@ def read_rankings(
     path: Path,
     task: Task,
     columns: Sequence[str] | None = None,
-    memory: int | None = None,
     *,
     exclude_self: bool = False,
 ) -> Examples:
@@ -94,16 +91,14 @@ def read_rankings(
     Args:
         task: `ranking`.
         columns: of a file with a row for each candidate, those of queries and of candidates.
-        memory: bytes that this process may hold while reading.
         exclude_self: leave out the candidate that has the id of the query, its own document.
 
     Raises:
         DataError: something in it is wrong, or nothing is relevant for any query.
     """
-    room = memory_left(memory)
     if is_collection(path) and columns is not None:
         raise DataError(f"{path}: a collection has no text columns: leave them out")
-    found = _Found(*_of_collection(path, room)) if is_collection(path) else _read_rows(path, task, columns, room)
+    found = _Found(*_of_collection(path)) if is_collection(path) else _read_rows(path, task, columns)
     if exclude_self and not found.has_ids:
         raise DataError(f"{path}: --exclude-self takes ids of queries and candidates, which it lacks: leave it out")
     queries = _without_own(found.queries) if exclude_self else list(found.queries)
@@ -133,9 +128,9 @@ def read_rankings(
     )
 
 
-def _of_collection(path: Path, room: int) -> tuple[list[tuple[str, str, Candidates]], str, list[str]]:
+def _of_collection(path: Path) -> tuple[list[tuple[str, str, Candidates]], str, list[str]]:
     """Queries of a collection, and what was left out."""
-    queries, left_out = read_collection(path, room)
+    queries, left_out = read_collection(path)
     return queries, "", left_out
 
 
@@ -153,40 +148,26 @@ def _is_alone(one: Candidates) -> bool:
     return len(one.pool.names) <= (one.excluded is not None)
 
 
-def _read_rows(path: Path, task: Task, columns: Sequence[str] | None, room: int) -> _Found:
+def _read_rows(path: Path, task: Task, columns: Sequence[str] | None) -> _Found:
     """The queries of a file."""
     if columns is not None and len(columns) != 2:
         raise DataError(f"{task.name} takes two text columns, the queries' first; found {', '.join(columns)}")
-    table = read_table(path, task, partial(_wanted, columns), room, lists=True)
-    query = columns[0] if columns else _column(table, QUERIES)
+    table = read_table(path, task)
+    query = columns[0] if columns else table.need(QUERIES)
     left_out: list[str] = []
-    if columns is None and any(name in table.columns for name in (*POSITIVE, *LISTS)):
+    if columns is None and table.find((*POSITIVE, *LISTS)):
         found, said = _queries_of_lists(table, query, left_out), f", queries in {query}"
         has_ids = False
     else:
-        text = columns[1] if columns else _column(table, TEXTS, not_this=query)
-        grade = _column(table, RELEVANCE)
+        text = columns[1] if columns else table.need([name for name in TEXTS if name != query])
+        grade = table.need(RELEVANCE)
         found = _queries_of_rows(table, (query, text, grade), left_out)
         said = f", queries in {query}, candidates in {text}, relevance in {grade}"
-        has_ids = all(any(name in table.columns for name in names) for names in (QUERY_IDS, TEXT_IDS))
+        has_ids = all(map(table.find, (QUERY_IDS, TEXT_IDS)))
     queries = [(name, one.text, one.candidates()) for name, one in found.items()]
     places = [*dict.fromkeys(left_out)]
     several = f"{count_of(len(places), 'row')} left out in whole or part, for want of text: {some_of(places)}"
     return _Found(queries, said, [several] if left_out else [], has_ids)
-
-
-def _wanted(columns: Sequence[str] | None, found: Sequence[str], where: str) -> set[str]:
-    """Columns of a file that may be needed."""
-    lists = {*POSITIVE, *NEGATIVE, *LISTS, *GRADES}
-    return {*QUERIES, *TEXTS, *RELEVANCE, *QUERY_IDS, *TEXT_IDS, *lists, *(columns or ())} & {*found}
-
-
-def _column(table: Table, names: Sequence[str], not_this: str = "") -> str:
-    """The first of these columns that a file has. Raises `DataError` where it has none."""
-    for name in names:
-        if name in table.columns and name != not_this:
-            return name
-    raise no_column(names[0], table.columns, str(table.path))
 
 
 def _queries_of_rows(table: Table, columns: tuple[str, str, str], left_out: list[str]) -> dict[str, _Query]:
@@ -197,7 +178,7 @@ def _queries_of_rows(table: Table, columns: tuple[str, str, str], left_out: list
         left_out: takes the places of rows whose query or candidate has no text.
     """
     query, text, grade = columns
-    queries, texts = texts_of(table, query), texts_of(table, text)
+    queries, texts = table.texts(query), table.texts(text)
     grades, names = table.column(grade), table.classes.get(grade, ())
     ids, text_ids = (_optional(table, names) for names in (QUERY_IDS, TEXT_IDS))
     digits = len(str(len(table)))
@@ -226,11 +207,8 @@ def _queries_of_rows(table: Table, columns: tuple[str, str, str], left_out: list
 
 def _optional(table: Table, names: Sequence[str]) -> list[str] | None:
     """The ids of a column that may be there."""
-    name = next((name for name in names if name in table.columns), None)
-    if name is None:
-        return None
-    values = [id_of(table, name, row, value) for row, value in enumerate(table.column(name))]
-    return [str(value).strip() for value in values]
+    name = table.find(names)
+    return None if name is None else [str(value).strip() for value in ids_of(table, name)]
 
 
 def _queries_of_lists(table: Table, query: str, left_out: list[str]) -> dict[str, _Query]:
@@ -239,7 +217,7 @@ def _queries_of_lists(table: Table, query: str, left_out: list[str]) -> dict[str
     Args:
         left_out: takes the places of queries and candidates without text, and of queries without candidates.
     """
-    queries, ids = texts_of(table, query), _optional(table, QUERY_IDS)
+    queries, ids = table.texts(query), _optional(table, QUERY_IDS)
     found: dict[str, _Query] = {}
     for row, content in enumerate(queries):
         one, key = _Query(content), str(row) if ids is None else ids[row]
@@ -261,9 +239,9 @@ def _queries_of_lists(table: Table, query: str, left_out: list[str]) -> dict[str
 
 def _graded(table: Table, row: int) -> Iterator[tuple[str, int]]:
     """The candidates of a row's lists, with their relevance."""
-    name = next((name for name in LISTS if name in table.columns), None)
+    name = table.find(LISTS)
     if name is not None:
-        texts, grades = _list(table, row, name), table.column(_column(table, GRADES))[row]
+        texts, grades = _list(table, row, name), table.column(table.need(GRADES))[row]
         if not isinstance(grades, list) or len(grades) != len(texts):
             raise table.error(row, f"there are {len(texts)} candidates, whose relevance is {brief(grades)}")
         yield from ((text, _grade(table, row, grade)) for text, grade in zip(texts, grades, strict=True))
@@ -277,12 +255,7 @@ def _graded(table: Table, row: int) -> Iterator[tuple[str, int]]:
 def _list(table: Table, row: int, name: str) -> list[str]:
     """Texts of a list, or the one text that stands in its place."""
     value = table.column(name)[row]
-    texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise table.error(row, f"column {name!r} holds {brief(value)}, which is no list of texts")
-    if any(HALF_CHARACTER.search(text) for text in texts):
-        raise table.error(row, f"column {name!r} holds half a character (a lone surrogate)")
-    return texts
+    return table.text_list(row, name, [value] if isinstance(value, str) else value)
 
 
 def _grade(table: Table, row: int, value: object) -> int:

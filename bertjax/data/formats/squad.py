@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.data.local_files import read_table, texts_of
-from bertjax.data.tables import JSON_BYTES, LINE_BYTES, NUL, Table, brief, holds_nul, no_column
+from bertjax.data.local_files import read_table
+from bertjax.data.tables import Table, brief, problem_of
 from bertjax.data.tasks import Answers, Examples, Task
-from bertjax.errors import DataError
-from bertjax.formatting import HALF_CHARACTER, count_of, format_bytes
-from bertjax.json_files import JsonError, parse_json
-from bertjax.machine import memory_left
+from bertjax.errors import DataError, library_errors
+from bertjax.formatting import count_of
+from bertjax.json_files import parse_json
 from bertjax.paths import is_directory, open_data
 
 ROWS = (".jsonl", ".jsonl.gz", ".parquet", ".parquet.gz")
@@ -46,24 +45,22 @@ class _Question:
     place: str
 
 
-def read_questions(path: Path, task: Task, columns: Sequence[str] | None = None, memory: int | None = None) -> Examples:
+def read_questions(path: Path, task: Task, columns: Sequence[str] | None = None) -> Examples:
     """Questions of a file, or of the directory of a split that `datasets` saved, with their contexts.
 
     Args:
         task: `question-answering`.
         columns: refused: these files have columns of fixed names.
-        memory: bytes that this process may hold while reading.
 
     Raises:
         DataError: something in it is wrong.
     """
     if columns is not None:
         raise DataError(f"{task.name} reads SQuAD's form, whose columns have fixed names: leave out text columns")
-    room = memory_left(memory)
     if is_directory(path) or path.name.endswith(ROWS):
-        questions = _questions_of_rows(path, task, room)
+        questions = _questions_of_rows(path, task)
     elif path.name.endswith((".json", ".json.gz")):
-        questions = _questions_of_file(path, room)
+        questions = _questions_of_file(path)
     else:
         raise DataError(
             f"{path}: {task.name} needs a .json file in SQuAD's form (also .gz), or one of {', '.join(ROWS)}"
@@ -111,16 +108,13 @@ def _ids(path: Path, questions: Sequence[_Question]) -> tuple[int | str, ...]:
     return tuple(places)
 
 
-def _questions_of_rows(path: Path, task: Task, room: int) -> list[_Question]:
+def _questions_of_rows(path: Path, task: Task) -> list[_Question]:
     """Questions with a row each."""
-    wanted = {"id", "is_impossible", *COLUMNS}
-    table = read_table(path, task, lambda found, where: wanted & {*found}, room, lists=True)
-    for name in COLUMNS:
-        if name not in table.columns:
-            raise no_column(name, table.columns, str(path))
-    questions, contexts = (texts_of(table, name) for name in COLUMNS[:2])
-    ids = table.column("id") if "id" in table.columns else [None] * len(table)
-    marks = table.column("is_impossible") if "is_impossible" in table.columns else [None] * len(table)
+    table = read_table(path, task)
+    questions, contexts = (table.texts(name) for name in COLUMNS[:2])
+    ids, marks = (
+        table.column(name) if name in table.columns else [None] * len(table) for name in ("id", "is_impossible")
+    )
     found = []
     for row, value in enumerate(table.column("answers")):
         answers, place = _answers_of_row(table, row, value), table.place(row)
@@ -142,9 +136,7 @@ def _answers_of_row(table: Table, row: int, value: object) -> tuple[str, ...]:
         value = None
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise table.error(row, "column 'answers' needs answers of texts, as {'text': [...], 'answer_start': [...]}")
-    if any(HALF_CHARACTER.search(text) for text in value):
-        raise table.error(row, "column 'answers' holds half a character (a lone surrogate)")
-    return _not_empty(value)
+    return _not_empty(table.text_list(row, "answers", value))
 
 
 def _not_empty(answers: Iterable[str]) -> tuple[str, ...]:
@@ -160,31 +152,10 @@ def _id_of(path: Path, place: str, value: object) -> str | None:
     return str(value)
 
 
-def _read(path: Path, room: int) -> str:
-    """The text of a file, if there is room for it and for what is made of it."""
-    limit = room // LINE_BYTES
-    with open_data(path) as file:
-        try:
-            content = file.read(limit + 1)
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
-    parts = sum(map(content.count, (b"{", b"[", b",", b":"))) * JSON_BYTES
-    if len(content) > limit or parts > room:
-        raise DataError(
-            f"{path}: takes more than the {format_bytes(room)} of memory that are left: give more, or a part"
-        )
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 ({error.reason}); save the file as UTF-8") from error
-
-
-def _questions_of_file(path: Path, room: int) -> list[_Question]:
+def _questions_of_file(path: Path) -> list[_Question]:
     """Questions of a file of one JSON object."""
-    try:
-        content = parse_json(_read(path, room))
-    except JsonError as error:
-        raise DataError(f"{path}: {error}") from error
+    with library_errors(f"{path}: cannot be read; copy it again", DataError), open_data(path) as file:
+        content = parse_json(file.read().decode("utf-8-sig"))
     return list(_questions(path, content))
 
 
@@ -219,6 +190,6 @@ def _text(path: Path, value: Any, key: str, where: str) -> str:
     found = value.get(key) if isinstance(value, dict) else None
     if not isinstance(found, str):
         raise DataError(f"{path}: {where} has no {key}, a text: that is not SQuAD's form")
-    if holds_nul(found):
-        raise DataError(f"{path}: {where}: {key} {NUL}")
+    if problem := problem_of(found):
+        raise DataError(f"{path}: {where}: {key} {problem}")
     return found

@@ -18,11 +18,10 @@ import numpy as np
 
 from bertjax.data.formats.tag_schemes import scheme_of
 from bertjax.data.local_files import read_table
-from bertjax.data.tables import Table, brief, no_column, numbered_lines
+from bertjax.data.tables import Table, brief, numbered_lines
 from bertjax.data.tasks import Examples, Tagged, Task
 from bertjax.errors import DataError
-from bertjax.formatting import HALF_CHARACTER, count_of
-from bertjax.machine import memory_left
+from bertjax.formatting import count_of
 from bertjax.paths import is_directory
 
 WORDS, TAGS = ("tokens", "words"), ("tags", "ner_tags", "pos_tags", "labels")
@@ -38,29 +37,21 @@ NUMBERED = (
 BLANKS = " \t\r"  # between columns; a word may hold all other white space
 
 
-def read_tagged(path: Path, task: Task, columns: Sequence[str] | None = None, memory: int | None = None) -> Examples:
+def read_tagged(path: Path, task: Task, columns: Sequence[str] | None = None) -> Examples:
     """Sentences of a file, or of the directory of a split that `datasets` saved.
 
     Args:
         task: `token-classification`; where tags are none of entities, accuracy alone judges.
         columns: of lists, the one of words and the one of tags.
-        memory: bytes that this process may hold while reading.
 
     Raises:
         DataError: a line of it is wrong.
     """
     if columns is not None and len(columns) != 2:
         raise DataError(f"{task.name} takes two columns, of words and of tags; found {', '.join(columns)}")
-    room = memory_left(memory)
-    if is_directory(path) or path.name.endswith(OF_LISTS):
-        known = {*(columns or (*WORDS, *TAGS))}
-        table = read_table(path, task, lambda found, where: known & {*found}, room, lists=True)
-    else:
-        table = _read_columns(path, room)
-    names = tuple(columns) if columns else tuple(_first(table, choices) for choices in (WORDS, TAGS))
-    for name in names:
-        if name not in table.columns:
-            raise no_column(name, table.columns, str(path))
+    of_lists = is_directory(path) or path.name.endswith(OF_LISTS)
+    table = read_table(path, task) if of_lists else _read_columns(path)
+    names = tuple(columns) if columns else (table.need(WORDS), table.need(TAGS))
     columns_of = [(name, table.column(name)) for name in names]
     read = [_sentence(table, row, columns_of) for row in range(len(table))]
     rows = [row for row, sentence in enumerate(read) if sentence.words]
@@ -103,19 +94,13 @@ def _alternatives(tag: str) -> list[str]:
     return parts if all(map(ENTITY.fullmatch, parts)) else [tag]
 
 
-def _first(table: Table, choices: Sequence[str]) -> str:
-    """The first of these columns that a file has."""
-    return next((name for name in choices if name in table.columns), choices[0])
-
-
 def _sentence(table: Table, row: int, columns: Sequence[tuple[str, Sequence[object]]]) -> Tagged:
     words, tags = (cast(Sequence[str], _named(table, row, name, values[row])) for name, values in columns)
     for (name, _), values in zip(columns, (words, tags), strict=True):
         if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
             hint = NUMBERED if name == columns[1][0] and _is_numbered(values) else ""
             raise table.error(row, f"column {name!r} holds {brief(values)}, which is no list of texts{hint}")
-        if any(map(HALF_CHARACTER.search, values)):
-            raise table.error(row, f"column {name!r} holds half a character")
+        table.text_list(row, name, values)
     if not all(map(str.strip, tags)):
         raise table.error(row, f"column {columns[1][0]!r} holds an empty text: each word needs a tag")
     if len(words) != len(tags):
@@ -146,13 +131,13 @@ def _fields(text: str) -> list[str]:
     return re.split(f"[{BLANKS}]+", text.strip(BLANKS))
 
 
-def _read_columns(path: Path, room: int) -> Table:
+def _read_columns(path: Path) -> Table:
     """Words and tags of a file of columns, a row for each sentence."""
     universal = path.name.endswith((".conllu", ".conllu.gz"))
     sentences: list[tuple[list[str], list[str]]] = []
     lines: list[int] = []
     width, last, ended = 0, 0, True
-    for line, text in numbered_lines(path, room, of_columns=True):
+    for line, text in numbered_lines(path):
         blank = not text.strip()
         if line > last + 1 or blank:
             ended = True
@@ -178,4 +163,4 @@ def _read_columns(path: Path, room: int) -> Table:
     if not sentences:
         raise DataError(f"{path}: holds no examples")
     values = {"tokens": [words for words, _ in sentences], "tags": [tags for _, tags in sentences]}
-    return Table(path, ("tokens", "tags"), values, lines, range(len(sentences)))
+    return Table(path, ("tokens", "tags"), values.__getitem__, range(len(sentences)), lambda: lines)

@@ -17,7 +17,6 @@ from bertjax import arguments
 from bertjax.attribution import patching_metrics
 from bertjax.checkpoints import locate
 from bertjax.data import CONTRASTS, Contrasts, Tokenizer, contrasts_of_rows, read_contrasts
-from bertjax.engine import budget_of_texts
 from bertjax.errors import DataError, InputError
 from bertjax.formatting import count_of
 from bertjax.model import BertForMaskedLM, BertForSequenceClassification
@@ -162,8 +161,7 @@ def load_contrasts(
     directory = locate(settings.model)
     if contrasts is None:
         assert settings.data is not None
-        memory = budget_of_texts(settings.memory_budget)
-        contrasts = read_contrasts(settings.data, memory)
+        contrasts = read_contrasts(settings.data)
     words = "good" in contrasts.more
     model = load_model(settings, directory, [BertForMaskedLM if words else BertForSequenceClassification])
     contrasts = contrasts.limited(settings.limit, settings.seed)
