@@ -6,7 +6,7 @@ from bertjax.engine.costs import Estimate, estimate, estimate_with_sizes, price
 from bertjax.engine.distributed import processes
 from bertjax.engine.distributed.one_machine import run_together
 from bertjax.engine.distributed.processes import gather
-from bertjax.engine.distributed.sharding import AXIS, BATCH, SPLIT, WHOLE, make_mesh, place_on_mesh
+from bertjax.engine.sharding import AXIS, BATCH, SPLIT, WHOLE, make_mesh, place_on_mesh
 from bertjax.engine.distributed.shared_encodings import SharedEncodings
 from bertjax.engine.distributed.shared_sweep import divide_examples, sweep_distributed
 from bertjax.engine.distributed.watch import end_process

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Shaped
 from bertjax.checkpoints import BertConfig, LayerKind
 from bertjax.engine import compiled_steps
 from bertjax.engine.compiled_steps import BlockRows
-from bertjax.engine.distributed.sharding import make_mesh
+from bertjax.engine.sharding import make_mesh
 from bertjax.engine.packing import Packed, Picks, make_picks, pack_spans
 from bertjax.engine.plan import Node, Plan
 from bertjax.engine.sizes import Blocks
