@@ -49,13 +49,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser(next((word for word in given if not word.startswith("-")), "")).parse_args(given)
     options.debug = "--debug" in given
-    options.repeat = partial(_repeat, given)
     return int(options.run(options))
-
-
-def _repeat(given: Sequence[str], own: Sequence[str], who: Sequence[str]) -> int:
-    """The same command in another process, which has options of its own besides, and some that tell who it is."""
-    return main([*given, *own, *who])
 
 
 def _parser(command: str | None = None) -> Parser:
@@ -111,15 +105,6 @@ def _add_ablate(commands: "argparse._SubParsersAction[Parser]", with_settings: b
     parser = _add_command(commands, "ablate", run_ablate, "ablate heads on a task, and test what each does", text)
     if with_settings:
         _add_settings(parser)
-    add = parser.add_argument_group("several processes that share the examples").add_argument
-    several = (
-        "this many on this machine, each on its own cores of the CPU; with --distributed, how many there are in all"
-    )
-    add("--processes", type=positive, metavar="N", help=several)
-    each = "each process is started with this command; the first writes, and resumes an unfinished sweep"
-    add("--distributed", action="store_true", help=each)
-    add("--coordinator", metavar="HOST:PORT", help="address of process 0 (default from the TPU pod, Slurm or Open MPI)")
-    add("--process", type=whole, metavar="I", help="number of this process, from 0 (default from the same)")
 
 
 def _add_plan(commands: "argparse._SubParsersAction[Parser]", with_settings: bool) -> None:
@@ -128,7 +113,6 @@ def _add_plan(commands: "argparse._SubParsersAction[Parser]", with_settings: boo
         "time does not include loading, compilation and statistics."
     )
     parser = _add_command(commands, "plan", run_plan, "estimate the cost of a sweep", text)
-    parser.set_defaults(distributed=False)
     if with_settings:
         _add_settings(parser)
 

@@ -3,13 +3,6 @@
 from bertjax.engine import compiled_steps, plain
 from bertjax.engine.blocks import BlockRunner
 from bertjax.engine.costs import Estimate, estimate, estimate_with_sizes, price
-from bertjax.engine.distributed import processes
-from bertjax.engine.distributed.one_machine import run_together
-from bertjax.engine.distributed.processes import gather
-from bertjax.engine.sharding import AXIS, BATCH, SPLIT, WHOLE, make_mesh, place_on_mesh
-from bertjax.engine.distributed.shared_encodings import SharedEncodings
-from bertjax.engine.distributed.shared_sweep import divide_examples, sweep_distributed
-from bertjax.engine.distributed.watch import end_process
 from bertjax.engine.gates import GateGradients, GatePasses, GateTexts
 from bertjax.engine.journal import (
     describe_settings,
@@ -24,6 +17,7 @@ from bertjax.engine.plain import SweepResult
 from bertjax.engine.plan import Plan, make_plan
 from bertjax.engine.run import make_runner, sweep
 from bertjax.engine.schedule import Rehearsal
+from bertjax.engine.sharding import AXIS, BATCH, SPLIT, WHOLE, make_mesh, place_on_mesh
 from bertjax.engine.sizes import (
     Blocks,
     budget_of_texts,
@@ -52,7 +46,6 @@ __all__ = [
     "Packed",
     "Plan",
     "Rehearsal",
-    "SharedEncodings",
     "SweepResult",
     "budget_of_texts",
     "choose_attention",
@@ -63,14 +56,11 @@ __all__ = [
     "default_tokens",
     "describe_settings",
     "discard_journal",
-    "divide_examples",
-    "end_process",
     "estimate",
     "estimate_with_sizes",
     "fastest_attention",
     "find_differences",
     "first_fit",
-    "gather",
     "is_unfinished",
     "list_differences",
     "make_mesh",
@@ -84,9 +74,6 @@ __all__ = [
     "place_on_mesh",
     "plain",
     "price",
-    "processes",
-    "run_together",
     "sweep",
     "sweep_bytes",
-    "sweep_distributed",
 ]

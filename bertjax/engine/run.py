@@ -10,13 +10,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Float, Int
 
 from bertjax import arguments
 from bertjax.data import Tokenizer
 from bertjax.engine.blocks import BlockRunner
-from bertjax.engine.fingerprint import facts_of
-from bertjax.engine.journal import Journal, open_journal
+from bertjax.engine.journal import Journal, facts_of, open_journal
 from bertjax.engine.packing import pack
 from bertjax.engine.plain import SweepResult
 from bertjax.engine.plan import Node
@@ -178,13 +177,6 @@ def _devices(devices: Sequence[jax.Device] | None) -> tuple[jax.Device, ...] | N
     return checked
 
 
-def run_with_sizes(
-    sweep_input: SweepInput, sizes: Sizes, progress: Progress
-) -> tuple[Shaped[np.ndarray, "examples *readout"], Shaped[np.ndarray, "ablations examples *readout"]]:
-    """Outputs of base and ablations, in pieces of known sizes (`choose_sizes`), on all devices of the process."""
-    return _run(sweep_input, make_runner(sweep_input, sizes), sizes, None, progress)
-
-
 def _run(
     sweep_input: SweepInput, runner: BlockRunner, sizes: Sizes, journal: Journal | None, progress: Progress
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -200,7 +192,7 @@ def make_runner(sweep_input: SweepInput, sizes: Sizes, devices: Sequence[jax.Dev
     Raises:
         InputError: examples that do not fit the model or a row.
     """
-    packing = partial(pack, row_length=sizes.row_length, one_per_row=sizes.one_per_row, places=sizes.places)
+    packing = partial(pack, row_length=sizes.row_length, one_per_row=sizes.one_per_row)
     packed, given = packing(sweep_input.texts), sweep_input.donors
     donors = packed if given is sweep_input.texts or given is None else packing(given)
     return BlockRunner(sweep_input, packed, None if given is None else donors, sizes.blocks, devices)

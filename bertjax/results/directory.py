@@ -45,7 +45,7 @@ from bertjax.results.summary import AGAIN, UNSEALED, describe_files, has_mark, r
 from bertjax.results.table import SHORT, Row, column, read_parquet, to_parquet
 
 # Settings that affect how results are written, not what they are.
-NOT_COMPARED = ("output", "overwrite", "resume", "memory", "distributed")
+NOT_COMPARED = ("output", "overwrite", "resume", "memory")
 # Name, layer and head of an ablation.
 Place = tuple[str, int | None, int | None]
 OUTPUTS = ("outputs.npz", "examples.jsonl")

@@ -17,7 +17,6 @@ from bertjax.engine import (
     discard_journal,
     estimate,
     is_unfinished,
-    processes,
 )
 from bertjax.errors import InputError, OutputError, some_of
 from bertjax.evidence import seconds_to_weigh
@@ -32,7 +31,6 @@ from bertjax.study.outputs import (
     means_of,
     sweep_examples,
     sweep_plainly,
-    sweep_together,
 )
 from bertjax.study.provenance import Analysis, find_finished
 from bertjax.study.screening import check_screen, count_audited, screen_of
@@ -42,7 +40,6 @@ from bertjax.tasks import Chosen, TaskResult
 # What one ablation of a collection is; of the others a set.
 NOUNS = {"heads": "head", "layers": "layer", "pairs": "pair", "subsets": "subset"}
 ON_TOP = "not counting compilation and statistics"  # of the time that `estimate_runs` says
-WRITTEN = np.int32(1)  # what processes tell each other at the end
 # How the results of `bertjax ablate` describe their analysis.
 ABLATION = Analysis("ablation")
 
@@ -160,9 +157,7 @@ def ablate(
     )
     with shown(progress, "ablating") as report:
         weighing = partial(report, note="weighing")
-        results = run_job(settings, progress=report, weighing=weighing, keep=output is not None)
-    assert results is not None
-    return results
+        return run_job(settings, progress=report, weighing=weighing, keep=output is not None)
 
 
 def run_job(
@@ -174,7 +169,7 @@ def run_job(
     *,
     prepare: Prepare | None = None,
     analysis: Analysis = ABLATION,
-) -> Results | None:
+) -> Results:
     """Run the whole job and write its directory.
 
     Args:
@@ -186,8 +181,7 @@ def run_job(
         progress: called with the work done and the total work of the sweep.
         weighing: called with the same for the statistics.
 
-    Returns: the results as written; those that are in the directory where the same job has finished; None on other
-        processes than the first, where several share the job.
+    Returns: the results as written; those that are in the directory where the same job has finished.
 
     Raises:
         OutputError: the directory cannot be written, holds other results or files, or an unfinished sweep of other
@@ -197,12 +191,13 @@ def run_job(
     """
     started = time.time()
     check_settings(settings)
-    if keep and not settings.distributed:
+    if keep:
         finished = find_finished(for_this_device(settings), analysis, say)
         if finished is not None:
             return finished
     if keep:
-        _check_output(settings, analysis)
+        _check_journal(settings)
+        check_output(settings.directory, analysis.name, settings.overwrite, settings.inputs)
     settings = for_this_device(settings)
     prepare = prepare or screen_of(settings)
     job = load_job(settings)
@@ -217,17 +212,12 @@ def run_job(
         say(f"results go to {settings.directory}")
     means = means_of(job)
     result = sweep_job(job, means, say, progress, settings.journal if keep else None)
-    if result is None:
-        processes.agree(WRITTEN)  # until the first process has written
-        return None
     check_finite(job.ablations, result, settings.journal if keep else None)
     job, result, more = derive(job, result)
     more, seconds = {**more, "analysis": described}, time.time() - started
     results = conclude(job, means, result, seconds, say=say, weighing=weighing, keep=keep, more=more)
     if keep:
         discard_journals(settings.directory)
-    if settings.distributed:
-        processes.agree(WRITTEN)
     return results
 
 
@@ -254,11 +244,6 @@ def _say_what_weighing_costs(job: Job, say: Callable[[str], None]) -> None:
     for metric in slow:
         seconds = seconds_to_weigh(metric, job.blank, job.labels, len(job.ablations), job.positive)
         say(f"intervals and tests of {metric.name} call it once for each draw: about {format_duration(seconds)}")
-
-
-def _is_helper(settings: Settings) -> bool:
-    """Whether this process computes for another one, which writes."""
-    return settings.distributed and not processes.is_first()
 
 
 def estimate_job(settings: Settings) -> Estimate:
@@ -295,23 +280,6 @@ def estimate_runs(job: Job, ablations: Sequence[Ablation]) -> Estimate:
     )
 
 
-def _check_output(settings: Settings, analysis: Analysis) -> None:
-    """Refuse a directory where files would be lost; the first of several processes checks and informs the others."""
-    if _is_helper(settings):
-        if not processes.agree(WRITTEN):
-            raise OutputError("results cannot be written; see the error of the first process")
-        return
-    try:
-        _check_journal(settings)
-        check_output(settings.directory, analysis.name, settings.overwrite, settings.inputs)
-    except OutputError:
-        if settings.distributed:
-            processes.agree(0 * WRITTEN)
-        raise
-    if settings.distributed:
-        processes.agree(WRITTEN)
-
-
 def _check_journal(settings: Settings) -> None:
     if is_unfinished(settings.journal) and settings.engine == "plain" and not settings.overwrite:
         raise OutputError(
@@ -337,20 +305,17 @@ def sweep_job(
     say: Callable[[str], None],
     progress: Progress,
     journal: Path | None,
-) -> TaskResult | None:
+) -> TaskResult:
     """Run a job's ablations on its examples.
 
     Args:
         means: the heads' mean outputs, where mode 'mean' occurs.
         say, progress: as in `run_job`.
         journal: where finished parts are kept; None for nowhere.
-
-    Returns: None on other processes than the first, where several share the job.
     """
     settings, model = job.settings, job.model
     if settings.engine == "fast":
-        sweep = sweep_together if settings.distributed else sweep_examples
-        return sweep(
+        return sweep_examples(
             model,
             job.encoded,
             job.ablations,

@@ -91,7 +91,6 @@ class Settings:
         allow_new_head: score a task although parameters that it needs are not in the checkpoint and are random.
         overwrite: replace results that are there; an unfinished sweep with the same settings resumes nevertheless.
         resume: resume an unfinished sweep; a plain rerun does so too, but refuses a directory that is complete.
-        distributed: the processes that `processes.start` has joined share the examples; the first one writes.
         split, data, data_dir, text_columns, label_column, label_names: as in `data.load_examples`.
     """
 
@@ -123,7 +122,6 @@ class Settings:
     allow_new_head: bool = False
     overwrite: bool = False
     resume: bool = False
-    distributed: bool = False
     split: str = "validation"
     data: str | None = None
     data_dir: str | None = None
@@ -262,7 +260,7 @@ TEXTS = ("model", "task", "mode", "ablate", "engine", "attention", "precision", 
 OPTIONAL_TEXTS = ("output", "memory", "data", "data_dir", "label_column")
 LISTS, SWITCHES = (
     ("heads", "text_columns", "label_names", "prompts"),
-    ("overwrite", "resume", "distributed", "every_word", "exclude_self", "allow_new_head"),
+    ("overwrite", "resume", "every_word", "exclude_self", "allow_new_head"),
 )
 
 
@@ -302,8 +300,6 @@ def _check_engine(settings: Settings) -> None:
         raise InputError("--engine plain has no memory budget: give --batch-size and --chunk-size")
     if settings.engine == "plain" and settings.attention not in ("auto", "explicit"):
         raise InputError("--engine plain has explicit attention alone: leave --attention out")
-    if settings.engine == "plain" and settings.distributed:
-        raise InputError("--engine plain runs in one process: leave out --distributed, or --processes")
     if settings.engine == "plain" and settings.resume:
         raise InputError("--engine plain keeps no journal: there is nothing to resume")
     if settings.engine == "fast" and (settings.batch_size or settings.chunk_size):

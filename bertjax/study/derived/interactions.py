@@ -81,17 +81,15 @@ def run_interactions(
     Raises:
         BertjaxError: as `run_job` does.
     """
-    results = run_job(
+    return run_job(
         replace(settings, ablate="pairs"), say, progress, weighing, keep, prepare=_prepare, analysis=ANALYSIS
     )
-    assert results is not None
-    return results
 
 
 def _prepare(job: Job, say: Callable[[str], None]) -> tuple[Job, Derive]:
     """The job of all pairs and their heads, once what it costs was said; and what makes interactions of its outcome."""
-    if job.settings.screen is not None or job.settings.distributed:
-        raise InputError("interactions are of all pairs of the heads that are named, in one process")
+    if job.settings.screen is not None:
+        raise InputError("interactions are of all pairs of the heads that are named: leave out screen")
     job = replace(job, ablations=with_singles(job.ablations))
     say_what_sharing_costs(job, 1 + len(job.ablations), say)
     seconds = estimate_runs(job, job.ablations).seconds

@@ -251,8 +251,8 @@ def _check(settings: Settings) -> None:
     """Raise `InputError` for what pruning does not have."""
     if settings.ablate != "heads" or settings.heads or settings.screen is not None:
         raise InputError("pruning takes all heads: leave out which to ablate")
-    if settings.distributed or settings.engine != "fast" or settings.precision == "bfloat16":
-        raise InputError("pruning is computed by the fast engine in one process, with --precision float32")
+    if settings.engine != "fast" or settings.precision == "bfloat16":
+        raise InputError("pruning is computed by the fast engine, with --precision float32")
 
 
 def _parts(job: Job, pruning: Pruning) -> tuple[Job, Job]:

@@ -56,7 +56,6 @@ WITHOUT = (
     "allow_new_head",
     "readout",
     "screen",
-    "distributed",
     "memory",
 )
 READABLE = ("labels", "words")  # what tasks ask whose examples are texts or pairs
