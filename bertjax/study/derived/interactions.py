@@ -20,13 +20,13 @@ from bertjax.progress import Progress, silent
 from bertjax.results import Results
 from bertjax.study.derived.frame import call
 from bertjax.study.derived.job import (
+    JobOptions,
     contributions_of,
     derive_job,
     describe_score,
     say_what_sharing_costs,
     settings_of_options,
 )
-from bertjax.study.derived.options import JobOptions
 from bertjax.study.job import Derive, Job
 from bertjax.study.provenance import Analysis
 from bertjax.study.run import ON_TOP, estimate_runs, run_job

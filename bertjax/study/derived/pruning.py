@@ -32,8 +32,7 @@ from bertjax.progress import Progress, silent
 from bertjax.results import Results
 from bertjax.study.derived.frame import Outcome, call, run_derived
 from bertjax.study.derived.gates import LearnedGates, learn_gates
-from bertjax.study.derived.job import level_out, settings_of_options
-from bertjax.study.derived.options import JobOptions
+from bertjax.study.derived.job import JobOptions, level_out, settings_of_options
 from bertjax.study.job import Job, check_scorable, encode
 from bertjax.study.outputs import means_of
 from bertjax.study.provenance import Analysis

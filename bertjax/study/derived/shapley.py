@@ -34,13 +34,13 @@ from bertjax.progress import Progress, silent
 from bertjax.results import Results
 from bertjax.study.derived.frame import Outcome, call, run_derived
 from bertjax.study.derived.job import (
+    JobOptions,
     contributions_of,
     derive_job,
     describe_score,
     say_what_sharing_costs,
     settings_of_options,
 )
-from bertjax.study.derived.options import JobOptions
 from bertjax.study.job import Job, check_scorable
 from bertjax.study.outputs import means_of
 from bertjax.study.provenance import Analysis
