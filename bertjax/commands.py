@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bertjax.arguments import plain_head_name
@@ -38,10 +39,31 @@ def run_ablate(options: argparse.Namespace) -> int:
     if settings.resume:
         _say_if_nothing_to_resume(settings)
     results = _with_bar("ablating", partial(run_job, settings))
+    if _is_shard(results):
+        return 0
     _show_scores(results.summary)
     say(results.sentence, wrap=True)
     say(f"results in {settings.directory}, picture in {settings.directory / results.picture}")
     say(f"a page to look at: bertjax report {shlex.quote(str(settings.directory))}")
+    return 0
+
+
+def _is_shard(results: "Results") -> bool:
+    """Whether results are those of a shard; if so, say what follows."""
+    if "shard" in results.summary:
+        say(f"{results.summary['sentence']}; this one is in {results.directory}")
+    return "shard" in results.summary
+
+
+def run_merge(options: argparse.Namespace) -> int:
+    """`bertjax merge`."""
+    from bertjax.study import run_merge
+
+    _choose_cache(options)
+    run = partial(run_merge, options.directories, options.output, options.metric, options.overwrite)
+    results = _with_bar("merging", run)
+    say(results.sentence, wrap=True)
+    say(f"results in {results.directory}, picture in {Path(options.output) / results.picture}")
     return 0
 
 
@@ -84,7 +106,8 @@ def run_interactions(options: argparse.Namespace) -> int:
     _choose_cache(options)
     settings = _settings_ending_in(options, "interactions")
     results = _with_bar("ablating", partial(run_interactions, settings))
-    _show_effects(settings, results)
+    if not _is_shard(results):
+        _show_effects(settings, results)
     return 0
 
 

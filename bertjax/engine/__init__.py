@@ -15,7 +15,7 @@ from bertjax.engine.journal import (
 from bertjax.engine.packing import LANES, Packed, choose_row_length, first_fit, pack
 from bertjax.engine.plain import SweepResult
 from bertjax.engine.plan import Plan, make_plan
-from bertjax.engine.run import make_runner, sweep
+from bertjax.engine.run import make_runner, merge_shards, sweep, sweep_shard
 from bertjax.engine.schedule import Rehearsal
 from bertjax.engine.sharding import AXIS, BATCH, SPLIT, WHOLE, make_mesh, place_on_mesh
 from bertjax.engine.sizes import (
@@ -28,7 +28,7 @@ from bertjax.engine.sizes import (
     peak_memory,
     sweep_bytes,
 )
-from bertjax.engine.sweep_input import Combine, choose_attention, fastest_attention, make_sweep_input
+from bertjax.engine.sweep_input import Combine, SweepInput, choose_attention, fastest_attention, make_sweep_input
 
 __all__ = [
     "AXIS",
@@ -46,6 +46,7 @@ __all__ = [
     "Packed",
     "Plan",
     "Rehearsal",
+    "SweepInput",
     "SweepResult",
     "budget_of_texts",
     "choose_attention",
@@ -68,6 +69,7 @@ __all__ = [
     "make_runner",
     "make_sweep_input",
     "memory_in_use",
+    "merge_shards",
     "open_journal",
     "pack",
     "peak_memory",
@@ -76,4 +78,5 @@ __all__ = [
     "price",
     "sweep",
     "sweep_bytes",
+    "sweep_shard",
 ]

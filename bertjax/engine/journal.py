@@ -59,12 +59,12 @@ class Journal:
     Args:
         directory: of the journal alone.
         sizes: of the sweep's pieces.
-        lock: the open lock file.
+        lock: the open lock file; None to read only.
 
     `finished` is how many finished parts were there when it was opened.
     """
 
-    def __init__(self, directory: Path, sizes: Mapping[str, int], lock: IO[Any]):
+    def __init__(self, directory: Path, sizes: Mapping[str, int], lock: IO[Any] | None = None):
         self.directory, self.sizes, self._lock = directory, dict(sizes), lock
         self.finished = count_parts(directory)
         self._seal = hashlib.sha256(read_file(directory / FACTS, OutputError)).digest()
@@ -73,7 +73,8 @@ class Journal:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._lock.close()
+        if self._lock is not None:
+            self._lock.close()
 
     def read(self, number: int) -> np.ndarray | None:
         """The outputs of a part; None where it is not there or damaged."""
@@ -156,6 +157,21 @@ def open_journal(
         journal = Journal(directory, _read(directory / FACTS)["sizes"], lock)
         opened.pop_all()  # from here on the journal closes the lock
         return journal
+
+
+def read_journal(directory: Path, facts: Mapping[str, str]) -> Journal:
+    """The journal of a sweep, to be read, perhaps on another device than it was written on.
+
+    Raises:
+        OutputError: it is missing or damaged, or of a sweep with other facts.
+    """
+    recorded = _read(directory / FACTS)
+    differing = find_differences({**recorded["facts"], "device": facts["device"]}, facts)
+    if differing:
+        raise OutputError(
+            f"{directory.parent} holds another sweep than these options: {list_differences([], differing)}"
+        )
+    return Journal(directory, recorded["sizes"])
 
 
 def _holds(directory: Path, facts: Mapping[str, str], settings: Mapping[str, str], replace: bool) -> bool:

@@ -41,11 +41,12 @@ from bertjax.results.arrays import Header, read_arrays
 from bertjax.results.contents import Arrays, InMemory, Stored, describe_analysis
 from bertjax.results.results import Results
 from bertjax.results.schema import load_schema, mismatch
+from bertjax.results.shards import refuse_shard
 from bertjax.results.summary import AGAIN, UNSEALED, describe_files, has_mark, read_recorded, read_summary, seal, verify
 from bertjax.results.table import SHORT, Row, column, read_parquet, to_parquet
 
 # Settings that affect how results are written, not what they are.
-NOT_COMPARED = ("output", "overwrite", "resume", "memory")
+NOT_COMPARED = ("output", "overwrite", "resume", "memory", "shard")
 # Name, layer and head of an ablation.
 Place = tuple[str, int | None, int | None]
 OUTPUTS = ("outputs.npz", "examples.jsonl")
@@ -221,6 +222,7 @@ def read_results(directory: str | Path) -> Results:
     """
     directory = user_path(directory, InputError)
     if not is_there(directory / "summary.json", InputError):
+        refuse_shard(directory)
         raise InputError(
             f"{directory} holds no results of `bertjax ablate`: there is no summary.json{_inside(directory)}"
         )

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from bertjax.data import Tokenizer, collate
-from bertjax.engine import plain, sweep
+from bertjax.engine import SweepInput, make_sweep_input, plain, sweep
 from bertjax.errors import InputError
 from bertjax.interventions import Ablation, mean_head_outputs, readouts, stack
 from bertjax.model import ModelOutput, Overrides, PretrainedModel
@@ -66,6 +66,22 @@ def sweep_examples(
         say=say,
     )
     return encoded.outputs_of(result)
+
+
+def input_of(job: Job, means: Float[np.ndarray, "layers heads head_dim"] | None) -> SweepInput:
+    """What the sweep of a job computes."""
+    encoded, form = job.encoded, job.encoded.form
+    return make_sweep_input(
+        job.model,
+        encoded.texts,
+        job.ablations,
+        form.readout,
+        combine=form.combine,
+        at=encoded.at,
+        targets=encoded.targets,
+        means=means,
+        attention=job.settings.attention,
+    )
 
 
 def sweep_plainly(

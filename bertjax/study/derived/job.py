@@ -48,6 +48,7 @@ class JobOptions(TypedDict, total=False):
     attention: str
     memory: str | None
     allow_new_head: bool
+    shard: str | None
 
 
 @dataclass(frozen=True)

@@ -250,6 +250,8 @@ def _check(settings: Settings) -> None:
     """Raise `InputError` for what pruning does not have."""
     if settings.ablate != "heads" or settings.heads or settings.screen is not None:
         raise InputError("pruning takes all heads: leave out which to ablate")
+    if settings.shard:
+        raise InputError("pruning cannot be sharded: each step needs all examples; leave --shard out")
     if settings.engine != "fast" or settings.precision == "bfloat16":
         raise InputError("pruning is computed by the fast engine, with --precision float32")
 

@@ -56,6 +56,7 @@ WITHOUT = (
     "readout",
     "screen",
     "memory",
+    "shard",
 )
 READABLE = ("labels", "words")  # what tasks ask whose examples are texts or pairs
 DEFAULT_LENGTH = 128

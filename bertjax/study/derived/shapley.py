@@ -161,6 +161,8 @@ def _check(settings: Settings) -> None:
     """Raise `InputError` for what these runs do not have."""
     if settings.ablate != "heads" or settings.screen is not None:
         raise InputError("Shapley values are of single heads: leave out which sets to ablate")
+    if settings.shard:
+        raise InputError("Shapley values cannot be sharded: orders run one after another; leave --shard out")
     if settings.engine != "fast":
         raise InputError("Shapley values are computed by the fast engine")
 
