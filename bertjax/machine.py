@@ -192,7 +192,7 @@ def parse_shard(text: str) -> tuple[int, int]:
     >>> parse_shard("3/16")
     (3, 16)
     """
-    matched = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text, re.ASCII)
+    matched = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text, re.ASCII)
     number, count = (0, 0) if matched is None else (int(matched[1]), int(matched[2]))
     if not 1 <= number <= count:
         raise InputError(f"{text[:40]!r} is not a shard: write 3/16 for the third of sixteen, or {AUTO}")

@@ -95,7 +95,9 @@ def test_a_killed_shard_resumes_and_computes_only_the_rest(pairs, tmp_path, monk
         bertjax.merge([first, tmp_path / "again", third], output=tmp_path / "out")
     wrote, write = [], engine.Journal.write
     monkeypatch.setattr(engine.Journal, "write", lambda self, *part: wrote.append(part[0]) or write(self, *part))
-    bertjax.ablate(**again)
+    shard = bertjax.ablate(**again)
+    assert "shard 2 of 3: bertjax merge" in repr(shard)
+    assert "shard 2 of 3: bertjax merge" in shard._repr_html_()
     assert found + len(wrote) == count_parts(second / "journal")
     for part in (second / "journal").glob("part-*"):
         assert (tmp_path / "again" / "journal" / part.name).read_bytes() == part.read_bytes()
@@ -140,14 +142,14 @@ def test_shards_that_are_not_of_one_run_are_named(pairs, tmp_path, capsys):
     _, (first, second, third) = pairs
     told = json.loads((third / "shard.json").read_text())
     other = {
-        "of": 4,
+        "shard": "3/4",
         "settings": {**told["settings"], "limit": 20},
         "model": {**told["model"], "weights_sha256": "0" * 64},
         "versions": {**told["versions"], "bertjax": "0.0.9"},
         "steps": {**told["steps"], "rows": 77},
     }
     messages = {
-        "of": "number of shards (3 there, 4 here)",
+        "shard": "number of shards (3 there, 4 here)",
         "settings": "limit (None there, 20 here)",
         "model": "weights (",
         "versions": "bertjax (0.1.0 there, 0.0.9 here)",

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bertjax.atomic_files import write_json
-from bertjax.errors import InputError, OutputError
+from bertjax.errors import InputError, OutputError, some_of
+from bertjax.machine import parse_shard
 from bertjax.results.summary import read_recorded
 
 NAME = "shard.json"
@@ -32,6 +33,11 @@ class Shard:
     number: int
     count: int
     content: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Such as '3/16'."""
+        return f"{self.number}/{self.count}"
 
     def facts(self) -> dict[str, Any]:
         """All in which the shards of one run must agree."""
@@ -66,12 +72,10 @@ def check_shard(directory: Path, shard: str | None, overwrite: bool) -> None:
         OutputError: it does.
     """
     found = _find(directory)
-    if found is not None and shard != f"{found.number}/{found.count}" and not overwrite:
-        raise OutputError(
-            f"{directory} holds shard {found.number}/{found.count}: give another --output, or --overwrite to discard it"
-        )
-    if found is not None:
+    if found is not None and overwrite:
         (directory / NAME).unlink()
+    elif found is not None and shard != found.name:
+        raise OutputError(f"{directory} holds shard {found.name}: give another --output, or --overwrite to discard it")
 
 
 def refuse_shard(directory: Path) -> None:
@@ -79,8 +83,7 @@ def refuse_shard(directory: Path) -> None:
     found = _find(directory)
     if found is not None:
         raise InputError(
-            f"{directory} holds shard {found.number}/{found.count}, not results: join all shards with "
-            "bertjax merge DIR... --output DIR"
+            f"{directory} holds shard {found.name}, not results: join all shards with bertjax merge DIR... --output DIR"
         )
 
 
@@ -104,7 +107,7 @@ def read_shards(directories: Sequence[Path]) -> list[Shard]:
             raise InputError(f"shard {number}/{first.count} is in {' and '.join(twice)}: name one of them")
     missing = sorted({*range(1, first.count + 1)} - {shard.number for shard in shards})
     if missing:
-        names = ", ".join(f"{number}/{first.count}" for number in missing)
+        names = some_of([f"{number}/{first.count}" for number in missing])
         raise InputError(f"missing: shard {names}: name the directories of all shards, or run those with --shard")
     return sorted(shards, key=lambda shard: shard.number)
 
@@ -122,9 +125,9 @@ def _find(directory: Path) -> Shard | None:
     """The complete shard in a directory; None if there is none, or a damaged one."""
     content = read_recorded(directory / NAME)
     try:
-        found = None if content is None else Shard(directory, content["shard"], content["of"], content)
-        return found if found is not None and 1 <= found.number <= found.count and found.facts() else None
-    except (KeyError, TypeError, AttributeError):
+        found = None if content is None else Shard(directory, *parse_shard(content["shard"]), content)
+        return found if found is not None and found.facts() else None
+    except (InputError, KeyError, TypeError, AttributeError):
         return None
 
 

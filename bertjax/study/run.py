@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from bertjax import arguments
 from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.engine import (
     Estimate,
@@ -264,8 +265,7 @@ def run_shard(
         say=say,
     )
     summary = {
-        "shard": number,
-        "of": count,
+        "shard": settings.shard,
         "sentence": f"shard {number} of {count}: bertjax merge joins all of them",
         **provenance(job),
         "analysis": described,
@@ -302,7 +302,7 @@ def merged(
 def means_in(shards: Sequence[Shard]) -> Float[np.ndarray, "layers heads head_dim"] | None:
     """The heads' mean outputs that the shards were computed with."""
     means = shards[0].content["means"]
-    return None if means is None else np.array(means)
+    return None if means is None else np.asarray(arguments.array(means, "means"))
 
 
 def introduce(job: Job, say: Callable[[str], None], noun: str = "") -> None:

@@ -305,6 +305,8 @@ def _check_values(settings: Settings) -> None:
             arguments.refuse(name, f"at most {LARGEST_INTEGER}", value)
     if settings.metric is not None:
         as_metric(settings.metric)
+    if settings.shard is not None:
+        parse_shard(settings.shard)
     if settings.prompts is not None and len(settings.prompts) not in (1, 2):
         raise InputError(f"--prompts takes one for both texts of a pair, or two: found {len(settings.prompts)}")
 
