@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         head_paths,
         head_roles,
         importance,
+        merge,
         patch,
         prune,
         shapley_values,
@@ -63,7 +64,7 @@ _ROOM_OF = {
     ),
     **dict.fromkeys(["Results", "read_results"], "results"),
     **dict.fromkeys(
-        ["ablate", "head_interactions", "head_paths", "head_roles", "importance", "patch", "prune"], "study"
+        ["ablate", "head_interactions", "head_paths", "head_roles", "importance", "merge", "patch", "prune"], "study"
     ),
     **dict.fromkeys(["shapley_values"], "study"),
     **dict.fromkeys(["use_compile_cache"], "machine"),
@@ -116,6 +117,7 @@ __all__ = [
     "importance",
     "load",
     "mean_head_outputs",
+    "merge",
     "overrides",
     "patch",
     "patching",

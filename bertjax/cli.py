@@ -14,6 +14,7 @@ from bertjax.commands import (
     run_compare,
     run_importance,
     run_interactions,
+    run_merge,
     run_parity,
     run_patch,
     run_plan,
@@ -31,6 +32,9 @@ from bertjax.programs import Parser, guarded
 __all__ = ["Parser", "guarded", "main", "positive", "whole"]
 
 LONGEST_NUMBER = 100  # digits
+SHARD = (
+    "compute only shard K of N, for `bertjax merge`; auto: the one that Slurm, Open MPI, Kubernetes or a TPU pod says"
+)
 NEW_HEAD = "score a task although its head is not in the checkpoint, so that it is random"
 # Those of `results.FIGURES`, which importing would delay every command.
 FIGURES: tuple[str, ...] = ("auto", "map", "ranking", "layers", "pairs", "curves")
@@ -49,13 +53,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser(next((word for word in given if not word.startswith("-")), "")).parse_args(given)
     options.debug = "--debug" in given
-    options.repeat = partial(_repeat, given)
     return int(options.run(options))
-
-
-def _repeat(given: Sequence[str], own: Sequence[str], who: Sequence[str]) -> int:
-    """The same command in another process, which has options of its own besides, and some that tell who it is."""
-    return main([*given, *own, *who])
 
 
 def _parser(command: str | None = None) -> Parser:
@@ -82,6 +80,7 @@ def _parser(command: str | None = None) -> Parser:
     _add_roles(commands, command in ("roles", None))
     _add_patch(commands, command in ("patch", None))
     _add_saved(commands)
+    _add_merge(commands)
     _add_parity(commands)
     _add_data(commands)
     return parser
@@ -111,15 +110,6 @@ def _add_ablate(commands: "argparse._SubParsersAction[Parser]", with_settings: b
     parser = _add_command(commands, "ablate", run_ablate, "ablate heads on a task, and test what each does", text)
     if with_settings:
         _add_settings(parser)
-    add = parser.add_argument_group("several processes that share the examples").add_argument
-    several = (
-        "this many on this machine, each on its own cores of the CPU; with --distributed, how many there are in all"
-    )
-    add("--processes", type=positive, metavar="N", help=several)
-    each = "each process is started with this command; the first writes, and resumes an unfinished sweep"
-    add("--distributed", action="store_true", help=each)
-    add("--coordinator", metavar="HOST:PORT", help="address of process 0 (default from the TPU pod, Slurm or Open MPI)")
-    add("--process", type=whole, metavar="I", help="number of this process, from 0 (default from the same)")
 
 
 def _add_plan(commands: "argparse._SubParsersAction[Parser]", with_settings: bool) -> None:
@@ -128,7 +118,6 @@ def _add_plan(commands: "argparse._SubParsersAction[Parser]", with_settings: boo
         "time does not include loading, compilation and statistics."
     )
     parser = _add_command(commands, "plan", run_plan, "estimate the cost of a sweep", text)
-    parser.set_defaults(distributed=False)
     if with_settings:
         _add_settings(parser)
 
@@ -327,6 +316,7 @@ def _add_place(add: Callable[..., None], parser: Parser, ending: str) -> None:
     """Where results go that end in a word of their own."""
     add("output", f"directory for the results (default named after the job, ending in {ending})", metavar="DIR")
     add("overwrite", "replace the results in DIR", action="store_true")
+    add("shard", SHARD, metavar="K/N")
     parser.add_argument("--no-compile-cache", action="store_true", help="do not cache compiled code")
 
 
@@ -466,6 +456,7 @@ def _add_output(add: Callable[..., None]) -> None:
     add("output", text, metavar="DIR")
     add("overwrite", "replace the results in DIR", action="store_true")
     add("resume", "resume an unfinished sweep in DIR; the same command alone does so too", action="store_true")
+    add("shard", SHARD, metavar="K/N")
 
 
 def _add_saved(commands: "argparse._SubParsersAction[Parser]") -> None:
@@ -503,6 +494,16 @@ def _add_saved(commands: "argparse._SubParsersAction[Parser]") -> None:
     plot.add_argument("--example", metavar="ID", help="of 'attention' and 'change' (default the first kept one)")
     plot.add_argument("--text", type=int, metavar="N", help="of 'attention' and 'change': 2 for the second of a pair")
     plot.add_argument("--run", dest="run_name", metavar="NAME", help="of 'change': the ablation (default the largest)")
+
+
+def _add_merge(commands: "argparse._SubParsersAction[Parser]") -> None:
+    text = "Join the shards of a run (--shard), and write the results that a single run writes."
+    merge = _add_command(commands, "merge", run_merge, "join the shards of a run", text)
+    merge.add_argument("directories", nargs="+", metavar="DIR", help="all shards, in any order")
+    merge.add_argument("--output", required=True, metavar="DIR", help="directory for the results")
+    merge.add_argument("--metric", metavar="M", help="in place of the shards' main metric; needed for module:function")
+    merge.add_argument("--overwrite", action="store_true", help="replace the results in DIR")
+    merge.add_argument("--no-compile-cache", action="store_true", help="do not cache compiled code")
 
 
 def _add_parity(commands: "argparse._SubParsersAction[Parser]") -> None:

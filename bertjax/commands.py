@@ -2,27 +2,22 @@
 
 import argparse
 import shlex
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
-
-import numpy as np
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bertjax.arguments import plain_head_name
 from bertjax.console import say
 from bertjax.errors import (
     EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_MISTAKE,
     BertjaxError,
     InputError,
     OutputError,
-    explain,
 )
-from bertjax.formatting import count_of, one_line, to_json
+from bertjax.formatting import count_of, to_json
 from bertjax.progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -31,7 +26,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-REFUSED = 2  # what the first of several processes says where results cannot be written
 SHOWN_EFFECTS = 20  # at the end of a command
 
 
@@ -42,80 +36,35 @@ def run_ablate(options: argparse.Namespace) -> int:
     _choose_cache(options)
     settings = _settings(options)
     check_settings(settings)
-    if settings.distributed:
-        return _run_distributed(options, settings)
-    if {options.coordinator, options.process} != {None}:
-        raise InputError("--coordinator and --process are for processes started one by one: give --distributed too")
-    if (options.processes or 1) > 1:
-        return _run_together(options, settings)
     if settings.resume:
         _say_if_nothing_to_resume(settings)
     results = _with_bar("ablating", partial(run_job, settings))
-    assert results is not None
-    _show_results(settings, results)
-    return 0
-
-
-def _show_results(settings: "Settings", results: "Results") -> None:
+    if _is_shard(results):
+        return 0
     _show_scores(results.summary)
     say(results.sentence, wrap=True)
     say(f"results in {settings.directory}, picture in {settings.directory / results.picture}")
     say(f"a page to look at: bertjax report {shlex.quote(str(settings.directory))}")
-
-
-def _run_together(options: argparse.Namespace, settings: "Settings") -> int:
-    """All processes of a job on this machine; each of them has its share of the memory."""
-    from bertjax.engine import run_together
-    from bertjax.machine import parse_bytes
-    from bertjax.study import check_settings
-
-    check_settings(replace(settings, distributed=True))
-    own = [] if settings.memory is None else ["--memory", str(parse_bytes(settings.memory) // options.processes)]
-    return run_together(partial(options.repeat, own), options.processes)
-
-
-def _run_distributed(options: argparse.Namespace, settings: "Settings") -> int:
-    """One of several processes; the first one speaks. An unfinished sweep resumes as without `--resume`."""
-    from bertjax.engine import processes
-    from bertjax.study import run_job
-
-    if options.process == 0:
-        say(f"waiting for the other processes at {options.coordinator}")
-    watch = processes.start(options.coordinator, options.processes, options.process)
-    results = None
-    try:
-        if not _agree_that_complete(settings):
-            results = _with_bar("ablating", partial(run_job, settings)) if processes.is_first() else run_job(settings)
-    except BaseException as ending:
-        if options.debug:
-            traceback.print_exception(ending)
-        leave(ending)
-    watch.close()
-    if results is not None:
-        _show_results(settings, results)
     return 0
 
 
-def _agree_that_complete(settings: "Settings") -> bool:
-    """Whether the job has finished before; the first process checks it, shows the results and informs the others."""
-    from bertjax.engine import processes
-    from bertjax.study import ABLATION, find_finished, for_this_device
+def _is_shard(results: "Results") -> bool:
+    """Whether results are those of a shard; if so, say what follows."""
+    if "shard" in results.summary:
+        say(f"{results.summary['sentence']}; this one is in {results.directory}")
+    return "shard" in results.summary
 
-    results = None
-    if processes.is_first():
-        try:
-            results = find_finished(for_this_device(settings), ABLATION, say)
-        except BertjaxError:
-            processes.agree(np.int32(REFUSED))
-            raise
-    complete = int(processes.agree(np.int32(results is not None)))
-    if complete == REFUSED:
-        raise OutputError("results cannot be written; see the error of the first process")
-    if results is not None:
-        _show_results(settings, results)
-    elif not complete and processes.is_first() and settings.resume:
-        _say_if_nothing_to_resume(settings)
-    return bool(complete)
+
+def run_merge(options: argparse.Namespace) -> int:
+    """`bertjax merge`."""
+    from bertjax.study import run_merge
+
+    _choose_cache(options)
+    run = partial(run_merge, options.directories, options.output, options.metric, options.overwrite)
+    results = _with_bar("merging", run)
+    say(results.sentence, wrap=True)
+    say(f"results in {results.directory}, picture in {Path(options.output) / results.picture}")
+    return 0
 
 
 def _say_if_nothing_to_resume(settings: "Settings") -> None:
@@ -123,18 +72,6 @@ def _say_if_nothing_to_resume(settings: "Settings") -> None:
 
     if not is_unfinished(settings.journal) and not (settings.directory / "summary.json").exists():
         say(f"nothing to resume in {settings.directory}: from the beginning")
-
-
-def leave(ending: BaseException) -> NoReturn:
-    """End one of several processes with a line; JAX would wait for the others, which wait for this one."""
-    from bertjax.engine import end_process
-
-    if isinstance(ending, (BrokenPipeError, SystemExit)):
-        end_process(EXIT_FAILED)  # who reads what is printed has gone; Rich makes the second of the first
-    if not isinstance(ending, KeyboardInterrupt):
-        end_process(EXIT_MISTAKE, f"bertjax: error: {one_line(explain(ending))}")
-    saved = f"{ending}: the same command resumes there" if str(ending) else "what the first process saved stays"
-    end_process(EXIT_INTERRUPTED, f"bertjax: interrupted; {saved}")
 
 
 def run_plan(options: argparse.Namespace) -> int:
@@ -169,7 +106,8 @@ def run_interactions(options: argparse.Namespace) -> int:
     _choose_cache(options)
     settings = _settings_ending_in(options, "interactions")
     results = _with_bar("ablating", partial(run_interactions, settings))
-    _show_effects(settings, results)
+    if not _is_shard(results):
+        _show_effects(settings, results)
     return 0
 
 

@@ -64,10 +64,6 @@ class OutputError(BertjaxError):
     """Results that cannot be written where they were asked for."""
 
 
-class ProcessLostError(BertjaxError):
-    """Another process of a distributed sweep has ended."""
-
-
 class MissingDependencyError(BertjaxError):
     """An optional package that is needed for what was asked and is not installed."""
 

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -19,6 +20,14 @@ SHARE = 0.8
 UNKNOWN = 2**62  # bytes, where the system does not say
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 LARGEST = 2 * 1024**3  # bytes of compiled steps that are kept; what was used longest ago goes first
+AUTO = "auto"
+# Where a scheduler says which of how many processes or jobs this is: names of variables, and the first index.
+SCHEDULERS = {
+    "a Slurm array": ("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN"),
+    "Open MPI": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", ""),
+    "a Kubernetes Job": ("JOB_COMPLETION_INDEX", "JOB_COMPLETIONS", ""),
+    "Slurm": ("SLURM_PROCID", "SLURM_NTASKS", ""),
+}
 
 
 def parse_bytes(text: str) -> int:
@@ -172,3 +181,53 @@ def import_pandas() -> ModuleType:
     except ImportError:
         raise MissingDependencyError("to_pandas needs pandas, which is not installed: pip install pandas") from None
     return pandas
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Number and count of a shard.
+
+    Raises:
+        InputError: it is not a shard.
+
+    >>> parse_shard("3/16")
+    (3, 16)
+    """
+    matched = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text, re.ASCII)
+    number, count = (0, 0) if matched is None else (int(matched[1]), int(matched[2]))
+    if not 1 <= number <= count:
+        raise InputError(f"{text[:40]!r} is not a shard: write 3/16 for the third of sixteen, or {AUTO}")
+    return number, count
+
+
+def find_shard() -> tuple[int, int]:
+    """Number and count of this job's shard: from Slurm, Open MPI or Kubernetes, or of this host in a TPU pod.
+
+    Raises:
+        InputError: nothing says which shard this is.
+    """
+    for scheduler, (index, count, first) in SCHEDULERS.items():
+        if index in os.environ:
+            values = [os.environ.get(name, "") if name else "0" for name in (index, count, first)]
+            if not all(re.fullmatch(r"\d{1,9}", value, re.ASCII) for value in values):
+                expected = ", ".join(name for name in (index, count, first) if name)
+                raise InputError(f"--shard {AUTO}: {scheduler} must set {expected} to numbers, found {values}")
+            return parse_shard(f"{int(values[0]) - int(values[2]) + 1}/{int(values[1])}")
+    pod = _host_of_pod()
+    if pod is not None:
+        return pod
+    names = ", ".join(index for index, *_ in SCHEDULERS.values())
+    raise InputError(f"--shard {AUTO} found no {names} and no TPU pod: give the shard, such as --shard 3/16")
+
+
+def _host_of_pod() -> tuple[int, int] | None:
+    """Number and count of this host in a TPU pod; None elsewhere."""
+    import jax
+
+    if not jax.distributed.is_initialized():
+        if find_spec("libtpu") is None:
+            return None
+        try:
+            jax.distributed.initialize()
+        except (ValueError, RuntimeError):  # no pod, or the backend is in use already
+            return None
+    return jax.process_index() + 1, jax.process_count()

@@ -118,9 +118,6 @@ OPTIONS: dict[str, Draw] = {
 ABLATE: dict[str, Draw] = {
     **OPTIONS,
     "--output": _place,
-    "--coordinator": _one(("localhost:1",)),
-    "--processes": _one(("1", "100000"), [one for one in NUMBERS if one != "2"]),  # which would start them
-    "--process": NUMBER,
 }
 PLOT: dict[str, Draw] = {
     "--figure": _one(("auto", "map", "ranking", "layers", "attention", "change")),

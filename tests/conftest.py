@@ -73,7 +73,7 @@ MOST_MAPPINGS = 25_000
 
 # Files that take long in `make test-all`: begun first, so that no process has one left when the others end.
 LONGEST = (
-    *("test_distributed.py", "test_readme.py", "test_head_ablation.py", "test_family_engine.py", "test_notebook.py"),
+    *("test_readme.py", "test_head_ablation.py", "test_family_engine.py", "test_notebook.py"),
     *("test_sharding.py", "test_docs.py"),
 )
 

@@ -1,4 +1,4 @@
-"""Every task that asks for more than labels: interrupted and resumed, on two devices, and by two processes."""
+"""Every task that asks for more than labels: interrupted and resumed, and on two devices."""
 
 import os
 import subprocess
@@ -14,10 +14,8 @@ from bertjax.data import TASKS
 from bertjax.engine import sizes
 from bertjax.engine.journal import count_parts
 from bertjax.errors import SweepInterrupted
-from bertjax.study.settings import Settings
 from bertjax.tasks import FORMS
 from tests.interruptions import TINY_PARTS, StopAfter
-from tests.several_processes import run_processes, saved_outputs
 from tests.task_factories import TASK_FACTORIES
 
 pytestmark = pytest.mark.integration
@@ -108,14 +106,3 @@ def test_two_devices_give_the_same(tmp_path):
     for one in several:
         found = np.load(f"{tmp_path / one.task}.npy")
         assert np.abs(one.real(found) - one.real(one.results.outputs["outputs"])).max() < 2e-5, one.task
-
-
-@pytest.mark.slow
-def test_two_processes_give_the_same(ready, tmp_path):
-    settings = Settings(
-        model=str(ready.model), task=ready.task, data=str(ready.data), mode="mean", output=str(tmp_path / "together")
-    )
-    codes, said = run_processes(settings, 2, more={number: ["--ablate", "pairs"] for number in (0, 1)})
-    assert codes == [0, 0], said
-    found = saved_outputs(settings)["outputs"]
-    assert np.abs(ready.real(found) - ready.real(ready.results.outputs["outputs"])).max() < 2e-5

@@ -202,7 +202,7 @@ def test_each_job_has_its_output_directory(tmp_path, monkeypatch):
     assert len(set(names)) == len(names)
     assert [replace(job).directory.name for job in jobs] == names
     assert [for_this_device(job).directory.name for job in jobs] == names
-    how = {"memory": "1GB", "overwrite": True, "distributed": True}
+    how = {"memory": "1GB", "overwrite": True}
     assert [replace(job, **how).directory.name for job in jobs] == names
     assert any(name.startswith("bertjax-tuned-qnli-sample-uniform-heads-") for name in names)
     assert any(name.startswith("bertjax-custom-one-uniform-heads-") for name in names)

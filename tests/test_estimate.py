@@ -102,7 +102,7 @@ def test_seconds_are_those_of_the_steps_that_the_sweep_takes(asked, monkeypatch)
     told = costs.estimate_with_sizes(asked, sizes)
     before = clock.now
     clock.taken.clear()
-    engine.run_with_sizes(asked, sizes, lambda done, total: None)
+    engine._run(asked, engine.make_runner(asked, sizes), sizes, None, lambda done, total: None)
     assert len(clock.taken) >= 3
     assert told.seconds == pytest.approx(clock.now - before)
     assert told.rate == pytest.approx(told.cost.flops / told.seconds)
@@ -114,5 +114,5 @@ def test_of_a_large_plan_one_chunk_tells_of_all(asked, monkeypatch):
     clock, sizes = Clock(monkeypatch), sizes_of(asked)
     told = costs.estimate_with_sizes(asked, sizes)
     before = clock.now
-    engine.run_with_sizes(asked, sizes, lambda done, total: None)
+    engine._run(asked, engine.make_runner(asked, sizes), sizes, None, lambda done, total: None)
     assert clock.now - before <= told.seconds < 3 * (clock.now - before)

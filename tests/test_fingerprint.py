@@ -11,7 +11,7 @@ import pytest
 
 from bertjax import BertForSentenceEmbedding
 from bertjax.checkpoints import DensePlan
-from bertjax.engine.fingerprint import _describe, facts_of
+from bertjax.engine.journal import _describe, facts_of
 from bertjax.engine.sweep_input import make_sweep_input
 from bertjax.errors import InputError
 from bertjax.interventions import ablations as ab
@@ -98,7 +98,7 @@ import jax, numpy as np
 from functools import partial
 from bertjax import readouts
 from bertjax.checkpoints import DensePlan
-from bertjax.engine.fingerprint import _describe
+from bertjax.engine.journal import _describe
 def f(output, held):
     return np.tanh(output.logits) @ held
 held = np.arange(6.0).reshape(2, 3)

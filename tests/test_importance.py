@@ -323,7 +323,6 @@ def test_trust_is_what_is_counted():
         ({"heads": ("0.0",)}, "gradients are taken of every head by itself"),
         ({"precision": "bfloat16"}, "gradients are computed in float32"),
         ({"metric": "f1"}, "gradients are those of the task's loss"),
-        ({"distributed": True}, "gradients are computed in one process"),
         ({"mode": "patched"}, "needs donors"),
         ({"steps": 0}, "steps must be a whole number of at least 1"),
     ],

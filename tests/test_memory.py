@@ -14,9 +14,9 @@ from benchmarks.tpu_programs import Sizes, Target, sweep_programs
 from bertjax import BertConfig, BertForMaskedLM, BertForSequenceClassification
 from bertjax.engine import run as engine
 from bertjax.engine import schedule, sizes
-from bertjax.engine.distributed.sharding import AXIS
 from bertjax.engine.plan import make_plan
 from bertjax.engine.schedule import Rehearsal
+from bertjax.engine.sharding import AXIS
 from bertjax.engine.sizes import Blocks, fit_blocks, most_blocks, sweep_bytes
 from bertjax.engine.sweep_input import make_sweep_input
 from bertjax.errors import InputError

@@ -12,7 +12,7 @@ import pytest
 from bertjax import BertConfig, BertForSequenceClassification, engine
 from bertjax import ablations as ab
 from bertjax.engine import compiled_steps
-from bertjax.engine.distributed.sharding import make_mesh
+from bertjax.engine.sharding import make_mesh
 from bertjax.interventions import readouts
 from tests.tiny_models import SIZES, encodings, random_model
 

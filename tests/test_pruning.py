@@ -371,7 +371,7 @@ def test_orders_that_are_none_are_refused(wrong, message):
     [
         ({"ablate": "layers"}, "pruning takes all heads"),
         ({"heads": ("0.0",)}, "pruning takes all heads"),
-        ({"precision": "bfloat16"}, "by the fast engine in one process, with --precision float32"),
+        ({"precision": "bfloat16"}, "by the fast engine, with --precision float32"),
         ({"limit": 3}, "cannot both choose and judge"),
     ],
     ids=str,

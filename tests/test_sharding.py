@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from bertjax.engine.distributed.sharding import make_mesh
+from bertjax.engine.sharding import make_mesh
 from tests.tiny_models import compiled_alike
 
 pytestmark = pytest.mark.integration

@@ -13,8 +13,8 @@ from benchmarks.tpu_programs import Sizes, Target, choose_sizes, count_steps
 from bertjax import BertConfig, BertForSequenceClassification
 from bertjax.engine import compiled_steps
 from bertjax.engine import run as engine
-from bertjax.engine.distributed.sharding import AXIS
 from bertjax.engine.plan import make_plan
+from bertjax.engine.sharding import AXIS
 from bertjax.engine.sizes import Blocks
 from bertjax.engine.sizes import Sizes as SweepSizes
 from bertjax.interventions import readouts

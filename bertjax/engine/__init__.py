@@ -3,13 +3,6 @@
 from bertjax.engine import compiled_steps, plain
 from bertjax.engine.blocks import BlockRunner
 from bertjax.engine.costs import Estimate, estimate, estimate_with_sizes, price
-from bertjax.engine.distributed import processes
-from bertjax.engine.distributed.one_machine import run_together
-from bertjax.engine.distributed.processes import gather
-from bertjax.engine.distributed.sharding import AXIS, BATCH, SPLIT, WHOLE, make_mesh, place_on_mesh
-from bertjax.engine.distributed.shared_encodings import SharedEncodings
-from bertjax.engine.distributed.shared_sweep import divide_examples, sweep_distributed
-from bertjax.engine.distributed.watch import end_process
 from bertjax.engine.gates import GateGradients, GatePasses, GateTexts
 from bertjax.engine.journal import (
     describe_settings,
@@ -22,8 +15,9 @@ from bertjax.engine.journal import (
 from bertjax.engine.packing import LANES, Packed, choose_row_length, first_fit, pack
 from bertjax.engine.plain import SweepResult
 from bertjax.engine.plan import Plan, make_plan
-from bertjax.engine.run import make_runner, sweep
+from bertjax.engine.run import make_runner, merge_shards, sweep, sweep_shard
 from bertjax.engine.schedule import Rehearsal
+from bertjax.engine.sharding import AXIS, BATCH, SPLIT, WHOLE, make_mesh, place_on_mesh
 from bertjax.engine.sizes import (
     Blocks,
     budget_of_texts,
@@ -34,7 +28,7 @@ from bertjax.engine.sizes import (
     peak_memory,
     sweep_bytes,
 )
-from bertjax.engine.sweep_input import Combine, choose_attention, fastest_attention, make_sweep_input
+from bertjax.engine.sweep_input import Combine, SweepInput, choose_attention, fastest_attention, make_sweep_input
 
 __all__ = [
     "AXIS",
@@ -52,7 +46,7 @@ __all__ = [
     "Packed",
     "Plan",
     "Rehearsal",
-    "SharedEncodings",
+    "SweepInput",
     "SweepResult",
     "budget_of_texts",
     "choose_attention",
@@ -63,14 +57,11 @@ __all__ = [
     "default_tokens",
     "describe_settings",
     "discard_journal",
-    "divide_examples",
-    "end_process",
     "estimate",
     "estimate_with_sizes",
     "fastest_attention",
     "find_differences",
     "first_fit",
-    "gather",
     "is_unfinished",
     "list_differences",
     "make_mesh",
@@ -78,15 +69,14 @@ __all__ = [
     "make_runner",
     "make_sweep_input",
     "memory_in_use",
+    "merge_shards",
     "open_journal",
     "pack",
     "peak_memory",
     "place_on_mesh",
     "plain",
     "price",
-    "processes",
-    "run_together",
     "sweep",
     "sweep_bytes",
-    "sweep_distributed",
+    "sweep_shard",
 ]

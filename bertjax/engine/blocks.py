@@ -16,9 +16,9 @@ from jaxtyping import Array, Float, Shaped
 from bertjax.checkpoints import BertConfig, LayerKind
 from bertjax.engine import compiled_steps
 from bertjax.engine.compiled_steps import BlockRows
-from bertjax.engine.distributed.sharding import make_mesh
 from bertjax.engine.packing import Packed, Picks, make_picks, pack_spans
 from bertjax.engine.plan import Node, Plan
+from bertjax.engine.sharding import make_mesh
 from bertjax.engine.sizes import Blocks
 from bertjax.engine.sweep_input import SweepInput
 from bertjax.errors import InputError

@@ -1,6 +1,6 @@
 """The steps of a sweep on blocks, compiled: one for each kind of step, whatever runs and chunks are in a block.
 
-On a mesh of devices each has its own rows of a block (`distributed/sharding.py`).
+On a mesh of devices each has its own rows of a block (`sharding.py`).
 """
 
 import weakref
@@ -15,7 +15,7 @@ from flax import nnx
 from jax.sharding import Mesh
 from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
-from bertjax.engine.distributed.sharding import over_rows, place_on_mesh
+from bertjax.engine.sharding import over_rows, place_on_mesh
 from bertjax.interventions import Readout
 from bertjax.model import (
     Changes,

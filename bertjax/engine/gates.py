@@ -28,8 +28,8 @@ from bertjax.data import Encoding
 from bertjax.engine import compiled_steps
 from bertjax.engine.blocks import BlockRunner, whole_chunks
 from bertjax.engine.compiled_steps import Block, BlockRows, Parameters, Structure, Targets, flat
-from bertjax.engine.distributed.sharding import over_rows
 from bertjax.engine.packing import Packed, first_fit, pack, total_lengths
+from bertjax.engine.sharding import over_rows
 from bertjax.engine.sizes import Blocks, choose_length, default_tokens
 from bertjax.engine.sweep_input import SweepInput, make_sweep_input
 from bertjax.errors import InputError

@@ -64,16 +64,13 @@ class Packed:
         return float((self.segments > 0).mean())
 
 
-def pack(
-    examples: Sequence[Sequence[Encoding]], row_length: int, *, one_per_row: bool = False, places: int = 0
-) -> Packed:
+def pack(examples: Sequence[Sequence[Encoding]], row_length: int, *, one_per_row: bool = False) -> Packed:
     """Place examples into rows.
 
     Args:
         examples: the tokenised texts of each, which attend to themselves alone but stay in one row.
         row_length: slots of a row.
         one_per_row: give each example a row of its own.
-        places: texts that a row has room for at least.
 
     Raises:
         InputError: no examples, a text without tokens, or an example longer than a row.
@@ -94,7 +91,7 @@ def pack(
     counts = [len(examples[example]) for _, example in owners]
     row, example = np.repeat(np.array(owners, np.int32), counts, axis=0).T
     place = _within(row)
-    packed = _empty(len(rows), row_length, max(int(place.max()) + 1, places))
+    packed = _empty(len(rows), row_length, int(place.max()) + 1)
     sizes = np.array([*map(len, texts)], np.int32)
     before = np.cumsum(sizes) - sizes
     start = before - before[np.arange(len(texts)) - place]  # less what stands before the row's first text

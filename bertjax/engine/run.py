@@ -10,17 +10,16 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Float, Int
 
 from bertjax import arguments
 from bertjax.data import Tokenizer
 from bertjax.engine.blocks import BlockRunner
-from bertjax.engine.fingerprint import facts_of
-from bertjax.engine.journal import Journal, open_journal
+from bertjax.engine.journal import Journal, facts_of, open_journal, read_journal
 from bertjax.engine.packing import pack
 from bertjax.engine.plain import SweepResult
 from bertjax.engine.plan import Node
-from bertjax.engine.schedule import Pace, Part, Schedule, run_base, split_into_parts
+from bertjax.engine.schedule import Pace, Part, Schedule, run_base, share_parts, split_into_parts
 from bertjax.engine.sizes import (
     AHEAD,
     STEPS_BYTES,
@@ -32,7 +31,7 @@ from bertjax.engine.sizes import (
     sweep_bytes,
 )
 from bertjax.engine.sweep_input import Combine, Examples, SweepInput, make_sweep_input
-from bertjax.errors import InputError, SweepInterrupted
+from bertjax.errors import InputError, OutputError, SweepInterrupted
 from bertjax.formatting import format_bytes
 from bertjax.interventions import Ablation, Readout
 from bertjax.machine import read_budget
@@ -145,14 +144,74 @@ def sweep(
             path, facts = user_path(journal, InputError), facts_of(sweep_input)
             opened_journal = open_journal(path, facts, sizes.to_dict(), settings=settings, replace=replace_journal)
             notes = opened.enter_context(opened_journal)
-            begun = Sizes.from_dict(notes.sizes)
-            if begun != sizes:
-                sizes, runner = begun, _runner_of(sweep_input, begun, notes, memory, devices)
+            if Sizes.from_dict(notes.sizes) != sizes:
+                sizes, runner = _begun(sweep_input, notes, memory, devices)
             if notes.finished:
                 say(f"{notes.finished} finished parts in {notes.directory.parent}, resuming there")
         report = opened.enter_context(shown(progress, "sweep"))
         base, outputs = _run(sweep_input, runner, sizes, notes, report)
     return SweepResult(base, outputs, tuple(ablations), sweep_input.attention, time.monotonic() - started)
+
+
+def sweep_shard(
+    sweep_input: SweepInput,
+    number: int,
+    count: int,
+    journal: Path,
+    *,
+    memory: int | None,
+    replace_journal: bool,
+    settings: Mapping[str, Any],
+    progress: Progress,
+    say: Callable[[str], None],
+) -> dict[str, int]:
+    """Compute one shard of a sweep into a journal: some of the parts that `sweep` computes, in the same steps.
+
+    Args:
+        number: of the shard, from 1.
+        count: of all shards.
+        journal, memory, replace_journal, settings, progress, say: as in `sweep`.
+
+    Returns: the sizes of the sweep's pieces, which must be equal for all shards.
+
+    Raises:
+        OutputError, SweepInterrupted, InputError: as in `sweep`.
+    """
+    sizes = choose_sizes(sweep_input, memory=memory)
+    runner, facts = make_runner(sweep_input, sizes), facts_of(sweep_input)
+    with open_journal(journal, facts, sizes.to_dict(), settings=settings, replace=replace_journal) as notes:
+        if Sizes.from_dict(notes.sizes) != sizes:
+            sizes, runner = _begun(sweep_input, notes, memory, None)
+        parts = _parts(sweep_input, runner, sizes)
+        own = share_parts(parts, count)[number - 1]
+        before = f", {notes.finished} of them finished before" if notes.finished else ""
+        say(f"shard {number} of {count}: {len(own)} of {len(parts)} parts{before}")
+        if own:
+            _run_parts(runner, own, _Outputs(sweep_input, runner, notes), progress)
+    return sizes.to_dict()
+
+
+def merge_shards(sweep_input: SweepInput, journals: Sequence[Path]) -> SweepResult:
+    """The result of a sweep from the journals of its shards, in their order; nothing is computed.
+
+    Raises:
+        OutputError: a part is missing or damaged, or a journal is of another sweep.
+    """
+    started, facts = time.monotonic(), facts_of(sweep_input)
+    notes = [read_journal(directory, facts) for directory in journals]
+    sizes = Sizes.from_dict(notes[0].sizes)
+    runner = make_runner(sweep_input, sizes)
+    shares = share_parts(_parts(sweep_input, runner, sizes), len(journals))
+    outputs = _Outputs(sweep_input, runner, None)
+    for own, share in zip(notes, shares, strict=True):
+        outputs.journal = own
+        lacking = [part.number for part in share if not outputs.restore(part)]
+        if lacking:
+            raise OutputError(
+                f"{own.directory.parent} lacks part {lacking[0]} of the sweep, or it is damaged: run its shard again"
+            )
+    base, values = outputs.arrays()
+    return SweepResult(base, values, sweep_input.plan.ablations, sweep_input.attention, time.monotonic() - started)
 
 
 def _check_reporting(
@@ -178,20 +237,17 @@ def _devices(devices: Sequence[jax.Device] | None) -> tuple[jax.Device, ...] | N
     return checked
 
 
-def run_with_sizes(
-    sweep_input: SweepInput, sizes: Sizes, progress: Progress
-) -> tuple[Shaped[np.ndarray, "examples *readout"], Shaped[np.ndarray, "ablations examples *readout"]]:
-    """Outputs of base and ablations, in pieces of known sizes (`choose_sizes`), on all devices of the process."""
-    return _run(sweep_input, make_runner(sweep_input, sizes), sizes, None, progress)
-
-
 def _run(
     sweep_input: SweepInput, runner: BlockRunner, sizes: Sizes, journal: Journal | None, progress: Progress
 ) -> tuple[np.ndarray, np.ndarray]:
-    parts = split_into_parts(sweep_input.plan, runner.chunks, sizes.runs, sizes.steps_of_part * sizes.runs)
+    parts = _parts(sweep_input, runner, sizes)
     outputs = _Outputs(sweep_input, runner, journal)
     _run_parts(runner, parts, outputs, progress)
     return outputs.arrays()
+
+
+def _parts(sweep_input: SweepInput, runner: BlockRunner, sizes: Sizes) -> list[Part]:
+    return split_into_parts(sweep_input.plan, runner.chunks, sizes.runs, sizes.steps_of_part * sizes.runs)
 
 
 def make_runner(sweep_input: SweepInput, sizes: Sizes, devices: Sequence[jax.Device] | None = None) -> BlockRunner:
@@ -200,16 +256,21 @@ def make_runner(sweep_input: SweepInput, sizes: Sizes, devices: Sequence[jax.Dev
     Raises:
         InputError: examples that do not fit the model or a row.
     """
-    packing = partial(pack, row_length=sizes.row_length, one_per_row=sizes.one_per_row, places=sizes.places)
+    packing = partial(pack, row_length=sizes.row_length, one_per_row=sizes.one_per_row)
     packed, given = packing(sweep_input.texts), sweep_input.donors
     donors = packed if given is sweep_input.texts or given is None else packing(given)
     return BlockRunner(sweep_input, packed, None if given is None else donors, sizes.blocks, devices)
 
 
-def _runner_of(
-    sweep_input: SweepInput, sizes: Sizes, journal: Journal, memory: int | None, devices: Sequence[jax.Device] | None
-) -> BlockRunner:
-    """The steps with which a sweep was begun. Raises `InputError` where they need more memory than there may be now."""
+def _begun(
+    sweep_input: SweepInput, journal: Journal, memory: int | None, devices: Sequence[jax.Device] | None
+) -> tuple[Sizes, BlockRunner]:
+    """The sizes and steps with which a sweep was begun.
+
+    Raises:
+        InputError: they need more memory than there may be now.
+    """
+    sizes = Sizes.from_dict(journal.sizes)
     runner = make_runner(sweep_input, sizes, devices)
     if memory is None and runner.devices < sizes.devices:  # each has more rows now
         memory = default_budget()
@@ -219,7 +280,7 @@ def _runner_of(
             f"the unfinished sweep in {journal.directory.parent} was begun with steps that need about "
             f"{format_bytes(needed)} of memory, but the budget is {format_bytes(memory)}: give more to resume"
         )
-    return runner
+    return sizes, runner
 
 
 def runner_bytes(runner: BlockRunner, sweep_input: SweepInput, alive: int | None = None) -> int:
@@ -245,7 +306,7 @@ def _run_parts(runner: BlockRunner, parts: Sequence[Part], outputs: "_Outputs", 
     """Run what is not finished yet, group by group."""
     missing = [part for part in parts if not outputs.restore(part)]
     groups = {part.chunks: [other for other in missing if other.chunks == part.chunks] for part in missing}
-    total = sum(part.work for part in parts) + runner.layers * runner.chunks
+    total = sum(part.work for part in parts) + runner.layers * sum(map(len, {part.chunks for part in parts}))
     ahead = sum(part.work for part in missing) + runner.layers * sum(map(len, groups))
     pace = Pace(total - ahead, total, progress)
     schedule = Schedule(runner, outputs.add, pace)

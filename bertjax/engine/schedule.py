@@ -69,6 +69,20 @@ def split_into_parts(plan: Plan, chunks: int, runs: int, work: int) -> list[Part
     return parts
 
 
+def share_parts(parts: Sequence[Part], count: int) -> list[list[Part]]:
+    """The parts of each shard: consecutive ones of about equal work; shards beyond the number of parts are empty.
+
+    Consecutive parts have the same chunks, so few base runs are repeated.
+    """
+    shares: list[list[Part]] = [[] for _ in range(count)]
+    total, before = sum(1 + part.work for part in parts), 0
+    for part in parts:
+        middle = 2 * before + 1 + part.work
+        shares[middle * count // (2 * total)].append(part)
+        before += 1 + part.work
+    return shares
+
+
 def _batches(plan: Plan, runs: int, most: int) -> Iterator[tuple[dict[int, list[Node]], int]]:
     """Children of the root in batches of about `most` layers of work; at least one batch."""
     batch: dict[int, list[Node]] = {}

@@ -56,7 +56,6 @@ class Sizes:
         steps_of_part: steps after which outputs are written down.
         one_per_row: whether each example has a row of its own.
         devices: that were to share the rows of a chunk.
-        places: texts that a row has room for at least.
     """
 
     row_length: int
@@ -65,7 +64,6 @@ class Sizes:
     steps_of_part: int
     one_per_row: bool = False
     devices: int = 1
-    places: int = 0
 
     @property
     def blocks(self) -> Blocks:
@@ -74,7 +72,7 @@ class Sizes:
 
     def to_dict(self) -> dict[str, int]:
         """For a journal."""
-        return {name: int(value) for name, value in vars(self).items() if name != "places" or value}
+        return {name: int(value) for name, value in vars(self).items()}
 
     @classmethod
     def from_dict(cls, recorded: Mapping[str, int]) -> "Sizes":

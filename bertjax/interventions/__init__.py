@@ -21,7 +21,7 @@ from bertjax.interventions.ablations import (
     to_overrides,
     whole_layers,
 )
-from bertjax.interventions.means import mean_head_outputs, sum_head_outputs
+from bertjax.interventions.means import mean_head_outputs
 from bertjax.interventions.modes import MODES, Mode, find_mode
 from bertjax.interventions.overrides import Head, every_head, heads_of_layer, parse_head, stack
 from bertjax.interventions.readouts import READOUT, Inspected, Readout, check_at_positions, inspect_readout, read
@@ -64,7 +64,6 @@ __all__ = [
     "remove_heads",
     "single_heads",
     "stack",
-    "sum_head_outputs",
     "to_overrides",
     "whole_layers",
 ]

@@ -23,16 +23,6 @@ def mean_head_outputs(
     Raises:
         InputError: there is no real token.
     """
-    total, count = sum_head_outputs(model, batches)
-    if count == 0:
-        raise InputError("the mean of the heads' outputs needs at least one real token")
-    return total / count
-
-
-def sum_head_outputs(
-    model: PretrainedModel, batches: Mapping[str, Any] | Sequence[Mapping[str, Any]]
-) -> tuple[Float[np.ndarray, "layers heads head_dim"], float]:
-    """Sum of each head's outputs over the real tokens of all examples, in float64, and how many tokens these are."""
     check_parameters(model)
     batches = arguments.several([batches] if isinstance(batches, Mapping) else batches, "batches", "a list of batches")
     config, count = model.config, 0.0
@@ -41,7 +31,9 @@ def sum_head_outputs(
         part, tokens = compute(_sum_over_tokens, model, model.inputs(batch))
         total += np.asarray(part, np.float64)
         count += float(tokens)
-    return total, count
+    if count == 0:
+        raise InputError("the mean of the heads' outputs needs at least one real token")
+    return total / count
 
 
 def _sum_over_tokens(output: ModelOutput) -> tuple[Float[Array, "layers heads head_dim"], Float[Array, ""]]:

@@ -17,6 +17,7 @@ from bertjax.results.directory import (
 from bertjax.results.figures import make_figure, pruning_curves
 from bertjax.results.page import check_replaceable, write_page
 from bertjax.results.results import Results, make_results
+from bertjax.results.shards import Shard, check_shard, read_shards, write_shard
 from bertjax.results.summary import Entry, read_recorded
 from bertjax.results.table import Row, column, significant
 from bertjax.results.terminal import ablation_table, show_table, show_text
@@ -29,9 +30,11 @@ __all__ = [
     "Place",
     "Results",
     "Row",
+    "Shard",
     "ablation_table",
     "check_directory",
     "check_replaceable",
+    "check_shard",
     "column",
     "compare_data",
     "compare_table",
@@ -45,10 +48,12 @@ __all__ = [
     "read_complete",
     "read_recorded",
     "read_results",
+    "read_shards",
     "show_table",
     "show_text",
     "significant",
     "write_outputs",
     "write_page",
     "write_results",
+    "write_shard",
 ]

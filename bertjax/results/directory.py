@@ -38,6 +38,7 @@ from bertjax.plots import save_page
 from bertjax.results.contents import Arrays, InMemory, Stored, describe_analysis
 from bertjax.results.results import Results
 from bertjax.results.schema import Candidate, Example
+from bertjax.results.shards import refuse_shard
 from bertjax.results.summary import (
     AGAIN,
     NAME,
@@ -51,7 +52,7 @@ from bertjax.results.summary import (
 from bertjax.results.table import read_parquet, to_parquet
 
 # Settings that affect how results are written, not what they are.
-NOT_COMPARED = ("output", "overwrite", "resume", "memory", "distributed")
+NOT_COMPARED = ("output", "overwrite", "resume", "memory", "shard")
 # Name, layer and head of an ablation.
 Place = tuple[str, int | None, int | None]
 OUTPUTS = ("outputs.npz", "examples.jsonl")
@@ -155,6 +156,7 @@ def read_results(directory: str | Path) -> Results:
     """
     directory = user_path(directory, InputError)
     if not is_there(directory / NAME, InputError):
+        refuse_shard(directory)
         raise InputError(f"{directory} holds no results of `bertjax ablate`: there is no {NAME}{_inside(directory)}")
     summary = read_summary(directory)
     if summary["schema"] == WITHOUT_HASHES:

@@ -93,6 +93,8 @@ class Results(Contents):
 
     def _repr_html_(self) -> str:
         """The summary sentence and the ablations with the largest effects, for notebooks."""
+        if "shard" in self.summary:
+            return f"<p>{escape(repr(self))}</p>"
         shown = headings_of(self.measure())
         head = "".join(f'<th style="text-align:right">{name or self.kind}</th>' for name in shown.values())
         lines = ["".join(f"<td>{escape(visible(cells[number]))}</td>" for number in shown) for cells in self.largest()]
@@ -105,7 +107,7 @@ class Results(Contents):
 
     def __repr__(self) -> str:
         where = "" if self.directory is None else f" in {self.directory}"
-        return f"<Results{where}: {self.title}>"
+        return f"<Results{where}: {self.summary['sentence'] if 'shard' in self.summary else self.title}>"
 
 
 def make_results(

@@ -27,6 +27,7 @@ MARKS = (b"<title>bertjax report</title>", b"Software\0bertjax", b"/Creator (ber
 MARKED = 2**16  # bytes at each end of a file where its mark is
 # Keys by which a file of bertjax is recognised.
 KEYS = {"summary.json": ("schema", "ablations"), "numbers.json": ("program", "versions"), "journal.json": ("facts",)}
+KEYS["shard.json"] = ("shard", "analysis")
 
 
 def hash_files(paths: Mapping[str, Path]) -> dict[str, FileHash]:

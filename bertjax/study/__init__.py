@@ -5,6 +5,7 @@ from bertjax.study.conclusion import conclude
 from bertjax.study.derived.contrasts import contrasts_of_template
 from bertjax.study.derived.gradients import importance, run_importance, trust_in
 from bertjax.study.derived.interactions import head_interactions, run_interactions
+from bertjax.study.derived.merging import merge, run_merge
 from bertjax.study.derived.patches import Direction
 from bertjax.study.derived.patching import STREAMS, Grid, patch, run_patching
 from bertjax.study.derived.paths import Paths, head_paths, run_paths
@@ -62,6 +63,7 @@ __all__ = [
     "importance_table",
     "kinds_lines",
     "mean_outputs",
+    "merge",
     "parity",
     "parity_table",
     "patch",
@@ -73,6 +75,7 @@ __all__ = [
     "run_importance",
     "run_interactions",
     "run_job",
+    "run_merge",
     "run_patching",
     "run_paths",
     "run_pruning",

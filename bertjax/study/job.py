@@ -133,7 +133,6 @@ def encode(settings: Settings, model: PretrainedModel, directory: Path, examples
         settings.max_length,
         prompts=settings.prompts,
         options=Options(
-            together=settings.distributed,
             seed=settings.seed,
             every_word=settings.every_word,
             pll=settings.pll,

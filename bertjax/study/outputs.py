@@ -7,27 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from bertjax.data import Tokenizer, collate
-from bertjax.engine import (
-    divide_examples,
-    gather,
-    plain,
-    sweep,
-    sweep_distributed,
-)
+from bertjax.engine import SweepInput, make_sweep_input, plain, sweep
 from bertjax.errors import InputError
-from bertjax.interventions import Ablation, mean_head_outputs, readouts, stack, sum_head_outputs
+from bertjax.interventions import Ablation, mean_head_outputs, readouts, stack
 from bertjax.model import ModelOutput, Overrides, PretrainedModel
 from bertjax.progress import Progress, silent
 from bertjax.study.job import Job
 from bertjax.tasks import Encoded, TaskResult, batch_encodings
 
-# Into how many blocks, and at least how large, processes cut the examples for means.
-MOST_BLOCKS, EXAMPLES_OF_BLOCK = 64, 256
 # Sentence vectors of all ablations wait in memory for their partners: so many bytes at a time.
 VECTOR_BYTES = 512 * 2**20
 
@@ -77,40 +68,20 @@ def sweep_examples(
     return encoded.outputs_of(result)
 
 
-def sweep_together(
-    model: PretrainedModel,
-    encoded: Encoded,
-    ablations: Sequence[Ablation],
-    *,
-    means: Float[np.ndarray, "layers heads head_dim"] | None = None,
-    memory: int | None = None,
-    attention: str = "auto",
-    journal: Path | None = None,
-    replace_journal: bool = False,
-    settings: Mapping[str, Any] | None = None,
-    progress: Progress = silent,
-    say: Callable[[str], None] = lambda line: None,
-) -> TaskResult | None:
-    """`sweep_examples` by several processes; None on all but the first."""
-    form = encoded.form
-    result = sweep_distributed(
-        model,
-        encoded.encodings,
-        ablations,
+def input_of(job: Job, means: Float[np.ndarray, "layers heads head_dim"] | None) -> SweepInput:
+    """What the sweep of a job computes."""
+    encoded, form = job.encoded, job.encoded.form
+    return make_sweep_input(
+        job.model,
+        encoded.texts,
+        job.ablations,
         form.readout,
         combine=form.combine,
         at=encoded.at,
         targets=encoded.targets,
         means=means,
-        memory=memory,
-        attention=attention,
-        journal=journal,
-        replace_journal=replace_journal,
-        settings=settings,
-        progress=progress,
-        say=say,
+        attention=job.settings.attention,
     )
-    return None if result is None else encoded.outputs_of(result)
 
 
 def sweep_plainly(
@@ -160,30 +131,11 @@ def mean_outputs(
     return mean_head_outputs(model, _unrepeated(model, encoded, batch_size, range(examples or encoded.examples)))
 
 
-def mean_outputs_together(
-    model: PretrainedModel, encoded: Encoded, batch_size: int
-) -> Float[np.ndarray, "layers heads head_dim"]:
-    """`mean_outputs` of all examples by several processes: the same bytes on all, and whatever their number.
-
-    The examples are cut into blocks, and the sums of these are added in their order.
-    """
-    blocks = divide_examples(encoded.examples, min(MOST_BLOCKS, -(-encoded.examples // EXAMPLES_OF_BLOCK)))
-    processes, own = jax.process_count(), jax.process_index()
-    config, rounds = model.config, -(-len(blocks) // processes)
-    sums_and_counts = np.zeros((rounds, config.num_hidden_layers, config.num_attention_heads, config.head_dim + 1))
-    for number, block in enumerate(blocks[own::processes]):
-        total, count = sum_head_outputs(model, _unrepeated(model, encoded, batch_size, block))
-        sums_and_counts[number] = np.concatenate([total, np.full((*total.shape[:2], 1), count)], axis=-1)
-    sums = gather(sums_and_counts).swapaxes(0, 1).reshape(-1, *sums_and_counts.shape[1:])[: len(blocks)].sum(axis=0)
-    return np.asarray(sums[..., :-1] / sums[..., -1:])
-
-
 def means_of(job: Job) -> Float[np.ndarray, "layers heads head_dim"] | None:
     """The heads' mean outputs over all examples, where an ablation puts them in heads' places."""
     if not any(change.replacement == "mean" for ablation in job.ablations for change in ablation.changes):
         return None
-    mean = mean_outputs_together if job.settings.distributed else mean_outputs
-    return mean(job.model, job.encoded, job.settings.texts_at_once)
+    return mean_outputs(job.model, job.encoded, job.settings.texts_at_once)
 
 
 def _unrepeated(

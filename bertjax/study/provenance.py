@@ -5,7 +5,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,7 @@ def find_finished(
     chosen = None if settings.metric is None else as_metric(settings.metric)
     if chosen is not None and BUILT_IN.get(chosen.name) is not chosen:
         raise OutputError(f"{where}, with a metric of your own ({chosen.name}), which may have changed: {advice}")
-    job = load(replace(settings, distributed=False))
+    job = load(settings)
     weights = where_from(job.model, job.directory, settings.model)["model"]["weights_sha256"]
     if weights != summary["model"]["weights_sha256"]:
         raise OutputError(f"{where}, of other weights of {settings.model}: {advice}")

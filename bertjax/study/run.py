@@ -4,37 +4,40 @@
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from bertjax import arguments
 from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.engine import (
     Estimate,
     discard_journal,
     estimate,
     is_unfinished,
-    processes,
+    merge_shards,
+    sweep_shard,
 )
 from bertjax.errors import InputError, OutputError, some_of
 from bertjax.evidence import seconds_to_weigh
 from bertjax.formatting import count_of, format_duration
 from bertjax.interventions import Ablation, to_overrides
 from bertjax.progress import Progress, shown, silent
-from bertjax.results import Results
+from bertjax.results import InMemory, Results, Shard, check_shard, write_shard
 from bertjax.study.conclusion import conclude
 from bertjax.study.job import Derive, Job, Prepare, as_it_is, check_scorable, load_job
 from bertjax.study.naming import check_output, discard_journals
 from bertjax.study.outputs import (
+    input_of,
     means_of,
     sweep_examples,
     sweep_plainly,
-    sweep_together,
 )
-from bertjax.study.provenance import Analysis, find_finished
+from bertjax.study.provenance import Analysis, find_finished, provenance
 from bertjax.study.screening import check_screen, count_audited, screen_of
 from bertjax.study.settings import Settings, check_settings, for_this_device, settings_of_call
 from bertjax.tasks import Chosen, TaskResult
@@ -42,7 +45,6 @@ from bertjax.tasks import Chosen, TaskResult
 # What one ablation of a collection is; of the others a set.
 NOUNS = {"heads": "head", "layers": "layer", "pairs": "pair", "subsets": "subset"}
 ON_TOP = "not counting compilation and statistics"  # of the time that `estimate_runs` says
-WRITTEN = np.int32(1)  # what processes tell each other at the end
 # How the results of `bertjax ablate` describe their analysis.
 ABLATION = Analysis("ablation")
 
@@ -79,6 +81,7 @@ def ablate(
     memory: str | None = None,
     allow_new_head: bool = False,
     screen: int | None = None,
+    shard: str | None = None,
     progress: Progress | bool = True,
 ) -> Results:
     """Ablate heads of a model on a task, one set at a time, and weigh what that changes: `bertjax ablate` as a call.
@@ -114,10 +117,12 @@ def ablate(
             without it such a checkpoint is refused.
         screen: run only so many, those of which gradients say that they change the loss most, and a few others drawn
             at random, from which the results say what was missed.
+        shard: compute only this shard, such as '3/16', or the one that a scheduler names: 'auto'. It needs `output`;
+            `bertjax.merge` joins the directories of all shards.
         progress: True shows a bar; or a function called with the work done and the total work, first of the sweep, then
             of the statistics.
 
-    Returns: what `bertjax.read_results` gives for the directory.
+    Returns: what `bertjax.read_results` gives for the directory; for a shard its `directory` and `summary`, no rows.
 
     Raises:
         BertjaxError: whatever is wrong with model, data or settings; found before the sweep begins.
@@ -157,12 +162,11 @@ def ablate(
         memory=memory,
         allow_new_head=allow_new_head,
         screen=screen,
+        shard=shard,
     )
     with shown(progress, "ablating") as report:
         weighing = partial(report, note="weighing")
-        results = run_job(settings, progress=report, weighing=weighing, keep=output is not None)
-    assert results is not None
-    return results
+        return run_job(settings, progress=report, weighing=weighing, keep=output is not None)
 
 
 def run_job(
@@ -174,7 +178,8 @@ def run_job(
     *,
     prepare: Prepare | None = None,
     analysis: Analysis = ABLATION,
-) -> Results | None:
+    shards: Sequence[Shard] = (),
+) -> Results:
     """Run the whole job and write its directory.
 
     Args:
@@ -182,12 +187,13 @@ def run_job(
         prepare: says what to run in place of the settings' ablations, and what to make of the outputs.
         analysis: what the summary says of it.
         keep: whether anything is written.
+        shards: take outputs from these, all shards of this job.
         say: called with a line at each step.
         progress: called with the work done and the total work of the sweep.
         weighing: called with the same for the statistics.
 
-    Returns: the results as written; those that are in the directory where the same job has finished; None on other
-        processes than the first, where several share the job.
+    Returns: the results as written; those that are in the directory where the same job has finished; of a shard its
+        `directory` and `summary`, no rows.
 
     Raises:
         OutputError: the directory cannot be written, holds other results or files, or an unfinished sweep of other
@@ -197,12 +203,15 @@ def run_job(
     """
     started = time.time()
     check_settings(settings)
-    if keep and not settings.distributed:
-        finished = find_finished(for_this_device(settings), analysis, say)
+    if settings.shard and not keep:
+        raise InputError("a shard is merged from its directory: give output=")
+    if keep:
+        finished = None if settings.shard else find_finished(for_this_device(settings), analysis, say)
         if finished is not None:
             return finished
-    if keep:
-        _check_output(settings, analysis)
+        _check_journal(settings)
+        check_shard(settings.directory, settings.shard, settings.overwrite)
+        check_output(settings.directory, analysis.name, settings.overwrite, settings.inputs)
     settings = for_this_device(settings)
     prepare = prepare or screen_of(settings)
     job = load_job(settings)
@@ -215,20 +224,85 @@ def run_job(
     _say_what_weighing_costs(job, say)
     if keep:
         say(f"results go to {settings.directory}")
-    means = means_of(job)
-    result = sweep_job(job, means, say, progress, settings.journal if keep else None)
-    if result is None:
-        processes.agree(WRITTEN)  # until the first process has written
-        return None
-    check_finite(job.ablations, result, settings.journal if keep else None)
+    means = means_in(shards) if shards else means_of(job)
+    if settings.shard_of:
+        return run_shard(job, described, means, say, progress)
+    journal = settings.journal if keep else None
+    result = merged(job, described, means, shards) if shards else sweep_job(job, means, say, progress, journal)
+    check_finite(job.ablations, result, journal)
     job, result, more = derive(job, result)
     more, seconds = {**more, "analysis": described}, time.time() - started
     results = conclude(job, means, result, seconds, say=say, weighing=weighing, keep=keep, more=more)
     if keep:
         discard_journals(settings.directory)
-    if settings.distributed:
-        processes.agree(WRITTEN)
     return results
+
+
+def run_shard(
+    job: Job,
+    described: Mapping[str, Any],
+    means: Float[np.ndarray, "layers heads head_dim"] | None,
+    say: Callable[[str], None],
+    progress: Progress,
+) -> Results:
+    """Compute one shard of a job, and say in its directory which one it is.
+
+    Args:
+        described: the analysis, for `shard.json`.
+    """
+    settings, started = job.settings, time.time()
+    assert settings.shard_of is not None
+    number, count = settings.shard_of
+    steps = sweep_shard(
+        input_of(job, means),
+        number,
+        count,
+        settings.journal,
+        memory=settings.memory_budget,
+        replace_journal=settings.overwrite,
+        settings=settings.compared(),
+        progress=progress,
+        say=say,
+    )
+    summary = {
+        "shard": settings.shard,
+        "sentence": f"shard {number} of {count}: bertjax merge joins all of them",
+        **provenance(job),
+        "analysis": described,
+        "settings": settings.compared(),
+        "steps": steps,
+        "means": None if means is None else means.tolist(),
+        "seconds": round(time.time() - started, 3),
+    }
+    write_shard(settings.directory, summary)
+    return Results(summary, [], InMemory({}, {}, [], settings.directory))
+
+
+def merged(
+    job: Job,
+    described: Mapping[str, Any],
+    means: Float[np.ndarray, "layers heads head_dim"] | None,
+    shards: Sequence[Shard],
+) -> TaskResult:
+    """The outputs of a job from all of its shards.
+
+    Args:
+        described: the analysis.
+
+    Raises:
+        InputError: the examples are others than those of the shards.
+        OutputError: a shard is damaged, or of another sweep.
+    """
+    if described["examples_sha256"] != shards[0].content["analysis"]["examples_sha256"]:
+        raise InputError(f"the examples in {job.examples.source} have changed since the shards were computed")
+    journals = [shard.directory / job.settings.journal.name for shard in shards]
+    return job.encoded.outputs_of(merge_shards(input_of(job, means), journals))
+
+
+def means_in(shards: Sequence[Shard]) -> Float[np.ndarray, "layers heads head_dim"] | None:
+    """The heads' mean outputs that the shards were computed with."""
+    means = shards[0].content["means"]
+    return None if means is None else np.asarray(arguments.array(means, "means"))
 
 
 def introduce(job: Job, say: Callable[[str], None], noun: str = "") -> None:
@@ -256,11 +330,6 @@ def _say_what_weighing_costs(job: Job, say: Callable[[str], None]) -> None:
         say(f"intervals and tests of {metric.name} call it once for each draw: about {format_duration(seconds)}")
 
 
-def _is_helper(settings: Settings) -> bool:
-    """Whether this process computes for another one, which writes."""
-    return settings.distributed and not processes.is_first()
-
-
 def estimate_job(settings: Settings) -> Estimate:
     """What `ablate` with these settings will cost; each kind of step is run a few times.
 
@@ -268,6 +337,8 @@ def estimate_job(settings: Settings) -> Estimate:
         BertjaxError: whatever is wrong with model, data or settings.
     """
     check_settings(settings)
+    if settings.shard:
+        raise InputError("a plan is of the whole sweep, of which each shard takes an equal part: leave --shard out")
     settings = for_this_device(settings)
     job = load_job(settings)
     ablations = job.ablations
@@ -295,23 +366,6 @@ def estimate_runs(job: Job, ablations: Sequence[Ablation]) -> Estimate:
     )
 
 
-def _check_output(settings: Settings, analysis: Analysis) -> None:
-    """Refuse a directory where files would be lost; the first of several processes checks and informs the others."""
-    if _is_helper(settings):
-        if not processes.agree(WRITTEN):
-            raise OutputError("results cannot be written; see the error of the first process")
-        return
-    try:
-        _check_journal(settings)
-        check_output(settings.directory, analysis.name, settings.overwrite, settings.inputs)
-    except OutputError:
-        if settings.distributed:
-            processes.agree(0 * WRITTEN)
-        raise
-    if settings.distributed:
-        processes.agree(WRITTEN)
-
-
 def _check_journal(settings: Settings) -> None:
     if is_unfinished(settings.journal) and settings.engine == "plain" and not settings.overwrite:
         raise OutputError(
@@ -337,20 +391,17 @@ def sweep_job(
     say: Callable[[str], None],
     progress: Progress,
     journal: Path | None,
-) -> TaskResult | None:
+) -> TaskResult:
     """Run a job's ablations on its examples.
 
     Args:
         means: the heads' mean outputs, where mode 'mean' occurs.
         say, progress: as in `run_job`.
         journal: where finished parts are kept; None for nowhere.
-
-    Returns: None on other processes than the first, where several share the job.
     """
     settings, model = job.settings, job.model
     if settings.engine == "fast":
-        sweep = sweep_together if settings.distributed else sweep_examples
-        return sweep(
+        return sweep_examples(
             model,
             job.encoded,
             job.ablations,

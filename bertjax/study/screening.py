@@ -30,8 +30,8 @@ def screen_of(settings: Settings) -> Prepare | None:
     """
     if settings.screen is None:
         return None
-    if settings.distributed:
-        raise InputError("gradients are computed in one process: leave out --screen, or --distributed or --processes")
+    if settings.shard:
+        raise InputError("--screen cannot be sharded: its gradients need all examples; leave out --screen or --shard")
     if settings.engine != "fast" or settings.precision == "bfloat16":
         raise InputError("a screen's gradients are computed by the fast engine, with --precision float32")
     return partial(_choose, settings.screen)

@@ -28,7 +28,7 @@ from bertjax.interventions import (
     read_sets,
     whole_layers,
 )
-from bertjax.machine import parse_bytes
+from bertjax.machine import AUTO, find_shard, parse_bytes, parse_shard
 from bertjax.model import Numerics
 from bertjax.paths import hash_file, is_file, is_there, user_path
 from bertjax.results import NOT_COMPARED
@@ -91,7 +91,7 @@ class Settings:
         allow_new_head: score a task although parameters that it needs are not in the checkpoint and are random.
         overwrite: replace results that are there; an unfinished sweep with the same settings resumes nevertheless.
         resume: resume an unfinished sweep; a plain rerun does so too, but refuses a directory that is complete.
-        distributed: the processes that `processes.start` has joined share the examples; the first one writes.
+        shard: compute only this shard, such as '3/16', or the one that a scheduler names: 'auto'.
         split, data, data_dir, text_columns, label_column, label_names: as in `data.load_examples`.
     """
 
@@ -123,7 +123,7 @@ class Settings:
     allow_new_head: bool = False
     overwrite: bool = False
     resume: bool = False
-    distributed: bool = False
+    shard: str | None = None
     split: str = "validation"
     data: str | None = None
     data_dir: str | None = None
@@ -134,6 +134,9 @@ class Settings:
     def __post_init__(self) -> None:
         if isinstance(self.heads, tuple):  # other values are refused by `check_settings`
             object.__setattr__(self, "heads", tuple(map(arguments.plain_head_name, self.heads)))
+        if self.shard == AUTO:
+            object.__setattr__(self, "shard", "/".join(map(str, find_shard())))
+            object.__setattr__(self, "output", self.output and f"{self.output}{self._ending}")
 
     def describe(self) -> dict[str, Any]:
         """The settings, and digests of the files that they name: what results depend on."""
@@ -146,6 +149,16 @@ class Settings:
     def compared(self) -> dict[str, Any]:
         """What tells this job from another one: `describe` without how results are written."""
         return {name: value for name, value in self.describe().items() if name not in NOT_COMPARED}
+
+    @property
+    def shard_of(self) -> tuple[int, int] | None:
+        """Number and count of the shard; None for a whole run. Raises `InputError` if it is not a shard."""
+        return None if self.shard is None else parse_shard(self.shard)
+
+    @property
+    def _ending(self) -> str:
+        """What is put behind a directory's name that is not the user's."""
+        return "" if self.shard is None else "-shard-{}-of-{}".format(*parse_shard(self.shard))
 
     @property
     def texts_at_once(self) -> int:
@@ -172,7 +185,7 @@ class Settings:
     def directory(self) -> Path:
         """Where the results go."""
         defaults = {field.name: field.default for field in fields(self)}
-        output = name_directory(self.compared(), defaults) if self.output is None else self.output
+        output = name_directory(self.compared(), defaults) + self._ending if self.output is None else self.output
         return user_path(output, OutputError)
 
 
@@ -259,10 +272,10 @@ def in_float32(settings: Settings) -> Settings:
 
 
 TEXTS = ("model", "task", "mode", "ablate", "engine", "attention", "precision", "readout", "pll", "split")
-OPTIONAL_TEXTS = ("output", "memory", "data", "data_dir", "label_column")
+OPTIONAL_TEXTS = ("output", "memory", "data", "data_dir", "label_column", "shard")
 LISTS, SWITCHES = (
     ("heads", "text_columns", "label_names", "prompts"),
-    ("overwrite", "resume", "distributed", "every_word", "exclude_self", "allow_new_head"),
+    ("overwrite", "resume", "every_word", "exclude_self", "allow_new_head"),
 )
 
 
@@ -292,6 +305,8 @@ def _check_values(settings: Settings) -> None:
             arguments.refuse(name, f"at most {LARGEST_INTEGER}", value)
     if settings.metric is not None:
         as_metric(settings.metric)
+    if settings.shard is not None:
+        parse_shard(settings.shard)
     if settings.prompts is not None and len(settings.prompts) not in (1, 2):
         raise InputError(f"--prompts takes one for both texts of a pair, or two: found {len(settings.prompts)}")
 
@@ -302,8 +317,8 @@ def _check_engine(settings: Settings) -> None:
         raise InputError("--engine plain has no memory budget: give --batch-size and --chunk-size")
     if settings.engine == "plain" and settings.attention not in ("auto", "explicit"):
         raise InputError("--engine plain has explicit attention alone: leave --attention out")
-    if settings.engine == "plain" and settings.distributed:
-        raise InputError("--engine plain runs in one process: leave out --distributed, or --processes")
+    if settings.engine == "plain" and settings.shard_of:
+        raise InputError("--engine plain has no shards: leave --shard out")
     if settings.engine == "plain" and settings.resume:
         raise InputError("--engine plain keeps no journal: there is nothing to resume")
     if settings.engine == "fast" and (settings.batch_size or settings.chunk_size):

@@ -23,7 +23,7 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
         for number in range(count)
         for question, texts in zip(questions, choices, strict=True)
     ]
-    encodings = encode_texts(tokenizer, first, second, len(examples), options)
+    encodings = encode_texts(tokenizer, first, second, options)
     return Encoded(
         "choices",
         encodings,

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Int, Int32, Int64, Num, Shaped
 
 from bertjax.data import Encoding, Tokenizer, batches_by_length, collate
-from bertjax.engine import SharedEncodings, SweepResult
+from bertjax.engine import SweepResult
 from bertjax.machine import memory_left
 from bertjax.tasks.forms import FORMS, Form
 from bertjax.tasks.losses import Objective
@@ -104,7 +104,7 @@ class Encoded:
         kind: the name of what the model gives for them (`FORMS`): 'logits' or 'score' (one encoding for each example),
             'similarity' (two: all first texts, then all second), or of another task, whose encodings are as many as
             its `asked` say.
-        encodings: the tokenised texts or pairs; of several processes each tokenises its share.
+        encodings: the tokenised texts or pairs.
         pad_id: the padding token's id.
         examples: how many examples there are.
         label_order: for logits: column of the model's output for each of the task's labels.
@@ -148,33 +148,23 @@ class Encoded:
     @cached_property
     def lengths(self) -> Int32[np.ndarray, " encodings"]:
         """Tokens of each encoding."""
-        return (
-            self.encodings.lengths
-            if isinstance(self.encodings, SharedEncodings)
-            else np.array([*map(len, self.encodings)], np.int32)
-        )
+        return np.array([*map(len, self.encodings)], np.int32)
 
     @cached_property
     def truncated(self) -> int:
         """How many examples lost tokens to the maximum length."""
         if self.asked is not None:
             return len({self.asked.examples[number] for number, text in enumerate(self.encodings) if text.truncated})
+        cut = np.array([encoding.truncated for encoding in self.encodings], np.bool_)
         if self.members is not None:
-            cut = np.array([encoding.truncated for encoding in self.encodings], np.bool_)
             return sum(bool(cut[numbers].any()) for numbers in self.members)
-        if isinstance(self.encodings, SharedEncodings):
-            cut = self.encodings.truncated
-        else:
-            cut = np.array([encoding.truncated for encoding in self.encodings], np.bool_)
         return int(cut.reshape(-1, self.examples).any(axis=0).sum())
 
     @property
     def texts(self) -> list[tuple[Encoding, ...]]:
-        """The encodings of each example that the engine runs; one, where tokens are asked or encodings are shared."""
+        """The encodings of each example that the engine runs; one, where tokens are asked or encodings shared."""
         if self.asked is not None or self.members is not None:
             return [(encoding,) for encoding in self.encodings]
-        if isinstance(self.encodings, SharedEncodings):
-            return self.encodings.texts_of(range(self.examples))
         return [
             tuple(self.encodings[number] for number in self.numbers_of(example)) for example in range(self.examples)
         ]
@@ -232,15 +222,9 @@ class Encoded:
 
 
 def encode_texts(
-    tokenizer: Tokenizer, first: Sequence[str], second: Sequence[str] | None, examples: int, options: Options
+    tokenizer: Tokenizer, first: Sequence[str], second: Sequence[str] | None, options: Options
 ) -> Sequence[Encoding]:
-    """Tokenised texts or pairs; of several processes that were joined each makes its share.
-
-    Args:
-        examples: how many there are; text `n` belongs to example `n % examples`.
-    """
-    if options.together:
-        return SharedEncodings(tokenizer, first, second, options.max_length or 0, examples, options.memory)
+    """Tokenised texts or pairs."""
     return tuple(tokenizer.encode(first, second, options.max_length, room=memory_left(options.memory)))
 
 

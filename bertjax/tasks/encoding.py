@@ -102,7 +102,7 @@ def encode_examples(
     Raises:
         ConfigError: the model has no outputs that the task's metrics could read.
         InputError: the maximum length is beyond the model's positions, the tokenizer's ids are beyond its vocabulary,
-            processes were given different texts, or there is too little memory.
+            or there is too little memory.
     """
     options = options or Options()
     _check_options(examples.task, options)
@@ -112,7 +112,7 @@ def encode_examples(
         return _encode_asked(model, tokenizer, examples, replace(options, max_length=length), prompts)
     kind, order = _kind_of_outputs(model, examples)
     tokenizer, first, second = _with_prompts(model, tokenizer, examples, prompts)
-    encodings = encode_texts(tokenizer, first, second, len(examples), replace(options, max_length=length))
+    encodings = encode_texts(tokenizer, first, second, replace(options, max_length=length))
     copies = 2 if kind == "similarity" else 1
     return Encoded(
         kind,

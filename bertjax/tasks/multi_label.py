@@ -29,7 +29,7 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
     true = np.zeros((len(sets), len(numbers)), np.bool_)
     for row, labels in zip(true, sets, strict=True):
         row[[numbers[name] for name in labels or ()]] = True
-    encodings = encode_texts(tokenizer, examples.first, examples.second, len(examples), options)
+    encodings = encode_texts(tokenizer, examples.first, examples.second, options)
     return Encoded(
         "label-sets",
         encodings,

@@ -20,7 +20,6 @@ class Options:
         label_names: of the model's labels, in the order of their numbers.
         embeds: whether the model makes a vector of each text, so that those of a pair are read apart.
         prompts: what is put before first and second texts.
-        together: each of the processes that were joined tokenises its share; all ask for that.
         memory: bytes that this process may hold while it tokenises; None for most of what is free.
     """
 
@@ -32,5 +31,4 @@ class Options:
     label_names: tuple[str, ...] = ()
     embeds: bool = False
     prompts: tuple[str, str] = ("", "")
-    together: bool = False
     memory: int | None = None

@@ -155,8 +155,8 @@ def _check(settings: Settings) -> None:
         raise InputError("gradients are taken of every head by itself: leave out which to ablate")
     if settings.precision == "bfloat16" or settings.attention not in ("auto", "explicit") or settings.engine != "fast":
         raise InputError("gradients are computed in float32 with explicit attention")
-    if settings.distributed or settings.resume:
-        raise InputError("gradients are computed in one process, and are quick: there is nothing to share or resume")
+    if settings.resume or settings.shard:
+        raise InputError("gradients are quick: there is nothing to resume or to shard")
     if settings.metric is not None:
         raise InputError("gradients are those of the task's loss: leave out the metric")
 

@@ -5,8 +5,9 @@ what each example contributes to an interaction, so that intervals, tests and co
 any other result.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -17,16 +18,16 @@ from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.errors import InputError
 from bertjax.formatting import count_of, format_duration
 from bertjax.progress import Progress, silent
-from bertjax.results import Results
+from bertjax.results import Results, Shard
 from bertjax.study.derived.frame import call
 from bertjax.study.derived.job import (
+    JobOptions,
     contributions_of,
     derive_job,
     describe_score,
     say_what_sharing_costs,
     settings_of_options,
 )
-from bertjax.study.derived.options import JobOptions
 from bertjax.study.job import Derive, Job
 from bertjax.study.provenance import Analysis
 from bertjax.study.run import ON_TOP, estimate_runs, run_job
@@ -71,31 +72,34 @@ def run_interactions(
     progress: Progress = silent,
     weighing: Progress = silent,
     keep: bool = True,
+    shards: Sequence[Shard] = (),
 ) -> Results:
     """Run the sweep of pairs, and weigh their interactions.
 
     Args:
         settings: which model, task and examples; `ablate` is 'pairs'.
-        say, progress, weighing, keep: as in `run_job`.
+        say, progress, weighing, keep, shards: as in `run_job`.
 
     Raises:
         BertjaxError: as `run_job` does.
     """
-    results = run_job(
-        replace(settings, ablate="pairs"), say, progress, weighing, keep, prepare=_prepare, analysis=ANALYSIS
-    )
-    assert results is not None
-    return results
+    settings, prepare = replace(settings, ablate="pairs"), partial(_prepare, not shards)
+    return run_job(settings, say, progress, weighing, keep, prepare=prepare, analysis=ANALYSIS, shards=shards)
 
 
-def _prepare(job: Job, say: Callable[[str], None]) -> tuple[Job, Derive]:
-    """The job of all pairs and their heads, once what it costs was said; and what makes interactions of its outcome."""
-    if job.settings.screen is not None or job.settings.distributed:
-        raise InputError("interactions are of all pairs of the heads that are named, in one process")
+def _prepare(runs: bool, job: Job, say: Callable[[str], None]) -> tuple[Job, Derive]:
+    """The job of all pairs and their heads, and what makes interactions of its outcome.
+
+    Args:
+        runs: whether they will run, so that their cost is printed.
+    """
+    if job.settings.screen is not None:
+        raise InputError("interactions are of all pairs of the heads that are named: leave out screen")
     job = replace(job, ablations=with_singles(job.ablations))
     say_what_sharing_costs(job, 1 + len(job.ablations), say)
-    seconds = estimate_runs(job, job.ablations).seconds
-    say(f"{count_of(len(job.ablations), 'run')} on this device: about {format_duration(seconds)}; {ON_TOP}")
+    if runs:
+        seconds = estimate_runs(job, job.ablations).seconds
+        say(f"{count_of(len(job.ablations), 'run')} on this device: about {format_duration(seconds)}; {ON_TOP}")
     return job, _derive
 
 

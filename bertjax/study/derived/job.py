@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, TypedDict
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -12,13 +13,42 @@ from bertjax.errors import InputError
 from bertjax.evidence import Metric, contributions, score
 from bertjax.formatting import format_duration
 from bertjax.interventions import Ablation
-from bertjax.study.derived.options import JobOptions
 from bertjax.study.job import Job
 from bertjax.study.settings import Settings, settings_of_call
-from bertjax.tasks import TaskResult
+from bertjax.tasks import Chosen, TaskResult
 
 LONG = 5.0  # seconds: what takes less is not worth a line
 ROUNDING = 64 * float(np.finfo(np.float32).eps)  # of outputs of about 1
+
+
+class JobOptions(TypedDict, total=False):
+    """What a call of a job may say beside the model and the task; each as in `ablate`."""
+
+    mode: str
+    heads: Sequence[str] | None
+    output: str | Path | None
+    overwrite: bool
+    metric: Chosen | None
+    limit: int | None
+    seed: int
+    data: str | Path | None
+    data_dir: str | Path | None
+    split: str
+    text_columns: Sequence[str] | None
+    label_column: str | None
+    label_names: Sequence[str] | None
+    max_length: int | None
+    prompts: Sequence[str] | None
+    every_word: bool
+    pll: str
+    stride: int
+    exclude_self: bool
+    readout: str
+    precision: str
+    attention: str
+    memory: str | None
+    allow_new_head: bool
+    shard: str | None
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from bertjax.progress import Progress, silent
 from bertjax.results import Results
 from bertjax.study.derived.contrasts import SPANS
 from bertjax.study.derived.frame import Outcome, run_derived
-from bertjax.study.derived.options import JobOptions
+from bertjax.study.derived.job import JobOptions
 from bertjax.study.derived.patches import (
     KIND,
     MODE,

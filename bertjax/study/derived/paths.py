@@ -24,7 +24,7 @@ from bertjax.model import BertForSentenceEmbedding, ModelOutput
 from bertjax.progress import Progress, silent
 from bertjax.results import Results
 from bertjax.study.derived.frame import Outcome, run_derived
-from bertjax.study.derived.options import JobOptions
+from bertjax.study.derived.job import JobOptions
 from bertjax.study.derived.patches import (
     MODE,
     RESTORING,

@@ -32,8 +32,7 @@ from bertjax.progress import Progress, silent
 from bertjax.results import Results
 from bertjax.study.derived.frame import Outcome, call, run_derived
 from bertjax.study.derived.gates import LearnedGates, learn_gates
-from bertjax.study.derived.job import level_out, settings_of_options
-from bertjax.study.derived.options import JobOptions
+from bertjax.study.derived.job import JobOptions, level_out, settings_of_options
 from bertjax.study.job import Job, check_scorable, encode
 from bertjax.study.outputs import means_of
 from bertjax.study.provenance import Analysis
@@ -251,8 +250,10 @@ def _check(settings: Settings) -> None:
     """Raise `InputError` for what pruning does not have."""
     if settings.ablate != "heads" or settings.heads or settings.screen is not None:
         raise InputError("pruning takes all heads: leave out which to ablate")
-    if settings.distributed or settings.engine != "fast" or settings.precision == "bfloat16":
-        raise InputError("pruning is computed by the fast engine in one process, with --precision float32")
+    if settings.shard:
+        raise InputError("pruning cannot be sharded: each step needs all examples; leave --shard out")
+    if settings.engine != "fast" or settings.precision == "bfloat16":
+        raise InputError("pruning is computed by the fast engine, with --precision float32")
 
 
 def _parts(job: Job, pruning: Pruning) -> tuple[Job, Job]:

@@ -36,8 +36,7 @@ from bertjax.probes import (
 from bertjax.progress import Progress, silent
 from bertjax.results import Results
 from bertjax.study.derived.frame import Outcome, call, run_derived
-from bertjax.study.derived.job import DerivedJob, settings_of_options
-from bertjax.study.derived.options import JobOptions
+from bertjax.study.derived.job import DerivedJob, JobOptions, settings_of_options
 from bertjax.study.job import Job, read_examples
 from bertjax.study.provenance import Analysis
 from bertjax.study.settings import Settings, check_settings, for_this_device, in_float32
@@ -56,8 +55,8 @@ WITHOUT = (
     "allow_new_head",
     "readout",
     "screen",
-    "distributed",
     "memory",
+    "shard",
 )
 READABLE = ("labels", "words")  # what tasks ask whose examples are texts or pairs
 DEFAULT_LENGTH = 128

@@ -34,13 +34,13 @@ from bertjax.progress import Progress, silent
 from bertjax.results import Results
 from bertjax.study.derived.frame import Outcome, call, run_derived
 from bertjax.study.derived.job import (
+    JobOptions,
     contributions_of,
     derive_job,
     describe_score,
     say_what_sharing_costs,
     settings_of_options,
 )
-from bertjax.study.derived.options import JobOptions
 from bertjax.study.job import Job, check_scorable
 from bertjax.study.outputs import means_of
 from bertjax.study.provenance import Analysis
@@ -161,8 +161,10 @@ def _check(settings: Settings) -> None:
     """Raise `InputError` for what these runs do not have."""
     if settings.ablate != "heads" or settings.screen is not None:
         raise InputError("Shapley values are of single heads: leave out which sets to ablate")
-    if settings.distributed or settings.engine != "fast":
-        raise InputError("Shapley values are computed by the fast engine in one process")
+    if settings.shard:
+        raise InputError("Shapley values cannot be sharded: orders run one after another; leave --shard out")
+    if settings.engine != "fast":
+        raise InputError("Shapley values are computed by the fast engine")
 
 
 class _Runner:
@@ -180,7 +182,6 @@ class _Runner:
         job, settings = replace(self.job, ablations=runs), self.job.settings
         journal = settings.directory / f"orders-{self.calls:05d}" if self.keep else None
         result = sweep_job(job, self.means, lambda line: None, progress, journal)
-        assert result is not None
         check_finite(runs, result, journal)
         self.calls += 1
         kept, contributed = contributions_of(job, result)

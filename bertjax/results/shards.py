@@ -1,0 +1,140 @@
+"""Shards: directories that each hold a part of a sweep, until `bertjax merge` joins them.
+
+`shard.json` is written when a shard is complete. It says which shard it is, and of what.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertjax.atomic_files import write_json
+from bertjax.errors import InputError, OutputError, some_of
+from bertjax.machine import parse_shard
+from bertjax.results.summary import read_recorded
+
+NAME = "shard.json"
+PACKAGES = ("bertjax", "jax", "jaxlib", "numpy")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A complete shard.
+
+    Args:
+        directory: where it is.
+        number: from 1.
+        count: of all shards.
+        content: of `shard.json`: settings, analysis, model, data, versions, device, steps and means.
+    """
+
+    directory: Path
+    number: int
+    count: int
+    content: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Such as '3/16'."""
+        return f"{self.number}/{self.count}"
+
+    def facts(self) -> dict[str, Any]:
+        """All in which the shards of one run must agree."""
+        content, analysis = self.content, self.content["analysis"]
+        return {
+            "number of shards": self.count,
+            "analysis": analysis["name"],
+            **content["settings"],
+            **analysis["options"],
+            "weights": content["model"]["weights_sha256"][:16],
+            "examples": analysis["examples_sha256"][:16],
+            **{name: content["versions"][name] for name in PACKAGES},
+            "device": content["device"]["kind"],
+            **{f"{name} of steps": value for name, value in content["steps"].items()},
+            "means": content["means"],
+        }
+
+
+def write_shard(directory: Path, content: Mapping[str, Any]) -> None:
+    """Mark a shard as complete. Raises `OutputError` if it cannot be written."""
+    write_json(directory / NAME, content)
+
+
+def check_shard(directory: Path, shard: str | None, overwrite: bool) -> None:
+    """Check that a directory does not hold a complete shard other than the one that is to be computed there.
+
+    Args:
+        shard: such as '3/16'; None for a whole run.
+        overwrite: discard what is there.
+
+    Raises:
+        OutputError: it does.
+    """
+    found = _find(directory)
+    if found is not None and overwrite:
+        (directory / NAME).unlink()
+    elif found is not None and shard != found.name:
+        raise OutputError(f"{directory} holds shard {found.name}: give another --output, or --overwrite to discard it")
+
+
+def refuse_shard(directory: Path) -> None:
+    """Raise `InputError` for a shard, which has no results until it is merged."""
+    found = _find(directory)
+    if found is not None:
+        raise InputError(
+            f"{directory} holds shard {found.name}, not results: join all shards with bertjax merge DIR... --output DIR"
+        )
+
+
+def read_shards(directories: Sequence[Path]) -> list[Shard]:
+    """All shards of one run, in their order.
+
+    Raises:
+        InputError: a directory holds no complete shard, one of another run, or one that is there twice; or shards are
+            missing.
+    """
+    shards = [_read(directory) for directory in directories]
+    if not shards:
+        raise InputError("name the directories of all shards")
+    first, *others = shards
+    for other in others:
+        if differing := _differences(first.facts(), other.facts()):
+            raise InputError(f"{other.directory} is not of the same run as {first.directory}: {differing}")
+    for number, times in Counter(shard.number for shard in shards).items():
+        if times > 1:
+            twice = [str(shard.directory) for shard in shards if shard.number == number]
+            raise InputError(f"shard {number}/{first.count} is in {' and '.join(twice)}: name one of them")
+    missing = sorted({*range(1, first.count + 1)} - {shard.number for shard in shards})
+    if missing:
+        names = some_of([f"{number}/{first.count}" for number in missing])
+        raise InputError(f"missing: shard {names}: name the directories of all shards, or run those with --shard")
+    return sorted(shards, key=lambda shard: shard.number)
+
+
+def _read(directory: Path) -> Shard:
+    found = _find(directory)
+    if found is None and (directory / "journal").is_dir():
+        raise InputError(f"{directory} holds an unfinished shard, or a damaged one: run its command again")
+    if found is None:
+        raise InputError(f"{directory} holds no shard: there is no {NAME}")
+    return found
+
+
+def _find(directory: Path) -> Shard | None:
+    """The complete shard in a directory; None if there is none, or a damaged one."""
+    content = read_recorded(directory / NAME)
+    try:
+        found = None if content is None else Shard(directory, *parse_shard(content["shard"]), content)
+        return found if found is not None and found.facts() else None
+    except (InputError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """What differs, as a phrase; empty if nothing does."""
+    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
+    values = {name: "" if name == "means" else f" ({there.get(name)} there, {here.get(name)} here)" for name in names}
+    differing = "; ".join(f"{name}{value}" for name, value in values.items())
+    of_machine = names and all(name in ("means", "device") or name.endswith(" of steps") for name in names)
+    return f"{differing}: run all shards on machines of one kind, with the same --memory" if of_machine else differing

@@ -1,0 +1,75 @@
+"""Join the shards of a job: `bertjax merge`. What follows is what a single run does with its outputs."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+
+from bertjax import arguments
+from bertjax.errors import InputError
+from bertjax.evidence import METRICS
+from bertjax.paths import user_path
+from bertjax.progress import Progress, shown, silent
+from bertjax.results import Results, read_shards
+from bertjax.study.derived.interactions import run_interactions
+from bertjax.study.run import run_job
+from bertjax.study.settings import Settings
+from bertjax.tasks import Chosen
+
+ANALYSES: dict[str, Callable[..., Results]] = {"ablation": run_job, "interactions": run_interactions}
+
+
+def merge(
+    directories: Iterable[str | Path],
+    *,
+    output: str | Path,
+    metric: Chosen | None = None,
+    overwrite: bool = False,
+    progress: Progress | bool = True,
+) -> Results:
+    """Join all shards of a run, and write what a single run writes: `bertjax merge` as a call.
+
+    Args:
+        directories: of all shards, in any order.
+        output: a directory for the results.
+        metric: in place of the shards' main one. Needed if that is your own: a shard cannot name code to run.
+        overwrite: replace results that are there.
+        progress: as in `ablate`.
+
+    Returns: what `bertjax.read_results` gives for the directory.
+
+    Raises:
+        InputError: a directory holds no complete shard, or one of another run; shards are missing or there twice.
+        BertjaxError: as `ablate` does.
+
+    >>> bertjax.merge(["heads-1", "heads-2", "heads-3"], output="heads")  # doctest: +SKIP
+    """
+    given = arguments.several(directories, "directories", "a list of directories")
+    with shown(progress, "merging") as report:
+        weighing = partial(report, note="weighing")
+        return run_merge([*map(str, given)], str(output), metric, overwrite, progress=report, weighing=weighing)
+
+
+def run_merge(
+    directories: Sequence[str],
+    output: str,
+    metric: Chosen | None = None,
+    overwrite: bool = False,
+    *,
+    say: Callable[[str], None] = lambda line: None,
+    progress: Progress = silent,
+    weighing: Progress = silent,
+) -> Results:
+    """`merge`, with `say` called with a line at each step; `progress` and `weighing` as in `run_job`."""
+    shards = read_shards([user_path(directory, InputError) for directory in directories])
+    content = shards[0].content
+    run = ANALYSES.get(content["analysis"]["name"])
+    if run is None:
+        raise InputError(f"{shards[0].directory} is a shard of {content['analysis']['name']}, which has no shards")
+    recorded = {field.name: content["settings"].get(field.name, field.default) for field in fields(Settings)}
+    lists = {name: tuple(value) for name, value in recorded.items() if isinstance(value, list)}
+    if metric is None and recorded["metric"] not in (None, *METRICS):
+        raise InputError(f"the shards name a metric of your own ({recorded['metric']}): give it as --metric")
+    chosen = {"metric": recorded["metric"] if metric is None else metric, "output": output, "overwrite": overwrite}
+    settings = Settings(**{**recorded, **lists, **chosen})
+    return run(settings, say=say, progress=progress, weighing=weighing, shards=shards)
