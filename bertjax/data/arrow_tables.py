@@ -18,7 +18,7 @@ import numpy as np
 
 from bertjax.data.tables import Kept, Table, brief
 from bertjax.data.tasks import Task, split_named
-from bertjax.errors import DataError, MissingDependencyError, library_errors, some_of
+from bertjax.errors import DataError, MissingDependencyError, library_errors, reading, some_of
 from bertjax.formatting import format_bytes
 from bertjax.json_files import JsonError, parse_json, read_json
 from bertjax.machine import resident_memory
@@ -103,16 +103,12 @@ def _seekable(path: Path) -> Iterator[Any]:
     """
     import pyarrow as pa
 
-    with open_data(path) as file, ExitStack() as opened:
+    with reading(path, DataError), open_data(path) as file, ExitStack() as opened:
         if path.suffix == ".gz":
             directory = opened.enter_context(tempfile.TemporaryDirectory())
             unpacked = Path(directory, "unpacked.parquet")
-            try:
-                with unpacked.open("wb") as copy:
-                    shutil.copyfileobj(file, copy)
-            except OSError as error:
-                problem = f"cannot be decompressed ({error.strerror or error}); make room, or use gunzip"
-                raise DataError(f"{path}: {problem}") from error
+            with unpacked.open("wb") as copy:
+                shutil.copyfileobj(file, copy)
             path = unpacked
         yield opened.enter_context(pa.OSFile(os.fsencode(path)))
 
@@ -209,7 +205,7 @@ def _state(directory: Path) -> dict[str, Any]:
 
 
 def _check_files(directory: Path) -> None:
-    """Raise `DataError` where a file of a dataset is missing or is none: `datasets` would wait for a FIFO."""
+    """Raise `DataError` where a file of a dataset is missing."""
     for path in (directory / STATE, directory / INFO):
         if not is_file(path):
             raise DataError(f"{path}: no such file; save the dataset again")

@@ -17,7 +17,7 @@ from jaxtyping import Float32, Int32
 from bertjax.data.arrow_tables import read_parquet, read_saved
 from bertjax.data.tables import DROPS_MALFORMED, SUFFIXES, Kept, Table, available, brief, no_column, read_text
 from bertjax.data.tasks import CUSTOM, TASKS, Examples, Task, default_metrics, plain_name
-from bertjax.errors import DataError, some_of
+from bertjax.errors import DataError, reading, some_of
 from bertjax.formatting import HALF_CHARACTER, format_bytes
 from bertjax.machine import memory_left, resident_memory
 from bertjax.paths import is_directory, listing, open_data
@@ -180,11 +180,8 @@ def read_table(
     has_lines = not is_saved and not path.name.endswith((".parquet", ".parquet.gz"))
     kept = Kept(path, room, choose, has_lines, lists)
     if has_lines:
-        with open_data(path) as file:
-            try:
-                table = read_text(file, kept, task)
-            except OSError as error:
-                raise DataError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
+        with reading(path, DataError), open_data(path) as file:
+            table = read_text(file, kept, task)
     else:
         table = read_saved(kept) if is_saved else read_parquet(kept)
     if not len(table):

@@ -22,7 +22,6 @@ from bertjax.json_files import read_json, show
 from bertjax.paths import is_there, read_file, read_text
 
 LARGEST_ID = 2**31 - 1
-MOST_BYTES = 1 << 26  # of a tokenizer's file: twice the largest seen
 
 # Of SentencePiece's messages: the numbers of fields, and of kinds of pieces and of algorithms.
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
@@ -35,7 +34,7 @@ _UNIGRAM = 1
 
 def json_object(path: Path) -> dict[str, Any]:
     """The object in one of a tokenizer's files; empty where there is no file. Raises `DataError` if it is damaged."""
-    return read_json(path, DataError, most=MOST_BYTES) if is_there(path) else {}
+    return read_json(path, DataError) if is_there(path) else {}
 
 
 def model_of(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,7 +90,7 @@ def read_vocabulary(directory: Path, kind: TokenizerClass, names: Names) -> Voca
     if paths[0].suffix == ".txt":
         return Vocabulary(numbers=_lines(paths[0]))
     if paths[0].suffix == ".json":
-        tokens = read_json(paths[0], DataError, most=MOST_BYTES)
+        tokens = read_json(paths[0], DataError)
         _check_numbers(paths[0], tokens)
         return Vocabulary(numbers=tokens, merges=_read_merges(paths[1]))
     return _read_sentence_pieces(paths[0], kind, names)
@@ -123,13 +122,13 @@ def _ends(post_processor: Any) -> Any:
 
 def _lines(path: Path) -> dict[str, int]:
     """One token per line, numbered from 0; trailing white space, such as a carriage return, is not part of it."""
-    lines = read_text(path, DataError, MOST_BYTES).split("\n")
+    lines = read_text(path, DataError).split("\n")
     return {token.rstrip(): number for number, token in enumerate(lines[:-1] if lines[-1] == "" else lines)}
 
 
 def _read_merges(path: Path) -> list[tuple[str, str]]:
     """Two tokens in each line, after a line with a version."""
-    lines = [line.rstrip("\r") for line in read_text(path, DataError, MOST_BYTES).split("\n")]
+    lines = [line.rstrip("\r") for line in read_text(path, DataError).split("\n")]
     merges = [
         (number, line.split(" ")) for number, line in enumerate(lines, 1) if line and not line.startswith("#version")
     ]
@@ -142,7 +141,7 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
 
 
 def _read_sentence_pieces(path: Path, kind: TokenizerClass, names: Names) -> Vocabulary:
-    message = read_file(path, DataError, MOST_BYTES)
+    message = read_file(path, DataError)
     try:
         fields = list(_fields(message))
         trainer, normalizer = (dict(_fields(_last(fields, place, b""))) for place in (_TRAINER, _NORMALIZER))

@@ -296,7 +296,7 @@ def _unlike(headers: Mapping[str, Header], expected: Mapping[str, tuple[Any, ...
 def _example(path: Path, number: int, line: bytes, classes: bool) -> dict[str, Any]:
     """The example in one line of `examples.jsonl`."""
     try:
-        example = parse_json(line.decode(), halves=True)
+        example = parse_json(line.decode())
         fault = mismatch(example, load_schema("example"))
     except (UnicodeDecodeError, JsonError) as error:
         fault = str(error)

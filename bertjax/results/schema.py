@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from bertjax.arguments import LARGEST_INTEGER
-from bertjax.json_files import json_kind
+from bertjax.json_files import show
 
 Schema: TypeAlias = Mapping[str, Any] | bool
 _TYPES: dict[str, Callable[[Any], bool]] = {
@@ -140,7 +140,7 @@ def _the(where: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    return f"a text ({_cut(repr(value))})" if isinstance(value, str) else json_kind(value)
+    return f"a text ({_cut(repr(value))})" if isinstance(value, str) else show(value, 40)
 
 
 def _cut(text: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from bertjax.errors import InputError, OutputError, some_of
 from bertjax.evidence import BUILT_IN, Evidence, describe_statistics, summarise
 from bertjax.formatting import finite
-from bertjax.json_files import JsonError, json_kind, parse_json
+from bertjax.json_files import JsonError, parse_json, show
 from bertjax.paths import open_file, read_text
 from bertjax.results.contents import positive_name
 from bertjax.results.schema import load_schema, mismatch
@@ -67,11 +67,11 @@ def read_summary(directory: Path) -> dict[str, Any]:
     """
     path = directory / NAME
     try:
-        summary = parse_json(read_text(path, InputError), halves=True)
+        summary = parse_json(read_text(path, InputError))
     except JsonError as error:
         raise InputError(f"{path} is damaged, {error}: {AGAIN}") from error
     if not isinstance(summary, dict):
-        raise InputError(f"{path} is damaged, it must hold an object, found {json_kind(summary)}: {AGAIN}")
+        raise InputError(f"{path} is damaged, it must hold an object, found {show(summary)}: {AGAIN}")
     if summary.get("schema") not in READABLE:
         raise InputError(_of_another_version(path, summary))
     fault = mismatch(summary, load_schema("summary"))
@@ -86,7 +86,7 @@ def read_summary(directory: Path) -> dict[str, Any]:
 def read_recorded(path: Path) -> dict[str, Any] | None:
     """The content of a `summary.json`, `numbers.json` or `journal.json`; None for a foreign file of that name."""
     try:
-        content = parse_json(read_text(path, OutputError), halves=True)
+        content = parse_json(read_text(path, OutputError))
     except (OutputError, JsonError):
         return None
     return content if isinstance(content, dict) and all(key in content for key in KEYS[path.name]) else None

@@ -16,7 +16,7 @@ import numpy as np
 from bertjax.data.local_files import read_table, texts_of
 from bertjax.data.tables import JSON_BYTES, LINE_BYTES, NUL, Table, brief, holds_nul, no_column
 from bertjax.data.tasks import Answers, Examples, Task
-from bertjax.errors import DataError
+from bertjax.errors import DataError, reading
 from bertjax.formatting import HALF_CHARACTER, count_of, format_bytes
 from bertjax.json_files import JsonError, parse_json
 from bertjax.machine import memory_left
@@ -163,11 +163,8 @@ def _id_of(path: Path, place: str, value: object) -> str | None:
 def _read(path: Path, room: int) -> str:
     """The text of a file, if there is room for it and for what is made of it."""
     limit = room // LINE_BYTES
-    with open_data(path) as file:
-        try:
-            content = file.read(limit + 1)
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
+    with reading(path, DataError), open_data(path) as file:
+        content = file.read(limit + 1)
     parts = sum(map(content.count, (b"{", b"[", b",", b":"))) * JSON_BYTES
     if len(content) > limit or parts > room:
         raise DataError(
