@@ -85,7 +85,7 @@ def fails_to_read(path):
 
 
 UNEXPECTED = {
-    "key": (lambda: fails_to_read(Path("data/x.bin")), "data/x.bin: internal error (KeyError: 5): run again with"),
+    "key": (lambda: fails_to_read(Path("data/x.bin")), "internal error (KeyError: 5): run again with"),
     "assertion": (lambda: fails_to_read(None), "internal error (AttributeError: 'NoneType' object has no attribute"),
     "system": (lambda: Path("/nowhere/x").read_text(), "/nowhere/x: No such file or directory (--debug shows where)"),
     "memory": (lambda: np.zeros(2**60, np.int8), "not enough memory"),

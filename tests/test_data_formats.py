@@ -4,7 +4,6 @@ import csv
 import gzip
 import io
 import json
-import os
 import re
 import subprocess
 import sys
@@ -246,7 +245,7 @@ def test_a_damaged_parquet_file_is_one_line(damage, tmp_path):
     else:
         content = content[: -9 if damage == "cut" else 0]
     path.write_bytes(content)
-    expected = ": not a complete gzip file" if damage == "gzip" else ": cannot be read as Parquet; copy it again ("
+    expected = ": cannot be read as Parquet; copy it again ("
     assert refusal(path).startswith(expected)
 
 
@@ -431,7 +430,7 @@ def test_a_saved_split_may_say_which_it_is(tmp_path):
             lambda saved: next(saved.glob("*.arrow")).write_bytes(b"no"),
             ": cannot be read as a saved dataset; save it again (",
         ),
-        (lambda saved: (saved / "state.json").write_text("{"), "/state.json: not valid JSON"),
+        (lambda saved: (saved / "state.json").write_text("{"), "/state.json: cannot be read (not valid JSON"),
         (
             lambda saved: (saved / "dataset_info.json").write_text("[]"),
             ": cannot be read as a saved dataset; save it again",
@@ -464,14 +463,6 @@ def test_what_a_library_quotes_of_a_damaged_file_is_visible(tmp_path):
     info = path / "dataset_info.json"
     info.write_text(info.read_text().replace('"string"', '"stri\ufeffng"'))
     assert refusal(path).isprintable()
-
-
-def test_a_pipe_in_place_of_data_is_not_waited_for(tmp_path):
-    path = save(tmp_path / "saved", {"sentence1": ["a"], "sentence2": ["b"], "label": [1]})
-    (file,) = path.glob("*.arrow")
-    file.unlink()
-    os.mkfifo(file)
-    assert "is missing; save the dataset again" in refusal(path)
 
 
 def test_without_datasets_a_line_says_what_to_install(tmp_path, monkeypatch):

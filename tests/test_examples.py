@@ -215,8 +215,12 @@ def test_an_empty_tuple_of_label_names_asks_for_regression(tmp_path: Path) -> No
         ),
         ("dev.tsv", b"index\tlabel\tsentence2\tlabel\n0\ta\tb\t1\n", "line 1: a column's name appears twice"),
         ("dev.tsv", "a\u2028b\ta\u2028b\n1\t2\n".encode(), r"appears twice in a\\u2028b"),
-        ("dev.tsv.gz", b"index\tsentence1", "not a complete gzip file"),
-        ("dev.tsv.gz", gzip.compress(b"index\tsentence1" * 9, mtime=0)[:-9], "not a complete gzip file"),
+        ("dev.tsv.gz", b"index\tsentence1", r"cannot be read .(Not a gzipped|Compressed file ended)"),
+        (
+            "dev.tsv.gz",
+            gzip.compress(b"index\tsentence1" * 9, mtime=0)[:-9],
+            r"cannot be read .(Not a gzipped|Compressed file ended)",
+        ),
         ("dev.jsonl", b'{"sentence1": "a"\n', "line 1: not valid JSON"),
         ("dev.jsonl", b"[1]\n", "line 1: found '\\[1\\]'; write one JSON object"),
         (
@@ -224,7 +228,11 @@ def test_an_empty_tuple_of_label_names_asks_for_regression(tmp_path: Path) -> No
             b'{"sentence1": "a", "sentence2": 5, "label": 1}\n',
             "line 1: column 'sentence2' holds 5",
         ),
-        ("dev.jsonl", b'{"sentence1": "\\ud800", "sentence2": "", "label": 1}\n', "half of a surrogate pair"),
+        (
+            "dev.jsonl",
+            b'{"sentence1": "\\ud800", "sentence2": "", "label": 1}\n',
+            "line 1: column 'sentence1' holds half a character",
+        ),
         (
             "dev.jsonl",
             b'{"sentence1": "a", "sentence2": "b", "label": 1}\n{"sentence1": "a", "label": 1}',

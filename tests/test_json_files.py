@@ -30,7 +30,7 @@ def test_configs_with_a_key_twice_are_refused(tmp_path):
 
 def test_an_infinite_number_is_no_setting(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "bert", "layer_norm_eps": 1e400}')
-    with pytest.raises(ConfigError, match="layer_norm_eps must be .* found inf"):
+    with pytest.raises(ConfigError, match=r"layer_norm_eps must be .* found inf"):
         BertConfig.from_directory(tmp_path)
 
 

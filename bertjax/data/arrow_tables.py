@@ -18,7 +18,7 @@ import numpy as np
 
 from bertjax.data.tables import Kept, Table, brief
 from bertjax.data.tasks import Task, split_named
-from bertjax.errors import DataError, MissingDependencyError, library_errors, reading, some_of
+from bertjax.errors import DataError, MissingDependencyError, library_errors, some_of
 from bertjax.formatting import format_bytes
 from bertjax.json_files import JsonError, parse_json, read_json
 from bertjax.machine import resident_memory
@@ -103,7 +103,7 @@ def _seekable(path: Path) -> Iterator[Any]:
     """
     import pyarrow as pa
 
-    with reading(path, DataError), open_data(path) as file, ExitStack() as opened:
+    with open_data(path) as file, ExitStack() as opened:
         if path.suffix == ".gz":
             directory = opened.enter_context(tempfile.TemporaryDirectory())
             unpacked = Path(directory, "unpacked.parquet")
