@@ -459,3 +459,12 @@ def test_ids_are_texts_or_whole_numbers(value: object, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     with pytest.raises(DataError, match="line 2: column 'key' "):
         load_examples("custom", data=tmp_path / "rows.jsonl", id_column="key")
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_whole_numbers_beyond_a_float_are_classes_of_their_own(tmp_path, quote):
+    path, numbers = tmp_path / "own.jsonl", [2**53, 2**53 + 1, 10**30]
+    path.write_text("".join(f'{{"text": "a", "label": {quote}{number}{quote}}}\n' for number in numbers))
+    examples = load_examples("custom", data=path, text_columns=["text"])
+    assert examples.task.label_names == tuple(map(str, numbers))
+    assert examples.labels.tolist() == [0, 1, 2]

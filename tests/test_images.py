@@ -28,8 +28,7 @@ from experiments.disabling.strips import draw_strips
 from experiments.patterns.figure import draw_patterns
 from experiments.patterns.scores import NAMES
 from experiments.shared.map_table import MapRow, draw_table, ratio_scale
-from tests.fuzz_results import reseal
-from tests.result_factories import make_results
+from tests.result_factories import make_results, reseal
 
 KEPT = Path(__file__).parent / "images"
 # Root mean square of the differences of colours in 0 to 255: another version of matplotlib moves letters a little; a
