@@ -6,7 +6,6 @@ that line and exits with code `EXIT_MISTAKE`.
 
 import contextlib
 import os
-import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -81,8 +80,8 @@ class SweepInterrupted(Interrupted):
 
 
 @contextlib.contextmanager
-def library_errors(what: str, error: type[BertjaxError]) -> Iterator[None]:
-    """Turn whatever a library raises into one of the project's errors.
+def library_errors(what: str, error: type[BertjaxError], advice: str = "") -> Iterator[None]:
+    """Turn whatever a library raises into one of the project's errors, except `MemoryError`.
 
     The `tokenizers` library raises plain `Exception`, and where its Rust code panics a `BaseException` that cannot be
     imported.
@@ -92,12 +91,25 @@ def library_errors(what: str, error: type[BertjaxError]) -> Iterator[None]:
     """
     try:
         yield
-    except BertjaxError:
+    except (BertjaxError, MemoryError):
         raise
     except BaseException as problem:
         if not is_failure(problem):
             raise  # Ctrl-C and the like
-        raise error(f"{what} ({_reason(problem)})") from problem
+        raise error(f"{what} ({_reason(problem)}){advice}") from problem
+
+
+def reading(path: str | Path, error: type[BertjaxError]) -> contextlib.AbstractContextManager[None]:
+    """Turn whatever a library raises while it reads a file into one line with the file's path.
+
+    Readers therefore need no check for each way in which a file can be damaged. `MemoryError`, Ctrl-C and the project's
+    errors pass unchanged.
+
+    Args:
+        path: of the file or directory that is read in the block.
+        error: the class to raise.
+    """
+    return library_errors(f"{path}: cannot be read", error, "; check the path, or copy the file again")
 
 
 def is_failure(error: BaseException) -> bool:
@@ -107,6 +119,8 @@ def is_failure(error: BaseException) -> bool:
 
 def _reason(problem: BaseException) -> str:
     """What an exception says, in one line; with its type, if the message alone says too little."""
+    if isinstance(problem, OSError) and problem.strerror:
+        return problem.strerror
     reason = " ".join(str(problem).split())[:200]
     if not reason or isinstance(problem, (LookupError, TypeError, AttributeError, AssertionError, NameError)):
         reason = f"{type(problem).__name__}: {reason}".removesuffix(": ")
@@ -115,36 +129,14 @@ def _reason(problem: BaseException) -> str:
 
 
 def explain(error: BaseException) -> str:
-    """Any exception as one line: what is wrong, in which file, and what to do.
-
-    Args:
-        error: a `BertjaxError` is its message; an error of the system, or one that no code expected, begins with the
-            innermost path in use where it was raised.
-    """
+    """Any exception as one line: what is wrong, in which file, and what to do."""
     if isinstance(error, BertjaxError):
         return str(error)
-    path = innermost_path(error)
-    where = "" if path is None else f"{path}: "
     if isinstance(error, OSError) and error.strerror:
+        where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
         return f"{where}{error.strerror} (--debug shows where)"
     if isinstance(error, MemoryError):
-        return f"{where}not enough memory (--debug shows where)"
+        return "not enough memory (--debug shows where)"
     kind, reason = type(error).__name__, _reason(error)
     reason = reason if reason.startswith(kind) else f"{kind}: {reason}"
-    return f"{where}internal error ({reason}): run again with --debug, and report what it shows"
-
-
-def innermost_path(error: BaseException) -> str | None:
-    """The path that an exception names, or that the innermost function with one works on; None if there is none."""
-    if isinstance(error, OSError) and isinstance(error.filename, str | bytes):
-        return os.fsdecode(error.filename)
-    for frame, _ in reversed([*traceback.walk_tb(error.__traceback__)]):
-        for value in [*frame.f_locals.values()]:
-            attributes = None
-            with contextlib.suppress(Exception):  # a value may compute its attributes
-                attributes = getattr(value, "__dict__", None)
-            inside = attributes if isinstance(attributes, dict) else {}
-            for candidate in (value, inside.get("path"), inside.get("directory")):
-                if isinstance(candidate, Path):
-                    return str(candidate)
-    return None
+    return f"internal error ({reason}): run again with --debug, and report what it shows"

@@ -1,143 +1,95 @@
-"""How far a long computation has come: a bar in terminals, a line in notebooks, elsewhere a line now and then."""
+"""How far a long computation is: a bar of tqdm in terminals and notebooks, elsewhere a line every minute."""
 
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
-import rich.progress
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Column
-
 from bertjax import arguments, interrupts
-from bertjax.console import PlainConsole, say
+from bertjax.console import say
+from bertjax.formatting import visible
 
-__all__ = ["Progress", "ProgressBar", "Report", "check_progress", "describe", "in_notebook", "say", "shown"]
+__all__ = ["Progress", "ProgressBar", "Report", "check_progress", "say", "shown", "silent"]
 
 # Called with the work done and the work in all, in whatever unit.
 Progress = Callable[[float, float], None]
+BETWEEN_LINES = 60.0  # seconds, where there is no terminal
+BAR = "{percentage:3.0f}%|{bar:20}| {elapsed} gone, {remaining} left: {desc}"
+LINE = "{desc} {percentage:.0f} %, {elapsed} gone, {remaining} left"
 
 
 @runtime_checkable
 class Report(Protocol):
-    """A bar's `Progress`, which takes a note in place of its text as well: `report(30.0, 40.0, "loss 0.31")`."""
+    """A bar's `Progress`, which also takes a note that replaces its text: `report(30.0, 40.0, "loss 0.31")`."""
 
     def __call__(self, done: float, total: float, note: str = "") -> None:
         """Show how far the work is."""
 
 
-# Seconds between two lines where there is no terminal: a twentieth of the time gone, within these.
-LEAST_WAIT, MOST_WAIT = 30.0, 600.0
+class _Lines:
+    """A file for tqdm that prints each state of a bar as a line on standard error."""
+
+    def write(self, text: str) -> None:
+        """Print what is not blank."""
+        if text.strip():
+            print(text.strip(), file=sys.stderr, flush=True)
+
+    def flush(self) -> None:
+        """Each line is flushed when it is printed."""
 
 
 class ProgressBar:
-    """A bar with the time left: `with ProgressBar("sweep") as report: report(done, total)`.
+    """A bar on standard error with the time left: `with ProgressBar("sweep") as report: report(done, total)`.
 
-    On standard error: a bar where that is a terminal, else a line every half minute (of long work, every twentieth of
-    the time gone). In a Jupyter notebook a line of output that is rewritten.
+    Where standard error is no terminal, a line every minute. Each part of the work, which begins with another total or
+    with less work done, has a bar.
     """
 
     def __init__(self, text: str):
-        console = PlainConsole(stderr=True)
-        wrapped = TextColumn("{task.description}", markup=False, table_column=Column())  # no time is cut off for it
-        columns = [wrapped, BarColumn(10 if console.width < 100 else 40), TaskProgressColumn()]
-        columns += [TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()]
-        self._bar = rich.progress.Progress(
-            *columns,
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-            redirect_stdout=sys.stdout.isatty(),
-        )
         self._text = text
-        self._line = _NotebookLine() if in_notebook() else None if console.is_terminal else _PlainLine()
-        self._task: Any = None
+        self._bar: Any = None
 
     def __enter__(self) -> Report:
         return self._advance
 
     def _advance(self, done: float, total: float, note: str = "") -> None:
         interrupts.check()
-        text = note or self._text
-        if self._line is not None:
-            self._line.report(text, done, total)
-            return
-        if self._task is None:
-            self._bar.start()
-            self._task = self._bar.add_task(text, total=total)
-        last = self._bar.tasks[0]
-        if total != last.total or done < last.completed:  # the next part of the work, with a pace of its own
-            self._bar.reset(self._task, total=total)
-        self._bar.update(self._task, completed=done, description=text)
+        if self._bar is None or total != self._bar.total or done < self._bar.n:
+            self.__exit__()
+            self._bar = _make_bar(visible(note or self._text), done, total)
+        self._bar.set_description_str(visible(note or self._text), refresh=False)
+        self._bar.update(done - self._bar.n)
 
     def __exit__(self, *error: Any) -> None:
-        if self._task is not None:
-            self._bar.stop()
+        if self._bar is not None:
+            self._bar.close()
 
 
-class _Line:
-    """How far the work is, as a line that is shown now and then; each part of the work has a pace of its own."""
+def _make_bar(text: str, done: float, total: float) -> Any:
+    from tqdm import tqdm
 
-    def __init__(self) -> None:
-        self.started, self.shown, self.total, self.done = time.monotonic(), 0.0, 0.0, 0.0
-        self.first: float | None = None
+    class Bar(tqdm):
+        monitor_interval = 0  # no thread
 
-    def report(self, text: str, done: float, total: float) -> None:
-        """Show the line where it is time."""
-        now = time.monotonic()
-        if self.first is None or total != self.total or done < self.done:  # what was there before took no time now
-            self.started, self.shown = self.started if self.first is None else now, now
-            self.first, self.total = done, total
-            due = self.at_once
-        else:
-            due = now - self.shown >= self.wait(now - self.started) or (self.at_once and done >= total)
-        self.done = done
-        if due:
-            self.shown = now
-            self.show(describe(text, done - self.first, total - self.first, now - self.started))
-
-    at_once = True
-
-    def wait(self, gone: float) -> float:
-        """Seconds between two lines, by the time gone."""
-        return 0.5
-
-    def show(self, line: str) -> None:
-        """Put the line where it is seen."""
-        raise NotImplementedError
-
-
-class _NotebookLine(_Line):
-    """A line of output that is replaced at most twice a second."""
-
-    handle: Any = None
-
-    def show(self, line: str) -> None:
-        from IPython.display import display
-
-        if self.handle is None:
-            self.handle = display({"text/plain": line}, raw=True, display_id=True)
-        else:
-            self.handle.update({"text/plain": line}, raw=True)
-
-
-class _PlainLine(_Line):
-    """Lines on standard error where that is a file: none of what is soon done."""
-
-    at_once = False
-
-    def wait(self, gone: float) -> float:
-        return min(max(LEAST_WAIT, gone / 20), MOST_WAIT)
-
-    def show(self, line: str) -> None:
-        PlainConsole(stderr=True).print(line, soft_wrap=True)
+    Bar.set_lock(threading.RLock())  # no semaphore of the system
+    options: dict[str, Any] = {
+        "desc": text,
+        "total": total,
+        "initial": done,
+        "miniters": 0,
+        "smoothing": 0,
+        "leave": False,
+    }
+    if sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel"):
+        return Bar(**options, bar_format=BAR, dynamic_ncols=True)
+    return Bar(**options, bar_format=LINE, mininterval=BETWEEN_LINES, delay=BETWEEN_LINES, file=_Lines())
 
 
 @contextmanager
 def shown(progress: Progress | bool, text: str) -> Iterator[Report]:
-    """What to call with the work done: a bar for True, nothing for False, or a function, which is told no note.
+    """What to call with the work done: a bar for True, nothing for False, or a function, which gets no note.
 
     In the block, Ctrl-C raises `KeyboardInterrupt` at the next call at the latest.
 
@@ -172,25 +124,3 @@ def check_progress(progress: Progress | bool) -> None:
 def silent(done: float, total: float, note: str = "") -> None:
     """Show no progress."""
     interrupts.check()
-
-
-def describe(text: str, done: float, total: float, seconds: float) -> str:
-    """A line of progress.
-
-    >>> describe("sweep", 30.0, 40.0, 90.0)
-    'sweep 75 %, 1:30 gone, 0:30 left'
-    """
-    share = done / total if total else 1.0
-    left = f", {_clock(seconds * (1 - share) / share)} left" if 0 < share < 1 else ""
-    return f"{text} {100 * share:.0f} %, {_clock(seconds)} gone{left}"
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}:{rest:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
-
-
-def in_notebook() -> bool:
-    """Whether this is a Jupyter notebook's process."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    return type(shell).__name__ == "ZMQInteractiveShell"

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 import bertjax
-from bertjax.errors import DataError, InputError
+from bertjax.errors import DataError, InputError, reading
 from bertjax.evidence import rank_correlation
 from bertjax.model import BertForMaskedLM, BertForPreTraining
 from bertjax.paths import open_data, user_path
@@ -53,15 +53,12 @@ def read_nouns(path: Path, tokenizer: bertjax.Tokenizer) -> list[tuple[str, str]
     """
     conllu = import_optional("conllu", "pip install conllu")
     forms: dict[str, dict[str, str]] = defaultdict(dict)
-    try:
-        with io.TextIOWrapper(open_data(path), encoding="utf-8") as file:
-            for sentence in conllu.parse_incr(file):
-                for token in sentence:
-                    number = (token["feats"] or {}).get("Number")
-                    if token["upos"] == "NOUN" and number in ("Sing", "Plur") and token["form"].isalpha():
-                        forms[token["lemma"].lower()].setdefault(number, token["form"].lower())
-    except (OSError, UnicodeDecodeError, conllu.exceptions.ParseException) as error:
-        raise DataError(f"{path}: cannot be read as CoNLL-U ({(str(error).splitlines() or [''])[0]})") from error
+    with reading(path, DataError), io.TextIOWrapper(open_data(path), encoding="utf-8") as file:
+        for sentence in conllu.parse_incr(file):
+            for token in sentence:
+                number = (token["feats"] or {}).get("Number")
+                if token["upos"] == "NOUN" and number in ("Sing", "Plur") and token["form"].isalpha():
+                    forms[token["lemma"].lower()].setdefault(number, token["form"].lower())
     pairs = sorted({(own["Sing"], own["Plur"]) for own in forms.values() if len(own) == 2})
     whole = [pair for pair in pairs if pair[0] != pair[1] and all(_is_whole(word, tokenizer) for word in pair)]
     if len(whole) < 2:

@@ -16,7 +16,6 @@ Only runs whose numbers name no absolute path are recorded: run from a directory
 """
 
 import importlib
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from bertjax.atomic_files import atomic_write
 from bertjax.cli import Parser, guarded
 from bertjax.errors import DataError
 from bertjax.formatting import to_json
+from bertjax.json_files import read_json
 from bertjax.progress import say
 
 PLACE = Path(__file__).parent
@@ -44,11 +44,8 @@ def read_recorded() -> dict[str, Numbers]:
 
 def read_numbers(path: Path) -> Numbers:
     """A run's `numbers.json`. Raises `DataError` where it cannot be read, or does not say which program made it."""
-    try:
-        numbers = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read ({error})") from error
-    if not isinstance(numbers, dict) or not {"program", "settings", "results"} <= numbers.keys():
+    numbers: Numbers = read_json(path)
+    if not {"program", "settings", "results"} <= numbers.keys():
         raise DataError(f"{path}: is not what an experiment writes (program, settings, results)")
     return numbers
 

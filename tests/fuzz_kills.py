@@ -20,7 +20,6 @@ from bertjax.engine.journal import count_parts
 from bertjax.errors import BertjaxError
 from bertjax.results.directory import read_results
 from tests.factories import make_classifier, make_embedder, write_pairs
-from tests.fuzz_utilities import scratch
 from tests.interruptions import COMMAND_OF_SMALL_PARTS
 
 OUTCOMES = ("the same after a kill", "the same after several kills", "ended before the kill")
@@ -95,6 +94,16 @@ def command_of(job: str, output: Path) -> list[str]:
     options = JOBS.get(job, ("--ablate", "layers"))
     inputs = ("--model", str(inputs_of() / model), "--task", "mrpc", "--data", str(inputs_of() / "pairs.tsv"))
     return [sys.executable, "-c", COMMAND_OF_SMALL_PARTS, "ablate", *inputs, *options, "--output", str(output)]
+
+
+@cache
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="bertjax-kills-")
+
+
+def scratch() -> Path:
+    """A directory of this process, which goes when the process ends."""
+    return Path(_scratch().name)
 
 
 @cache

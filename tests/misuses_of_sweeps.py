@@ -1,14 +1,18 @@
 """Misuses of sweeps, of the plain form and of parity: a call with `MisuseFixtures`, and what its error must say."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import bertjax
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
-from bertjax.interventions import readouts
+from bertjax.interventions import patching, readouts
 from bertjax.study import parity
 from tests.misuse_fixtures import BATCH, CONFIG, IDS
+
+HUGE = 10**5000  # Python writes out no number of more than 4,300 digits
+MATRIX = np.ones((2, 3))
 
 MISUSES = {
     # sweep
@@ -140,4 +144,46 @@ MISUSES = {
     "check_model, name": (lambda d: parity.check_model(5, "float32", 2), "path must be.*found 5"),
     "check_model, examples": (lambda d: parity.check_model(d.saved, "float32", 0), "examples.*at least 1"),
     "check_model, precision": (lambda d: parity.check_model(d.saved, "bfloat16", 2), "precision|float32"),
+}
+# What fuzzing found.
+MISUSES |= {
+    "a name": (lambda d: ab.ablation(CONFIG, ["0.1"], "zero", MATRIX), "name must be a string, found an array"),
+    "a precision": (lambda d: bertjax.load(d.saved, precision=jnp.asarray(MATRIX)), "precision.*found an array"),
+    "no precision": (lambda d: bertjax.load(d.saved, precision=0), "precision.*found 0"),
+    "a dtype": (lambda d: bertjax.load(d.saved, dtype=HUGE), "dtype.*a very large number"),
+    "a complex gate": (lambda d: ov.uniform(CONFIG, ["0.1"], 0.5j), "gate must be.*found 0.5j"),
+    "a head": (lambda d: ov.zero(CONFIG, [(0, HUGE)]), "there is no head 0.a very large number"),
+    "no pair": (lambda d: ov.parse_head(HUGE, CONFIG), "a very large number names no head"),
+    "a factor": (lambda d: ov.factor(CONFIG, ["0.1"], np.float64(1e300)), "factor must be finite"),
+    "a share": (lambda d: ab.Change(0, 1, "zero", 10**400), "share of head 0.1 .* must be a finite number"),
+    "a complex share": (lambda d: ab.Change(0, 1, "zero", np.complex64(1)), "share of head 0.1 .* finite"),
+    "an example": (lambda d: ov.forbidden_edges(CONFIG, [(0, 1, 0, 0)], 2**31), "example.*2147483648"),
+    "a token": (lambda d: ov.forbidden_edges(CONFIG, [(0, 1, 2**31, 0)]), r"edge .*2147483648.* beyond"),
+    "a length": (lambda d: d.tokenizer.encode(["a"], max_length=-HUGE), "max_length.*64 bits.*a very large number"),
+    "a batch": (lambda d: bertjax.collate(d.texts, length=10**12), "length 1000000000000 takes .* TB of memory"),
+    "padding": (lambda d: bertjax.collate(d.texts, pad_id=2**31), "pad_id is 2147483648"),
+    "labels of another number": (
+        lambda d: bertjax.weigh("accuracy", np.eye(2), np.ones((1, 2, 2)), [0, 1, 1]),
+        r"outputs of shape \[2, 2, 2\] and labels of shape \[3\] don't fit",
+    ),
+    "a base of another shape": (
+        lambda d: bertjax.weigh("accuracy", np.ones((3, 2)), np.ones((1, 2, 2)), [0, 1]),
+        r"outputs have shape \[1, 2, 2\], but base \[3, 2\]",
+    ),
+    "labels of texts": (
+        lambda d: bertjax.weigh("accuracy", np.eye(2), np.ones((1, 2, 2)), ["a", "b"]),
+        "labels must be an array of numbers, found a list that begins with the string 'a'",
+    ),
+    "a mask of another length": (
+        lambda d: patching.patched(CONFIG, "queries", ["0.1"], d.output, tokens=np.ones((2, 3))),
+        r"mask of tokens has shape \(2, 3\), but there are 2 examples of \d+ tokens",
+    ),
+    "a mask of other examples": (
+        lambda d: patching.token_mask(np.ones((3, 5)), 2, 5),
+        r"mask of tokens has shape \(3, 5\), but there are 2 examples of 5 tokens",
+    ),
+    "a form": (
+        lambda d: d.estimate(attention=MATRIX),
+        "attention.*found an array",
+    ),
 }

@@ -85,7 +85,7 @@ def fails_to_read(path):
 
 
 UNEXPECTED = {
-    "key": (lambda: fails_to_read(Path("data/x.bin")), "data/x.bin: internal error (KeyError: 5): run again with"),
+    "key": (lambda: fails_to_read(Path("data/x.bin")), "internal error (KeyError: 5): run again with"),
     "assertion": (lambda: fails_to_read(None), "internal error (AttributeError: 'NoneType' object has no attribute"),
     "system": (lambda: Path("/nowhere/x").read_text(), "/nowhere/x: No such file or directory (--debug shows where)"),
     "memory": (lambda: np.zeros(2**60, np.int8), "not enough memory"),
@@ -166,3 +166,11 @@ def test_a_mistake_in_a_real_process_prints_no_traceback(place):
     assert found.returncode == 2
     assert found.stderr.startswith("bertjax: error: no task is called 'nonsense'")
     assert len(found.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("option", ["--seed", "--limit"])
+def test_numbers_too_large_for_the_summary_are_refused_early(option, capsys):
+    """Results of such a seed could not be read again."""
+    with pytest.raises(SystemExit):
+        main(["ablate", "--model", "nowhere", option, str(10**30)])
+    assert "and at most 9223372036854775807 (see" in capsys.readouterr().err

@@ -112,7 +112,7 @@ def test_a_metric_that_does_not_fit(settings, monkeypatch, metric, message):
 
 def test_half_a_character(settings, monkeypatch, tmp_path):
     own = write_labels(tmp_path / "own.jsonl", ["a\ud800", "b"] * 3)
-    assert_refused(settings, monkeypatch, DataError, "half of a surrogate pair", **own)
+    assert_refused(settings, monkeypatch, DataError, "holds half a character", **own)
     own = write_labels(tmp_path / "own.jsonl", ["a", "b"] * 3)
     assert_refused(
         settings, monkeypatch, DataError, "holds half a character", **own, label_names=("a", os.fsdecode(b"b\xff"))

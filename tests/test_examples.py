@@ -215,8 +215,12 @@ def test_an_empty_tuple_of_label_names_asks_for_regression(tmp_path: Path) -> No
         ),
         ("dev.tsv", b"index\tlabel\tsentence2\tlabel\n0\ta\tb\t1\n", "line 1: a column's name appears twice"),
         ("dev.tsv", "a\u2028b\ta\u2028b\n1\t2\n".encode(), r"appears twice in a\\u2028b"),
-        ("dev.tsv.gz", b"index\tsentence1", "not a complete gzip file"),
-        ("dev.tsv.gz", gzip.compress(b"index\tsentence1" * 9, mtime=0)[:-9], "not a complete gzip file"),
+        ("dev.tsv.gz", b"index\tsentence1", r"cannot be read .(Not a gzipped|Compressed file ended)"),
+        (
+            "dev.tsv.gz",
+            gzip.compress(b"index\tsentence1" * 9, mtime=0)[:-9],
+            r"cannot be read .(Not a gzipped|Compressed file ended)",
+        ),
         ("dev.jsonl", b'{"sentence1": "a"\n', "line 1: not valid JSON"),
         ("dev.jsonl", b"[1]\n", "line 1: found '\\[1\\]'; write one JSON object"),
         (
@@ -224,7 +228,11 @@ def test_an_empty_tuple_of_label_names_asks_for_regression(tmp_path: Path) -> No
             b'{"sentence1": "a", "sentence2": 5, "label": 1}\n',
             "line 1: column 'sentence2' holds 5",
         ),
-        ("dev.jsonl", b'{"sentence1": "\\ud800", "sentence2": "", "label": 1}\n', "half of a surrogate pair"),
+        (
+            "dev.jsonl",
+            b'{"sentence1": "\\ud800", "sentence2": "", "label": 1}\n',
+            "line 1: column 'sentence1' holds half a character",
+        ),
         (
             "dev.jsonl",
             b'{"sentence1": "a", "sentence2": "b", "label": 1}\n{"sentence1": "a", "label": 1}',
@@ -446,3 +454,12 @@ def test_ids_are_texts_or_whole_numbers(value: object, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     with pytest.raises(DataError, match="line 2: column 'key' "):
         load_examples("custom", data=tmp_path / "rows.jsonl", id_column="key")
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_whole_numbers_beyond_a_float_are_classes_of_their_own(tmp_path, quote):
+    path, numbers = tmp_path / "own.jsonl", [2**53, 2**53 + 1, 10**30]
+    path.write_text("".join(f'{{"text": "a", "label": {quote}{number}{quote}}}\n' for number in numbers))
+    examples = load_examples("custom", data=path, text_columns=["text"])
+    assert examples.task.label_names == tuple(map(str, numbers))
+    assert examples.labels.tolist() == [0, 1, 2]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests import campaign, fuzz_kills
+from tests import fuzz_kills
 
 pytestmark = pytest.mark.integration
 
@@ -25,6 +25,6 @@ def test_differences_are_seen(tmp_path):
 
 @pytest.mark.slow
 def test_jobs_killed_at_random_moments():
-    counts, broken = campaign.run("kills", seed=1, count=24)
-    assert broken == []
-    assert counts["ended before the kill"] < counts.total() / 2
+    found = [(case, fuzz_kills.outcome(case)) for case in fuzz_kills.cases(seed=1, count=24)]
+    assert [(case, came) for case, came in found if came not in fuzz_kills.OUTCOMES] == []
+    assert sum(came == "ended before the kill" for _, came in found) < len(found) / 2

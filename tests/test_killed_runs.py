@@ -43,28 +43,6 @@ def test_a_journal_of_odd_sizes_is_told_and_overwritten(tmp_path, sizes):
         assert (journal.sizes, journal.finished) == (CHOSEN, 0)
 
 
-@pytest.mark.parametrize("name", ["part-00000", ".lock", "journal.json"])
-@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/dev/zero", path)])
-def test_what_is_no_file_of_a_journal_is_told_and_overwritten(tmp_path, name, make):
-    open_journal(tmp_path, FACTS, CHOSEN).__exit__()
-    (tmp_path / name).unlink(missing_ok=True)
-    make(tmp_path / name)
-    with pytest.raises(OutputError, match=rf"{name} is not a regular file, as a journal's files are: --overwrite"):
-        open_journal(tmp_path, FACTS, CHOSEN)
-    with open_journal(tmp_path, FACTS, CHOSEN, replace=True) as journal:
-        journal.write(0, np.ones(3, np.float32))
-        assert journal.read(0).tolist() == [1, 1, 1]
-
-
-def test_a_directory_with_files_is_not_removed(tmp_path):
-    open_journal(tmp_path, FACTS, CHOSEN).__exit__()
-    (tmp_path / "part-00000").mkdir()
-    (tmp_path / "part-00000" / "mine").write_text("")
-    with pytest.raises(OutputError, match="move it away"):
-        open_journal(tmp_path, FACTS, CHOSEN, replace=True)
-    assert (tmp_path / "part-00000" / "mine").exists()
-
-
 def test_an_empty_journal_does_not_block_another_sweep(tmp_path):
     open_journal(tmp_path, FACTS, CHOSEN).__exit__()
     with open_journal(tmp_path, {"weights": "b"}, CHOSEN) as journal:

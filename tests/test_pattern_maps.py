@@ -156,7 +156,7 @@ def test_sheets_are_pictures_beside_the_maps_or_where_one_says(some, tmp_path):
 
 def test_sheets_of_maps_that_are_not_there_say_what_makes_them(tmp_path, capsys):
     assert main(["sheets", str(tmp_path / "mine")]) == 2
-    assert "mine.tsv: cannot be read" in (said := capsys.readouterr().err)
+    assert "mine.tsv: no such file or directory; `export` makes one" in (said := capsys.readouterr().err)
     assert "`export` makes one" in said
 
 

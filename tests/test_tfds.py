@@ -187,7 +187,7 @@ def test_a_mistake_in_one_split_prepares_nothing_of_the_task(glue: Path, tmp_pat
 
 
 def test_what_cannot_be_prepared_is_refused(glue: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="nowhere: cannot be listed"):
+    with pytest.raises(DataError, match="nowhere: cannot be read"):
         prepare(tmp_path / "nowhere", tmp_path / "data")
     with pytest.raises(DataError, match=r"no TSV files of rte found; expected RTE/dev.tsv"):
         prepare(glue, tmp_path / "data", ["rte"])

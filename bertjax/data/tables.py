@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bertjax.data.tasks import Task
-from bertjax.errors import DataError, library_errors, some_of
+from bertjax.errors import DataError, reading, some_of
 from bertjax.formatting import HALF_CHARACTER, visible
 from bertjax.json_files import DuplicateKey, JsonError, parse_json
 from bertjax.paths import open_data
@@ -243,7 +243,7 @@ def _read_columns(
         wrong[row.number - first] = row
         return "skip"
 
-    with library_errors(f"{path}: cannot be read; copy it again", DataError):
+    with reading(path, DataError):
         data = arrow.read_csv(
             open_arrow(path),
             arrow.ReadOptions(use_threads=False, block_size=BLOCK_BYTES, column_names=columns),
@@ -352,7 +352,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     Raises:
         DataError: the file cannot be read, or a line is not UTF-8 or holds a NUL character or a carriage return.
     """
-    with library_errors(f"{path}: cannot be read; copy it again", DataError), open_data(path) as file:
+    with reading(path, DataError), open_data(path) as file:
         for number, content in enumerate(file, 1):
             try:
                 text = content.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\n").rstrip("\r")

@@ -20,9 +20,7 @@ from bertjax.json_files import read_json, show
 from bertjax.paths import is_there
 
 FILE, CONFIG, MODEL_CONFIG = TOKENIZER_FILES[0], TOKENIZER_FILES[1], "config.json"
-_NO_LIMIT = 10**6  # transformers writes 10^30 for unlimited length
-MOST_BYTES = 1 << 26  # of a file of settings: added tokens can be many
-
+_NO_LIMIT = 10**6  
 # Settings that transformers ignores and other programs follow, with the values at which they change no token.
 _IGNORED: dict[str, tuple[Any, ...]] = {
     "do_basic_tokenize": (True, None),
@@ -145,7 +143,7 @@ def _check_settings(directory: Path) -> None:
     """Refuse a tokenizer with code of its own, and settings that transformers would ignore."""
     for name, allowed in ((CONFIG, _IGNORED), (MODEL_CONFIG, {})):
         path = directory / name
-        settings = read_json(path, DataError, most=MOST_BYTES) if is_there(path) else {}
+        settings = read_json(path, DataError) if is_there(path) else {}
         if settings.get("auto_map"):
             raise DataError(f"{path}: auto_map names Python code of the checkpoint's own, which bertjax never runs")
         for key, values in allowed.items():

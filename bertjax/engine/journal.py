@@ -16,7 +16,6 @@ import json
 import math
 import os
 import re
-import stat
 import tokenize
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -148,7 +147,7 @@ def open_journal(
             directory holds other files; or it cannot be written.
     """
     with contextlib.ExitStack() as opened:
-        lock = opened.enter_context(_claim(directory, replace))
+        lock = opened.enter_context(_claim(directory))
         texts = describe_settings(settings or {})
         if not _holds(directory, facts, texts, replace):
             _remove(directory, (re.escape(FACTS), PART, TEMPORARY))
@@ -201,7 +200,7 @@ def _holds(directory: Path, facts: Mapping[str, str], settings: Mapping[str, str
     return True
 
 
-def _claim(directory: Path, replace: bool) -> IO[Any]:
+def _claim(directory: Path) -> IO[Any]:
     """Make the directory if it is not there, and lock it; the system unlocks it when the process ends, however."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -210,7 +209,6 @@ def _claim(directory: Path, replace: bool) -> IO[Any]:
             raise OutputError(
                 f"{directory} holds other files ({some_of(other)}): a journal needs a directory of its own"
             )
-        _check_files(directory, replace)
         lock = (directory / ".lock").open("a")
     except OSError as error:
         raise OutputError(f"cannot write a journal in {directory}: {error.strerror or error}") from error
@@ -221,28 +219,6 @@ def _claim(directory: Path, replace: bool) -> IO[Any]:
         lock.close()
         raise OutputError(f"another process is at work on the sweep in {directory.parent}") from error
     return lock
-
-
-def _check_files(directory: Path, replace: bool) -> None:
-    """Whether all of a journal's names are regular files; others that are empty are removed if that is asked for.
-
-    Raises:
-        OutputError: something else has such a name.
-    """
-    ours = [path for path in listing(directory, OutputError) if re.fullmatch(OURS, path.name)]
-    for path in ours:
-        kind = path.lstat().st_mode
-        if stat.S_ISREG(kind):
-            continue
-        if not replace:
-            raise OutputError(f"{path} is not a regular file, as a journal's files are: --overwrite removes it")
-        try:
-            path.rmdir() if stat.S_ISDIR(kind) else path.unlink()
-        except OSError as error:
-            reason = error.strerror or error
-            raise OutputError(
-                f"{path} is not a journal's file and cannot be removed ({reason}): move it away"
-            ) from error
 
 
 def count_parts(directory: Path) -> int:

@@ -29,7 +29,6 @@ from bertjax.paths import is_file, read_text, user_path
 
 MOST_SETS, MOST_HEADS = 100_000, 500_000  # that a sweep can be asked for: seconds to list, results of 100 MB
 SET_BYTES, HEAD_BYTES = 600, 320  # of memory that a set takes with its place in a plan, and each of its heads
-MOST_BYTES = 1 << 26  # of a file of sets
 
 # The place that a change is at if none is named: a head's output.
 HEAD_OUTPUTS = "head_outputs"
@@ -294,7 +293,7 @@ def hash_sets(path: Path) -> str | None:
 def _set_lines(path: Path) -> list[tuple[int, str, list[str]]]:
     """Number, name and heads of each line of a file that holds a set. Raises `InputError` where it cannot be read."""
     set_lines = []
-    for number, line in enumerate(read_text(path, InputError, MOST_BYTES).split("\n"), start=1):
+    for number, line in enumerate(read_text(path, InputError).split("\n"), start=1):
         if "\r" in line.removesuffix("\r"):
             ends = "a carriage return without a line feed; save the file with the line ends of Unix or Windows"
             raise InputError(f"{path}, line {number}: {ends}")

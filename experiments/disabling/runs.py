@@ -13,7 +13,6 @@ from bertjax.data import split_named, task_named
 from bertjax.errors import DataError, InputError
 from bertjax.evidence import Q, make_scorer
 from bertjax.json_files import read_json
-from bertjax.paths import open_file
 from experiments.disabling.effects import Effects, draw_changes, read_effects
 
 SIMILARITY = ", similarity"  # ends a task's name if the outputs are similarities of texts by a model not tuned on it
@@ -64,7 +63,7 @@ def read_run(directory: Path, mode: str) -> DisablingRun:
             raise InputError(f"{directory} holds no mode {mode}, but {', '.join(modes)}: choose one with --mode")
         metric = results["metric"]
         effects = read_effects(metric, results["base"][metric], results["effects"][metric][mode])
-        with open_file(directory / "values.npz") as file, np.load(file) as values:
+        with np.load(directory / "values.npz") as values:
             base, outputs = values["base"], values["outputs"][list(values["modes"]).index(mode)]
             labels, ids = values["labels"], tuple(map(str, values["ids"]))
         with_base = np.concatenate([base[None], outputs])

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertjax.errors import DataError
+from bertjax.errors import DataError, library_errors, reading
 from bertjax.paths import open_data
 from experiments.frames.sources import Annotation
 from experiments.words.annotated import import_optional
@@ -38,16 +38,13 @@ def read_propbank(path: Path) -> Iterator[Annotation]:
     conllu = import_optional("conllu", "pip install conllu")
     columns = [str(number) for number in range(MOST_PREDICATES)]
     rolesets, number = 0, 0
-    try:
-        with io.TextIOWrapper(open_data(path), encoding="utf-8") as file:
-            for sentence in conllu.parse_incr(file, fields=[*FIELDS, *columns]):
-                number += 1
-                rolesets += any("roleset" in token for token in sentence)
-                yield from _annotations(sentence.metadata.get("text"), list(sentence), columns)
-    except (OSError, UnicodeDecodeError, conllu.exceptions.ParseException) as error:
-        raise DataError(f"{path}: cannot be read as CoNLL-U ({(str(error).splitlines() or [''])[0]})") from error
-    except (LookupError, TypeError, ValueError) as error:
-        raise DataError(f"{path}: sentence {number} cannot be understood ({error})") from error
+    with reading(path, DataError), io.TextIOWrapper(open_data(path), encoding="utf-8") as file:
+        for sentence in conllu.parse_incr(file, fields=[*FIELDS, *columns]):
+            number += 1
+            rolesets += any("roleset" in token for token in sentence)
+            with library_errors(f"{path}: sentence {number} cannot be understood", DataError):
+                annotations = list(_annotations(sentence.metadata.get("text"), list(sentence), columns))
+            yield from annotations
     if not rolesets:
         raise DataError(f"{path}: no columns of PropBank (a roleset and the arguments of each predicate after misc)")
 

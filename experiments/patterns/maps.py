@@ -9,8 +9,6 @@ No text is stored, so the files may be shared whatever the licence of the texts.
 
 import csv
 import io
-import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -21,9 +19,9 @@ from jaxtyping import Array, Float, Int, UInt8
 
 from bertjax.atomic_files import atomic_write, staged
 from bertjax.data import Encoding
-from bertjax.errors import DataError
+from bertjax.errors import DataError, reading
 from bertjax.model import PretrainedModel
-from bertjax.paths import is_there, open_file, read_text
+from bertjax.paths import is_there, read_text
 from bertjax.progress import Report
 from experiments.shared.attention import stream_attention
 
@@ -167,13 +165,8 @@ def read_maps(path: Path) -> MapSet:
     """
     rows = _read_rows(path.with_suffix(".tsv"))
     ends = np.cumsum([row.tokens**2 for row in rows])
-    try:
-        with open_file(path.with_suffix(".npz")) as file, np.load(file) as archive:
-            if (size := archive.zip.getinfo("maps.npy").file_size) > ends[-1] + HEADER_BYTES:
-                raise ValueError(f"they are {size:,} bytes, the table's {ends[-1]:,}")
-            values = archive["maps"]
-    except (OSError, EOFError, KeyError, ValueError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path.with_suffix('.npz')}: cannot be read as maps ({error})") from error
+    with reading(path.with_suffix(".npz"), DataError), np.load(path.with_suffix(".npz")) as archive:
+        values = archive["maps"]
     if values.dtype != np.uint8 or values.shape != (ends[-1],):
         raise DataError(f"{path}: the table's maps are {ends[-1]} bytes, the file's are {values.shape} {values.dtype}")
     maps = np.split(values, ends[:-1])
@@ -190,13 +183,10 @@ def _table(rows: Sequence[MapRow]) -> bytes:
 
 
 def _read_rows(path: Path) -> tuple[MapRow, ...]:
-    try:
-        with io.StringIO(read_text(path), newline="") as file:
-            records = list(csv.DictReader(file, delimiter="\t"))
-        rows = tuple(_read_row(row) for row in records)
-    except (DataError, KeyError, TypeError, ValueError, csv.Error) as error:
-        hint = "" if is_there(path) else "; `export` makes one"
-        raise DataError(f"{path}: cannot be read as a table of maps ({error}){hint}") from error
+    if not is_there(path):
+        raise DataError(f"{path}: no such file or directory; `export` makes one")
+    with reading(path, DataError), io.StringIO(read_text(path), newline="") as file:
+        rows = tuple(_read_row(row) for row in csv.DictReader(file, delimiter="\t"))
     unknown = {row.label for row in rows} | {row.again for row in rows}
     unknown -= {*NAMES, ""}
     if unknown or not rows:

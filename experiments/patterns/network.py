@@ -16,12 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
-from safetensors import SafetensorError
-from safetensors.numpy import load, save_file
+from safetensors.numpy import load_file, save_file
 
 from bertjax.atomic_files import staged
-from bertjax.errors import DataError
-from bertjax.paths import read_file
+from bertjax.errors import DataError, reading
 from experiments.patterns.maps import NAMES, MapRow, weights_of
 
 SIZE = 32  # pixels per side
@@ -164,11 +162,9 @@ def load_network(path: Path, name: str) -> PatternNetwork:
     network = nnx.eval_shape(lambda: PatternNetwork(nnx.Rngs(0)))
     graph, state = nnx.split(network, nnx.Param)
     leaves, structure = jax.tree.flatten(state)
-    try:
-        arrays = load(read_file(path))
+    with reading(path, DataError):
+        arrays = load_file(path)
         weights = [jnp.asarray(arrays[f"{name}.{number}"], jnp.float32) for number in range(len(leaves))]
-    except (OSError, SafetensorError, KeyError) as error:
-        raise DataError(f"{path}: cannot be read as the network {name!r} ({error})") from error
     if [weight.shape for weight in weights] != [leaf.shape for leaf in leaves]:
         raise DataError(f"{path}: the weights of {name!r} have other shapes than this network's")
     return nnx.merge(graph, jax.tree.unflatten(structure, weights))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertjax.data import MASKED, load_examples
-from bertjax.errors import DataError
+from bertjax.errors import DataError, reading
 from bertjax.paths import is_there, open_data
 from bertjax.tasks import UNKNOWN
 
@@ -138,22 +138,16 @@ def _read_qnli(path: Path, name: str) -> list[Text]:
 
 
 def _read_squad(path: Path, name: str) -> list[Text]:
-    try:
-        with open_data(path) as file:
-            articles = json.load(file)["data"]
+    with reading(path, DataError), open_data(path) as file:
+        articles = json.load(file)["data"]
         return [Text(paragraph["context"], None, name) for article in articles for paragraph in article["paragraphs"]]
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise DataError(f"{path}: cannot be read as SQuAD's JSON ({error})") from error
 
 
 def _read_conllu(path: Path, name: str) -> list[Text]:
     """The sentences alone, for which the package `conllu` is not needed."""
     mark = "# text = "
-    try:
-        with io.TextIOWrapper(open_data(path), encoding="utf-8") as file:
-            return [Text(line.removeprefix(mark).strip(), None, name) for line in file if line.startswith(mark)]
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read as CoNLL-U ({error})") from error
+    with reading(path, DataError), io.TextIOWrapper(open_data(path), encoding="utf-8") as file:
+        return [Text(line.removeprefix(mark).strip(), None, name) for line in file if line.startswith(mark)]
 
 
 # The sources by name: file, and who reads it.

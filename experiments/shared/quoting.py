@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bertjax.data import Examples, Task
-from bertjax.errors import DataError
+from bertjax.errors import DataError, reading
 from bertjax.evidence import UNLABELLED
 from bertjax.paths import open_data
 
@@ -72,7 +72,7 @@ def read_quoted(path: Path, task: Task, split: str) -> Examples:
 def _read(path: Path) -> tuple[list[str], list[_Row]]:
     """The header and the rows. Lines are counted as without quote handling: blank lines do not count, and a carriage
     return ends a row for the authors' code but not a line."""
-    try:
+    with reading(path, DataError):
         with io.TextIOWrapper(open_data(path), encoding="utf-8-sig", newline="") as file:
             lines = file.read().replace("\r\n", "\n").split("\n")
         filled = np.cumsum([bool(line) for line in lines]) - 2  # the header is -1
@@ -86,8 +86,6 @@ def _read(path: Path) -> tuple[list[str], list[_Row]]:
             if fields:
                 rows.append(_Row(parts[first_line][1], fields))
             first_line = table.line_num
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path}: cannot be read with quote handling ({error})") from error
     return header, rows
 
 

@@ -10,8 +10,6 @@ import contextlib
 import json
 import os
 import shutil
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +24,7 @@ from safetensors.numpy import save_file
 from bertjax import Tokenizer
 from bertjax.atomic_files import remove_leftovers, staged, write_json
 from bertjax.engine import describe_settings, find_differences, list_differences
-from bertjax.errors import OutputError, some_of
+from bertjax.errors import OutputError, reading, some_of
 from bertjax.json_files import parse_json
 from bertjax.model import PretrainedModel
 from bertjax.paths import is_file, is_there, open_file, read_file, read_text
@@ -178,14 +176,12 @@ def run_name(facts: Mapping[str, Any]) -> str:
 
 def read_result(path: Path) -> Result:
     """Read the `result.json` of a finished run. Raises `OutputError` if that fails."""
-    try:
+    with reading(path, OutputError):
         record = parse_json(read_text(path, OutputError))
         if not isinstance(record["facts"], dict) or not record["epochs"]:
-            raise ValueError("it is no run's result")
+            raise ValueError("it is no run's result; --overwrite begins anew")
         epochs = [Epoch(**epoch) for epoch in record["epochs"]]
         return Result(path.parent.name, record["facts"], record.get("chosen", {}), record["data"], epochs)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise OutputError(f"{path}: cannot be read ({error}); --overwrite begins anew") from error
 
 
 def finished_runs(directory: Path, settings: Mapping[str, Any]) -> tuple[list[Result], int]:
@@ -213,11 +209,8 @@ def finished_runs(directory: Path, settings: Mapping[str, Any]) -> tuple[list[Re
 
 def read_logits(directory: Path) -> dict[str, np.ndarray]:
     """Read the logits of a run on the validation set, and the labels. Raises `OutputError`."""
-    try:
-        with open_file(directory / LOGITS, OutputError) as file, np.load(file) as arrays:
-            return {name: arrays[name] for name in ("logits", "labels")}
-    except (OSError, EOFError, ValueError, LookupError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
-        raise OutputError(f"{directory / LOGITS}: cannot be read ({error}); --overwrite begins anew") from error
+    with reading(directory / LOGITS, OutputError), np.load(directory / LOGITS) as arrays:
+        return {name: arrays[name] for name in ("logits", "labels")}
 
 
 def _named(trees: Any) -> dict[str, Any]:

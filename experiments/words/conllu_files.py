@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertjax.errors import DataError
+from bertjax.errors import DataError, reading
 from bertjax.paths import open_data
 from experiments.words.annotated import PENN, Annotated, Word, import_optional
 from experiments.words.spans import Span
@@ -33,12 +33,8 @@ def read_sentences(path: Path) -> list[Annotated]:
         MissingDependencyError: `conllu` is not installed.
     """
     conllu = import_optional("conllu", "pip install conllu")
-    try:
-        with io.TextIOWrapper(open_data(path), encoding="utf-8") as file:
-            sentences = [(sentence.metadata.get("text"), list(sentence)) for sentence in conllu.parse_incr(file)]
-    except (OSError, UnicodeDecodeError, conllu.exceptions.ParseException) as error:
-        reason = (str(error).splitlines() or [""])[0]
-        raise DataError(f"{path}: cannot be read as CoNLL-U ({reason})") from error
+    with reading(path, DataError), io.TextIOWrapper(open_data(path), encoding="utf-8") as file:
+        sentences = [(sentence.metadata.get("text"), list(sentence)) for sentence in conllu.parse_incr(file)]
     for number, (_, tokens) in enumerate(sentences, 1):
         if missing := [name for name in COLUMNS for word in tokens if name not in word]:
             raise DataError(f"{path}: sentence {number} has a word without the column {missing[0].upper()}")

@@ -16,7 +16,7 @@ import numpy as np
 from bertjax.data.local_files import read_table
 from bertjax.data.tables import Table, brief, problem_of
 from bertjax.data.tasks import Answers, Examples, Task
-from bertjax.errors import DataError, library_errors
+from bertjax.errors import DataError, reading
 from bertjax.formatting import count_of
 from bertjax.json_files import parse_json
 from bertjax.paths import is_directory, open_data
@@ -154,7 +154,7 @@ def _id_of(path: Path, place: str, value: object) -> str | None:
 
 def _questions_of_file(path: Path) -> list[_Question]:
     """Questions of a file of one JSON object."""
-    with library_errors(f"{path}: cannot be read; copy it again", DataError), open_data(path) as file:
+    with reading(path, DataError), open_data(path) as file:
         content = parse_json(file.read().decode("utf-8-sig"))
     return list(_questions(path, content))
 
