@@ -20,7 +20,7 @@ from bertjax.json_files import read_json, show
 from bertjax.paths import is_there
 
 FILE, CONFIG, MODEL_CONFIG = TOKENIZER_FILES[0], TOKENIZER_FILES[1], "config.json"
-_NO_LIMIT = 10**6  
+_NO_LIMIT = 10**6
 # Settings that transformers ignores and other programs follow, with the values at which they change no token.
 _IGNORED: dict[str, tuple[Any, ...]] = {
     "do_basic_tokenize": (True, None),
