@@ -155,7 +155,6 @@ def test_a_kind_that_cannot_be_merged_is_refused(kind, saved):
 SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "unknown": ({"shears": 2}, "this version of peft does not know shears"),
     "other code": ({"megatron_config": {"a": 1}, "megatron_core": "antigravity"}, "megatron_config"),
-    "copied layers": ({"layer_replication": [[0, 2], [1, 3]]}, "cannot be merged into"),
     "at some tokens": ({"alora_invocation_tokens": [3]}, "aLoRA does not support merging"),
     "another rank": ({"r": 3}, "size mismatch"),
     "more targets": ({"target_modules": ["query", "key"]}, "missing adapter keys"),
@@ -170,6 +169,14 @@ def test_settings_that_do_not_fit_are_refused(settings, saved):
     values, message = SETTINGS[settings]
     edit(saved, **values)
     assert message in refusal(saved, BertjaxError)
+
+
+def test_copied_layers_are_refused(tmp_path):
+    """peft merges the updates of all copies of a layer into one."""
+    base, adapter = saved_by_torch("bert", "encoder", tmp_path / "base"), tmp_path / "adapter"
+    copies = {"layer_replication": [[0, 2], [1, 3]], "task_type": "FEATURE_EXTRACTION"}
+    adapted(base, "BertModel", "LoraConfig", TARGETS | copies, adapter)
+    assert "cannot be merged into" in refusal(adapter)
 
 
 def test_tensors_that_do_not_fit_are_refused(saved):
