@@ -114,6 +114,7 @@ OPTIONS: dict[str, Draw] = {
     "--chunk-size": NUMBER,
     "--overwrite": _switch,
     "--resume": _switch,
+    "--shard": _one(("auto", "0/3", "3/2", "three")),
 }
 ABLATE: dict[str, Draw] = {
     **OPTIONS,
