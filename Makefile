@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make demo    ablate all 72 heads of a real model on real data (a few minutes)"
 	@echo "make test    test the library (a few minutes)"
-	@echo "make test-all  also whole commands, documentation, experiments, several processes, browsers"
+	@echo "make test-all  also whole commands, documentation, experiments, browsers"
 	@echo "make test-slow  tests of minutes each"
 	@echo "make test-oldest  all tests with the oldest versions of what bertjax needs"
 	@echo "make test-tpu-aot  compile every step for TPU chips that are not there (in an environment of its own)"
