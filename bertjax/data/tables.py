@@ -6,6 +6,7 @@ stream, keeping only the requested columns and no more than the available memory
 
 import csv
 import difflib
+import io
 import itertools
 import re
 import sys
@@ -13,7 +14,6 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO
 
 from bertjax.data.tasks import Task
 from bertjax.errors import DataError, reading, some_of
@@ -237,7 +237,7 @@ class Kept:
             classes=classes or {},
         )
 
-    def lines_of(self, file: BinaryIO, *, of_columns: bool = False) -> Iterator[tuple[int, str]]:
+    def lines_of(self, file: io.BufferedIOBase, *, of_columns: bool = False) -> Iterator[tuple[int, str]]:
         """The file's non-blank lines without their ends, each with its number from 1.
 
         A carriage return inside a later line is a character of its text.
@@ -255,7 +255,7 @@ class Kept:
             if text:
                 yield number, text
 
-    def whole_lines_of(self, file: BinaryIO) -> Iterator[tuple[int, str]]:
+    def whole_lines_of(self, file: io.BufferedIOBase) -> Iterator[tuple[int, str]]:
         """The file's lines with their ends, each with its number from 1; split at line feeds only, because texts may
         hold other characters that Python treats as line ends."""
         number, blank, content = 0, 0, b"?"
@@ -290,7 +290,7 @@ class Kept:
         return text
 
 
-def read_text(file: BinaryIO, kept: Kept, task: Task) -> Table:
+def read_text(file: io.BufferedIOBase, kept: Kept, task: Task) -> Table:
     """Read a `.tsv`, `.csv`, `.jsonl` or `.txt` file; `kept.path` says which, with or without `.gz`.
 
     Args:
@@ -314,7 +314,7 @@ def read_text(file: BinaryIO, kept: Kept, task: Task) -> Table:
     return _read_lines(file, kept)
 
 
-def _read_tsv(file: BinaryIO, kept: Kept, task: Task) -> Table:
+def _read_tsv(file: io.BufferedIOBase, kept: Kept, task: Task) -> Table:
     """Read tab-separated fields; quotation marks are ordinary text, and CoLA's files may lack the header."""
     rows = ((line, text.split("\t")) for line, text in kept.lines_of(file))
     first = next(rows, None)
@@ -344,7 +344,7 @@ def _read_rows(rows: Iterable[tuple[int, list[str]]], kept: Kept, marks: str, le
 class _Lines:
     """The lines that a row of a CSV file is made of, as `csv.reader` takes them one by one."""
 
-    def __init__(self, file: BinaryIO, kept: Kept):
+    def __init__(self, file: io.BufferedIOBase, kept: Kept):
         self._lines, self._kept = kept.whole_lines_of(file), kept
         self.first = self.last = self.size = 0
 
@@ -365,7 +365,7 @@ class _Lines:
         return DataError(f"{self._kept.path}, line {line or self.first}: {problem}")
 
 
-def _csv_rows(file: BinaryIO, kept: Kept) -> Iterator[tuple[int, list[str]]]:
+def _csv_rows(file: io.BufferedIOBase, kept: Kept) -> Iterator[tuple[int, list[str]]]:
     """The rows of a CSV file but blank lines, each with the number of the line that it begins on (RFC 4180)."""
     lines = _Lines(file, kept)
     reader = csv.reader(lines, strict=True)
@@ -400,7 +400,7 @@ def _names(columns: Sequence[str]) -> str:
     return some_of([visible(name) if len(name) <= 60 else brief(name) for name in columns], most=20)
 
 
-def _read_jsonl(file: BinaryIO, kept: Kept) -> Table:
+def _read_jsonl(file: io.BufferedIOBase, kept: Kept) -> Table:
     for number, (line, text) in enumerate(kept.lines_of(file)):
         parts = sum(map(text.count, "{[,:"))
         if JSON_BYTES * parts > kept.left:
@@ -418,7 +418,7 @@ def _read_jsonl(file: BinaryIO, kept: Kept) -> Table:
     return kept.table()
 
 
-def _read_lines(file: BinaryIO, kept: Kept) -> Table:
+def _read_lines(file: io.BufferedIOBase, kept: Kept) -> Table:
     """Read a text from each line but blank ones."""
     kept.begin((LINE,))
     texts = ((line, text.strip()) for line, text in kept.lines_of(file))
