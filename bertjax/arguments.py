@@ -146,9 +146,9 @@ def several(
 
 
 def array(values: Any, name: str, error: type[BertjaxError] = InputError) -> Any:
-    """An array of numbers, as JAX made it or as NumPy's, whatever holds them.
+    """An array of numbers, as JAX made it or as NumPy's, from whatever NumPy makes an array of.
 
-    That is PyTorch's tensors, on any device, lists of them, nested lists, and all that NumPy makes an array of.
+    That includes PyTorch's tensors on any device, lists of them, and nested lists.
 
     Raises:
         error: rows of different lengths, what is not numbers, a tensor that records gradients or has no values.
@@ -156,17 +156,15 @@ def array(values: Any, name: str, error: type[BertjaxError] = InputError) -> Any
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(values, jax.Array):
         return values
-    given = values
-    if _is_tensor(given):
-        given = _from_torch(given, name, error)
-    elif isinstance(given, list | tuple) and given and _is_tensor(given[0]):
-        given = [_from_torch(part, name, error) if _is_tensor(part) else part for part in given]
+    is_list = isinstance(values, list | tuple)
+    with library_errors(f"{name} cannot be read from this tensor of PyTorch", error):
+        given = [_from_torch(part) for part in values] if is_list else _from_torch(values)
     try:
         converted = np.asarray(given)
     except (ValueError, TypeError) as problem:
         if jax is not None and isinstance(problem, jax.errors.TracerArrayConversionError):  # in a list
             return jax.numpy.asarray(given)
-        if isinstance(given, list | tuple):
+        if is_list:
             how = "pad them (a tokenizer with padding=True, or bertjax.collate)"
             raise error(f"{name} has rows of different lengths: {how}") from problem
         refuse(name, "an array of numbers", values, error)
@@ -175,23 +173,13 @@ def array(values: Any, name: str, error: type[BertjaxError] = InputError) -> Any
     return converted if converted.dtype.isnative else converted.astype(converted.dtype.newbyteorder("="))
 
 
-def _is_tensor(value: Any) -> bool:
-    """Whether something is a tensor of PyTorch, which is not imported for that."""
-    return hasattr(value, "detach") and hasattr(value, "requires_grad")
-
-
-def _from_torch(tensor: Any, name: str, error: type[BertjaxError]) -> np.ndarray:
-    """The numbers of a tensor of PyTorch, of the same dtype."""
-    if tensor.requires_grad:
-        raise error(
-            f"{name} records gradients for PyTorch, which end where JAX begins: give tensor.detach(), and take "
-            "gradients by jax.grad"
-        )
-    with library_errors(f"{name} cannot be read from this tensor of PyTorch", error):
-        own = tensor.cpu()
-        if str(own.dtype) == "torch.bfloat16":  # which PyTorch does not hand to NumPy
-            return np.asarray(own.float()).astype(ml_dtypes.bfloat16)
-        return np.asarray(own)
+def _from_torch(value: Any) -> Any:
+    """A tensor of PyTorch, which is not imported for that, as NumPy's array; anything else as it is."""
+    if not hasattr(value, "requires_grad"):
+        return value
+    if str(value.dtype) == "torch.bfloat16":  # which PyTorch does not convert to NumPy
+        return value.cpu().float().numpy().astype(ml_dtypes.bfloat16)
+    return value.cpu().numpy()
 
 
 def parse_head_name(name: str) -> tuple[int, int] | None:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 from bertjax import arguments
 from bertjax.errors import BertjaxError, DataError, OutputError, reading
@@ -46,10 +46,10 @@ def open_file(path: Path, error: type[BertjaxError] = DataError) -> io.BufferedR
         return path.open("rb")
 
 
-def open_data(path: Path, error: type[BertjaxError] = DataError) -> BinaryIO:
+def open_data(path: Path, error: type[BertjaxError] = DataError) -> io.BufferedReader | gzip.GzipFile:
     """Open a file for reading in binary; a name that ends in `.gz` is decompressed. Read it in `errors.reading`."""
     with reading(path, error):
-        return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
+        return gzip.GzipFile(path) if path.suffix == ".gz" else path.open("rb")
 
 
 def read_file(path: Path, error: type[BertjaxError] = DataError) -> bytes:

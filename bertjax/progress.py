@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from bertjax import arguments, interrupts
 from bertjax.console import say
@@ -15,17 +15,11 @@ __all__ = ["Progress", "ProgressBar", "Report", "check_progress", "say", "shown"
 
 # Called with the work done and the work in all, in whatever unit.
 Progress = Callable[[float, float], None]
+# A `Progress` that also takes a note, which replaces the bar's text: `report(30.0, 40.0, "loss 0.31")`.
+Report = Callable[..., None]
 BETWEEN_LINES = 60.0  # seconds, where there is no terminal
 BAR = "{percentage:3.0f}%|{bar:20}| {elapsed} gone, {remaining} left: {desc}"
 LINE = "{desc} {percentage:.0f} %, {elapsed} gone, {remaining} left"
-
-
-@runtime_checkable
-class Report(Protocol):
-    """A bar's `Progress`, which also takes a note that replaces its text: `report(30.0, 40.0, "loss 0.31")`."""
-
-    def __call__(self, done: float, total: float, note: str = "") -> None:
-        """Show how far the work is."""
 
 
 class _Lines:
@@ -101,18 +95,11 @@ def shown(progress: Progress | bool, text: str) -> Iterator[Report]:
     """
     check_progress(progress)
     with interrupts.heeded():
-        if not isinstance(progress, bool):
-            yield partial(_report, progress)
-        elif progress:
+        if progress is True:
             with ProgressBar(text) as report:
                 yield report
         else:
-            yield silent
-
-
-def _report(progress: Progress, done: float, total: float, note: str = "") -> None:
-    interrupts.check()
-    progress(done, total)
+            yield partial(silent, then=progress or None)
 
 
 def check_progress(progress: Progress | bool) -> None:
@@ -121,6 +108,8 @@ def check_progress(progress: Progress | bool) -> None:
         arguments.function(progress, "progress", "True, False, or a function of work done and work in all")
 
 
-def silent(done: float, total: float, note: str = "") -> None:
-    """Show no progress."""
+def silent(done: float, total: float, note: str = "", then: Progress | None = None) -> None:
+    """Show no progress, but call a user's function where there is one."""
     interrupts.check()
+    if then is not None:
+        then(done, total)

@@ -177,7 +177,8 @@ class Tokenizer:
             )
         except DataError as error:
             raise DataError(f"{directory}: {error}") from None
-        tokenizer._theirs = None if lowered else theirs
+        # Without names of special tokens in the checkpoint's files, those of BERT hold, and are saved.
+        tokenizer._theirs = None if lowered or theirs.pad_token is None else theirs
         tokenizer._counts_prompts = counts_prompts(directory)
         return tokenizer
 

@@ -13,10 +13,7 @@ import contextlib
 import hashlib
 import io
 import json
-import math
-import os
 import re
-import tokenize
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import partial
@@ -31,11 +28,11 @@ import numpy as np
 from bertjax.atomic_files import atomic_write, write_json
 from bertjax.checkpoints import hash_weights
 from bertjax.engine.sweep_input import SweepInput, Texts
-from bertjax.errors import InputError, OutputError, some_of
+from bertjax.errors import InputError, OutputError, reading, some_of
 from bertjax.json_files import parse_json
 from bertjax.machine import package_version
 from bertjax.model import PretrainedModel
-from bertjax.paths import is_directory, is_there, listing, open_file, read_file, read_text
+from bertjax.paths import is_directory, is_there, listing, read_file, read_text
 
 try:
     import fcntl
@@ -44,7 +41,6 @@ except ImportError:  # Windows
 
 PACKAGES = ("bertjax", "jax", "jaxlib", "numpy")
 DIGEST_BYTES = 32
-LONGEST_NAME = 30  # bytes of a dtype's name with its line feed
 # Names of a journal's files: only these are ever removed.
 FACTS, PART, LOCK = "journal.json", r"part-\d{5,}", r"\.lock"
 TEMPORARY = r"\.[0-9a-f]{8}-(journal\.json|part-\d{5,})"
@@ -77,19 +73,15 @@ class Journal:
 
     def read(self, number: int) -> np.ndarray | None:
         """The outputs of a part; None where it is not there or damaged."""
-        try:
-            with open_file(self._path(number), OutputError) as file:
-                if os.fstat(file.fileno()).st_size != _size(file):
-                    return None
-                file.seek(0)
-                content = file.read()
+        path = self._path(number)
+        with contextlib.suppress(OutputError), reading(path, OutputError):
+            content = path.read_bytes()
             if self._digest(number, content[DIGEST_BYTES:]) != content[:DIGEST_BYTES]:
                 return None
             stream = io.BytesIO(content[DIGEST_BYTES:])
             dtype = np.dtype(stream.readline().decode().strip())
             return np.load(stream, allow_pickle=False).view(dtype)
-        except (OutputError, OSError, ValueError, TypeError, tokenize.TokenError):  # the last is of NumPy's headers
-            return None
+        return None
 
     def write(self, number: int, outputs: np.ndarray) -> None:
         """Keep the outputs of a part.
@@ -113,15 +105,6 @@ class Journal:
     def _digest(self, number: int, content: bytes) -> bytes:
         """The key of a part: a part under another number, or of another sweep, does not match it."""
         return hashlib.sha256(self._seal + number.to_bytes(8, "big") + content).digest()
-
-
-def _size(file: IO[bytes]) -> int:
-    """The size in bytes of a part that begins like this. Raises `ValueError` if it is not the beginning of a part."""
-    file.read(DIGEST_BYTES)
-    file.readline(LONGEST_NAME)
-    np.lib.format.read_magic(file)
-    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    return file.tell() + dtype.itemsize * math.prod(shape)
 
 
 def open_journal(

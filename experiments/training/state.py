@@ -24,10 +24,10 @@ from safetensors.numpy import save_file
 from bertjax import Tokenizer
 from bertjax.atomic_files import remove_leftovers, staged, write_json
 from bertjax.engine import describe_settings, find_differences, list_differences
-from bertjax.errors import OutputError, reading, some_of
+from bertjax.errors import OutputError, library_errors, reading, some_of
 from bertjax.json_files import parse_json
 from bertjax.model import PretrainedModel
-from bertjax.paths import is_file, is_there, open_file, read_file, read_text
+from bertjax.paths import is_file, is_there, open_file, read_file
 
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 STATE, LAST, LOGITS, RESULT = "state.safetensors", "last", "logits.npz", "result.json"
@@ -176,10 +176,10 @@ def run_name(facts: Mapping[str, Any]) -> str:
 
 def read_result(path: Path) -> Result:
     """Read the `result.json` of a finished run. Raises `OutputError` if that fails."""
-    with reading(path, OutputError):
-        record = parse_json(read_text(path, OutputError))
+    with library_errors(f"{path}: cannot be read", OutputError, "; --overwrite begins anew"):
+        record = parse_json(path.read_text(encoding="utf-8"))
         if not isinstance(record["facts"], dict) or not record["epochs"]:
-            raise ValueError("it is no run's result; --overwrite begins anew")
+            raise ValueError("it is no run's result")
         epochs = [Epoch(**epoch) for epoch in record["epochs"]]
         return Result(path.parent.name, record["facts"], record.get("chosen", {}), record["data"], epochs)
 
