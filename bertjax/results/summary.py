@@ -51,7 +51,7 @@ def read_summary(directory: Path) -> dict[str, Any]:
         InputError: it is missing, damaged, or written by another version of bertjax.
     """
     path = directory / NAME
-    with library_errors(f"{path} is damaged: {AGAIN}", InputError):
+    with library_errors(f"{path} is damaged", InputError, f": {AGAIN}"):
         summary: dict[str, Any] = json.loads(path.read_bytes())
         schema, writer = summary.get("schema"), summary.get("versions", {}).get("bertjax", "unknown")
         if schema not in READABLE:
@@ -98,7 +98,7 @@ def open_verified(path: Path, summary: Mapping[str, Any]) -> Iterator[BinaryIO]:
         InputError: the file is missing or is another one, or the block fails to read it.
     """
     recorded = summary.get("files", {}).get(path.name)
-    with library_errors(f"{path} cannot be read: {AGAIN}", InputError), path.open("rb") as file:
+    with library_errors(f"{path} cannot be read", InputError, f": {AGAIN}"), path.open("rb") as file:
         if recorded is not None and hashlib.file_digest(file, "sha256").hexdigest() != recorded["sha256"]:
             raise InputError(
                 f"{path} is not the file that {NAME} was written with (its SHA-256 is another, it has {file.tell():,} "
