@@ -38,6 +38,19 @@ def test_a_config_goes_both_ways(family, size):
     assert hash(ours) == hash(config_of(family, size))
 
 
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_keys_that_are_absent_have_transformers_defaults(family):
+    """The tables of defaults are bertjax's, so that a config is read without importing transformers."""
+    import transformers
+
+    theirs = transformers.AutoConfig.for_model(family).to_dict()
+    ours = BertConfig.from_dict({"model_type": family})
+    assert ours == BertConfig.from_dict(theirs)
+    assert {str(label): name for label, name in ours.id2label.items()} == {
+        str(label): name for label, name in theirs["id2label"].items()
+    }
+
+
 NONSENSE = {"a": "value", "of": ["no", "kind"]}
 HARMLESS = keys_of_all._HARMLESS | {"label2id"}  # which `id2label` outranks
 ONLY_AT = keys_of_all._HARMLESS_ONLY_AT

@@ -1,6 +1,7 @@
 """Read a checkpoint's tokenizer with `transformers.AutoTokenizer`, and write its files.
 
-transformers is imported when the first tokenizer is read: its import takes 2 seconds, 3 where PyTorch is installed.
+transformers is imported when the first tokenizer is read, since the import takes about a second, and 2.5 where PyTorch
+is installed.
 """
 
 import contextlib
