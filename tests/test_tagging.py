@@ -19,7 +19,6 @@ from bertjax.cli import main
 from bertjax.data import Tokenizer, load_examples
 from bertjax.data.formats.tag_schemes import SCHEMES, scheme_of, strict_entities
 from bertjax.errors import ConfigError, DataError, InputError
-from bertjax.machine import resident_memory
 from bertjax.results import read_results
 from bertjax.tasks.entities import Counter, entities
 from bertjax.tasks.options import Options
