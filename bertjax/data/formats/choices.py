@@ -20,6 +20,7 @@ import numpy as np
 from bertjax.data.local_files import is_missing, missing_labels, read_table, whole_number
 from bertjax.data.tables import Table, brief
 from bertjax.data.tasks import Choices, Examples, Task
+from bertjax.errors import some_of
 from bertjax.formatting import count_of
 
 LISTS = ("choices", "endings", "options", "answers")
