@@ -214,7 +214,7 @@ def two(label):
             "line 2: the choices have no labels",
         ),
         ([{**numbered([], "A"), "choices": ["a", "b"]}, numbered(["A", "B"], "A")], "line 2: the choices have labels"),
-        ([two(0), two("B")], "line 2: label 'B' is none of the 2 choices by its number from 0, as the labels in the"),
+        ([two(0), two("B")], "line 2: label 'B' is none of the 2 choices by its number from 0"),
         ([two("A"), two("A"), two(1)], "line 3: label 1 is none of the 2 choices by its letter"),
         ([two("yes"), two("1")], "line 2: label '1' is none of the 2 choices by its text"),
         ([two(1), two(2)], "line 2: label 2 is none of the 2 choices by its number from 0"),
@@ -224,7 +224,7 @@ def two(label):
         ),
         (
             [{"context": "a", "choices": ["2", "1", "0"], "label": "0"}],
-            r"line 1: label '0' is choice 0 .from 0. by its number from 0, and choice 2 by its text",
+            r"line 1: label '0' is choice 0 .from 0. by its number from 0, and choice 2 .from 0. by its text",
         ),
         (
             [two(0), two(None), two(""), two("nan")],

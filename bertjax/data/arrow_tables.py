@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bertjax.data.tables import Table, brief, open_arrow
+from bertjax.data.tables import Table, open_arrow
 from bertjax.data.tasks import Task, split_named
 from bertjax.errors import DataError, MissingDependencyError, library_errors, some_of
 from bertjax.json_files import JsonError, parse_json, read_json
@@ -72,7 +72,6 @@ def read_saved(path: Path) -> Table:
         raise MissingDependencyError(
             f"{path}: to read what datasets saved takes datasets ({error}): pip install 'bertjax[datasets]'"
         ) from error
-    _check_files(path)
     failure = f"{path}: cannot be read as a saved dataset; save it again"
     with library_errors(failure, DataError):
         saved = Dataset.load_from_disk(str(path), keep_in_memory=False)
@@ -134,15 +133,3 @@ def saved_split(directory: Path, task: Task, split: str) -> tuple[Path, str]:
 def _state(directory: Path) -> dict[str, Any]:
     state: dict[str, Any] = read_json(directory / STATE)
     return state
-
-
-def _check_files(directory: Path) -> None:
-    """Raise `DataError` where a file of a dataset is missing or is none: `datasets` would wait for a FIFO."""
-    for path in (directory / STATE, directory / INFO):
-        if not is_file(path):
-            raise DataError(f"{path}: no such file; save the dataset again")
-    files = _state(directory).get("_data_files")
-    names = [str(file.get("filename")) for file in files if isinstance(file, dict)] if isinstance(files, list) else []
-    for name in names:
-        if "\0" in name or not is_file(directory / name):
-            raise DataError(f"{directory}: the file {brief(name)} of its data is missing; save the dataset again")

@@ -399,6 +399,8 @@ def whole_number(value: object) -> int | None:
 
 def _class(value: object, names: tuple[str, ...]) -> int | None:
     """The number of a class, from its name or, unless class names are numbers themselves, its number; else None."""
+    if isinstance(value, str) and value in names:
+        return names.index(value)
     whole = whole_number(value)
     for name in (value, whole):
         if str(name) in names:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from bertjax.data.tasks import Task
 from bertjax.errors import DataError, reading, some_of
@@ -29,6 +29,7 @@ DROPS_MALFORMED = ("qqp",)
 _COLA_COLUMNS = ("source", "label", "star", "sentence")
 SUFFIXES = tuple(f"{suffix}{gz}" for suffix in (".tsv", ".csv", ".jsonl", ".parquet", ".txt") for gz in ("", ".gz"))
 LINE = "text"  # the column of a .txt file
+_WRONG_ROW = re.compile(r"Row #(\d+): Expected \d+ columns, got (\d+)(.*)", re.DOTALL)  # as Arrow says it
 BLOCK_BYTES = 1 << 26  # that Arrow parses together: the longest row
 MOST_SHOWN = 10  # rows that a message names
 _SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
@@ -108,7 +109,14 @@ class Table:
 
     def texts(self, name: str) -> tuple[str, ...]:
         """The texts of a column. Raises `DataError` where there is no such column, or a value is no text."""
-        return tuple(self.text(row, name, value) for row, value in enumerate(self.column(name)))
+        values = self.column(name)
+        try:
+            texts = cast(list[str], values)
+            if b"\0" not in "".join(texts).encode():  # fails where one is no text, or holds half a character
+                return tuple(texts)
+        except (TypeError, UnicodeEncodeError):
+            pass
+        return tuple(self.text(row, name, value) for row, value in enumerate(values))
 
     def text(self, row: int, name: str, value: object) -> str:
         """A value of a row. Raises `DataError` where it is no text."""
@@ -237,29 +245,33 @@ def _read_columns(
     names, first = (columns, 1) if columns else (_header(path, quoted), 2)
     if not names:
         return Table(path, (), lambda name: [], ())
-    wrong: dict[int, Any] = {}
+    wrong = set[int]()
 
     def skip(row: Any) -> str:
-        wrong[row.number - first] = row
+        wrong.add(row.number - first)
         return "skip"
 
+    table = Table(path, tuple(names), lambda name: [], range(1), lambda: _lines(path, quoted)[first - 1 :])
     with reading(path, DataError):
-        data = arrow.read_csv(
-            open_arrow(path),
-            arrow.ReadOptions(use_threads=False, block_size=BLOCK_BYTES, column_names=columns),
-            arrow.ParseOptions(
-                delimiter="," if quoted else "\t",
-                quote_char='"' if quoted else False,
-                newlines_in_values=quoted,
-                invalid_row_handler=skip,
-            ),
-            # What is not UTF-8 is found when a column is taken, together with its row.
-            arrow.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), check_utf8=False),
-        )
+        try:
+            data = arrow.read_csv(
+                open_arrow(path),
+                arrow.ReadOptions(use_threads=False, block_size=BLOCK_BYTES, column_names=columns),
+                arrow.ParseOptions(
+                    delimiter="," if quoted else "\t",
+                    quote_char='"' if quoted else False,
+                    newlines_in_values=quoted,
+                    invalid_row_handler=skip if lenient else None,
+                ),
+                # What is not UTF-8 is found when a column is taken, together with its row.
+                arrow.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), check_utf8=False),
+            )
+        except pa.ArrowInvalid as error:
+            if found := _WRONG_ROW.search(str(error)):
+                raise _wrong_row(replace(table, numbers=[int(found[1]) - first]), found, quoted) from error
+            raise
     numbers = [number for number in range(data.num_rows + len(wrong)) if number not in wrong]
-    table = Table(path, tuple(names), data.column, numbers, lambda: _lines(path, quoted)[first - 1 :], len(wrong))
-    if wrong and not lenient:
-        raise _wrong_row(replace(table, numbers=[*wrong]), [*wrong.values()], "commas" if quoted else "tabs")
+    table = replace(table, read=data.column, numbers=numbers, dropped=len(wrong))
     if quoted and len(table) and data.columns[-1][-1].as_py().count("\n"):
         *_, (_, end) = numbered_lines(path)
         if not end.endswith('"'):
@@ -267,12 +279,12 @@ def _read_columns(
     return table
 
 
-def _wrong_row(table: Table, rows: Sequence[Any], marks: str) -> DataError:
-    """The error for the first row of a table, whose rows have too few or too many fields."""
-    row = rows[0]
-    problem = f"{row.actual_columns} fields between {marks}, not the {row.expected_columns} of {_names(table.columns)}"
+def _wrong_row(table: Table, found: re.Match[str], quoted: bool) -> DataError:
+    """The error for the one row of a table, of which Arrow says that it has too few or too many fields."""
+    fields = f"{found[2]} fields between {'commas' if quoted else 'tabs'}"
+    problem = f"{fields}, not the {len(table.columns)} of {_names(table.columns)}"
     problem += f"; there {available(table.columns)}" * (len(table.columns) == 1)
-    return table.error(0, problem + "; is a quotation mark left open?" * ("\n" in row.text))
+    return table.error(0, problem + "; is a quotation mark left open?" * ("\n" in found[3]))
 
 
 def _lines(path: Path, quoted: bool) -> list[int]:

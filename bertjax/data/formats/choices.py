@@ -20,7 +20,7 @@ import numpy as np
 from bertjax.data.local_files import is_missing, missing_labels, read_table, whole_number
 from bertjax.data.tables import Table, brief
 from bertjax.data.tasks import Choices, Examples, Task
-from bertjax.errors import DataError, some_of
+from bertjax.errors import some_of
 from bertjax.formatting import count_of
 
 LISTS = ("choices", "endings", "options", "answers")
@@ -158,43 +158,21 @@ def _ways(table: Table, choices: Sequence[_Row], known: Mapping[int, object]) ->
         DataError: there is no such way, or two differ.
     """
     found = {way: {row: find(value, choices[row]) for row, value in known.items()} for way, find in FINDERS.items()}
-    if not known:
-        return []
     if any(index is not None for index in found[BY_LABEL].values()):  # then no other way is meant
         found = {BY_LABEL: found[BY_LABEL]}
-    fitting = [way for way, indices in found.items() if None not in indices.values()]
-    if not fitting:
-        raise _no_way(table, choices, known, found)
-    first, *others = fitting
-    for other in others:
-        for row, index in found[first].items():
-            if found[other][row] != index:
-                problem = f"label {brief(known[row])} is choice {index} (from 0) by its {first}"
-                raise table.error(row, f"{problem}, and choice {found[other][row]} by its {other}; write its letter")
-    return fitting
-
-
-def _no_way(
-    table: Table,
-    choices: Sequence[_Row],
-    known: Mapping[int, object],
-    found: Mapping[str, Mapping[int, int | None]],
-) -> DataError:
-    """The error for the first label that cannot be read as those before it."""
-    before = [*found]
+    fitting = [*found]
     for row, value in known.items():
-        still = [way for way in before if found[way][row] is not None]
-        if still:
-            before = still
-            continue
-        labels = choices[row].labels if [*found] == [BY_LABEL] else ()
-        if labels:
-            return table.error(row, f"label {brief(value)} is none of the labels {some_of(labels)} of its choices")
-        problem = f"label {brief(value)} is none of the {len(choices[row].texts)} choices"
-        if row == next(iter(known)) or len(before) == len(found):
-            return table.error(row, f"{problem}, by number from 0, letter or text")
-        return table.error(row, f"{problem} by its {' or '.join(before)}, as the labels in the rows before are")
-    raise AssertionError("each label can be read as those before it")
+        before, fitting = fitting, [way for way in fitting if found[way][row] is not None]
+        if not fitting:
+            choice = f"{len(choices[row].texts)} choices by its {' or '.join(before)}"
+            if before == [BY_LABEL]:
+                choice = f"labels {some_of(choices[row].labels)} of its choices"
+            raise table.error(row, f"label {brief(value)} is none of the {choice}")
+    for row, value in known.items():
+        if len({found[way][row] for way in fitting}) > 1:
+            several = ", and ".join(f"choice {found[way][row]} (from 0) by its {way}" for way in fitting)
+            raise table.error(row, f"label {brief(value)} is {several}; write its letter")
+    return fitting if known else []
 
 
 def _named(table: Table, column: str, value: object) -> object:
