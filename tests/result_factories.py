@@ -1,6 +1,5 @@
 """Directories of results without a model: outputs, texts and attention made up, written as `bertjax ablate` does."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from bertjax.interventions import find_mode, name_layer_head
 from bertjax.interventions.ablations import single_heads, whole_layers
 from bertjax.results import InMemory, describe_examples, output_arrays, write_outputs, write_results
 from bertjax.results import make_results as results_of
-from bertjax.results.summary import describe_files, seal
 from bertjax.study.provenance import versions
 from bertjax.study.scoring import judges_of, score_ablations, weigh_outputs
 from bertjax.study.settings import Settings
@@ -131,20 +129,3 @@ def make_attention(rng, names, samples=(0, 7)):
         arrays[f"tokens_{sample}_0"] = np.array(tokens)
         arrays[f"weights_{sample}_0"] = weights.astype(np.float32)
     return arrays
-
-
-def unseal(directory: Path) -> None:
-    """Make results of version 1 of those of version 2."""
-    path = directory / "summary.json"
-    summary = json.loads(path.read_text())
-    for name in ("files", "sha256", "positive_label"):
-        del summary[name]
-    path.write_text(json.dumps(summary | {"schema": 1}))
-
-
-def reseal(directory: Path) -> None:
-    """Compute the hashes again, after a file was changed."""
-    path = directory / "summary.json"
-    summary = json.loads(path.read_text())
-    files = describe_files({name: directory / name for name in summary["files"]})
-    path.write_text(json.dumps(seal({**summary, "files": files})))
