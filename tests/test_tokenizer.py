@@ -118,7 +118,7 @@ def test_special_tokens_are_found_by_their_own_names(tmp_path: Path) -> None:
         ({"tokenizer.json": '{"model": {"vo'}, "transformers reads no tokenizer from it"),
         ({"tokenizer.json": '{"model":' * 100_000}, "transformers reads no tokenizer from it"),
         ({"tokenizer.json": '{"model": {"type": "WordPiece", "vocab": {"a": -1}}}'}, "transformers reads no tokenizer"),
-        ({"tokenizer_config.json": "{"}, "tokenizer_config.json: not valid JSON"),
+        ({"tokenizer_config.json": "{"}, "tokenizer_config.json: cannot be read .not valid JSON"),
         (
             {"config.json": '{"model_type": "bert", "auto_map": {"AutoModel": "x.Y"}}'},
             "config.json: auto_map names",
