@@ -102,8 +102,9 @@ def test_a_damaged_file_is_named_in_a_line(some, foreign, capsys, name, damage):
 def test_a_damaged_summary_is_refused_in_a_line(some, capsys, content, reason):
     (some / "summary.json").write_bytes(content)
     line = refusal("show", some, capsys)
-    assert f"{some / 'summary.json'} is damaged: copy the results again" in line
-    assert reason in line
+    before, _, after = line.partition(reason)
+    assert f"{some / 'summary.json'} is damaged (" in before
+    assert ": copy the results again" in after
 
 
 def test_a_wrong_value_in_the_summary_is_located(some, capsys):

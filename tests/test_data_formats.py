@@ -144,10 +144,12 @@ def test_csv_may_have_quotes_blank_lines_and_long_fields(tmp_path):
     [
         ('text,label\n"a\nb",1\nc,2,3\n', ", line 4: 3 fields between commas, not the 2 of text, label"),
         ('text,label\na,1\n"b\nc",1,2\n', ", line 3: 3 fields .*; is a quotation mark left open"),
-        ('text,label\na,1\n"b,2\nc,3\n', ", line 3: 1 fields .*; is a quotation mark left open"),
+        ('text,label\na,1\n"b,2\nc,3\n', ", line 3: a quotation mark opens a field that nothing closes"),
         ('text,label\na,1\n\nb,"2\nc,3\n', ", line 4: a quotation mark opens a field that nothing closes"),
-        ('text,label\n"a\nb\0",1\n', ", line 2: column 'text' holds a NUL character"),
-        (b'text,label\n"a\n\xff",1\n', ", line 2: column 'text' is not UTF-8 .invalid start byte."),
+        ('label,text\n1,"a\n0,"b"\n1,"c"\n', ", line 2: text after a closing quotation mark"),  # not two rows
+        ('text,label\n\n"a" b,1\n', ", line 3: text after a closing quotation mark; inside a quoted field write it"),
+        ('text,label\n"a\nb\0",1\n', ", line 3: holds a NUL character"),
+        (b'text,label\n"a\n\xff",1\n', ", line 3: not UTF-8 .invalid start byte.; save the file as UTF-8"),
         ("text,label\na,1\n".encode("utf-16"), ", line 1: not UTF-8, but looks like UTF-16"),
         ("text,label\ra,1\rb,2\r", ", line 1: a carriage return without a line feed"),
         ("text,label\n", ": holds no examples"),
@@ -378,7 +380,7 @@ def test_a_saved_split_may_say_which_it_is(tmp_path):
             lambda saved: next(saved.glob("*.arrow")).write_bytes(b"no"),
             ": cannot be read as a saved dataset; save it again (",
         ),
-        (lambda saved: (saved / "state.json").write_text("{"), "/state.json: not valid JSON"),
+        (lambda saved: (saved / "state.json").write_text("{"), "/state.json: cannot be read (not valid JSON"),
         (
             lambda saved: (saved / "dataset_info.json").write_text("[]"),
             ": cannot be read as a saved dataset; save it again",

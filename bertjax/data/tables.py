@@ -7,7 +7,6 @@ large numbers, and refuses a column that holds numbers in some rows and texts in
 
 import csv
 import difflib
-import io
 import itertools
 import os
 import re
@@ -29,7 +28,7 @@ DROPS_MALFORMED = ("qqp",)
 _COLA_COLUMNS = ("source", "label", "star", "sentence")
 SUFFIXES = tuple(f"{suffix}{gz}" for suffix in (".tsv", ".csv", ".jsonl", ".parquet", ".txt") for gz in ("", ".gz"))
 LINE = "text"  # the column of a .txt file
-_WRONG_ROW = re.compile(r"Row #(\d+): Expected \d+ columns, got (\d+)(.*)", re.DOTALL)  # as Arrow says it
+_WRONG_ROW = re.compile(r"Row #(\d+): Expected \d+ columns, got (\d+)")  # as Arrow says it
 BLOCK_BYTES = 1 << 26  # that Arrow parses together: the longest row
 MOST_SHOWN = 10  # rows that a message names
 _SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
@@ -214,93 +213,89 @@ def read_text(path: Path, task: Task) -> Table:
     """
     match Path(path.name.removesuffix(".gz")).suffix:
         case ".tsv":
-            headless = task.name == "cola" and "sentence" not in _header(path, quoted=False)
-            return _read_columns(path, _COLA_COLUMNS if headless else None, lenient=task.name in DROPS_MALFORMED)
+            return _read_tsv(path, task)
         case ".csv":
-            return _read_columns(path, quoted=True)
+            return _read_csv(path)
         case ".jsonl":
             return _read_jsonl(path)
     return _read_lines(path)
 
 
-def _header(path: Path, quoted: bool) -> list[str]:
-    """The fields of the first line that is not empty; none where there is no such line."""
-    lines = (text for _, text in numbered_lines(path))
-    return next(csv.reader(lines) if quoted else (text.split("\t") for text in lines), [])
-
-
-def _read_columns(
-    path: Path, columns: Sequence[str] | None = None, *, quoted: bool = False, lenient: bool = False
-) -> Table:
-    """Read CSV, or tab-separated fields in which quotation marks are ordinary text.
-
-    Args:
-        columns: of a file without a header.
-        quoted: whether fields are separated by commas and may be quoted.
-        lenient: drop rows of more or fewer fields than there are columns.
-    """
+def _read_tsv(path: Path, task: Task) -> Table:
+    """Read tab-separated fields, in which quotation marks are ordinary text."""
     import pyarrow as pa
     from pyarrow import csv as arrow
 
-    names, first = (columns, 1) if columns else (_header(path, quoted), 2)
-    if not names:
+    header = next((text.split("\t") for _, text in numbered_lines(path)), [])
+    if not header:
         return Table(path, (), lambda name: [], ())
-    wrong = set[int]()
+    columns = _COLA_COLUMNS if task.name == "cola" and "sentence" not in header else None
+    names, first = (columns, 1) if columns else (tuple(header), 2)
+    lenient, wrong = task.name in DROPS_MALFORMED, set[int]()
 
     def skip(row: Any) -> str:
         wrong.add(row.number - first)
         return "skip"
 
-    table = Table(path, tuple(names), lambda name: [], range(1), lambda: _lines(path, quoted)[first - 1 :])
+    table = Table(
+        path, names, lambda name: [], range(1), lambda: [line for line, _ in numbered_lines(path)][first - 1 :]
+    )
     with reading(path, DataError):
         try:
             data = arrow.read_csv(
                 open_arrow(path),
                 arrow.ReadOptions(use_threads=False, block_size=BLOCK_BYTES, column_names=columns),
-                arrow.ParseOptions(
-                    delimiter="," if quoted else "\t",
-                    quote_char='"' if quoted else False,
-                    newlines_in_values=quoted,
-                    invalid_row_handler=skip if lenient else None,
-                ),
+                arrow.ParseOptions(delimiter="\t", quote_char=False, invalid_row_handler=skip if lenient else None),
                 # What is not UTF-8 is found when a column is taken, together with its row.
                 arrow.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), check_utf8=False),
             )
         except pa.ArrowInvalid as error:
             if found := _WRONG_ROW.search(str(error)):
-                raise _wrong_row(replace(table, numbers=[int(found[1]) - first]), found, quoted) from error
+                raise _wrong_row(replace(table, numbers=[int(found[1]) - first]), int(found[2]), "tabs") from error
             raise
     numbers = [number for number in range(data.num_rows + len(wrong)) if number not in wrong]
-    table = replace(table, read=data.column, numbers=numbers, dropped=len(wrong))
-    if quoted and len(table) and data.columns[-1][-1].as_py().count("\n"):
-        *_, (_, end) = numbered_lines(path)
-        if not end.endswith('"'):
-            raise table.error(len(table) - 1, "a quotation mark opens a field that nothing closes")
-    return table
+    return replace(table, read=data.column, numbers=numbers, dropped=len(wrong))
 
 
-def _wrong_row(table: Table, found: re.Match[str], quoted: bool) -> DataError:
-    """The error for the one row of a table, of which Arrow says that it has too few or too many fields."""
-    fields = f"{found[2]} fields between {'commas' if quoted else 'tabs'}"
-    problem = f"{fields}, not the {len(table.columns)} of {_names(table.columns)}"
-    problem += f"; there {available(table.columns)}" * (len(table.columns) == 1)
-    return table.error(0, problem + "; is a quotation mark left open?" * ("\n" in found[3]))
-
-
-def _lines(path: Path, quoted: bool) -> list[int]:
-    """The line on which each row of a file begins, the header's first."""
-    if not quoted:
-        return [line for line, _ in numbered_lines(path)]
-    before, starts, end = csv.field_size_limit(LONGEST_FIELD), [], 0  # of all readers in this process
+def _read_csv(path: Path) -> Table:
+    """Read CSV (RFC 4180). Not by Arrow, which joins two rows without an error where a quotation mark is left open."""
+    starts, rows, end = list[int](), list[list[str]](), 0
+    reader = csv.reader((text for _, text in _whole_lines(path)), strict=True)
+    before = csv.field_size_limit(LONGEST_FIELD)  # of all readers in this process
     try:
-        with io.TextIOWrapper(open_data(path), "utf-8-sig", "replace", newline="") as file:
-            reader = csv.reader(file)
-            for fields in reader:
-                starts += [end + 1] if fields else []
-                end = reader.line_num
+        for fields in reader:
+            if fields:
+                starts.append(end + 1)
+                rows.append(fields)
+            end = reader.line_num
+    except csv.Error as error:
+        raise DataError(f"{path}, line {end + 1}: {_csv_problem(str(error))}") from error
     finally:
         csv.field_size_limit(before)
-    return starts
+    names = tuple(rows.pop(0)) if rows else ()
+    table = Table(path, names, lambda name: [], range(len(rows)), lambda: starts[1:])
+    for number, fields in enumerate(rows):
+        if len(fields) != len(names):
+            is_long = any("\n" in field for field in fields)
+            raise _wrong_row(replace(table, numbers=[number]), len(fields), "commas", is_long=is_long)
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {}
+    return replace(table, read=lambda name: [*columns.get(name, ())])
+
+
+def _csv_problem(reason: str) -> str:
+    """What `csv` reports, in terms of the file."""
+    if "end of data" in reason:
+        return "a quotation mark opens a field that nothing closes"
+    if "expected after" in reason:
+        return 'text after a closing quotation mark; inside a quoted field write it twice ("")'
+    return LINE_ENDS if "new-line" in reason else f"not CSV ({reason})"
+
+
+def _wrong_row(table: Table, fields: int, marks: str, is_long: bool = False) -> DataError:
+    """The error for the one row of a table, which has too few or too many fields."""
+    problem = f"{fields} fields between {marks}, not the {len(table.columns)} of {_names(table.columns)}"
+    problem += f"; there {available(table.columns)}" * (len(table.columns) == 1)
+    return table.error(0, problem + "; is a quotation mark left open?" * is_long)
 
 
 def open_arrow(path: Path) -> Any:
@@ -364,15 +359,24 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     Raises:
         DataError: the file cannot be read, or a line is not UTF-8 or holds a NUL character or a carriage return.
     """
+    for number, text in _whole_lines(path):
+        text = text.removesuffix("\n").rstrip("\r")
+        if "\r" in text:
+            raise DataError(f"{path}, line {number}: {LINE_ENDS}")
+        if text:
+            yield number, text
+
+
+def _whole_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a file with their ends, each with its number from 1."""
     with reading(path, DataError), open_data(path) as file:
         for number, content in enumerate(file, 1):
             try:
-                text = content.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\n").rstrip("\r")
+                text = content.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 guess = ", but looks like UTF-16" if number == 1 and content[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
                 problem = f"not UTF-8{guess} ({error.reason}); save the file as UTF-8"
                 raise DataError(f"{path}, line {number}: {problem}") from error
-            if "\0" in text or "\r" in text:
-                raise DataError(f"{path}, line {number}: {NUL if chr(0) in text else LINE_ENDS}")
-            if text:
-                yield number, text
+            if "\0" in text:
+                raise DataError(f"{path}, line {number}: {NUL}")
+            yield number, text
