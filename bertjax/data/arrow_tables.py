@@ -4,12 +4,13 @@ A column is read when it is needed. Rows have no lines here: errors name them by
 do.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bertjax.data.tables import Table, open_arrow
+from bertjax.data.tables import Table
 from bertjax.data.tasks import Task, split_named
 from bertjax.errors import DataError, MissingDependencyError, library_errors, some_of
 from bertjax.json_files import JsonError, parse_json, read_json
@@ -29,7 +30,7 @@ def read_parquet(path: Path) -> Table:
 
     failure = f"{path}: cannot be read as Parquet; copy it again"
     with library_errors(failure, DataError):
-        file = open_arrow(path)
+        file = _open(path)
         packed = path.suffix == ".gz"
         parquet = pq.ParquetFile(pa.BufferReader(file.read_buffer()) if packed else file, pre_buffer=False)
         schema, rows = parquet.schema_arrow, parquet.metadata.num_rows
@@ -39,6 +40,18 @@ def read_parquet(path: Path) -> Table:
             return parquet.read([name], use_threads=False).column(name)
 
     return Table(path, tuple(schema.names), read, range(rows), classes=_classes(schema.metadata or {}))
+
+
+def _open(path: Path) -> Any:
+    """A file as a stream of Arrow; a name that ends in `.gz` is decompressed.
+
+    Not as a file object of Python: threads of Arrow may release parts of one when Python has begun to exit, which
+    aborts the process (https://github.com/apache/arrow/issues/34314).
+    """
+    import pyarrow as pa
+
+    file = pa.OSFile(os.fsencode(path))
+    return pa.CompressedInputStream(file, "gzip") if path.suffix == ".gz" else file
 
 
 def _classes(metadata: Mapping[bytes, bytes]) -> dict[str, tuple[str, ...]]:

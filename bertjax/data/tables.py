@@ -8,7 +8,6 @@ large numbers, and refuses a column that holds numbers in some rows and texts in
 import csv
 import difflib
 import itertools
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,8 +27,6 @@ DROPS_MALFORMED = ("qqp",)
 _COLA_COLUMNS = ("source", "label", "star", "sentence")
 SUFFIXES = tuple(f"{suffix}{gz}" for suffix in (".tsv", ".csv", ".jsonl", ".parquet", ".txt") for gz in ("", ".gz"))
 LINE = "text"  # the column of a .txt file
-_WRONG_ROW = re.compile(r"Row #(\d+): Expected \d+ columns, got (\d+)")  # as Arrow says it
-BLOCK_BYTES = 1 << 26  # that Arrow parses together: the longest row
 MOST_SHOWN = 10  # rows that a message names
 _SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
 LONGEST_FIELD = 2**31 - 1  # the most that `csv` takes on all systems
@@ -222,39 +219,30 @@ def read_text(path: Path, task: Task) -> Table:
 
 
 def _read_tsv(path: Path, task: Task) -> Table:
-    """Read tab-separated fields, in which quotation marks are ordinary text."""
-    import pyarrow as pa
-    from pyarrow import csv as arrow
+    """Read tab-separated fields, in which quotation marks are ordinary text.
 
-    header = next((text.split("\t") for _, text in numbered_lines(path)), [])
-    if not header:
-        return Table(path, (), lambda name: [], ())
-    columns = _COLA_COLUMNS if task.name == "cola" and "sentence" not in header else None
-    names, first = (columns, 1) if columns else (tuple(header), 2)
-    lenient, wrong = task.name in DROPS_MALFORMED, set[int]()
+    Not by Arrow, for which a carriage return inside a text ends the row. Malformed rows of QQP are treated as by the
+    datasets library: those with too few fields are dropped, those with too many are cut.
+    """
+    lines = [*numbered_lines(path, returns=True)]
+    names = tuple(lines[0][1].split("\t")) if lines else ()
+    headless = task.name == "cola" and bool(names) and "sentence" not in names
+    names, rows = (_COLA_COLUMNS, lines) if headless else (names, lines[1:])
+    starts = [line for line, _ in rows]
+    table = Table(path, names, lambda name: [], range(len(rows)), lambda: starts)
+    lenient, kept = task.name in DROPS_MALFORMED, []
+    for number, (_, text) in enumerate(rows):
+        fields = text.count("\t") + 1
+        if fields != len(names) and not lenient:
+            raise _wrong_row(replace(table, numbers=[number]), fields, "tabs")
+        if fields >= len(names):
+            kept.append(number)
 
-    def skip(row: Any) -> str:
-        wrong.add(row.number - first)
-        return "skip"
+    def read(name: str) -> list[str]:
+        column = names.index(name)
+        return [rows[number][1].split("\t")[column] for number in kept]
 
-    table = Table(
-        path, names, lambda name: [], range(1), lambda: [line for line, _ in numbered_lines(path)][first - 1 :]
-    )
-    with reading(path, DataError):
-        try:
-            data = arrow.read_csv(
-                open_arrow(path),
-                arrow.ReadOptions(use_threads=False, block_size=BLOCK_BYTES, column_names=columns),
-                arrow.ParseOptions(delimiter="\t", quote_char=False, invalid_row_handler=skip if lenient else None),
-                # What is not UTF-8 is found when a column is taken, together with its row.
-                arrow.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), check_utf8=False),
-            )
-        except pa.ArrowInvalid as error:
-            if found := _WRONG_ROW.search(str(error)):
-                raise _wrong_row(replace(table, numbers=[int(found[1]) - first]), int(found[2]), "tabs") from error
-            raise
-    numbers = [number for number in range(data.num_rows + len(wrong)) if number not in wrong]
-    return replace(table, read=data.column, numbers=numbers, dropped=len(wrong))
+    return replace(table, read=read, numbers=kept, dropped=len(rows) - len(kept))
 
 
 def _read_csv(path: Path) -> Table:
@@ -298,25 +286,13 @@ def _wrong_row(table: Table, fields: int, marks: str, is_long: bool = False) -> 
     return table.error(0, problem + "; is a quotation mark left open?" * is_long)
 
 
-def open_arrow(path: Path) -> Any:
-    """A file as a stream of Arrow; a name that ends in `.gz` is decompressed.
-
-    Not as a file object of Python: threads of Arrow may release parts of one when Python has begun to exit, which
-    aborts the process (https://github.com/apache/arrow/issues/34314).
-    """
-    import pyarrow as pa
-
-    file = pa.OSFile(os.fsencode(path))
-    return pa.CompressedInputStream(file, "gzip") if path.suffix == ".gz" else file
-
-
 def _names(columns: Sequence[str]) -> str:
     return some_of([visible(name) if len(name) <= 60 else brief(name) for name in columns], most=20)
 
 
 def _read_jsonl(path: Path) -> Table:
     rows, lines = [], []
-    for line, text in numbered_lines(path):
+    for line, text in numbered_lines(path, returns=True):
         rows.append(json_object(f"{path}, line {line}", text))
         lines.append(line)
     columns = tuple(dict.fromkeys(itertools.chain.from_iterable(rows)))
@@ -337,7 +313,7 @@ def json_object(where: str, text: str) -> dict[str, Any]:
 
 def _read_lines(path: Path) -> Table:
     """Read a text from each line but blank ones."""
-    found = [(line, text.strip()) for line, text in numbered_lines(path) if text.strip()]
+    found = [(line, text.strip()) for line, text in numbered_lines(path, returns=True) if text.strip()]
     texts = [join_wikitext(text) for _, text in found]
     return Table(path, (LINE,), lambda name: texts, range(len(found)), lambda: [line for line, _ in found])
 
@@ -351,17 +327,20 @@ def join_wikitext(text: str) -> str:
     return re.sub(r" @([-,.])@ ", r"\1", text)
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+def numbered_lines(path: Path, *, returns: bool = False) -> Iterator[tuple[int, str]]:
     """The lines of a file but empty ones, without their ends, each with its number from 1.
 
     Lines are split at line feeds only, because texts may hold other characters that Python treats as line ends.
+
+    Args:
+        returns: whether a carriage return inside a later line than the first is a character of its text.
 
     Raises:
         DataError: the file cannot be read, or a line is not UTF-8 or holds a NUL character or a carriage return.
     """
     for number, text in _whole_lines(path):
         text = text.removesuffix("\n").rstrip("\r")
-        if "\r" in text:
+        if "\r" in text and (number == 1 or not returns):
             raise DataError(f"{path}, line {number}: {LINE_ENDS}")
         if text:
             yield number, text
