@@ -1,5 +1,6 @@
 """Fixtures that several test files share: strict numerics, tiny models, their twins in PyTorch."""
 
+import ctypes
 import gc
 import importlib.util
 import os
@@ -26,6 +27,7 @@ import tests.type_checks  # noqa: F401  first, since modules of ours look its de
 from bertjax import BertConfig
 from bertjax.evidence import significance
 from bertjax.evidence import weighing as evidence
+from bertjax.machine import resident_memory
 from bertjax.plots import canvas
 from tests.browser import start_browser
 from tests.factories import make_classifier, make_embedder, make_encoder, write_glue
@@ -69,7 +71,7 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 # anyway. `make test` installs PyTorch, and the other tests that need it fail where it is missing.
 collect_ignore = [] if importlib.util.find_spec("torch") else ["test_weight_files.py"]
 
-MOST_MAPPINGS = 25_000
+MOST_MAPPINGS, MOST_MEMORY = 25_000, 2e9  # memory in bytes: compiled programs of all tests take 8 GB
 
 # Files that take long in `make test-all`: begun first, so that no process has one left when the others end.
 LONGEST = (
@@ -135,16 +137,19 @@ def strict_numerics():
 
 
 @pytest.fixture(autouse=True, scope="module")
-def room_for_programs():
-    """Compiled programs go where they are too many: each holds several of the 65,530 mappings that a process may have.
+def dropped_programs():
+    """Compiled programs are dropped where they are too many.
 
-    One that has no more of them is aborted by the compiler.
+    Each holds several of the 65,530 mappings that a process may have: one that has no more is aborted by the compiler.
     """
     yield
     maps = Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPPINGS:
+    mappings = maps.read_bytes().count(b"\n") if maps.exists() else 0
+    if mappings > MOST_MAPPINGS or resident_memory() > MOST_MEMORY:
         jax.clear_caches()
         gc.collect()
+        if platform.libc_ver()[0] == "glibc":
+            ctypes.CDLL("libc.so.6").malloc_trim(0)  # otherwise the allocator keeps the memory
 
 
 @pytest.fixture

@@ -183,5 +183,5 @@ def test_files_without_the_tasks_columns_or_rows_are_refused(tmp_path):
         with pytest.raises(DataError, match=words):
             read_published_examples(options_of(path, "stsb"))
     (tmp_path / "dev.tsv.gz").write_bytes(gzip.compress(STSB.encode())[:-9])
-    with pytest.raises(DataError, match="cannot be read .Compressed file ended"):
+    with pytest.raises(DataError, match=r"cannot be read .Compressed file ended"):
         read_published_examples(options_of(tmp_path / "dev.tsv.gz", "stsb"))
