@@ -211,7 +211,7 @@ def test_unprepared_data_gives_one_line_with_the_command(glue: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("dataset_info.json", b'{"name": "gl', "cannot be read; prepare it again with .*Unterminated string"),
+        ("dataset_info.json", b'{"name": "gl', "cannot be read; prepare it again with .*Failed to load JSON"),
         ("dataset_info.json", b"{}", "cannot be read; .*AssertionError"),
         ("metadata.json", b"{", "cannot be read; .*Expecting property name"),
         ("glue-validation.array_record-00000-of-00001", b"", "cannot be read; .*should be at least 64KB"),
