@@ -363,7 +363,7 @@ def test_the_plan_says_what_a_sweep_costs_and_writes_nothing(settings, capsys):
         assert name in printed
     assert not settings.directory.exists()
     assert main(["plan", *arguments, "--memory", "1MB"]) == 2
-    assert "only 0 bytes are left" in capsys.readouterr().err
+    assert "but the budget is 1 MB" in capsys.readouterr().err
 
 
 def test_the_command_prints_the_table(settings, capsys):

@@ -89,7 +89,7 @@ def test_a_large_data_set_is_encoded_in_parts_with_shared_values(
 ) -> None:
     tokenizer = Tokenizer.from_pretrained(write_vocabulary(tmp_path))
     expected = tokenizer.encode(FIRST, SECOND, 7)
-    monkeypatch.setattr("bertjax.data.long_texts.TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr("bertjax.data.tokenizer.TEXTS_AT_ONCE", 2)
     found = tokenizer.encode(FIRST, SECOND, 7)
     assert found == expected
     assert any(one.truncated for one in found)

@@ -17,7 +17,7 @@ import transformers
 from tokenizers import models, pre_tokenizers
 from transformers import AutoTokenizer
 
-from bertjax.data.long_texts import LONG, Meter, shorten_checked
+from bertjax.data.long_texts import LONG, shorten_checked
 from bertjax.data.tokenizer import Encoding, Tokenizer
 from bertjax.errors import InputError, MissingDependencyError
 from experiments.likeness.partners import fit, segments
@@ -167,7 +167,7 @@ def test_a_pair_of_very_long_texts_reaches_the_library_short(tmp_path: Path) -> 
     """It would make a pair of each part that it cuts off the one and each of the other, until memory is full."""
     tokenizer = Tokenizer.from_pretrained(make_tokenizer(tmp_path, "RobertaTokenizer"))
     text = " ".join(some_lines(2_000))[: LONG + 1_000]
-    (cut,) = tokenizer._shorten([(text, text)], 64, Meter(10**10, 2, 2 * len(text)))
+    (cut,) = tokenizer._shorten([(text, text)], 64)
     assert [text.startswith(beginning) and 64 < len(beginning) < 1_000 for beginning in cut] == [True, True]
     (one,) = tokenizer.encode([text], [text], max_length=64)
     assert one.truncated

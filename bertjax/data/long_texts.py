@@ -1,91 +1,18 @@
-"""Tokenise within a memory limit: a text's cost is known beforehand, and a very long text needs only its beginning."""
+"""Beginnings of very long texts, which truncation would reduce to the same tokens as the whole texts.
+
+Of two long texts the tokenizers library keeps all that truncation cuts off, each part of one with each of the other.
+"""
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 import tokenizers
 
-from bertjax.errors import InputError
-from bertjax.formatting import format_bytes
-
 Texts = tuple[str, ...]  # one text, or a pair
 
-# Bytes that the library uses per character while tokenising; up to 712 were measured, 200 for English.
-CHARACTER_BYTES = 720
-# Bytes kept per text, per token, and per distinct token or offset.
-TEXT_BYTES, TOKEN_BYTES, DIFFERENT_BYTES = 600, 32, 250
-TEXTS_AT_ONCE, CHARACTERS_AT_ONCE = 1_000, 200_000
 LONG = 20_000  # characters; longer texts are processed piece by piece
 _SPACE = re.compile(r"[ \t\n\r]")  # where a BERT's words always end
-
-
-@dataclass
-class Meter:
-    """The memory that tokenising takes, checked against a limit.
-
-    Args:
-        room: the limit in bytes.
-        texts: the number of texts.
-        characters: the number of characters in all texts.
-    """
-
-    room: int
-    texts: int
-    characters: int
-    taken: int = 0
-    done: int = 0
-    seen: int = 0
-
-    def check(self, characters: int) -> None:
-        """Raise `InputError` if texts with this many characters cannot be tokenised at once."""
-        if self.taken + CHARACTER_BYTES * characters > self.room:
-            if self.taken > self.room // 2:
-                raise self._full(self.taken)
-            needed = format_bytes(CHARACTER_BYTES * characters)
-            raise InputError(
-                f"a text of {characters:,} characters takes up to {needed} of memory to tokenise, but only "
-                f"{format_bytes(max(0, self.room - self.taken))} are left: shorten it, or give more memory"
-            )
-
-    def chunks(self, texts: Sequence[Texts]) -> Iterator[list[Texts]]:
-        """Split texts into lists to tokenise together. Raises `InputError` if one cannot be tokenised."""
-        chunk: list[Texts] = []
-        size = 0
-        for text_pair in texts:
-            characters = sum(map(len, text_pair))
-            limit = min(CHARACTERS_AT_ONCE, (self.room - self.taken) // CHARACTER_BYTES)
-            if chunk and (len(chunk) == TEXTS_AT_ONCE or size + characters > limit):
-                yield chunk
-                chunk, size = [], 0
-            self.check(characters)
-            chunk.append(text_pair)
-            size += characters
-        if chunk:
-            yield chunk
-
-    def add(self, texts: Sequence[Texts], tokens: int, different: int) -> None:
-        """Count what is kept of tokenised texts. Raises `InputError` as soon as all texts are not going to fit.
-
-        Args:
-            texts: the texts that were tokenised.
-            tokens: the number of their tokens.
-            different: the number of distinct tokens and offsets so far, over all texts.
-        """
-        self.done += len(texts)
-        self.seen += sum(len(text) for text_pair in texts for text in text_pair)
-        self.taken += TEXT_BYTES * len(texts) + TOKEN_BYTES * tokens
-        taken = self.taken + DIFFERENT_BYTES * different
-        needed = max(taken, taken * self.characters // max(1, self.seen) // 2)  # the remaining texts may be shorter
-        if needed > self.room:
-            raise self._full(taken)
-
-    def _full(self, taken: int) -> InputError:
-        return InputError(
-            f"the first {self.done:,} of {self.texts:,} texts take {format_bytes(taken)} of memory as tokens, but only "
-            f"{format_bytes(self.room)} are left for all: give fewer texts, a smaller max_length, or more memory"
-        )
 
 
 def shorten(texts: Texts, most: int, count: Callable[[str], int]) -> Texts:

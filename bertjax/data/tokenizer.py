@@ -20,7 +20,7 @@ from bertjax.checkpoints import (
     read_text_settings,
     texts_directory,
 )
-from bertjax.data.long_texts import Meter, Texts, shorten, shorten_checked
+from bertjax.data.long_texts import Texts, shorten, shorten_checked
 from bertjax.data.tokenizer_files import (
     lower_first,
     read_limit,
@@ -35,6 +35,7 @@ from bertjax.machine import memory_left
 from bertjax.paths import user_path
 
 LARGEST_ID = 2**31 - 1
+TEXTS_AT_ONCE = 1_000  # between two chances for Ctrl-C
 SIDES = ("right", "left")
 TOKEN_NAMES = {
     "pad_token": "[PAD]",
@@ -247,7 +248,6 @@ class Tokenizer:
         max_length: int | None = None,
         *,
         word_ids: bool = False,
-        room: int | None = None,
     ) -> list[Encoding]:
         """Tokenise texts, or pairs of texts.
 
@@ -257,11 +257,10 @@ class Tokenizer:
             max_length: truncate to this many tokens, special tokens included, as HuggingFace's `longest_first` does:
                 from the longer text of a pair, at the tokenizer's `truncation_side`. None does not truncate.
             word_ids: say of each token which word it is a piece of.
-            room: bytes of memory that the encodings may take; None for most of what is free.
 
         Raises:
             InputError: not a list of texts, unequal numbers of first and second texts, a `max_length` too small for
-                the special tokens, something the tokenizer cannot read as text, or too little memory.
+                the special tokens, or something the tokenizer cannot read as text.
         """
         first = arguments.several(first, "texts", "a list of texts", str)
         second = None if second is None else arguments.several(second, "second texts", "a list of texts", str)
@@ -277,11 +276,9 @@ class Tokenizer:
             texts: list[Texts] = (
                 [(text,) for text in first] if second is None else list(zip(first, second, strict=True))
             )
-            return self._encode(texts, max_length, room, word_ids=word_ids)
+            return self._encode(texts, max_length, word_ids=word_ids)
 
-    def encode_words(
-        self, sentences: Sequence[Sequence[str]], max_length: int | None = None, *, room: int | None = None
-    ) -> list[Encoding]:
+    def encode_words(self, sentences: Sequence[Sequence[str]], max_length: int | None = None) -> list[Encoding]:
         """Tokenise sentences that are split into words, as transformers does with `is_split_into_words=True`.
 
         RoBERTa's byte-level BPE puts a space before each word (`add_prefix_space=True`), as transformers'
@@ -290,7 +287,6 @@ class Tokenizer:
         Args:
             sentences: the words of each sentence; a word may contain spaces.
             max_length: as for `encode`.
-            room: as for `encode`.
 
         Returns: encodings whose `word_ids` are indices of the sentence's words.
 
@@ -305,7 +301,7 @@ class Tokenizer:
             if type(self._theirs).__name__ == "RobertaTokenizer":
                 backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=True)
             try:
-                return self._encode([tuple(words) for words in sentences], max_length, room, are_words=True)
+                return self._encode([tuple(words) for words in sentences], max_length, are_words=True)
             finally:
                 backend.pre_tokenizer = pre_tokenizer
 
@@ -313,7 +309,6 @@ class Tokenizer:
         self,
         texts: list[Texts],
         max_length: int | None,
-        room: int | None,
         *,
         word_ids: bool = False,
         are_words: bool = False,
@@ -321,15 +316,14 @@ class Tokenizer:
         """The encodings of texts, of pairs of texts, or of the words of sentences (`are_words`)."""
         interned: dict[Any, Any] = {}
         encodings: list[Encoding] = []
-        characters = sum(len(text) for text_pair in texts for text in text_pair)
-        meter = Meter(memory_left() if room is None else room, len(texts), characters)
         self._backend.no_truncation()
         if max_length is not None:
-            texts = texts if are_words else self._shorten(texts, max_length, meter)
+            texts = texts if are_words else self._shorten(texts, max_length)
             limit = min(max_length, LARGEST_ID)
             self._backend.enable_truncation(limit, strategy="longest_first", direction=self.truncation_side)
         prompt = 0 if are_words else len(self.prompt)
-        for chunk in meter.chunks(texts):
+        for start in range(0, len(texts), TEXTS_AT_ONCE):
+            chunk = texts[start : start + TEXTS_AT_ONCE]
             inputs: list[Any] = (
                 [list(words) for words in chunk] if are_words else [own[0] if len(own) == 1 else own for own in chunk]
             )
@@ -340,7 +334,6 @@ class Tokenizer:
                     replace(made, word_ids=_shared(encoding.word_ids, interned))
                     for made, encoding in zip(chunk_encodings, encoded, strict=True)
                 ]
-            meter.add(chunk, sum(map(len, chunk_encodings)), len(interned))
             encodings += chunk_encodings
         return encodings
 
@@ -348,17 +341,12 @@ class Tokenizer:
         """How many special tokens `encode` puts around each text, or each pair of texts."""
         return int(self._backend.num_special_tokens_to_add(is_pair=pairs))
 
-    def _shorten(self, texts: list[Texts], max_length: int, meter: Meter) -> list[Texts]:
-        """Drop from very long texts an end that truncation on the right would remove anyway.
-
-        Of a pair of long texts the library would else make all that truncation leaves, each part of one text with each
-        of the other.
-        """
+    def _shorten(self, texts: list[Texts], max_length: int) -> list[Texts]:
+        """Drop from very long texts an end that truncation on the right would remove anyway."""
         if self.truncation_side != "right":
             return texts
 
         def encode(text: str) -> tokenizers.Encoding:
-            meter.check(len(text))
             return self._backend.encode(text, add_special_tokens=False)
 
         if isinstance(self._backend.pre_tokenizer, tokenizers.pre_tokenizers.BertPreTokenizer):

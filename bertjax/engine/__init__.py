@@ -20,7 +20,6 @@ from bertjax.engine.schedule import Rehearsal
 from bertjax.engine.sharding import AXIS, BATCH, SPLIT, WHOLE, make_mesh, place_on_mesh
 from bertjax.engine.sizes import (
     Blocks,
-    budget_of_texts,
     choose_blocks,
     choose_sizes,
     default_tokens,
@@ -48,7 +47,6 @@ __all__ = [
     "Rehearsal",
     "SweepInput",
     "SweepResult",
-    "budget_of_texts",
     "choose_attention",
     "choose_blocks",
     "choose_row_length",

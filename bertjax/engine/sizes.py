@@ -177,11 +177,6 @@ def default_budget() -> int:
     return memory_in_use() + int(SHARE * free) if free < UNKNOWN else UNKNOWN
 
 
-def budget_of_texts(budget: int | None) -> int | None:
-    """Of a job's budget, what holds for reading and tokenising: on an accelerator it is of other memory."""
-    return budget if jax.default_backend() == "cpu" else None
-
-
 def _device_stats() -> dict[str, int] | None:
     """Memory of an accelerator; None on a CPU."""
     if jax.default_backend() == "cpu":

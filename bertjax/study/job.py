@@ -10,7 +10,7 @@ from jaxtyping import Int, Num
 
 from bertjax.checkpoints import locate
 from bertjax.data import CUSTOM, Examples, Tokenizer, load_examples, task_named
-from bertjax.engine import SweepResult, budget_of_texts
+from bertjax.engine import SweepResult
 from bertjax.errors import CheckpointError, some_of
 from bertjax.evidence import Metric, check_labels, check_weighable
 from bertjax.interventions import Ablation, Change, name_layer_head
@@ -137,7 +137,6 @@ def encode(settings: Settings, model: PretrainedModel, directory: Path, examples
             every_word=settings.every_word,
             pll=settings.pll,
             stride=settings.stride,
-            memory=budget_of_texts(settings.memory_budget),
         ),
     )
     if encoded.kept_examples is not None:

@@ -14,7 +14,6 @@ from bertjax.data import Answers, Encoding, Examples, Tokenizer
 from bertjax.errors import InputError
 from bertjax.formatting import count_of
 from bertjax.interventions import readouts
-from bertjax.machine import memory_left
 from bertjax.tasks.encoded import Asked, Collected, Encoded
 from bertjax.tasks.losses import Graded, Objective, cross_entropy
 from bertjax.tasks.options import Options
@@ -48,8 +47,7 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
         InputError: all are.
     """
     assert examples.second is not None
-    room = memory_left(options.memory)
-    pairs = tokenizer.encode(list(examples.first), list(examples.second), None, word_ids=True, room=room)
+    pairs = tokenizer.encode(list(examples.first), list(examples.second), None, word_ids=True)
     windows: list[_Window] = []
     owners: list[int] = []
     kept, left = list[int](), dict[str, list[int]]()

@@ -9,7 +9,6 @@ from jaxtyping import Bool, Int, Int32, Int64, Num, Shaped
 
 from bertjax.data import Encoding, Tokenizer, batches_by_length, collate
 from bertjax.engine import SweepResult
-from bertjax.machine import memory_left
 from bertjax.tasks.forms import FORMS, Form
 from bertjax.tasks.losses import Objective
 from bertjax.tasks.options import Options
@@ -225,7 +224,7 @@ def encode_texts(
     tokenizer: Tokenizer, first: Sequence[str], second: Sequence[str] | None, options: Options
 ) -> Sequence[Encoding]:
     """Tokenised texts or pairs."""
-    return tuple(tokenizer.encode(first, second, options.max_length, room=memory_left(options.memory)))
+    return tuple(tokenizer.encode(first, second, options.max_length))
 
 
 def batch_encodings(

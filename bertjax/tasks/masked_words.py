@@ -15,7 +15,6 @@ from bertjax.data import Encoding, Examples, Tokenizer
 from bertjax.errors import InputError
 from bertjax.formatting import count_of
 from bertjax.interventions import readouts
-from bertjax.machine import memory_left
 from bertjax.tasks.encoded import Asked, Collected, Encoded
 from bertjax.tasks.losses import Graded, Objective
 from bertjax.tasks.options import WITHIN_WORD, Options
@@ -35,7 +34,6 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
         None,
         options.max_length,
         word_ids=options.pll == WITHIN_WORD,
-        room=memory_left(options.memory),
     )
     masked, asked = mask_words(
         tokenizer, whole, seed=options.seed, every_word=options.every_word, within_word=options.pll == WITHIN_WORD

@@ -16,7 +16,6 @@ from bertjax.data import Encoding, Examples, Tokenizer
 from bertjax.errors import DataError, some_of
 from bertjax.formatting import count_of
 from bertjax.interventions import readouts
-from bertjax.machine import memory_left
 from bertjax.tasks.encoded import Asked, Collected, Encoded
 from bertjax.tasks.losses import Graded, Objective, cross_entropy
 from bertjax.tasks.masked_words import hide, rest_of_word, words_of
@@ -223,6 +222,5 @@ def _sentences(tokenizer: Tokenizer, examples: Examples, options: Options) -> tu
         None,
         options.max_length,
         word_ids=options.pll == WITHIN_WORD,
-        room=memory_left(options.memory),
     )
     return both[:count], both[count:]

@@ -20,7 +20,6 @@ class Options:
         label_names: of the model's labels, in the order of their numbers.
         embeds: whether the model makes a vector of each text, so that those of a pair are read apart.
         prompts: what is put before first and second texts.
-        memory: bytes that this process may hold while it tokenises; None for most of what is free.
     """
 
     max_length: int | None = None
@@ -31,4 +30,3 @@ class Options:
     label_names: tuple[str, ...] = ()
     embeds: bool = False
     prompts: tuple[str, str] = ("", "")
-    memory: int | None = None

@@ -18,7 +18,6 @@ from bertjax.data import Candidates, Examples, Pool, Tokenizer
 from bertjax.errors import MissingDependencyError
 from bertjax.evidence import ratios
 from bertjax.interventions import readouts
-from bertjax.machine import memory_left
 from bertjax.tasks.encoded import Collected, Encoded
 from bertjax.tasks.losses import Graded, Objective, cosine_and_gradients
 from bertjax.tasks.options import Options
@@ -113,14 +112,7 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
     first, second = zip(*texts.numbers, strict=True)
     return Encoded(
         "ranking" if options.embeds else "scored-ranking",
-        tuple(
-            tokenizer.encode(
-                list(first),
-                None if options.embeds else list(second),
-                options.max_length,
-                room=memory_left(options.memory),
-            )
-        ),
+        tuple(tokenizer.encode(list(first), None if options.embeds else list(second), options.max_length)),
         tokenizer.pad_id,
         len(queries),
         collect=partial(_collect, queries, evaluator),

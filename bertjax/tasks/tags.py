@@ -14,7 +14,6 @@ from bertjax.data import Encoding, Examples, Tagged, Tokenizer
 from bertjax.errors import ConfigError, DataError, some_of
 from bertjax.formatting import count_of
 from bertjax.interventions import readouts
-from bertjax.machine import memory_left
 from bertjax.tasks.encoded import Asked, Collected, Encoded
 from bertjax.tasks.entities import Counter, entities
 from bertjax.tasks.losses import Objective
@@ -34,7 +33,7 @@ def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encode
     names, sentences = options.label_names, _sentences(examples)
     numbers = _numbers(names, sentences, examples)
     words_of = [sentence.words for sentence in sentences]
-    texts = tokenizer.encode_words(words_of, options.max_length, room=memory_left(options.memory))
+    texts = tokenizer.encode_words(words_of, options.max_length)
     heads = [_first_pieces(text) for text in texts]
     kept = [number for number, words in enumerate(heads) if words]
     if not kept:

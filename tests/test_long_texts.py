@@ -1,4 +1,4 @@
-"""Reading and tokenising stay within the memory that is told; what does not fit is told before it is done."""
+"""Very long texts and very many sets: only what is needed is tokenised, and what does not fit is refused first."""
 
 import pytest
 
@@ -10,9 +10,6 @@ from bertjax.formatting import format_bytes
 from bertjax.interventions import ablations as ab
 from bertjax.machine import parse_bytes
 from tests.factories import SENTENCES, add_tokenizer
-
-HEADER = "sentence1\tsentence2\tlabel\n"
-MEGABYTES = 10**6
 
 
 @pytest.fixture
