@@ -148,6 +148,7 @@ def main() -> int:
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--python", default=sys.executable, help="the Python that has the version")
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what runs in the background ignore it
     paths = [path.absolute() for path in options.paths]
     if options.command == "inputs":
         write_inputs(paths[0])
