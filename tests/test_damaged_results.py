@@ -231,3 +231,16 @@ def test_whatever_text_is_in_the_summary_is_shown(some, capsys):
     for command in (["show"], ["show", "--format", "md"], ["compare", str(some)], ["report"]):
         assert main([*command, str(some)]) == 0
         assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda summary: summary.pop("files"), "lacks the hashes of the other files"),
+        (lambda summary: summary["ablations"].insert(0, summary["ablations"].pop(1)), "name other ablations"),
+        (lambda summary: summary["base"].update(score=float("nan")), "NaN is not JSON"),
+    ],
+)
+def test_a_changed_summary_is_refused(some, capsys, change, message):
+    edit_summary(some, change)
+    assert message in refusal("show", some, capsys)

@@ -224,7 +224,7 @@ def test_code_that_a_shard_names_does_not_run(pairs, tmp_path):
 @pytest.mark.parametrize(
     ("variables", "shard"),
     [
-        ({"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_COUNT": "4", "SLURM_ARRAY_TASK_MIN": "5"}, (3, 4)),
+        ({"SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_COUNT": "4", "SLURM_ARRAY_TASK_MIN": "1"}, (3, 4)),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "16"}, (1, 16)),
         ({"JOB_COMPLETION_INDEX": "4", "JOB_COMPLETIONS": "5"}, (5, 5)),
         ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "8", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, (3, 8)),
@@ -294,3 +294,41 @@ def test_an_analysis_that_has_no_shards_says_so(command, message, pairs, capsys,
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_merge_into_a_shard_is_refused(pairs, tmp_path):
+    _, directories = pairs
+    with pytest.raises(OutputError, match="is one of the shards: give another --output"):
+        bertjax.merge(directories, output=directories[1], overwrite=True)
+    assert bertjax.merge(directories, output=tmp_path / "merged", progress=False).rows
+
+
+def test_a_shard_is_not_written_over_results(pairs, tmp_path):
+    given, directories = pairs
+    bertjax.merge(directories, output=tmp_path / "merged", progress=False)
+    with pytest.raises(OutputError, match="holds results: give the shard another --output"):
+        bertjax.ablate(**given, output=tmp_path / "merged", shard="1/1", overwrite=True)
+
+
+def test_a_metric_of_the_users_is_not_replaced_by_a_built_in_one(tmp_path):
+    def f1(labels, outputs):
+        return 0.123
+
+    directories = run_shards(tmp_path, 2, options_of("classifier", tmp_path) | {"metric": f1})
+    with pytest.raises(InputError, match=r"the shards name a metric of your own .f1.: give it as --metric"):
+        bertjax.merge(directories, output=tmp_path / "merged", progress=False)
+    assert bertjax.merge(directories, output=tmp_path / "merged", metric=f1, progress=False).base == 0.123
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"ID": "3", "COUNT": "3", "MIN": "1", "MAX": "5"}, "a Slurm array of consecutive ids from 0 or 1"),
+        ({"ID": "3", "COUNT": "1", "MIN": "3", "MAX": "3"}, "a Slurm array of consecutive ids from 0 or 1"),
+    ],
+)
+def test_auto_refuses_arrays_with_gaps(variables, message, monkeypatch):
+    for name, value in variables.items():
+        monkeypatch.setenv(f"SLURM_ARRAY_TASK_{name}", value)
+    with pytest.raises(InputError, match=message):
+        find_shard()

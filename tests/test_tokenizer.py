@@ -77,6 +77,19 @@ def test_tokenizer_config_overrides_tokenizer_json(tmp_path: Path) -> None:
     assert list(found.input_ids) == BertTokenizer.from_pretrained(fast)("Cat")["input_ids"] == [2, 7, 3]
 
 
+def test_a_class_that_contradicts_tokenizer_json_is_refused(tmp_path: Path) -> None:
+    _, fast = write_both_forms(tmp_path)
+    path = fast / "tokenizer.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"normalizer": None, "pre_tokenizer": {"type": "WhitespaceSplit"}}))
+    (fast / "tokenizer_config.json").unlink()
+    refuse(fast, "tokenizer.json and the class BertTokenizer give different tokens; .*PreTrainedTokenizerFast")
+    (fast / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
+    assert Tokenizer.from_pretrained(fast).encode(["The cat"])[0].input_ids[1] == 1  # unknown: not lower-cased
+    (fast / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "RobertaTokenizer"}))
+    refuse(fast, "class RobertaTokenizer give different tokens")
+
+
 def test_a_limit_of_one_call_does_not_cut_the_next(tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_pretrained(write_vocabulary(tmp_path))
     before = tokenizer.encode(FIRST)

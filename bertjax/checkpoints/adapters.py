@@ -217,6 +217,7 @@ def _merge(adapter: Path, base: Path, config: BertConfig) -> tuple[BertConfig, d
             f"{adapter}: an adapter is merged by peft ({error}): pip install 'bertjax[adapters]'"
         ) from None
     weights = read_weights(base, config.family)
+    read_tensor_file(_find_weights(adapter))  # peft would look for a missing file on the hub
     with library_errors(f"{adapter}: cannot be merged into {base}", CheckpointError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.filterwarnings("error", "Found missing adapter keys")
@@ -226,6 +227,7 @@ def _merge(adapter: Path, base: Path, config: BertConfig) -> tuple[BertConfig, d
         adapted = PeftModel.from_pretrained(model, str(adapter), config=settings, torch_device="cpu")
         unknown = adapted.load_adapter(str(adapter), "default", torch_device="cpu").unexpected_keys
         _check_fit(unknown, adapted.state_dict(), missing)
+        _check_tied(adapted)
         merged = adapted.merge_and_unload()
         state = merged.state_dict()
         if changed := sorted(names ^ state.keys()):
@@ -256,9 +258,23 @@ def _read_settings(adapter: Path) -> Any:
             f"{path}: this version of peft does not know {some_of(unknown)}; install a newer one, or remove the key if "
             "it does not change the weights"
         )
+    if str(written.get("init_lora_weights")).startswith("pissa_niter"):
+        raise ConfigError(f"{path}: init_lora_weights is {show(written['init_lora_weights'])}, which is random")
     if written.get("megatron_config"):
         raise ConfigError(f"{path}: megatron_config asks to import other code, which is refused")
     return settings
+
+
+def _check_tied(adapted: Any) -> None:
+    """Refuse an update of weights that two modules share: merging changes both, training changed one."""
+    places: dict[int, list[str]] = {}
+    for name, weight in adapted.named_parameters(remove_duplicate=False):
+        places.setdefault(weight.data_ptr(), []).append(name.removeprefix("base_model.model."))
+    for names in places.values():
+        if len({name.replace(".base_layer.", ".") for name in names}) > 1 and any(
+            ".base_layer." in name for name in names
+        ):
+            raise ValueError(f"it changes a weight that {some_of(names)} share")
 
 
 def _check_fit(unknown: Iterable[str], adapted: Iterable[str], missing: Iterable[str]) -> None:

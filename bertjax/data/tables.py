@@ -1,8 +1,8 @@
 """Tables: columns of a file by name, and the place of each row in the file, which errors name.
 
-Text files are read here: `.tsv` without quoting, `.csv`, `.jsonl`, and `.txt` with a text in each line. Arrow reads TSV
-and CSV. JSON's own parser reads JSONL: Arrow's takes equally long, reads texts that look like dates as dates, rounds
-large numbers, and refuses a column that holds numbers in some rows and texts in others.
+Text files are read here, with Python's parsers: `.tsv` without quoting, `.csv`, `.jsonl`, and `.txt` with a text in
+each line. Arrow's parsers lose data in silence: where a quotation mark is left open two rows of CSV become one, a
+carriage return ends a row of TSV, and in JSON texts that look like dates become dates and large numbers are rounded.
 """
 
 import csv

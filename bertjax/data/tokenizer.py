@@ -135,6 +135,7 @@ class Tokenizer:
         self.prompts, self._counts_prompts = dict(prompts or {}), True
         self.token_types = arguments.switch(token_types, "token_types")
         self._theirs: Any = None  # the tokenizer of transformers that `backend` belongs to
+        self._splits_as_roberta = False
         ids = {key: backend.token_to_id(self._names[key]) for key in ("pad_token", "cls_token", "sep_token")}
         token_ids = [number for number in ids.values() if number is not None]
         if len(token_ids) < len(ids):
@@ -179,6 +180,7 @@ class Tokenizer:
         except DataError as error:
             raise DataError(f"{directory}: {error}") from None
         # Without names of special tokens in the checkpoint's files, those of BERT hold, and are saved.
+        tokenizer._splits_as_roberta = type(theirs).__name__ == "RobertaTokenizer"
         tokenizer._theirs = None if lowered or theirs.pad_token is None else theirs
         tokenizer._counts_prompts = counts_prompts(directory)
         return tokenizer
@@ -298,7 +300,7 @@ class Tokenizer:
             raise InputError(f"max_length is {max_length}; the special tokens alone are {special_count}")
         backend, pre_tokenizer = self._backend, self._backend.pre_tokenizer
         with library_errors("these words cannot be tokenised", InputError):
-            if type(self._theirs).__name__ == "RobertaTokenizer":
+            if self._splits_as_roberta:
                 backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=True)
             try:
                 return self._encode([tuple(words) for words in sentences], max_length, are_words=True)

@@ -22,6 +22,16 @@ from bertjax.paths import is_there
 
 FILE, CONFIG, MODEL_CONFIG = TOKENIZER_FILES[0], TOKENIZER_FILES[1], "config.json"
 _NO_LIMIT = 10**6
+# Texts for which a class and its tokenizer.json are compared; settings may decide on those of the second.
+_PLAIN = " a dog's door , no. 12-3 (x_y)  end" + 101 * "a"
+_SPECIAL = "The caf\u00e9 na\u00efve \u4e2d\u6587 \uff28\uff45 \ufb01ne"
+_NORMALISING = {"do_lower_case", "strip_accents", "tokenize_chinese_chars"}
+_NEUTRAL = {f"{name}_token" for name in ("pad", "cls", "sep", "mask", "bos", "eos")} | {
+    *("tokenizer_class", "model_max_length", "model_input_names", "padding_side", "truncation_side", "backend"),
+    *("clean_up_tokenization_spaces", "name_or_path", "is_local", "processor_class", "special_tokens_map_file"),
+    "added_tokens_decoder",
+}
+_MARKS = "#\u0120\u2581"  # of pieces inside and at the beginning of words
 # Settings that transformers ignores and other programs follow, with the values at which they change no token.
 _IGNORED: dict[str, tuple[Any, ...]] = {
     "do_basic_tokenize": (True, None),
@@ -69,13 +79,58 @@ def read_tokenizer(directory: Path) -> Any:
         )
     if not set(theirs.get_vocab()) - set(theirs.all_special_tokens):  # as transformers makes of no file
         raise DataError(f"{directory}: its vocabulary is empty, or is not in a file that {type(theirs).__name__} reads")
+    if is_there(directory / FILE):
+        _check_class(directory, theirs)
     return theirs
+
+
+def _check_class(directory: Path, theirs: Any) -> None:
+    """Refuse a tokenizer class whose tokens differ from those of tokenizer.json without a setting that says so.
+
+    transformers 5 builds its classes from the vocabulary and tokenizer_config.json alone.
+    """
+    with library_errors(f"{directory / FILE}: cannot be read", DataError):
+        stated, followed = tokenizers.Tokenizer.from_file(str(directory / FILE)), theirs.backend_tokenizer
+        settings = read_json(directory / CONFIG, DataError) if is_there(directory / CONFIG) else {}
+        different = type(stated.model) is not type(followed.model)
+        different = different or any(not _same_tokens(stated, followed, text) for text in _probes(stated, settings))
+    if different:
+        raise DataError(
+            f"{directory}: tokenizer.json and the class {type(theirs).__name__} give different tokens; to follow "
+            f'tokenizer.json write "tokenizer_class": "PreTrainedTokenizerFast" in {CONFIG}'
+        )
+
+
+def _same_tokens(first: tokenizers.Tokenizer, second: tokenizers.Tokenizer, text: str) -> bool:
+    for tokenizer in (first, second):
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+    return first.encode(text, add_special_tokens=False).ids == second.encode(text, add_special_tokens=False).ids
+
+
+def _probes(stated: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> list[str]:
+    """Texts that two tokenizers must encode alike, with these settings in tokenizer_config.json."""
+    unknown = settings.get("unk_token")
+    unknown = unknown.get("content") if isinstance(unknown, dict) else unknown
+    neutral = _NEUTRAL | {"unk_token"} if unknown == getattr(stated.model, "unk_token", None) else _NEUTRAL
+    followed = settings.keys() - neutral
+    if followed - _NORMALISING:
+        return []
+    pieces = sorted(stated.get_vocab())[:: max(1, stated.get_vocab_size() // 200)]
+    words = [word for word in (piece.strip(_MARKS) for piece in pieces) if word.isascii() and word.isalpha()]
+    lower = " " + " ".join(word for word in words if word.islower())
+    return [lower, _PLAIN] if followed else [lower, _PLAIN, lower.title(), _SPECIAL]
 
 
 def read_limit(directory: Path, theirs: Any) -> int | None:
     """The most tokens that the model was made for; None where there is no limit."""
     length = theirs.model_max_length
-    if isinstance(length, bool) or not isinstance(length, int | float) or length < 1 or length != int(length):
+    if (
+        isinstance(length, bool)
+        or not isinstance(length, int | float)
+        or not 1 <= length < 1e300
+        or length != int(length)
+    ):
         raise DataError(f"{directory / CONFIG}: model_max_length must be a positive integer, found {show(length)}")
     return int(length) if length < _NO_LIMIT else None
 

@@ -32,7 +32,7 @@ from jaxtyping import Num, Shaped
 from bertjax.atomic_files import atomic_write, encode_json, made_directory, remove_leftovers, staged
 from bertjax.data import Answers, Beside, Candidates, Choices, Examples, LabelSet, Tagged
 from bertjax.errors import InputError, OutputError, some_of
-from bertjax.formatting import finite, to_json
+from bertjax.formatting import finite, table_name, to_json
 from bertjax.paths import hash_file, is_there, user_path
 from bertjax.plots import save_page
 from bertjax.results.contents import Arrays, InMemory, Stored, describe_analysis
@@ -62,6 +62,9 @@ WRITTEN = (*FILES, "report.html")
 # Exists while results are written, so that files which a killed process left are known to be bertjax's.
 WRITING = ".bertjax-writing"
 PICTURES = (".png", ".pdf", ".svg")
+
+
+NAMED_AS_IN_SUMMARIES = 2  # the last schema in which tables name heads 3.10
 
 
 class WithoutHashesWarning(UserWarning):
@@ -166,13 +169,18 @@ def read_results(directory: str | Path) -> Results:
             WithoutHashesWarning,
             stacklevel=2,
         )
-    # Summaries name heads 3.10, tables L3H10.
+    # Summaries name heads 3.10, tables L3H10 since schema 3.
     entries = [entry for entry in summary["ablations"] for _ in summary["metrics"]]
     path = directory / "results.parquet"
     with open_verified(path, summary) as file:
         rows = read_parquet(file)
     if len(rows) != len(entries):
         raise InputError(f"{path} has {len(rows)} rows, {NAME} has numbers for {len(entries)}: {AGAIN}")
+    if summary["schema"] > NAMED_AS_IN_SUMMARIES and any(
+        row.name != table_name(entry["name"], entry["heads"], entry["layer"])
+        for row, entry in zip(rows, entries, strict=True)
+    ):
+        raise InputError(f"{path} and {NAME} name other ablations: {AGAIN}")
     rows = [replace(row, name=entry["name"], heads=entry["heads"]) for row, entry in zip(rows, entries, strict=True)]
     return Results(summary, rows, _Files(directory, summary))
 

@@ -124,9 +124,12 @@ def _read(directory: Path) -> Shard:
 def _find(directory: Path) -> Shard | None:
     """The complete shard in a directory; None if there is none, or a damaged one."""
     content = read_recorded(directory / NAME)
+    if content is None:
+        return None
     try:
-        found = None if content is None else Shard(directory, *parse_shard(content["shard"]), content)
-        return found if found is not None and found.facts() else None
+        found = Shard(directory, *parse_shard(content["shard"]), content)
+        known = isinstance(content["analysis"]["name"], str) and "model" in content["settings"]
+        return found if known and found.facts() and isinstance(content["own_metric"], bool) else None
     except (InputError, KeyError, TypeError, AttributeError):
         return None
 

@@ -15,6 +15,7 @@ import msgspec
 from bertjax.errors import InputError, library_errors, some_of
 from bertjax.evidence import BUILT_IN, Evidence, describe_statistics, summarise
 from bertjax.formatting import finite, to_json
+from bertjax.json_files import parse_json
 from bertjax.results.contents import positive_name
 from bertjax.results.schema import Ablation, FileHash, Summary
 from bertjax.results.table import READABLE, SCHEMA, kind_of
@@ -52,12 +53,14 @@ def read_summary(directory: Path) -> dict[str, Any]:
     """
     path = directory / NAME
     with library_errors(f"{path} is damaged", InputError, f": {AGAIN}"):
-        summary: dict[str, Any] = json.loads(path.read_bytes())
+        summary: dict[str, Any] = parse_json(path.read_bytes().decode())
         schema, writer = summary.get("schema"), summary.get("versions", {}).get("bertjax", "unknown")
         if schema not in READABLE:
             reason = f"has schema {str(schema)[:40]}, this bertjax reads {READABLE[0]} to {SCHEMA}"
         else:
             msgspec.convert(summary, Summary)
+            if schema != WITHOUT_HASHES and not {"results.parquet", "outputs.npz"} <= summary.get("files", {}).keys():
+                raise InputError(f"{path} lacks the hashes of the other files: {AGAIN}")
             unknown = [
                 name for name in summary["metrics"] if name not in {**BUILT_IN, **summary.get("own_metrics", {})}
             ]

@@ -172,5 +172,5 @@ def command_line() -> str:
 
 def versions() -> dict[str, str]:
     """Of Python and of the packages that results depend on."""
-    names = ("bertjax", "jax", "jaxlib", "flax", "numpy", "tokenizers", "scikit-learn", "scipy")
+    names = ("bertjax", "jax", "jaxlib", "flax", "numpy", "transformers", "tokenizers", "scikit-learn", "scipy")
     return {"python": platform.python_version(), **{name: package_version(name) for name in names}}

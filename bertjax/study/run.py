@@ -26,6 +26,7 @@ from bertjax.errors import InputError, OutputError, some_of
 from bertjax.evidence import seconds_to_weigh
 from bertjax.formatting import count_of, format_duration
 from bertjax.interventions import Ablation, to_overrides
+from bertjax.paths import is_there
 from bertjax.progress import Progress, shown, silent
 from bertjax.results import InMemory, Results, Shard, check_shard, write_shard
 from bertjax.study.conclusion import conclude
@@ -205,6 +206,8 @@ def run_job(
     check_settings(settings)
     if settings.shard and not keep:
         raise InputError("a shard is merged from its directory: give output=")
+    if settings.shard and is_there(settings.directory / "summary.json", OutputError):
+        raise OutputError(f"{settings.directory} holds results: give the shard another --output")
     if keep:
         finished = None if settings.shard else find_finished(for_this_device(settings), analysis, say)
         if finished is not None:
@@ -272,6 +275,7 @@ def run_shard(
         "settings": settings.compared(),
         "steps": steps,
         "means": None if means is None else means.tolist(),
+        "own_metric": settings.metric is not None and not isinstance(settings.metric, str),
         "seconds": round(time.time() - started, 3),
     }
     write_shard(settings.directory, summary)

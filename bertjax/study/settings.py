@@ -136,7 +136,9 @@ class Settings:
             object.__setattr__(self, "heads", tuple(map(arguments.plain_head_name, self.heads)))
         if self.shard == AUTO:
             object.__setattr__(self, "shard", "/".join(map(str, find_shard())))
-            object.__setattr__(self, "output", self.output and f"{self.output}{self._ending}")
+            path = Path(self.output or "")
+            ended = path.with_name(path.name + self._ending) if path.name else path / self._ending.removeprefix("-")
+            object.__setattr__(self, "output", self.output and str(ended))
 
     def describe(self) -> dict[str, Any]:
         """The settings, and digests of the files that they name: what results depend on."""

@@ -101,8 +101,8 @@ def encode_examples(
 
     Raises:
         ConfigError: the model has no outputs that the task's metrics could read.
-        InputError: the maximum length is beyond the model's positions, the tokenizer's ids are beyond its vocabulary,
-            or there is too little memory.
+        InputError: the maximum length is beyond the model's positions, or the tokenizer's ids are beyond its
+            vocabulary.
     """
     options = options or Options()
     _check_options(examples.task, options)

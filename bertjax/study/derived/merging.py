@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from bertjax import arguments
-from bertjax.errors import InputError
+from bertjax.errors import InputError, OutputError
 from bertjax.evidence import METRICS
 from bertjax.paths import user_path
 from bertjax.progress import Progress, shown, silent
@@ -61,14 +61,17 @@ def run_merge(
     weighing: Progress = silent,
 ) -> Results:
     """`merge`, with `say` called with a line at each step; `progress` and `weighing` as in `run_job`."""
-    shards = read_shards([user_path(directory, InputError) for directory in directories])
+    paths = [user_path(directory, InputError) for directory in directories]
+    if user_path(output, OutputError).resolve() in [path.resolve() for path in paths]:
+        raise OutputError(f"{output} is one of the shards: give another --output")
+    shards = read_shards(paths)
     content = shards[0].content
     run = ANALYSES.get(content["analysis"]["name"])
     if run is None:
         raise InputError(f"{shards[0].directory} is a shard of {content['analysis']['name']}, which has no shards")
     recorded = {field.name: content["settings"].get(field.name, field.default) for field in fields(Settings)}
     lists = {name: tuple(value) for name, value in recorded.items() if isinstance(value, list)}
-    if metric is None and recorded["metric"] not in (None, *METRICS):
+    if metric is None and (content["own_metric"] or recorded["metric"] not in (None, *METRICS)):
         raise InputError(f"the shards name a metric of your own ({recorded['metric']}): give it as --metric")
     chosen = {"metric": recorded["metric"] if metric is None else metric, "output": output, "overwrite": overwrite}
     settings = Settings(**{**recorded, **lists, **chosen})
