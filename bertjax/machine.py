@@ -211,14 +211,13 @@ def find_shard() -> tuple[int, int]:
             if not all(re.fullmatch(r"\d{1,9}", value, re.ASCII) for value in values):
                 expected = ", ".join(name for name in (index, count, first) if name)
                 raise InputError(f"--shard {AUTO}: {scheduler} must set {expected} to numbers, found {values}")
-            least, size = int(values[2]), int(values[1])
-            if first and (
-                least > 1 or int(os.environ.get("SLURM_ARRAY_TASK_MAX", least + size - 1)) != least + size - 1
-            ):
+            own, size, least = map(int, values)
+            last = int(os.environ.get("SLURM_ARRAY_TASK_MAX", least + size - 1)) if first else size - 1
+            if least > 1 or last != least + size - 1:
                 raise InputError(
                     f"--shard {AUTO} needs a Slurm array of consecutive ids from 0 or 1, such as 1-16: give --shard 3/16"
                 )
-            return parse_shard(f"{int(values[0]) - int(values[2]) + 1}/{int(values[1])}")
+            return parse_shard(f"{own - least + 1}/{size}")
     pod = _host_of_pod()
     if pod is not None:
         return pod
