@@ -2,7 +2,7 @@
 
     python -m tests.installed dist/*.whl dist/*.tar.gz [--python python3.13] [--constraints FILE]
 
-For each: nothing of PyTorch, TensorFlow, transformers or datasets comes along; `bertjax ablate` on 20 examples of the
+For each: nothing of PyTorch, TensorFlow or datasets comes along; `bertjax ablate` on 20 examples of the
 real model and `bertjax report` end well; the tests that need neither the repository nor an extra pass.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 WEIGHTS = ROOT / "requirements-weights.txt"
-NOT_WITH_IT = ("torch", "tensorflow", "tensorflow_datasets", "transformers", "datasets", "plotly")
+NOT_WITH_IT = ("torch", "tensorflow", "tensorflow_datasets", "datasets", "plotly")
 
 # Each stage of the way from a checkpoint to a page, in about two minutes.
 TESTS = (
