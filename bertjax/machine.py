@@ -215,7 +215,7 @@ def find_shard() -> tuple[int, int]:
             last = int(os.environ.get("SLURM_ARRAY_TASK_MAX", least + size - 1)) if first else size - 1
             if least > 1 or last != least + size - 1:
                 raise InputError(
-                    f"--shard {AUTO} needs a Slurm array of consecutive ids from 0 or 1 (--array=1-16): give --shard K/N"
+                    f"--shard {AUTO} needs a Slurm array of consecutive ids from 0 or 1: give --shard 3/16"
                 )
             return parse_shard(f"{own - least + 1}/{size}")
     pod = _host_of_pod()
