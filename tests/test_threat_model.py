@@ -24,7 +24,6 @@ from tests.factories import SENTENCES, make_classifier, write_pairs
 from tests.result_factories import make_results
 
 pytestmark = [
-    pytest.mark.integration,
     pytest.mark.needs_torch,
     pytest.mark.filterwarnings("ignore::bertjax.checkpoints.weight_files.CheckpointWarning"),
 ]
