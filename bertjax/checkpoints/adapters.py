@@ -208,7 +208,7 @@ def hash_checkpoint(directory: Path) -> str:
 
 
 def _merge(adapter: Path, base: Path, config: BertConfig) -> tuple[BertConfig, dict[str, np.ndarray]]:
-    """The config and tensors of a base with an adapter merged in by peft; without those that neither of them has."""
+    """The config and tensors of a base after peft merged an adapter; tensors that neither has are left out."""
     try:
         import torch
         from peft import PeftModel
@@ -271,9 +271,8 @@ def _check_tied(adapted: Any) -> None:
     for name, weight in adapted.named_parameters(remove_duplicate=False):
         places.setdefault(weight.data_ptr(), []).append(name.removeprefix("base_model.model."))
     for names in places.values():
-        if len({name.replace(".base_layer.", ".") for name in names}) > 1 and any(
-            ".base_layer." in name for name in names
-        ):
+        shared = len({name.replace(".base_layer.", ".") for name in names}) > 1
+        if shared and any(".base_layer." in name for name in names):
             raise ValueError(f"it changes a weight that {some_of(names)} share")
 
 

@@ -125,12 +125,8 @@ def _probes(stated: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> list[s
 def read_limit(directory: Path, theirs: Any) -> int | None:
     """The most tokens that the model was made for; None where there is no limit."""
     length = theirs.model_max_length
-    if (
-        isinstance(length, bool)
-        or not isinstance(length, int | float)
-        or not 1 <= length < 1e300
-        or length != int(length)
-    ):
+    is_number = isinstance(length, int | float) and not isinstance(length, bool)
+    if not is_number or not 1 <= length < 1e300 or length != int(length):
         raise DataError(f"{directory / CONFIG}: model_max_length must be a positive integer, found {show(length)}")
     return int(length) if length < _NO_LIMIT else None
 
