@@ -195,8 +195,14 @@ def parse_head_name(name: str) -> tuple[int, int] | None:
 def plain_head_name(name: Any) -> Any:
     """A head's name as LAYER.HEAD; what is not the name of a head stays as it is.
 
-    >>> plain_head_name("L3H10"), plain_head_name("3.10"), plain_head_name("first 2")
+    >>> plain_head_name("L3H10"), plain_head_name((3, 10)), plain_head_name("first 2")
     ('3.10', '3.10', 'first 2')
     """
-    parsed = parse_head_name(name) if isinstance(name, str) else None
+    parsed = parse_head_name(name) if isinstance(name, str) else _pair(name)
     return name if parsed is None else f"{parsed[0]}.{parsed[1]}"
+
+
+def _pair(head: Any) -> tuple[int, int] | None:
+    """A head as (layer, head); None if it is something else."""
+    is_pair = isinstance(head, tuple) and len(head) == 2 and all(type(part) is int and part >= 0 for part in head)
+    return head if is_pair else None

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from bertjax.data import Tokenizer
 from bertjax.engine import SweepResult
 from bertjax.errors import BertjaxError, some_of
 from bertjax.evidence import predictions_from_logits
@@ -125,7 +124,7 @@ def _deviation(
     """How far outputs and main scores in bfloat16 are from float32, of the base run and a job's ablations."""
     settings = replace(job.settings, precision="float32")
     exact = sweep_examples(
-        load_model(settings, job.directory),
+        load_model(settings),
         job.encoded,
         job.ablations,
         means=None if means is None else means.astype(np.float32),
@@ -208,6 +207,5 @@ def _sample_attention(
     overrides = [to_overrides(job.model.config, ablation, means) for ablation in runs]
     arrays = sampled_attention(job.model, job.encoded, chosen, overrides)
     if job.encoded.kind == "words" and job.ablations:
-        tokenizer = Tokenizer.from_pretrained(job.directory)
-        arrays |= best_guesses(job.model, tokenizer, job.encoded, chosen, job.ablations, means=means)
+        arrays |= best_guesses(job.model, job.tokenizer, job.encoded, chosen, job.ablations, means=means)
     return {"examples": np.array(chosen), "runs": np.array([ablation.name for ablation in runs]), **arrays}

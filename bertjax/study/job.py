@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from jaxtyping import Int, Num
 from bertjax.checkpoints import locate
 from bertjax.data import CUSTOM, Examples, Tokenizer, load_examples, task_named
 from bertjax.engine import SweepResult
-from bertjax.errors import CheckpointError, some_of
+from bertjax.errors import CheckpointError, InputError, some_of
 from bertjax.evidence import Metric, check_labels, check_weighable
 from bertjax.interventions import Ablation, Change, name_layer_head
 from bertjax.model import (
@@ -45,8 +44,8 @@ class Job:
 
     Args:
         settings: for this device; they say where the results go.
-        model: loaded from `directory`.
-        directory: the checkpoint's.
+        model: from memory, or loaded.
+        tokenizer: the model's.
         ablations: sets of heads.
         examples: as they were read.
         encoded: the examples as the model reads them.
@@ -54,7 +53,7 @@ class Job:
 
     settings: Settings
     model: PretrainedModel
-    directory: Path
+    tokenizer: Tokenizer
     ablations: Sequence[Ablation]
     examples: Examples
     encoded: Encoded
@@ -113,22 +112,23 @@ def load_job(settings: Settings) -> Job:
     Raises:
         BertjaxError: whatever is wrong with model, data or settings.
     """
-    directory = locate(settings.model)
-    model = load_model(settings, directory)
+    model = load_model(settings)
     ablations = list_ablations(settings, model.config)
-    examples, encoded = encode(settings, model, directory, read_examples(settings, model))
-    return Job(settings, model, directory, ablations, examples, encoded)
+    tokenizer = load_tokenizer(settings)
+    examples = read_examples(settings, model)
+    names = ("max_length", "prompts", "seed", "every_word", "pll", "stride", "readout")
+    key = ("encoded", id(examples), *(getattr(settings, name) for name in names))
+    examples, encoded = settings.sources.once(key, lambda: encode(settings, model, tokenizer, examples))
+    return Job(settings, model, tokenizer, ablations, examples, encoded)
 
 
-def encode(settings: Settings, model: PretrainedModel, directory: Path, examples: Examples) -> tuple[Examples, Encoded]:
-    """Examples as a model reads them, and those of them that it can read.
-
-    Args:
-        directory: the model's.
-    """
+def encode(
+    settings: Settings, model: PretrainedModel, tokenizer: Tokenizer, examples: Examples
+) -> tuple[Examples, Encoded]:
+    """Examples as a model reads them, and those of them that it can read."""
     encoded = encode_examples(
         model,
-        Tokenizer.from_pretrained(directory),
+        tokenizer,
         examples,
         settings.max_length,
         prompts=settings.prompts,
@@ -146,9 +146,19 @@ def encode(settings: Settings, model: PretrainedModel, directory: Path, examples
     return examples, encoded
 
 
-def load_model(
-    settings: Settings, directory: Path, classes: Sequence[type[PretrainedModel]] | None = None
-) -> PretrainedModel:
+def load_tokenizer(settings: Settings) -> Tokenizer:
+    """The model's tokenizer. Raises `InputError` if a model in memory has none."""
+    sources = settings.sources
+    if sources.tokenizer is not None:
+        return sources.tokenizer
+    if sources.model is None:
+        return sources.once(("tokenizer", settings.model), lambda: Tokenizer.from_pretrained(locate(settings.model)))
+    if sources.model.tokenizer is None:
+        raise InputError("the model in memory has no tokenizer: give tokenizer= (bertjax.Tokenizer.from_pretrained)")
+    return sources.model.tokenizer
+
+
+def load_model(settings: Settings, classes: Sequence[type[PretrainedModel]] | None = None) -> PretrainedModel:
     """The model with what reads out what the settings ask for.
 
     Args:
@@ -160,21 +170,32 @@ def load_model(
             that.
         InputError: weights that are not finite.
     """
-    if settings.readout == "similarity":
-        model: PretrainedModel = BertForSentenceEmbedding.from_pretrained(directory, dtype=settings.precision)
-    else:
-        if classes is None:
+    sources = settings.sources
+    model = sources.model
+    if model is None:
+        if classes is None and settings.readout != "similarity":
             is_custom = settings.task.lower() == CUSTOM
             classes = (BertForSequenceClassification,) if is_custom else models_of(task_named(settings.task))
-        model = load_for(classes, directory, dtype=settings.precision)
+        key = ("model", settings.model, settings.precision, settings.readout, tuple(classes or ()))
+        model = sources.once(key, lambda: _load(settings, classes or ()))
+    elif settings.readout == "similarity" and not isinstance(model, BertForSentenceEmbedding):
+        raise InputError(f"readout='similarity' needs a BertForSentenceEmbedding, not a {type(model).__name__}")
     check_parameters(model)
     new = new_parameters(model)
     if new and not settings.allow_new_head:
         raise CheckpointError(
-            f"{directory} has no {some_of(new)}, so {model.class_name} would be scored with random numbers there: give "
-            "a checkpoint that was trained for the task, or allow_new_head=True (--allow-new-head)"
+            f"{settings.model} has no {some_of(new)}, so {model.class_name} would be scored with random numbers there: "
+            "give a checkpoint that was trained for the task, or allow_new_head=True (--allow-new-head)"
         )
     return model
+
+
+def _load(settings: Settings, classes: Sequence[type[PretrainedModel]]) -> PretrainedModel:
+    """The model of the settings' checkpoint."""
+    directory = locate(settings.model)
+    if settings.readout == "similarity":
+        return BertForSentenceEmbedding.from_pretrained(directory, dtype=settings.precision)
+    return load_for(classes, directory, dtype=settings.precision)
 
 
 def new_parameters(model: PretrainedModel) -> list[str]:
@@ -200,18 +221,19 @@ def read_examples(settings: Settings, model: PretrainedModel) -> Examples:
     several = not is_custom and task_named(settings.task).asks == "label-sets"
     if names is None and several and isinstance(model, BertForSequenceClassification):
         names = tuple(name for _, name in sorted(model.config.id2label.items()))
-    return load_examples(
-        settings.task,
-        split=settings.split,
-        data=settings.data,
-        data_dir=settings.data_dir,
-        text_columns=settings.text_columns,
-        label_column=settings.label_column,
-        label_names=names,
-        limit=settings.limit,
-        seed=settings.seed,
-        exclude_self=settings.exclude_self,
-    )
+    options = {
+        "split": settings.split,
+        "data_dir": settings.data_dir,
+        "text_columns": settings.text_columns,
+        "label_column": settings.label_column,
+        "label_names": names,
+        "limit": settings.limit,
+        "seed": settings.seed,
+        "exclude_self": settings.exclude_self,
+    }
+    source = settings.sources.data or {"data": settings.data}
+    key = ("examples", settings.task, settings.data, *options.values())
+    return settings.sources.once(key, lambda: load_examples(settings.task, **source, **options))
 
 
 def check_scorable(job: Job) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from bertjax.checkpoints import (
     hash_weights,
+    locate,
     read_checkpoint,
     read_dense_weights,
     texts_directory,
@@ -89,8 +90,7 @@ def find_finished(
     if chosen is not None and BUILT_IN.get(chosen.name) is not chosen:
         raise OutputError(f"{where}, with a metric of your own ({chosen.name}), which may have changed: {advice}")
     job = load(settings)
-    weights = where_from(job.model, job.directory, settings.model)["model"]["weights_sha256"]
-    if weights != summary["model"]["weights_sha256"]:
+    if hash_of_weights(job) != summary["model"]["weights_sha256"]:
         raise OutputError(f"{where}, of other weights of {settings.model}: {advice}")
     if job.examples.sha256 != summary["analysis"]["examples_sha256"]:
         raise OutputError(f"{where}, of other examples: {advice}")
@@ -106,7 +106,7 @@ def provenance(job: Job) -> dict[str, Any]:
     """Command, model, data, outputs, versions and device, for `summary.json`."""
     examples, encoded, metrics = job.examples, job.encoded, [judge.metric for judge in job.judges]
     own = {metric.name: metric.describe() for metric in metrics if BUILT_IN.get(metric.name) is not metric}
-    where = where_from(job.model, job.directory, job.settings.model)
+    where = describe_model(job.model, job.settings.model, hash_of_weights(job))
     new = new_parameters(job.model) if job.settings.allow_new_head else []
     return {
         **where,
@@ -138,8 +138,27 @@ def where_from(model: PretrainedModel, directory: Path, name: str) -> dict[str, 
         directory: the model's; the hash is of all weights in its files.
         name: what the user called the model.
     """
-    family = model.config.family
-    weights = read_checkpoint(directory, model.config)[1] | _dense_weights(model, directory)
+    return describe_model(model, name, _hash_files(model, directory))
+
+
+def hash_of_weights(job: Job) -> str:
+    """SHA-256 of all weights in the checkpoint of a job's model; of a model in memory of its parameters."""
+    model, sources = job.model, job.settings.sources
+    if sources.model is None:
+        key = ("weights", job.settings.model, type(model))
+        return sources.once(key, lambda: _hash_files(model, locate(job.settings.model)))
+    weights = model.weights()
+    dense = {path: np.asarray(value) for path, value in model.parameters().items() if path.startswith("dense.")}
+    return hash_weights({**weights, **dense}, model.config.family)
+
+
+def describe_model(model: PretrainedModel, name: str, sha256: str) -> dict[str, Any]:
+    """Command, model, versions and device.
+
+    Args:
+        name: what the user called the model.
+        sha256: of its weights.
+    """
     return {
         "command": command_line(),
         "model": {
@@ -147,20 +166,19 @@ def where_from(model: PretrainedModel, directory: Path, name: str) -> dict[str, 
             "class": model.class_name,
             "layers": model.config.num_hidden_layers,
             "heads": model.config.num_attention_heads,
-            "weights_sha256": hash_weights(weights, family),
+            "weights_sha256": sha256,
         },
         "versions": versions(),
         "device": {"platform": jax.default_backend(), "kind": jax.devices()[0].device_kind},
     }
 
 
-def _dense_weights(model: PretrainedModel, directory: Path) -> dict[str, np.ndarray]:
-    """Those of a sentence embedder's dense layers, which lie in files of their own."""
-    return (
-        read_dense_weights(texts_directory(directory), model.plans)
-        if isinstance(model, BertForSentenceEmbedding)
-        else {}
-    )
+def _hash_files(model: PretrainedModel, directory: Path) -> str:
+    """SHA-256 of all weights in a checkpoint's files; the dense layers of a sentence embedder have their own files."""
+    weights = read_checkpoint(directory, model.config)[1]
+    if isinstance(model, BertForSentenceEmbedding):
+        weights = {**weights, **read_dense_weights(texts_directory(directory), model.plans)}
+    return hash_weights(weights, model.config.family)
 
 
 def command_line() -> str:

@@ -1,6 +1,6 @@
 """What a job is: its options as values, checked, and the ablations that they ask for."""
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -8,8 +8,7 @@ from typing import Any
 import jax
 
 from bertjax import arguments
-from bertjax.arguments import LARGEST_INTEGER
-from bertjax.checkpoints import DEFAULT_MODEL, BertConfig, locate, read_config
+from bertjax.checkpoints import BertConfig, locate, read_config
 from bertjax.engine import choose_attention
 from bertjax.errors import BertjaxError, InputError, OutputError
 from bertjax.evidence import as_metric
@@ -33,7 +32,8 @@ from bertjax.model import Numerics
 from bertjax.paths import hash_file, is_file, is_there, user_path
 from bertjax.results import NOT_COMPARED
 from bertjax.study.naming import name_directory
-from bertjax.tasks import PLL, Chosen
+from bertjax.study.options import AblateOptions, ComputeOptions, DataOptions, ModelOptions, TaskOptions
+from bertjax.study.sources import Sources
 
 # Which sets of heads: for each whether `heads` can narrow it.
 COLLECTIONS = {
@@ -52,88 +52,25 @@ def available_modes() -> list[str]:
     return [name for name, mode in MODES.items() if mode.replacement != "donor"]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What to ablate, on which examples, and how; the options of `bertjax ablate`.
+@dataclass(frozen=True, kw_only=True)
+class Settings(AblateOptions, ComputeOptions, TaskOptions, DataOptions, ModelOptions):
+    """All options of a job: what to ablate in which model, on which examples, and how.
 
     Args:
-        model: directory, hub id or 'package:NAME'.
-        task: name of a task.
-        output: directory for the results; None for a name made of whatever is not the default
-            (`naming.name_directory`).
-        mode: one of `MODES` that needs no donors.
-        ablate: one of `COLLECTIONS`, or a file of sets (`ablations.read_sets`).
-        heads: only these heads, e.g. ("3.0", "2.7"); None for all. For 'cumulative' their order.
-        subset_size, subset_count: for 'subsets': heads of each (None for 2), and how many (None for 100), drawn with
-            `seed`.
-        screen: run only so many of the ablations, which gradients choose, and a few others; None for all.
-        limit: use at most this many examples, drawn with `seed`; None for all.
-        engine: 'fast' (`bertjax.engine`) or 'plain' (`bertjax.plain`, the simple form that the fast one is tested
-            against).
-        attention: for 'fast': 'explicit', 'fused', 'pallas' (`Numerics.attention`), or 'auto' for what is fastest on
-            this device.
-        memory: how much to stay within, such as '8GB'; None for most of what is free.
-        batch_size: for 'plain': texts that are computed together; None for 4 on a CPU, 64 elsewhere.
-        chunk_size: for 'plain': ablations that are computed together; None for as many as suit the device.
-        max_length: tokens after which texts are cut; None for the model's own or 128.
-        prompts: what is put before first and second texts: names of the checkpoint's prompts, or texts with white space
-            in them; one for both; None for the checkpoint's default.
-        precision: 'float32', 'bfloat16', or 'auto': bfloat16 on a TPU, float32 elsewhere.
-        seed: of the draw of examples, and of subsets.
-        metric: the main one, in place of the task's own; a name in `metrics.METRICS`, 'module:function', a Metric
-            or a function of your own (`evidence.as_metric`).
-        every_word: for 'mlm': mask each word by itself, in place of 15 % together.
-        pll: for words that are masked by themselves: 'original', or 'within-word' to mask with each piece those that
-            follow in the same word.
-        stride: for 'question-answering': tokens of a long text that successive windows share.
-        exclude_self: for 'ranking': leave out the candidate that has the query's id, its own document.
-        readout: 'auto' by the kind of checkpoint, or 'similarity' to treat any BERT as a sentence embedder.
-        allow_new_head: score a task although parameters that it needs are not in the checkpoint and are random.
-        overwrite: replace results that are there; an unfinished sweep with the same settings resumes nevertheless.
-        resume: resume an unfinished sweep; a plain rerun does so too, but refuses a directory that is complete.
-        shard: compute only this shard, such as '3/16', or the one that a scheduler names: 'auto'.
-        split, data, data_dir, text_columns, label_column, label_names: as in `data.load_examples`.
+        sources: where model and data come from; what was loaded once is kept there.
     """
 
-    model: str = DEFAULT_MODEL
-    task: str = "qnli-sample"
-    output: str | None = None
-    mode: str = "uniform"
-    ablate: str = "heads"
-    heads: tuple[str, ...] | None = None
-    subset_size: int | None = None
-    subset_count: int | None = None
-    screen: int | None = None
-    limit: int | None = None
-    engine: str = "fast"
-    attention: str = "auto"
-    memory: str | None = None
-    batch_size: int | None = None
-    chunk_size: int | None = None
-    max_length: int | None = None
-    prompts: tuple[str, ...] | None = None
-    every_word: bool = False
-    pll: str = "original"
-    stride: int = 128
-    exclude_self: bool = False
-    precision: str = "auto"
-    seed: int = 0
-    readout: str = "auto"
-    metric: Chosen | None = None
-    allow_new_head: bool = False
-    overwrite: bool = False
-    resume: bool = False
-    shard: str | None = None
-    split: str = "validation"
-    data: str | None = None
-    data_dir: str | None = None
-    text_columns: tuple[str, ...] | None = None
-    label_column: str | None = None
-    label_names: tuple[str, ...] | None = None
+    mode: str = "uniform"  # of patches 'patched'
+    precision: str = "auto"  # of a model in memory its own
+    sources: Sources = field(default_factory=Sources, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.heads, tuple):  # other values are refused by `check_settings`
-            object.__setattr__(self, "heads", tuple(map(arguments.plain_head_name, self.heads)))
+        super().__post_init__()
+        for name in ("model", "data"):
+            value = getattr(self, name)
+            if not isinstance(value, str | Path | None if name == "data" else str | Path):
+                arguments.refuse(name, "a path" if name == "data" else "a directory, hub id or 'package:NAME'", value)
+            object.__setattr__(self, name, None if value is None else str(value))
         if self.shard == AUTO:
             object.__setattr__(self, "shard", "/".join(map(str, find_shard())))
             path = Path(self.output or "")
@@ -145,8 +82,9 @@ class Settings:
         sets = None if self.ablate in COLLECTIONS else hash_sets(user_path(self.ablate, InputError))
         data = None if self.data is None else _hash_file(user_path(self.data, InputError))
         digests = {"sets_sha256": sets, "data_sha256": data}
-        named = replace(self, metric=None if self.metric is None else as_metric(self.metric).name)
-        return {**asdict(named), **{name: digest for name, digest in digests.items() if digest}}
+        options = {name: getattr(self, name) for name in DEFAULTS}
+        metric = None if self.metric is None else as_metric(self.metric).name
+        return {**options, "metric": metric, **{name: digest for name, digest in digests.items() if digest}}
 
     def compared(self) -> dict[str, Any]:
         """What tells this job from another one: `describe` without how results are written."""
@@ -176,7 +114,8 @@ class Settings:
     def inputs(self) -> list[str]:
         """Files and directories that are read, by the names that the settings have for them."""
         sets = None if self.ablate in COLLECTIONS else self.ablate
-        return [name for name in (self.model, self.data, self.data_dir, sets) if name]
+        model = self.model if self.sources.model is None else None
+        return [name for name in (model, self.data, self.data_dir, sets) if name]
 
     @property
     def journal(self) -> Path:
@@ -186,31 +125,12 @@ class Settings:
     @cached_property
     def directory(self) -> Path:
         """Where the results go."""
-        defaults = {field.name: field.default for field in fields(self)}
-        output = name_directory(self.compared(), defaults) + self._ending if self.output is None else self.output
+        output = name_directory(self.compared(), DEFAULTS) + self._ending if self.output is None else self.output
         return user_path(output, OutputError)
 
 
-# What the lists among a call's arguments hold.
-CONTENTS = {
-    "heads": "names such as '3.0'",
-    "text_columns": "names of columns",
-    "label_names": "names of labels",
-    "prompts": "names of prompts, or texts",
-}
-
-
-def settings_of_call(**given: Any) -> Settings:
-    """The settings of a call's arguments: paths as texts, lists as tuples; all else for `check_settings` to judge.
-
-    Raises:
-        InputError: a list that is none, or a single text in its place.
-    """
-    made: dict[str, Any] = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
-    for name, content in CONTENTS.items():
-        if made.get(name) is not None:
-            made[name] = arguments.several(made[name], name, f"a list of {content}", str)
-    return Settings(**made)
+# The options that results depend on or record, with their defaults.
+DEFAULTS = {one.name: one.default for one in fields(Settings) if one.name not in ("progress", "sources")}
 
 
 def _hash_file(path: Path) -> str | None:
@@ -220,19 +140,8 @@ def _hash_file(path: Path) -> str | None:
 
 def check_settings(settings: Settings) -> None:
     """Raise `InputError` for settings that contradict themselves or name what does not exist."""
-    _check_kinds(settings)
-    if settings.mode in MODES and settings.mode not in available_modes():
-        raise InputError(f"mode {settings.mode!r} needs donors, and a task has none: call bertjax.sweep with donors=")
-    for name, choices in (
-        ("mode", tuple(available_modes())),
-        ("precision", ("auto", "float32", "bfloat16")),
-        ("engine", ("fast", "plain")),
-        ("attention", ("auto", "explicit", "fused", "pallas")),
-        ("readout", ("auto", "similarity")),
-        ("pll", PLL),
-    ):
-        if getattr(settings, name) not in choices:
-            raise InputError(f"{name} {getattr(settings, name)!r} is not one of {', '.join(choices)}")
+    arguments.one_of(settings.mode, "mode", available_modes())
+    _check_precision(settings)
     _check_values(settings)
     if settings.resume and settings.overwrite:
         raise InputError("--resume keeps what is there, --overwrite replaces it: give one of them")
@@ -247,7 +156,7 @@ def for_this_device(settings: Settings) -> Settings:
     the model: its config is looked up there.
     """
     settings = replace(settings, output=str(settings.directory))
-    if settings.screen is not None or jax.default_backend() != "tpu":
+    if settings.screen is not None or settings.sources.model is not None or jax.default_backend() != "tpu":
         settings = in_float32(settings)
     precision = "bfloat16" if settings.precision == "auto" else settings.precision
     return replace(settings, precision=precision, attention=_choose_attention(settings, Numerics(precision)))
@@ -269,42 +178,33 @@ def _find_config(model: str) -> BertConfig | None:
 
 
 def in_float32(settings: Settings) -> Settings:
-    """The settings in float32 where the precision is left to the device."""
-    return replace(settings, precision="float32") if settings.precision == "auto" else settings
+    """The settings in float32, or a model in memory's precision, where the precision is left to the device."""
+    model = settings.sources.model
+    precision = "float32" if model is None else model.numerics.dtype
+    return replace(settings, precision=precision) if settings.precision == "auto" else settings
 
 
-TEXTS = ("model", "task", "mode", "ablate", "engine", "attention", "precision", "readout", "pll", "split")
-OPTIONAL_TEXTS = ("output", "memory", "data", "data_dir", "label_column", "shard")
-LISTS, SWITCHES = (
-    ("heads", "text_columns", "label_names", "prompts"),
-    ("overwrite", "resume", "every_word", "exclude_self", "allow_new_head"),
-)
-
-
-def _check_kinds(settings: Settings) -> None:
-    """Raise `InputError` where a setting is not of its kind: a text, a list of texts, or a switch."""
-    for name in (*TEXTS, *OPTIONAL_TEXTS):
-        value = getattr(settings, name)
-        if not (isinstance(value, str) or (value is None and name in OPTIONAL_TEXTS)):
-            arguments.refuse(name, "a text", value)
-    for name in LISTS:
-        if getattr(settings, name) is not None:
-            arguments.several(getattr(settings, name), name, "a list of texts", str)
-    for name in SWITCHES:
-        arguments.switch(getattr(settings, name), name)
+def _check_precision(settings: Settings) -> None:
+    """Raise `InputError` for a precision that there is not, or that a model in memory does not compute in."""
+    model = settings.sources.model
+    if model is None:
+        arguments.one_of(settings.precision, "precision", ("auto", "float32", "bfloat16"))
+        return
+    numerics = model.numerics
+    if settings.precision not in ("auto", numerics.dtype):
+        raise InputError(
+            f"the model in memory computes in {numerics.dtype}, not in {settings.precision}: leave precision out, or "
+            f"load the model with dtype={settings.precision!r}"
+        )
+    if numerics.attention != "explicit":
+        raise InputError(
+            f"the model in memory computes {numerics.attention} attention, without weights: load it with "
+            "attention='explicit'; the option attention chooses that of the sweep"
+        )
 
 
 def _check_values(settings: Settings) -> None:
-    """Whether numbers are in their range."""
-    least = {"seed": 0, "stride": 0} | dict.fromkeys(
-        ("limit", "max_length", "subset_size", "subset_count", "screen", "batch_size", "chunk_size"), 1
-    )
-    for name, lowest in least.items():
-        value = getattr(settings, name)
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < lowest):
-            arguments.refuse(name, f"a whole number of at least {lowest}", value)
-        if value is not None and value > LARGEST_INTEGER:  # a summary could not hold it
-            arguments.refuse(name, f"at most {LARGEST_INTEGER}", value)
+    """Whether metric, shard and prompts are what they must be."""
     if settings.metric is not None:
         as_metric(settings.metric)
     if settings.shard is not None:

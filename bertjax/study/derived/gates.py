@@ -16,7 +16,7 @@ from bertjax.formatting import count_of
 from bertjax.interventions import every_head
 from bertjax.progress import Progress
 from bertjax.study.job import Job
-from bertjax.study.provenance import versions, where_from
+from bertjax.study.provenance import hash_of_weights, versions
 
 OPEN = 0.5
 """A head is closed whose gate is open less often than this."""
@@ -104,7 +104,7 @@ def learn_gates(
 
 def _facts(job: Job, strengths: Sequence[float], learning: Learning) -> dict[str, str]:
     """All that learned gates depend on."""
-    weights = where_from(job.model, job.directory, job.settings.model)["model"]["weights_sha256"]
+    weights = hash_of_weights(job)
     return {
         "weights": weights[:16],
         "examples": job.examples.sha256[:16],

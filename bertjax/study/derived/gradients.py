@@ -19,7 +19,7 @@ from bertjax.study.derived.frame import Outcome, call, run_derived
 from bertjax.study.derived.job import derive_job
 from bertjax.study.job import Job
 from bertjax.study.outputs import means_of
-from bertjax.study.provenance import Analysis, where_from
+from bertjax.study.provenance import Analysis, hash_of_weights
 from bertjax.study.settings import Settings, check_settings, for_this_device, in_float32, settings_of_call
 from bertjax.tasks import TaskResult
 
@@ -134,8 +134,7 @@ def _take(steps: int, against: Results | None, say: Callable[[str], None], progr
     """The gradients of a job's loss, of the examples that have one."""
     settings, objective = job.settings, job.encoded.objective
     if against is not None:
-        where = where_from(job.model, job.directory, settings.model)["model"]
-        _check_comparable(where["weights_sha256"], job.examples.task.name, against)
+        _check_comparable(hash_of_weights(job), job.examples.task.name, against)
     if objective is None:
         raise InputError(f"{job.examples.task.name} has no loss whose gradients could be taken")
     say(f"{job.model.class_name} {settings.model}: gradients of the {objective.definition}, mode {settings.mode}")

@@ -92,7 +92,7 @@ def derive_job(
     )
     examples = job.examples if len(kept) == len(job.examples) else job.examples.take(kept)
     own = job.ablations if ablations is None else ablations
-    return DerivedJob(job.settings, job.model, job.directory, own, examples, derived, of_outputs=tuple(metrics))
+    return DerivedJob(job.settings, job.model, job.tokenizer, own, examples, derived, of_outputs=tuple(metrics))
 
 
 def contributions_of(job: Job, result: TaskResult) -> tuple[Int[np.ndarray, " kept"], Float[np.ndarray, "runs kept"]]:

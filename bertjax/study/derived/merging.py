@@ -1,7 +1,6 @@
 """Join the shards of a job: `bertjax merge`. What follows is what a single run does with its outputs."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from bertjax.progress import Progress, shown, silent
 from bertjax.results import Results, read_shards
 from bertjax.study.derived.interactions import run_interactions
 from bertjax.study.run import run_job
-from bertjax.study.settings import Settings
+from bertjax.study.settings import DEFAULTS, Settings
 from bertjax.tasks import Chosen
 
 ANALYSES: dict[str, Callable[..., Results]] = {"ablation": run_job, "interactions": run_interactions}
@@ -69,10 +68,9 @@ def run_merge(
     run = ANALYSES.get(content["analysis"]["name"])
     if run is None:
         raise InputError(f"{shards[0].directory} is a shard of {content['analysis']['name']}, which has no shards")
-    recorded = {field.name: content["settings"].get(field.name, field.default) for field in fields(Settings)}
-    lists = {name: tuple(value) for name, value in recorded.items() if isinstance(value, list)}
+    recorded = {name: content["settings"].get(name, default) for name, default in DEFAULTS.items()}
     if metric is None and (content["own_metric"] or recorded["metric"] not in (None, *METRICS)):
         raise InputError(f"the shards name a metric of your own ({recorded['metric']}): give it as --metric")
     chosen = {"metric": recorded["metric"] if metric is None else metric, "output": output, "overwrite": overwrite}
-    settings = Settings(**{**recorded, **lists, **chosen})
+    settings = Settings(**{**recorded, **chosen})
     return run(settings, say=say, progress=progress, weighing=weighing, shards=shards)

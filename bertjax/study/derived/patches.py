@@ -5,7 +5,7 @@ Of each contrast the patched run's score is kept beside those of the run that is
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,7 @@ from jaxtyping import Float
 
 from bertjax import arguments
 from bertjax.attribution import patching_metrics
-from bertjax.checkpoints import locate
-from bertjax.data import CONTRASTS, Contrasts, Tokenizer, contrasts_of_rows, read_contrasts
+from bertjax.data import CONTRASTS, Contrasts, contrasts_of_rows, read_contrasts
 from bertjax.errors import DataError, InputError
 from bertjax.formatting import count_of
 from bertjax.model import BertForMaskedLM, BertForSequenceClassification
@@ -25,10 +24,10 @@ from bertjax.results import Results
 from bertjax.study.derived.contrasts import EncodedContrasts, encode_contrasts
 from bertjax.study.derived.frame import Outcome, call
 from bertjax.study.derived.job import DerivedJob, settings_of_options
-from bertjax.study.job import load_model
+from bertjax.study.job import load_model, load_tokenizer
 from bertjax.study.naming import name_directory
 from bertjax.study.provenance import Analysis
-from bertjax.study.settings import Settings, check_settings, for_this_device, in_float32
+from bertjax.study.settings import DEFAULTS, Settings, check_settings, for_this_device, in_float32
 from bertjax.tasks import Encoded, TaskResult
 
 KIND, MODE = "patching", "patched"
@@ -105,8 +104,7 @@ def settings_of_patches(
         InputError: settings that patches do not have, or no contrasts.
     """
     check_settings(settings)
-    defaults = {option.name: option.default for option in fields(Settings)}
-    for name, value in defaults.items():
+    for name, value in DEFAULTS.items():
         if name not in ALLOWED and getattr(settings, name) != value:
             raise InputError(f"patches have no {name}: leave it out")
     if contrasts is None and settings.data is None:
@@ -116,7 +114,7 @@ def settings_of_patches(
     if settings.output is None:
         chosen = {**settings.compared(), "task": CONTRASTS.name, "mode": word, "ablate": "", **what}
         chosen |= {} if contrasts is None else {"contrasts": contrasts.examples.sha256}
-        settings = replace(settings, output=name_directory(chosen, {**defaults, **default}))
+        settings = replace(settings, output=name_directory(chosen, {**DEFAULTS, **default}))
     return for_this_device(in_float32(replace(settings, task=CONTRASTS.name, mode=MODE)))
 
 
@@ -158,14 +156,13 @@ def load_contrasts(
         contrasts: in place of the settings' file.
         say: called with a line about those that are left out.
     """
-    directory = locate(settings.model)
     if contrasts is None:
         assert settings.data is not None
         contrasts = read_contrasts(settings.data)
     words = "good" in contrasts.more
-    model = load_model(settings, directory, [BertForMaskedLM if words else BertForSequenceClassification])
+    model = load_model(settings, [BertForMaskedLM if words else BertForSequenceClassification])
     contrasts = contrasts.limited(settings.limit, settings.seed)
-    tokenizer = Tokenizer.from_pretrained(directory)
+    tokenizer = load_tokenizer(settings)
     length = min(settings.max_length or DEFAULT_LENGTH, model.config.max_tokens)
     found = encode_contrasts(model, tokenizer, contrasts, length, spans)
     if found.note:
@@ -174,7 +171,7 @@ def load_contrasts(
     encodings = tuple(own[0] for own in (found.corrupted if direction.into == "corrupted" else found.clean))
     encoded = Encoded(KIND, encodings, tokenizer.pad_id, len(examples), labels=np.zeros(len(examples)))
     metrics = patching_metrics(found.scored.label, lost=direction.into == "clean")
-    return PatchingJob(settings, model, directory, (), examples, encoded, of_outputs=metrics, contrasts=found)
+    return PatchingJob(settings, model, tokenizer, (), examples, encoded, of_outputs=metrics, contrasts=found)
 
 
 def introduce_patches(job: PatchingJob, what: str, say: Callable[[str], None], keep: bool) -> None:

@@ -268,7 +268,7 @@ def _parts(job: Job, pruning: Pruning) -> tuple[Job, Job]:
     for part, called in ((order[: count // 2], "choosing"), (order[count // 2 :], "judging")):
         examples = job.examples.take(np.sort(part).tolist())
         examples = replace(examples, source=f"{examples.source}, the {called} half")
-        own, encoded = encode(job.settings, job.model, job.directory, examples)
+        own, encoded = encode(job.settings, job.model, job.tokenizer, examples)
         halves.append(replace(job, examples=own, encoded=encoded))
     return halves[0], halves[1]
 

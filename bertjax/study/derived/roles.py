@@ -15,12 +15,12 @@ from typing import Any, Unpack
 import numpy as np
 
 from bertjax.checkpoints import DEFAULT_MODEL, CheckpointWarning, locate
-from bertjax.data import CUSTOM, Tokenizer, task_named
+from bertjax.data import CUSTOM, task_named
 from bertjax.errors import InputError
 from bertjax.evidence import Metric, score, silhouette_of
 from bertjax.formatting import count_of
 from bertjax.interventions import every_head, single_heads
-from bertjax.model import check_parameters, load
+from bertjax.model import PretrainedModel, check_parameters, load
 from bertjax.probes import (
     KINDS,
     ROLES,
@@ -37,9 +37,9 @@ from bertjax.progress import Progress, silent
 from bertjax.results import Results
 from bertjax.study.derived.frame import Outcome, call, run_derived
 from bertjax.study.derived.job import DerivedJob, JobOptions, settings_of_options
-from bertjax.study.job import Job, read_examples
+from bertjax.study.job import Job, load_tokenizer, read_examples
 from bertjax.study.provenance import Analysis
-from bertjax.study.settings import Settings, check_settings, for_this_device, in_float32
+from bertjax.study.settings import DEFAULTS, Settings, check_settings, for_this_device, in_float32
 from bertjax.tasks import Encoded, TaskResult
 
 KIND = "roles"
@@ -122,9 +122,8 @@ def run_roles(
 
 def _check(settings: Settings) -> None:
     """Raise `InputError` for what roles do not have."""
-    defaults = Settings()
     for name in WITHOUT:
-        if getattr(settings, name) != getattr(defaults, name):
+        if getattr(settings, name) != DEFAULTS[name]:
             raise InputError(f"roles are those of all heads on plain texts: leave {name} out")
     if settings.attention not in ("auto", "explicit") or settings.precision == "bfloat16":
         raise InputError("roles are read from explicit attention in float32")
@@ -132,15 +131,12 @@ def _check(settings: Settings) -> None:
 
 def _load(say: Callable[[str], None], settings: Settings) -> Job:
     """Model and texts, tokenised; pairs together."""
-    directory = locate(settings.model)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CheckpointWarning)  # about heads that are not used
-        model = load(directory, dtype=settings.precision)
+    model = settings.sources.model or settings.sources.once(("encoder", settings.model), partial(_load_any, settings))
     check_parameters(model)
     if settings.task.lower() != CUSTOM and task_named(settings.task).asks not in READABLE:
         raise InputError(f"the examples of {settings.task} are no texts or pairs: --task mlm reads lines of any text")
     examples = read_examples(settings, model)
-    tokenizer = Tokenizer.from_pretrained(directory).with_prompt("")
+    tokenizer = load_tokenizer(settings).with_prompt("")
     length = min(settings.max_length or DEFAULT_LENGTH, model.config.max_tokens)
     encodings = tokenizer.encode(examples.first, examples.second, length, word_ids=True)
     truncated = sum(encoding.truncated for encoding in encodings)
@@ -148,7 +144,14 @@ def _load(say: Callable[[str], None], settings: Settings) -> Job:
         say(f"{count_of(truncated, 'text')} of {len(examples):,} cut after {length} tokens")
     encoded = Encoded(KIND, tuple(encodings), tokenizer.pad_id, len(examples), labels=np.zeros(len(examples)))
     ablations = single_heads(model.config, settings.mode)
-    return Job(settings, model, directory, ablations, examples, encoded)
+    return Job(settings, model, tokenizer, ablations, examples, encoded)
+
+
+def _load_any(settings: Settings) -> PretrainedModel:
+    """The model of a checkpoint, whatever it was made for; a task head that is missing is not used."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CheckpointWarning)
+        return load(locate(settings.model), dtype=settings.precision)
 
 
 def _read(say: Callable[[str], None], progress: Progress, job: Job) -> Outcome:

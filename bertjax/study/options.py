@@ -1,0 +1,326 @@
+"""Options: each is declared once, as a field of a frozen dataclass with its sentence in the docstring.
+
+Signatures, checks of values, the command line and its help, and the reference documentation are made of these fields.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from functools import lru_cache, wraps
+from inspect import Parameter, Signature, cleandoc, getdoc
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+
+from bertjax import arguments
+from bertjax.arguments import LARGEST_INTEGER
+from bertjax.checkpoints import DEFAULT_MODEL
+from bertjax.errors import InputError, some_of
+from bertjax.progress import Progress
+
+P = ParamSpec("P")
+O = TypeVar("O", bound="Options")
+R = TypeVar("R")
+# Integers with the least value that they take.
+Natural = Annotated[int, 0]
+Positive = Annotated[int, 1]
+# A path, which becomes a str.
+PathLike = Annotated[str, Path]
+HEADS = "heads, each as '3.10', 'L3H10' or (3, 10)"
+Heads = Annotated[tuple[str, ...], HEADS]
+Names = Annotated[tuple[str, ...], "str"]
+Mode = Literal["uniform", "zero", "mean"]
+
+
+def option(default: Any, metavar: str = "", *, on_command_line: bool = True, positional: bool = False) -> Any:
+    """A field of options.
+
+    Args:
+        metavar: what stands for a value in `--help`.
+        on_command_line: whether the command line has it.
+        positional: whether a call may pass it without its name.
+    """
+    metadata = {"metavar": metavar, "on_command_line": on_command_line}
+    return field(default=default, kw_only=not positional, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Base of all options. Values are checked when they are set: lists become tuples, paths become str.
+
+    Raises:
+        InputError: a value of the wrong type, or out of range.
+    """
+
+    def __post_init__(self) -> None:
+        for name, kind in kinds(type(self)).items():
+            object.__setattr__(self, name, check_option(getattr(self, name), name, kind))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(Options):
+    """Model.
+
+    Args:
+        model: a hub id, a directory (also of an adapter of peft), 'package:NAME', or a model of bertjax in memory.
+        readout: 'auto' for what the checkpoint is made for, or 'similarity' for any encoder as a sentence embedder.
+        prompts: text before the first and the second text of each pair: names of the model's prompts, or texts that
+            contain a space, such as 'query: '. One for both, or two.
+        max_length: cut texts after this number of tokens; by default the model's limit, for classifiers at most 128.
+        allow_new_head: score a task although the checkpoint lacks parameters that it needs, which are then random.
+    """
+
+    model: Any = option(DEFAULT_MODEL, "M", positional=True)
+    readout: Literal["auto", "similarity"] = "auto"
+    prompts: Names | None = option(None, "PROMPT")
+    max_length: Positive | None = option(None, "N")
+    allow_new_head: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(Options):
+    """Examples.
+
+    Args:
+        task: a task of GLUE (mrpc, stsb, sst2, qqp, rte, qnli, mnli, mnli-mm, cola), qnli-sample, mlm (masked words),
+            minimal-pairs, agreement, token-classification, question-answering, multiple-choice, multi-label, ranking,
+            or custom for labelled texts of your data.
+        data: a GLUE directory, a .tsv, .csv, .jsonl or .parquet file (for mlm also .txt), or a directory that datasets
+            saved. In Python also a DataFrame of pandas or polars, an Arrow table, a `datasets.Dataset`, or a list of
+            dicts.
+        data_dir: the directory of TensorFlow Datasets.
+        split: the part of the data.
+        text_columns: the columns with the first and, for pairs, the second texts; by default those with usual names.
+        label_column: the column with the labels; by default the one with a usual name.
+        label_names: the labels in the order of their numbers; an empty list makes labels ratings (a regression).
+        limit: use at most this number of examples, drawn with the seed.
+        seed: seed of all random draws: of examples, subsets, masked words, and of the statistics.
+    """
+
+    task: str = option("qnli-sample", "T", positional=True)
+    data: Any = option(None, "PATH")
+    data_dir: PathLike | None = option(None, "DIR")
+    split: str = option("validation", "NAME")
+    text_columns: Names | None = option(None, "COLUMN")
+    label_column: str | None = option(None, "COLUMN")
+    label_names: Names | None = option(None, "NAME")
+    limit: Positive | None = option(None, "N")
+    seed: Natural = option(0, "S")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions(Options):
+    """Options of single tasks.
+
+    Args:
+        every_word: with task mlm: mask each word by itself, instead of 15 % of the words together.
+        pll: with words that are masked by themselves: 'original', or 'within-word' to mask the later pieces of the
+            same word too.
+        stride: with task question-answering: the number of tokens that windows on a long text share.
+        exclude_self: with task ranking: leave out the candidate that has the query's id, its own document, as the
+            published scores of ArguAna and Quora do.
+    """
+
+    every_word: bool = False
+    pll: Literal["original", "within-word"] = "original"
+    stride: Natural = option(128, "N")
+    exclude_self: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputeOptions(Options):
+    """Computation.
+
+    Args:
+        precision: the number format; 'auto' is bfloat16 on a TPU, float32 elsewhere.
+        attention: the implementation of attention; 'auto' is the fastest on this device.
+        memory: memory to stay within, such as '8GB'; by default most of what is free.
+    """
+
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    attention: Literal["auto", "explicit", "fused", "pallas"] = "auto"
+    memory: str | None = option(None, "SIZE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions(Options):
+    """Results.
+
+    Args:
+        output: the directory for the results, in which an interrupted run resumes. In Python None writes nothing; on
+            the command line the default is named after the job.
+        overwrite: replace results that are in the directory, and discard an unfinished run.
+        progress: True shows a bar; or a function that is called with the work done and the total work.
+    """
+
+    output: PathLike | None = option(None, "DIR")
+    overwrite: bool = False
+    progress: Any = option(True, on_command_line=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AblateOptions(OutputOptions):
+    """What is ablated.
+
+    Args:
+        mode: what replaces a head: 'uniform' attention, 'zero', or its 'mean' output.
+        ablate: heads, layers, pairs, all-but-one, one-of-layer, cumulative, subsets, or a file with a set of heads in
+            each line.
+        heads: only these heads, such as 3.0 or L3H0; for 'cumulative' in this order.
+        subset_size: with 'subsets': the number of heads in each; 2 by default.
+        subset_count: with 'subsets': their number; 100 by default.
+        metric: the main metric, in place of the task's: a name in `bertjax.METRICS`, module:function, or in Python a
+            `Metric` or a function of labels and outputs that returns a number.
+        screen: run only this number of ablations, those that gradients predict to change the loss most, and a few
+            others drawn at random, which show what was missed.
+        engine: 'fast' shares work between ablations; 'plain' is the reference, one vmapped run for each.
+        batch_size: with engine 'plain': texts that are computed together.
+        chunk_size: with engine 'plain': ablations that are computed together.
+        resume: resume an unfinished run; the same command without it does so too, but refuses a directory whose
+            results are complete.
+        shard: compute only shard K of N, such as '3/16', for `bertjax merge`; auto: the one that Slurm, Open MPI,
+            Kubernetes or a TPU pod names.
+    """
+
+    mode: Mode = "uniform"
+    ablate: PathLike = option("heads", "WHAT")
+    heads: Heads | None = option(None, "L.H")
+    subset_size: Positive | None = option(None, "K")
+    subset_count: Positive | None = option(None, "N")
+    metric: Any = option(None, "M")
+    screen: Positive | None = option(None, "N")
+    engine: Literal["fast", "plain"] = "fast"
+    batch_size: Positive | None = option(None, "N")
+    chunk_size: Positive | None = option(None, "N")
+    resume: bool = False
+    shard: str | None = option(None, "K/N")
+
+
+def kinds(options: type[Options]) -> Mapping[str, Any]:
+    """The type of each option by name, with annotations."""
+    return _hints(options)
+
+
+@lru_cache
+def _hints(options: type[Options]) -> Mapping[str, Any]:
+    hints = get_type_hints(options, include_extras=True)
+    return {one.name: hints[one.name] for one in fields(options)}
+
+
+def alternatives(kind: Any) -> tuple[Any, bool]:
+    """A type without None, and whether None is a value too."""
+    parts = get_args(kind)
+    if NoneType not in parts:
+        return kind, False
+    return next(part for part in parts if part is not NoneType), True
+
+
+def check_option(value: Any, name: str, kind: Any) -> Any:
+    """A value of an option's type, as the option keeps it.
+
+    Raises:
+        InputError: it is of another type, or out of range.
+    """
+    kind, optional = alternatives(kind)
+    if kind is Any or (value is None and optional):
+        return value
+    base, notes = (get_args(kind)[0], get_args(kind)[1:]) if get_origin(kind) is Annotated else (kind, ())
+    if get_origin(base) is tuple:
+        of_heads = notes[0] == HEADS
+        items = arguments.several(value, name, f"a list of {notes[0]}", (str, tuple) if of_heads else get_args(base)[0])
+        return tuple(map(arguments.plain_head_name, items)) if of_heads else items
+    if get_origin(base) is Literal:
+        return arguments.one_of(value, name, get_args(base))
+    if base is bool:
+        return arguments.switch(value, name)
+    if base is int:
+        return _check_integer(value, name, notes[0])
+    if base is float:
+        number = arguments.instance(value, name, int | float, "a number")
+        return arguments.refuse(name, "a number", value) if isinstance(value, bool) else float(number)
+    if Path in notes and isinstance(value, Path):
+        return str(value)
+    return arguments.instance(value, name, str, "a str" if Path not in notes else "a path")
+
+
+def _check_integer(value: Any, name: str, least: int) -> int:
+    number = arguments.whole_number(value, name, least)
+    if number > LARGEST_INTEGER:  # a summary could not hold it
+        arguments.refuse(name, f"at most {LARGEST_INTEGER}", value)
+    return number
+
+
+def descriptions(options: type) -> dict[str, str]:
+    """The sentence of each option, from the `Args` of the class's docstring and of its bases."""
+    found: dict[str, str] = {}
+    for cls in reversed(options.__mro__):
+        _, _, section = cleandoc(cls.__doc__ or "").partition("Args:\n")
+        for name, text in re.findall(r"^    (\w+): (.*(?:\n        .*)*)", section, re.MULTILINE):
+            found[name] = " ".join(text.split())
+    return {one.name: found[one.name] for one in fields(options) if one.name in found}
+
+
+def takes(options: Callable[P, O]) -> Callable[[Callable[[Any, O], R]], Callable[Concatenate[Any, P], R]]:
+    """Make a method of options a method of their values: `study.shapley(orders=40)` calls it with `Shapley(orders=40)`.
+
+    The method's signature and the section `Args` of its docstring are those of the options.
+
+    Args:
+        options: a class of `Options`.
+    """
+
+    def decorate(method: Callable[[Any, O], R]) -> Callable[Concatenate[Any, P], R]:
+        @wraps(method)
+        def call(self: Any, /, *positional: P.args, **named: P.kwargs) -> R:
+            return method(self, make_options(options, positional, named))
+
+        cls: Any = options
+        own = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+        call.__signature__ = Signature([own, *parameters(cls)])  # type: ignore[attr-defined]
+        call.__doc__ = with_options(getdoc(method) or "", cls)
+        return call
+
+    return decorate
+
+
+def parameters(*options: type[Options]) -> list[Parameter]:
+    """The parameters of a call that takes options, those that may be passed by position first."""
+    found = []
+    for one in (one for cls in options for one in fields(cls)):
+        how = Parameter.KEYWORD_ONLY if one.kw_only else Parameter.POSITIONAL_OR_KEYWORD
+        kind = kinds(next(cls for cls in options if one in fields(cls)))[one.name]
+        found.append(Parameter(one.name, how, default=_default(one), annotation=kind))
+    return sorted(found, key=lambda parameter: parameter.kind)
+
+
+def _default(one: "Field[Any]") -> Any:
+    return one.default_factory() if callable(one.default_factory) else one.default
+
+
+def with_options(text: str, *options: type[Options]) -> str:
+    """A docstring whose `Args` lists options, each with its sentence."""
+    lines = [f"    {name}: {sentence}" for cls in options for name, sentence in descriptions(cls).items()]
+    section = "\n".join(["Args:", *dict.fromkeys(lines)])
+    before, mark, after = text.partition("\n\nReturns:")
+    return f"{before}\n\n{section}{mark}{after}"
+
+
+def make_options(options: Callable[..., O], positional: tuple[Any, ...], named: Mapping[str, Any]) -> O:
+    """The options of a call. Raises `InputError` for an option that there is not, or one of a wrong value."""
+    cls: Any = options
+    known = [one.name for one in fields(cls) if one.init]
+    for name in named:
+        if name not in known:
+            raise no_option(name, known)
+    by_place = [one.name for one in fields(cls) if not one.kw_only]
+    if len(positional) > len(by_place):
+        raise InputError(f"at most {len(by_place)} options are passed by position ({', '.join(by_place)}): name the others")
+    return options(**dict(zip(by_place, positional, strict=False)), **named)
+
+
+def no_option(name: str, known: list[str]) -> InputError:
+    """The error for an option that a call does not have."""
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {near[0]}?" if near else f": it takes {some_of(known, most=len(known))}"
+    return InputError(f"{name} is no option of this call{hint}")

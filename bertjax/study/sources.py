@@ -1,0 +1,35 @@
+"""Where a study's model and data come from: objects in memory, or what was loaded from files, once."""
+
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+from bertjax.data import Tokenizer
+from bertjax.model import PretrainedModel
+
+T = TypeVar("T")
+
+
+class Sources:
+    """Model, tokenizer and data in memory, and a cache of what was loaded.
+
+    Args:
+        model: a model in memory; None loads the one that the settings name.
+        tokenizer: its tokenizer; None for the model's.
+        data: for `load_examples`: `data`, or `texts` with `labels`; empty for what the settings name.
+    """
+
+    def __init__(
+        self,
+        model: PretrainedModel | None = None,
+        tokenizer: Tokenizer | None = None,
+        data: dict[str, Any] | None = None,
+    ):
+        self.model, self.tokenizer, self.data = model, tokenizer, data or {}
+        self._loaded: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, load: Callable[[], T]) -> T:
+        """What `load` returned when it was first called with this key."""
+        if key not in self._loaded:
+            self._loaded[key] = load()
+        value: T = self._loaded[key]
+        return value
