@@ -1,7 +1,7 @@
 """bertjax: BERT in JAX/Flax for people who study what attention heads do.
 
-Start with `ablate` (the whole job in one call), `load` (a model), `sweep` (many sets of heads at once) and
-`read_results`.
+Start with `Study` (a model and a task, whose methods are the analyses), `load` (a model), `sweep` (many sets of heads
+at once) and `read_results`.
 
 Names load when they are first used: `import bertjax` alone costs next to nothing, and reading saved results never
 imports JAX.
@@ -36,15 +36,16 @@ if TYPE_CHECKING:
     )
     from bertjax.results import Results, read_results
     from bertjax.study import (
+        Study,
         ablate,
-        head_interactions,
-        head_paths,
-        head_roles,
         importance,
+        interactions,
         merge,
         patch,
+        patch_paths,
         prune,
-        shapley_values,
+        roles,
+        shapley,
     )
 
 __version__ = "0.1.0"
@@ -64,9 +65,9 @@ _ROOM_OF = {
     ),
     **dict.fromkeys(["Results", "read_results"], "results"),
     **dict.fromkeys(
-        ["ablate", "head_interactions", "head_paths", "head_roles", "importance", "merge", "patch", "prune"], "study"
+        ["Study", "ablate", "interactions", "patch_paths", "roles", "importance", "merge", "patch", "prune"], "study"
     ),
-    **dict.fromkeys(["shapley_values"], "study"),
+    **dict.fromkeys(["shapley"], "study"),
     **dict.fromkeys(["use_compile_cache"], "machine"),
 }
 
@@ -104,6 +105,7 @@ __all__ = [
     "Numerics",
     "Overrides",
     "Results",
+    "Study",
     "SweepResult",
     "Tokenizer",
     "ablate",
@@ -111,21 +113,21 @@ __all__ = [
     "collate",
     "errors",
     "estimate",
-    "head_interactions",
-    "head_paths",
-    "head_roles",
     "importance",
+    "interactions",
     "load",
     "mean_head_outputs",
     "merge",
     "overrides",
     "patch",
+    "patch_paths",
     "patching",
     "plain",
     "prune",
     "read_results",
     "readouts",
-    "shapley_values",
+    "roles",
+    "shapley",
     "sweep",
     "use_compile_cache",
     "weigh",

@@ -4,7 +4,7 @@ import argparse
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -130,12 +130,12 @@ def run_patch(options: argparse.Namespace) -> int:
     from bertjax.study import contrasts_of_template, patching_table
 
     _choose_cache(options)
-    settings, run = _settings(options), _patches_of(options)
     columns = {name: getattr(options, name) for name in ("good", "bad", "second")}
-    contrasts = contrasts_of_template(options.template, options.words, columns)
-    if settings.data is not None and contrasts is not None:
+    rows = contrasts_of_template(options.template, options.words, columns)
+    if options.contrasts is not None and rows is not None:
         raise InputError("give a file (--data) or a template with words, not both")
-    results = _with_bar("patching", partial(run, settings, contrasts=contrasts))
+    settings, run = _settings(options), _patches_of(options)
+    results = _with_bar("patching", partial(run, replace(settings, data=options.contrasts), contrasts=rows))
     say(patching_table(results), wrap=True)
     assert results.directory is not None
     say(f"results in {results.directory}, picture in {results.directory / results.picture}")
@@ -144,26 +144,27 @@ def run_patch(options: argparse.Namespace) -> int:
 
 
 def _patches_of(options: argparse.Namespace) -> Callable[..., "Results"]:
-    """What runs the patches that are asked for: a grid, or paths."""
-    from bertjax.study import Direction, Grid, Paths, run_patching, run_paths
+    """What runs the patches of the options: a grid, or paths."""
+    from bertjax.study import PatchOptions, PathsOptions, parse_receivers, run_patching, run_paths
 
-    direction = Direction(options.into, options.only_right)
-    if options.paths_to is None:
+    if not options.receivers:
         if options.freeze_feed_forward:
             raise InputError("--freeze-feed-forward is of paths: give --paths-to, or leave it out")
-        return partial(run_patching, grid=Grid(tuple(options.places), options.spans, direction))
-    if (tuple(options.places), options.spans) != (Grid().places, Grid().spans):
+        return partial(run_patching, grid=_options(PatchOptions, options))
+    usual = PatchOptions()
+    if (tuple(options.places), options.spans) != (usual.places, usual.spans):
         raise InputError("--places and --spans are of grids: leave them out with --paths-to")
-    return partial(run_paths, paths=Paths.of_words(options.paths_to, direction, options.freeze_feed_forward))
+    options.receivers = parse_receivers(options.receivers)
+    return partial(run_paths, paths=_options(PathsOptions, options))
 
 
 def run_shapley(options: argparse.Namespace) -> int:
     """`bertjax shapley`."""
-    from bertjax.study import Budget, run_shapley, shapley_line
+    from bertjax.study import ShapleyOptions, run_shapley, shapley_line
 
     _choose_cache(options)
-    settings, budget = _settings_ending_in(options, "shapley"), Budget(options.orders, options.within)
-    results = _with_bar("ablating", partial(run_shapley, settings, budget))
+    settings = _settings_ending_in(options, "shapley")
+    results = _with_bar("ablating", partial(run_shapley, settings, _options(ShapleyOptions, options)))
     _show_effects(settings, results)
     say(shapley_line(results), wrap=True)
     return 0
@@ -171,42 +172,16 @@ def run_shapley(options: argparse.Namespace) -> int:
 
 def run_prune(options: argparse.Namespace) -> int:
     """`bertjax prune`."""
-    from bertjax.attribution import Learning
-    from bertjax.study import Pruning, gates_table, pruning_table, run_pruning
+    from bertjax.study import PruneOptions, gates_table, pruning_table, run_pruning
 
     _choose_cache(options)
     settings = _settings_ending_in(options, "pruning")
-    _check_options_of_orders(options)
-    pruning = Pruning(
-        tuple(options.orders),
-        options.gradient_share,
-        options.greedy_share,
-        draws=options.draws,
-        points=options.points,
-        strengths=tuple(options.strengths),
-        learning=Learning(options.gate_steps),
-    )
-    results = _with_bar("pruning", partial(run_pruning, settings, pruning))
+    results = _with_bar("pruning", partial(run_pruning, settings, _options(PruneOptions, options)))
     say(pruning_table(results), wrap=True)
     if "gates" in results.summary["pruning"] and results.summary["pruning"]["orders"]:
         say(gates_table(results), wrap=True)
     say(f"results in {settings.directory}, picture in {settings.directory / results.picture}")
     return 0
-
-
-def _check_options_of_orders(options: argparse.Namespace) -> None:
-    """Raise `InputError` for an option of an order that does not run."""
-    from bertjax.attribution import Learning
-    from bertjax.study import Pruning
-
-    default = {**vars(Pruning()), "gate_steps": Learning().steps}
-    of_order = {"gradient_share": "gradient", "greedy_share": "greedy", "draws": "random"}
-    of_order |= {"strengths": "gates", "gate_steps": "gates"}
-    for name, order in of_order.items():
-        value = getattr(options, name)
-        if (tuple(value) if isinstance(value, list) else value) != default[name] and order not in options.orders:
-            option = "--" + name.replace("_", "-")
-            raise InputError(f"{option} is of the order {order}: add {order} to --orders, or leave {option} out")
 
 
 def run_remove_heads(options: argparse.Namespace) -> int:
@@ -262,12 +237,19 @@ def _choose_cache(options: argparse.Namespace) -> None:
 
 
 def _settings(options: argparse.Namespace) -> "Settings":
-    """The `Settings` of the options, lists as tuples."""
-    from bertjax.study import Settings
+    """The `Settings` of a command's options."""
+    from bertjax.study import DEFAULTS, Settings
 
-    given: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(Settings)}
-    changed: dict[str, Any] = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
-    return Settings(**(given | changed))
+    fixed: dict[str, Any] = {"ablate": "pairs"} if options.command == "interactions" else {}
+    return Settings(**{name: value for name, value in vars(options).items() if name in DEFAULTS}, **fixed)
+
+
+def _options(cls: Callable[..., T], options: argparse.Namespace) -> T:
+    """The options of an analysis among those of a command."""
+    from bertjax.study import names
+
+    known: Any = cls
+    return cls(**{name: value for name, value in vars(options).items() if name in names(known)})
 
 
 def _show_scores(summary: Mapping[str, Any]) -> None:

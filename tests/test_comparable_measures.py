@@ -23,13 +23,13 @@ def all_results(tmp_path_factory):
     def run(call, name, **more):
         return call(model, "mrpc", data=data, mode="zero", output=folder / name, progress=False, **more)
 
-    roles = bertjax.head_roles(model, "mrpc", data=data, output=folder / "roles", progress=False)
+    roles = bertjax.roles(model, "mrpc", data=data, output=folder / "roles", progress=False)
     return {
         "ablation": run(bertjax.ablate, "ablation", metric="accuracy"),
-        "shapley": run(bertjax.shapley_values, "shapley", heads=HEADS, metric="accuracy"),
+        "shapley": run(bertjax.shapley, "shapley", heads=HEADS, metric="accuracy"),
         "importance": run(bertjax.importance, "importance"),
         "pairs": run(bertjax.ablate, "pairs", ablate="pairs", heads=HEADS, metric="accuracy"),
-        "interactions": run(bertjax.head_interactions, "interactions", heads=HEADS, metric="accuracy"),
+        "interactions": run(bertjax.interactions, "interactions", heads=HEADS, metric="accuracy"),
         "roles": roles,
     }
 
@@ -58,7 +58,7 @@ def test_shapley_values_are_turned_before_they_are_compared(all_results, capsys)
 def test_one_head_contributes_what_its_ablation_costs(all_results):
     model, data = all_results["ablation"].summary["model"]["name"], all_results["ablation"].summary["settings"]["data"]
     for head in HEADS[:3]:
-        found = bertjax.shapley_values(
+        found = bertjax.shapley(
             model, "mrpc", data=data, mode="zero", heads=[head], metric="accuracy", progress=False
         )
         quantity = found.quantity()

@@ -185,7 +185,7 @@ AGREEING = [
 
 def test_paths_of_contrasts_are_scored_as_patches_are():
     receivers = {"queries": ["3.7"], "values": ["3.7", "2.0"]}
-    found = bertjax.head_paths(SMALL, AGREEING, receivers=receivers, into="clean", progress=False)
+    found = bertjax.patch_paths(SMALL, AGREEING, receivers=receivers, into="clean", progress=False)
     assert found.names == [f"{layer}.{head}" for layer in range(3) for head in range(8)]
     told = found.summary["patching"]
     assert told["receivers"] == receivers
@@ -215,7 +215,7 @@ def masked_logits(output):
 @pytest.mark.integration
 def test_paths_of_an_embedder_and_on_the_command_line(embedder, tmp_path, capsys):
     rows = TINY_PAIRS[:3]
-    found = bertjax.head_paths(embedder, rows, receivers={"values": ["1.1"]}, heads=["0.0", "0.2"], progress=False)
+    found = bertjax.patch_paths(embedder, rows, receivers={"values": ["1.1"]}, heads=["0.0", "0.2"], progress=False)
     model, tokenizer = bertjax.load(embedder), Tokenizer.from_pretrained(embedder)
     for number, name in enumerate(found.names):
         similar = []
@@ -301,9 +301,9 @@ def test_ids_are_kept_and_a_limit_draws(embedder, tmp_path):
 def test_paths_refuse_what_they_do_not_have():
     options = {"receivers": {"keys": ["0.1"]}, "progress": False}
     with pytest.raises(BertjaxError, match="no head comes before the receivers"):
-        bertjax.head_paths(MINILM, PAIRS[:3], **options)
+        bertjax.patch_paths(MINILM, PAIRS[:3], **options)
     with pytest.raises(BertjaxError, match="leave memory and attention out"):
-        bertjax.head_paths(MINILM, PAIRS[:3], **options, attention="fused")
+        bertjax.patch_paths(MINILM, PAIRS[:3], **options, attention="fused")
 
 
 @pytest.mark.needs_torch

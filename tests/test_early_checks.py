@@ -235,7 +235,7 @@ def test_weights_that_are_not_finite(classifier, settings, monkeypatch, tmp_path
     with pytest.warns(CheckpointWarning, match="NaN or infinity"):
         assert_refused(settings, monkeypatch, InputError, message, model=str(model))
     with pytest.raises(InputError, match=message):
-        bertjax.head_roles(str(model), "mrpc", data=settings.data, progress=False)
+        bertjax.roles(str(model), "mrpc", data=settings.data, progress=False)
 
 
 @pytest.mark.parametrize("run", ["sweep", "plain", "means"])

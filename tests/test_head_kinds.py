@@ -20,8 +20,8 @@ def several(tmp_path_factory):
     pairs, lines = write_pairs(folder / "pairs.tsv", 30), write_lines(folder / "lines.txt")
     given = {"progress": False}
     return [
-        bertjax.head_roles(model, "mrpc", data=pairs, output=folder / "roles", **given),
-        bertjax.head_roles(model, "mlm", data=lines, output=folder / "of_lines", **given),
+        bertjax.roles(model, "mrpc", data=pairs, output=folder / "roles", **given),
+        bertjax.roles(model, "mlm", data=lines, output=folder / "of_lines", **given),
     ]
 
 

@@ -58,7 +58,7 @@ def scores_of(results, metric=None):
 
 @pytest.mark.parametrize("metric", ["roc_auc", "average_precision"])
 def test_interactions_are_what_both_do_less_what_each_does(run_analysis, metric):
-    found = run_analysis(bertjax.head_interactions, metric=metric)
+    found = run_analysis(bertjax.interactions, metric=metric)
     pairs, singles = (run_analysis(bertjax.ablate, ablate=what, metric=metric) for what in ("pairs", "heads"))
     alone, base = scores_of(singles), singles.base
     assert found.names == pairs.names
@@ -77,7 +77,7 @@ def test_interactions_are_what_both_do_less_what_each_does(run_analysis, metric)
 
 
 def test_intervals_of_interactions_are_those_of_four_scores(run_analysis):
-    found = run_analysis(bertjax.head_interactions, heads=["0.0", "3.1", "4.0"])
+    found = run_analysis(bertjax.interactions, heads=["0.0", "3.1", "4.0"])
     outputs = found.outputs["outputs"]
     assert outputs.shape == (3, 40, 3)
     np.testing.assert_allclose(outputs[..., 0], outputs[..., 1] - outputs[..., 2], atol=1e-12)
@@ -92,7 +92,7 @@ def test_intervals_of_interactions_are_those_of_four_scores(run_analysis):
 def test_interactions_of_other_tasks(task, tmp_path):
     make, write, name = TASK_FACTORIES[task]
     model, data = make(tmp_path / "model"), write(tmp_path / name)
-    found = bertjax.head_interactions(model, task, data=data, mode="mean", progress=False)
+    found = bertjax.interactions(model, task, data=data, mode="mean", progress=False)
     singles, pairs = (
         bertjax.ablate(model, task, data=data, mode="mean", ablate=what, progress=False) for what in ("heads", "pairs")
     )
@@ -220,7 +220,7 @@ def value_of(head, heads, score):
 
 
 def test_values_of_all_sets_are_those_of_the_definition(run_analysis, all_sets):
-    found = run_analysis(bertjax.shapley_values, orders=104)  # 1,023 sets cost less than 1,040 runs
+    found = run_analysis(bertjax.shapley, orders=104)  # 1,023 sets cost less than 1,040 runs
     assert found.summary["shapley"]["exact"]
     for head, value in scores_of(found).items():
         np.testing.assert_allclose(value, value_of(head, found.names, all_sets), atol=1e-9)
@@ -231,7 +231,7 @@ def test_values_of_all_sets_are_those_of_the_definition(run_analysis, all_sets):
 
 
 def test_drawn_values_of_a_model_are_near_those_of_all_sets(run_analysis, all_sets):
-    found = run_analysis(bertjax.shapley_values, orders=60, seed=5)
+    found = run_analysis(bertjax.shapley, orders=60, seed=5)
     told = found.summary["shapley"]
     assert (told["exact"], told["orders"]) == (False, 60)
     exact = np.array([value_of(head, found.names, all_sets) for head in found.names])
@@ -242,7 +242,7 @@ def test_drawn_values_of_a_model_are_near_those_of_all_sets(run_analysis, all_se
 
 
 def test_heads_that_are_not_named_stay(run_analysis, all_sets):
-    found = run_analysis(bertjax.shapley_values, heads=["1.1", "4.0"], output=run_analysis.folder / "two")
+    found = run_analysis(bertjax.shapley, heads=["1.1", "4.0"], output=run_analysis.folder / "two")
     expected = [value_of(head, ["1.1", "4.0"], all_sets) for head in ("1.1", "4.0")]
     np.testing.assert_allclose([*scores_of(found).values()], expected, atol=1e-9)
     check_by_jsonschema(json.loads((run_analysis.folder / "two" / "summary.json").read_text()))
@@ -250,25 +250,25 @@ def test_heads_that_are_not_named_stay(run_analysis, all_sets):
 
 def test_drawing_stops_when_values_are_known(run_analysis, monkeypatch):
     monkeypatch.setattr(shapley, "RUNS_AT_ONCE", 40)  # two pairs of orders
-    found = run_analysis(bertjax.shapley_values, orders=80, within=90.0)
+    found = run_analysis(bertjax.shapley, orders=80, within=90.0)
     assert found.summary["shapley"]["orders"] == 16  # as soon as there is an interval
     assert found.summary["shapley"]["within"] == 0.9
     widest, seen = 100 * max(found.summary["shapley"]["half_widths"]), []
     progress = lambda done, total: seen.append(done / total)  # noqa: E731
-    longer = run_analysis(bertjax.shapley_values, orders=80, within=widest / 1.1, progress=progress)
+    longer = run_analysis(bertjax.shapley, orders=80, within=widest / 1.1, progress=progress)
     assert 16 < longer.summary["shapley"]["orders"] < 80
     assert seen[seen.index(1) - 1] > 0.9  # of the orders that are expected, not of all
-    whole = run_analysis(bertjax.shapley_values, orders=20, within=1e-9)
+    whole = run_analysis(bertjax.shapley, orders=20, within=1e-9)
     assert whole.summary["shapley"]["orders"] == 20
 
 
 @pytest.mark.integration
 def test_interrupted_orders_resume_to_the_same_values(run_analysis, tmp_path, monkeypatch):
     monkeypatch.setattr(shapley, "RUNS_AT_ONCE", 40)
-    whole = run_analysis(bertjax.shapley_values, orders=20)
+    whole = run_analysis(bertjax.shapley, orders=20)
     given = {"orders": 20, "output": tmp_path / "job"}
     with pytest.raises(SweepInterrupted):
-        run_analysis(bertjax.shapley_values, **given, progress=StopAfter(0.5))
+        run_analysis(bertjax.shapley, **given, progress=StopAfter(0.5))
     assert len(list((tmp_path / "job").glob("orders-*"))) > 1
     left_to_do = []
     sweep_job = shapley.sweep_job
@@ -281,7 +281,7 @@ def test_interrupted_orders_resume_to_the_same_values(run_analysis, tmp_path, mo
         return sweep_job(job, means, say, report, journal)
 
     monkeypatch.setattr(shapley, "sweep_job", counted)
-    again = run_analysis(bertjax.shapley_values, **given)
+    again = run_analysis(bertjax.shapley, **given)
     assert np.array_equal(again.outputs["outputs"], whole.outputs["outputs"])
     assert again.summary["shapley"] == whole.summary["shapley"]
     assert {left for name, left in left_to_do if name == "orders-00000"} == {0}  # that was done before
@@ -433,7 +433,7 @@ def test_outputs_that_differ_by_rounding_alone_are_equal(unchecked):
     assert not shared[2].any()
 
 
-@pytest.mark.parametrize("job", ["head_interactions", "shapley_values"])
+@pytest.mark.parametrize("job", ["interactions", "shapley"])
 def test_a_score_undefined_without_an_example_is_refused_early(job, run_analysis, tmp_path):
     rows = run_analysis.data.read_text().splitlines()
     rows[1:] = [f"{int(number == 4)}{row[1:]}" for number, row in enumerate(rows[1:])]
@@ -446,10 +446,10 @@ def test_a_score_undefined_without_an_example_is_refused_early(job, run_analysis
 def test_options_of_other_calls_are_refused(run_analysis):
     for name in ("ablate", "screen", "resume"):
         with pytest.raises(InputError, match=f"{name} is no option of this call"):
-            run_analysis(bertjax.shapley_values, **{name: 3})
+            run_analysis(bertjax.shapley, **{name: 3})
 
 
 def test_effects_in_bfloat16_are_written_too(run_analysis):
-    found = run_analysis(bertjax.shapley_values, heads=["0.0", "1.1"], precision="bfloat16")
+    found = run_analysis(bertjax.shapley, heads=["0.0", "1.1"], precision="bfloat16")
     assert "float32" not in found.summary
     assert found.names == ["0.0", "1.1"]

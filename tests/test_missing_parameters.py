@@ -41,17 +41,17 @@ def pairs(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "call", [bertjax.ablate, bertjax.importance, bertjax.shapley_values, bertjax.prune, bertjax.head_interactions]
+    "call", [bertjax.ablate, bertjax.importance, bertjax.shapley, bertjax.prune, bertjax.interactions]
 )
 def test_no_task_is_scored_with_a_random_head(headless, pairs, call):
     with pytest.raises(CheckpointError, match=ADVICE):
         call(headless, **pairs)
 
 
-@pytest.mark.parametrize("call", [bertjax.patch, bertjax.head_paths])
+@pytest.mark.parametrize("call", [bertjax.patch, bertjax.patch_paths])
 def test_no_patch_is_scored_with_a_random_head(headless, call):
     contrasts = [{"clean": "the cat sat", "corrupted": "the dog sat"}] * 2
-    more = {"receivers": {"queries": ["1.0"]}} if call is bertjax.head_paths else {}
+    more = {"receivers": {"queries": ["1.0"]}} if call is bertjax.patch_paths else {}
     with pytest.raises(CheckpointError, match=ADVICE):
         call(headless, contrasts, progress=False, **more)
 
@@ -82,7 +82,7 @@ def test_an_allowed_random_head_is_named_in_the_results(headless, pairs, tmp_pat
 
 
 def test_roles_need_no_head(headless, pairs):
-    results = bertjax.head_roles(headless, **pairs)
+    results = bertjax.roles(headless, **pairs)
     assert "new_parameters" not in results.summary["model"]
     assert "random" not in results.sentence
 

@@ -116,7 +116,7 @@ def test_the_python_calls_refuse_alike(inputs, tmp_path):
     model, data = inputs
     (tmp_path / "layers.png").write_bytes(b"mine")
     shared = {"data": data, "output": tmp_path, "overwrite": True, "progress": False}
-    for call in (bertjax.ablate, bertjax.importance, bertjax.shapley_values, bertjax.head_roles, bertjax.prune):
+    for call in (bertjax.ablate, bertjax.importance, bertjax.shapley, bertjax.roles, bertjax.prune):
         with pytest.raises(OutputError, match=r"layers\.png, which bertjax did not write"):
             call(model, "mrpc", **shared)
     assert [path.name for path in tmp_path.iterdir()] == ["layers.png"]

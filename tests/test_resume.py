@@ -220,7 +220,7 @@ def test_ablations_do_not_replace_unfinished_orders(settings, capsys):
 
     shared = {"data": settings.data, "mode": "zero", "output": settings.output}
     with pytest.raises(KeyboardInterrupt):
-        bertjax.shapley_values(settings.model, "mrpc", **shared, progress=stop)
+        bertjax.shapley(settings.model, "mrpc", **shared, progress=stop)
     journals = [*settings.directory.glob("orders-*")]
     assert journals
     for command in ("ablate", "importance", "roles"):

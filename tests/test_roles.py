@@ -372,12 +372,12 @@ def test_texts_without_words_are_refused(role_inputs, tmp_path, capsys):
 def test_a_model_without_a_head_and_single_texts_will_do(tmp_path):
     make, write, name = TASK_FACTORIES["mlm"]
     made = make(tmp_path / "model")
-    found = bertjax.head_roles(made, "mlm", data=write(tmp_path / name), progress=False)
+    found = bertjax.roles(made, "mlm", data=write(tmp_path / name), progress=False)
     assert "other_text" not in found.summary["metrics"]  # there is no pair
     assert "previous" in found.summary["metrics"]
     body = BertModel.from_pretrained(made, add_pooling_layer=False)
     body.save_pretrained(tmp_path / "body", Tokenizer.from_pretrained(made))
-    again = bertjax.head_roles(tmp_path / "body", "mlm", data=tmp_path / name, progress=False)
+    again = bertjax.roles(tmp_path / "body", "mlm", data=tmp_path / name, progress=False)
     assert [row.score for row in again.rows_of("cls")] == [row.score for row in found.rows_of("cls")]
     assert isinstance(bertjax.load(made), BertForMaskedLM)
 

@@ -78,8 +78,8 @@ def test_merged_shards_are_the_bytes_of_a_single_run(case, tmp_path):
 
 def test_merged_interactions_are_those_of_a_single_run(tmp_path):
     given = options_of("classifier", tmp_path) | {"heads": ["0.0", "0.1", "1.0"]}
-    directories = run_shards(tmp_path, 2, given, bertjax.head_interactions)
-    bertjax.head_interactions(**given, output=tmp_path / "single")
+    directories = run_shards(tmp_path, 2, given, bertjax.interactions)
+    bertjax.interactions(**given, output=tmp_path / "single")
     bertjax.merge(directories, output=tmp_path / "merged", progress=False)
     same_results(tmp_path / "merged", tmp_path / "single")
 

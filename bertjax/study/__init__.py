@@ -3,22 +3,52 @@
 from bertjax.study import parity, torch_reference
 from bertjax.study.conclusion import conclude
 from bertjax.study.derived.contrasts import contrasts_of_template
-from bertjax.study.derived.gradients import importance, run_importance, trust_in
-from bertjax.study.derived.interactions import head_interactions, run_interactions
+from bertjax.study.derived.gradients import ImportanceOptions, run_importance, trust_in
+from bertjax.study.derived.interactions import InteractionsOptions, run_interactions
 from bertjax.study.derived.merging import merge, run_merge
-from bertjax.study.derived.patches import Direction
-from bertjax.study.derived.patching import STREAMS, Grid, patch, run_patching
-from bertjax.study.derived.paths import Paths, head_paths, run_paths
-from bertjax.study.derived.pruning import ORDERS, Pruning, prune, run_pruning
-from bertjax.study.derived.roles import head_roles, run_roles
-from bertjax.study.derived.shapley import Budget, run_shapley, shapley_values
+from bertjax.study.derived.patching import STREAMS, PatchOptions, run_patching
+from bertjax.study.derived.paths import PathsOptions, parse_receivers, run_paths
+from bertjax.study.derived.pruning import ORDERS, PruneOptions, run_pruning
+from bertjax.study.derived.roles import run_roles
+from bertjax.study.derived.shapley import ShapleyOptions, run_shapley
 from bertjax.study.job import Job
+from bertjax.study.options import (
+    AblateOptions,
+    Choices,
+    ComputeOptions,
+    DataOptions,
+    ModelOptions,
+    OutputOptions,
+    TaskOptions,
+    base_of,
+    descriptions,
+    kinds,
+    names,
+    title_of,
+)
 from bertjax.study.outputs import mean_outputs, sweep_examples
 from bertjax.study.parity import check_model
 from bertjax.study.provenance import command_line, find_finished, versions, where_from
 from bertjax.study.removal import heads_gone_in, save_without_heads
-from bertjax.study.run import ABLATION, ablate, estimate_job, run_job
-from bertjax.study.settings import COLLECTIONS, Settings, available_modes, check_settings, for_this_device
+from bertjax.study.run import ABLATION, estimate_job, run_job
+from bertjax.study.settings import COLLECTIONS, DEFAULTS, Settings, available_modes, check_settings, for_this_device
+from bertjax.study.study import (
+    ALL,
+    CONTRASTS,
+    NO_COMPUTE,
+    TEXTS,
+    Baseline,
+    Study,
+    StudyOptions,
+    ablate,
+    importance,
+    interactions,
+    patch,
+    patch_paths,
+    prune,
+    roles,
+    shapley,
+)
 from bertjax.study.tables import (
     gates_table,
     importance_table,
@@ -34,43 +64,64 @@ from bertjax.study.tables import (
 
 __all__ = [
     "ABLATION",
+    "ALL",
     "COLLECTIONS",
+    "CONTRASTS",
+    "DEFAULTS",
+    "NO_COMPUTE",
     "ORDERS",
     "STREAMS",
-    "Budget",
-    "Direction",
-    "Grid",
+    "TEXTS",
+    "AblateOptions",
+    "Baseline",
+    "Choices",
+    "ComputeOptions",
+    "DataOptions",
+    "ImportanceOptions",
+    "InteractionsOptions",
     "Job",
-    "Paths",
-    "Pruning",
+    "ModelOptions",
+    "OutputOptions",
+    "PatchOptions",
+    "PathsOptions",
+    "PruneOptions",
     "Settings",
+    "ShapleyOptions",
+    "Study",
+    "StudyOptions",
+    "TaskOptions",
     "ablate",
     "available_modes",
+    "base_of",
     "check_model",
     "check_settings",
     "command_line",
     "conclude",
     "contrasts_of_template",
+    "descriptions",
     "estimate_job",
     "find_finished",
     "for_this_device",
     "gates_table",
-    "head_interactions",
-    "head_paths",
-    "head_roles",
     "heads_gone_in",
     "importance",
     "importance_table",
+    "interactions",
+    "kinds",
     "kinds_lines",
     "mean_outputs",
     "merge",
+    "names",
     "parity",
     "parity_table",
+    "parse_receivers",
     "patch",
+    "patch_paths",
     "patching_table",
     "plan_table",
     "prune",
     "pruning_table",
+    "roles",
     "roles_table",
     "run_importance",
     "run_interactions",
@@ -82,9 +133,10 @@ __all__ = [
     "run_roles",
     "run_shapley",
     "save_without_heads",
+    "shapley",
     "shapley_line",
-    "shapley_values",
     "sweep_examples",
+    "title_of",
     "torch_reference",
     "trust_in",
     "trust_table",

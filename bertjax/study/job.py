@@ -221,7 +221,7 @@ def read_examples(settings: Settings, model: PretrainedModel) -> Examples:
     several = not is_custom and task_named(settings.task).asks == "label-sets"
     if names is None and several and isinstance(model, BertForSequenceClassification):
         names = tuple(name for _, name in sorted(model.config.id2label.items()))
-    options = {
+    options: dict[str, Any] = {
         "split": settings.split,
         "data_dir": settings.data_dir,
         "text_columns": settings.text_columns,

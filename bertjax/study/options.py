@@ -5,22 +5,21 @@ Signatures, checks of values, the command line and its help, and the reference d
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field, fields
-from functools import lru_cache, wraps
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cache, wraps
 from inspect import Parameter, Signature, cleandoc, getdoc
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from bertjax import arguments
 from bertjax.arguments import LARGEST_INTEGER
 from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.errors import InputError, some_of
-from bertjax.progress import Progress
 
 P = ParamSpec("P")
-O = TypeVar("O", bound="Options")
+C = TypeVar("C", bound="Options")
 R = TypeVar("R")
 # Integers with the least value that they take.
 Natural = Annotated[int, 0]
@@ -30,18 +29,34 @@ PathLike = Annotated[str, Path]
 HEADS = "heads, each as '3.10', 'L3H10' or (3, 10)"
 Heads = Annotated[tuple[str, ...], HEADS]
 Names = Annotated[tuple[str, ...], "str"]
-Mode = Literal["uniform", "zero", "mean"]
 
 
-def option(default: Any, metavar: str = "", *, on_command_line: bool = True, positional: bool = False) -> Any:
+class Choices(tuple[str, ...]):
+    """The values of an option of type `Annotated[str, Choices([...])]`."""
+
+
+Mode = Annotated[str, Choices(["uniform", "zero", "mean"])]
+
+
+def option(
+    default: Any,
+    metavar: str = "",
+    *,
+    on_command_line: bool = True,
+    positional: bool = False,
+    flag: str = "",
+    nargs: str = "+",
+) -> Any:
     """A field of options.
 
     Args:
         metavar: what stands for a value in `--help`.
         on_command_line: whether the command line has it.
         positional: whether a call may pass it without its name.
+        flag: another name on the command line.
+        nargs: of a list on the command line.
     """
-    metadata = {"metavar": metavar, "on_command_line": on_command_line}
+    metadata = {"metavar": metavar, "on_command_line": on_command_line, "flag": flag, "nargs": nargs}
     return field(default=default, kw_only=not positional, metadata=metadata)
 
 
@@ -54,7 +69,7 @@ class Options:
     """
 
     def __post_init__(self) -> None:
-        for name, kind in kinds(type(self)).items():
+        for name, kind in kinds(cast(Any, type(self))).items():
             object.__setattr__(self, name, check_option(getattr(self, name), name, kind))
 
 
@@ -72,7 +87,7 @@ class ModelOptions(Options):
     """
 
     model: Any = option(DEFAULT_MODEL, "M", positional=True)
-    readout: Literal["auto", "similarity"] = "auto"
+    readout: Annotated[str, Choices(["auto", "similarity"])] = "auto"
     prompts: Names | None = option(None, "PROMPT")
     max_length: Positive | None = option(None, "N")
     allow_new_head: bool = False
@@ -104,7 +119,7 @@ class DataOptions(Options):
     split: str = option("validation", "NAME")
     text_columns: Names | None = option(None, "COLUMN")
     label_column: str | None = option(None, "COLUMN")
-    label_names: Names | None = option(None, "NAME")
+    label_names: Names | None = option(None, "NAME", nargs="*")
     limit: Positive | None = option(None, "N")
     seed: Natural = option(0, "S")
 
@@ -123,7 +138,7 @@ class TaskOptions(Options):
     """
 
     every_word: bool = False
-    pll: Literal["original", "within-word"] = "original"
+    pll: Annotated[str, Choices(["original", "within-word"])] = "original"
     stride: Natural = option(128, "N")
     exclude_self: bool = False
 
@@ -138,8 +153,8 @@ class ComputeOptions(Options):
         memory: memory to stay within, such as '8GB'; by default most of what is free.
     """
 
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    attention: Literal["auto", "explicit", "fused", "pallas"] = "auto"
+    precision: Annotated[str, Choices(["auto", "float32", "bfloat16"])] = "auto"
+    attention: Annotated[str, Choices(["auto", "explicit", "fused", "pallas"])] = "auto"
     memory: str | None = option(None, "SIZE")
 
 
@@ -148,8 +163,8 @@ class OutputOptions(Options):
     """Results.
 
     Args:
-        output: the directory for the results, in which an interrupted run resumes. In Python None writes nothing; on
-            the command line the default is named after the job.
+        output: the directory for the results, in which an interrupted run resumes; by default named after the job. In
+            Python None writes nothing.
         overwrite: replace results that are in the directory, and discard an unfinished run.
         progress: True shows a bar; or a function that is called with the work done and the total work.
     """
@@ -170,8 +185,8 @@ class AblateOptions(OutputOptions):
         heads: only these heads, such as 3.0 or L3H0; for 'cumulative' in this order.
         subset_size: with 'subsets': the number of heads in each; 2 by default.
         subset_count: with 'subsets': their number; 100 by default.
-        metric: the main metric, in place of the task's: a name in `bertjax.METRICS`, module:function, or in Python a
-            `Metric` or a function of labels and outputs that returns a number.
+        metric: the main metric, in place of the task's: a name in `bertjax.METRICS`, or module:function. In Python
+            also a `Metric`, or a function of labels and outputs that returns a number.
         screen: run only this number of ablations, those that gradients predict to change the loss most, and a few
             others drawn at random, which show what was missed.
         engine: 'fast' shares work between ablations; 'plain' is the reference, one vmapped run for each.
@@ -190,30 +205,38 @@ class AblateOptions(OutputOptions):
     subset_count: Positive | None = option(None, "N")
     metric: Any = option(None, "M")
     screen: Positive | None = option(None, "N")
-    engine: Literal["fast", "plain"] = "fast"
+    engine: Annotated[str, Choices(["fast", "plain"])] = "fast"
     batch_size: Positive | None = option(None, "N")
     chunk_size: Positive | None = option(None, "N")
     resume: bool = False
     shard: str | None = option(None, "K/N")
 
 
-def kinds(options: type[Options]) -> Mapping[str, Any]:
-    """The type of each option by name, with annotations."""
-    return _hints(options)
-
-
-@lru_cache
-def _hints(options: type[Options]) -> Mapping[str, Any]:
+@cache
+def kinds(options: Any) -> Mapping[str, Any]:
+    """The type of each option of a class by name, with annotations."""
     hints = get_type_hints(options, include_extras=True)
     return {one.name: hints[one.name] for one in fields(options)}
 
 
-def alternatives(kind: Any) -> tuple[Any, bool]:
-    """A type without None, and whether None is a value too."""
-    parts = get_args(kind)
-    if NoneType not in parts:
-        return kind, False
-    return next(part for part in parts if part is not NoneType), True
+def base_of(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    """A type without None and annotations, and the annotations.
+
+    >>> base_of(Positive | None)
+    (<class 'int'>, (1,))
+    """
+    kind = next((part for part in get_args(kind) if part is not NoneType), kind) if is_optional(kind) else kind
+    return (get_args(kind)[0], get_args(kind)[1:]) if get_origin(kind) is Annotated else (kind, ())
+
+
+def is_optional(kind: Any) -> bool:
+    """Whether None is a value of a type."""
+    return NoneType in get_args(kind)
+
+
+def title_of(options: type) -> str:
+    """The title of a group of options: the first line of the class's docstring."""
+    return cleandoc(options.__doc__ or "").partition("\n")[0].removesuffix(".").lower()
 
 
 def check_option(value: Any, name: str, kind: Any) -> Any:
@@ -222,23 +245,23 @@ def check_option(value: Any, name: str, kind: Any) -> Any:
     Raises:
         InputError: it is of another type, or out of range.
     """
-    kind, optional = alternatives(kind)
-    if kind is Any or (value is None and optional):
+    base, notes = base_of(kind)
+    if base is Any or (value is None and is_optional(kind)):
         return value
-    base, notes = (get_args(kind)[0], get_args(kind)[1:]) if get_origin(kind) is Annotated else (kind, ())
     if get_origin(base) is tuple:
         of_heads = notes[0] == HEADS
-        items = arguments.several(value, name, f"a list of {notes[0]}", (str, tuple) if of_heads else get_args(base)[0])
+        item = get_args(base)[0]
+        allowed = {str: (str, tuple) if of_heads else str, float: (int, float)}[item]
+        items = arguments.several(value, name, f"a list of {notes[0]}", allowed)
         return tuple(map(arguments.plain_head_name, items)) if of_heads else items
-    if get_origin(base) is Literal:
-        return arguments.one_of(value, name, get_args(base))
+    if notes and isinstance(notes[0], Choices):
+        return arguments.one_of(value, name, notes[0])
     if base is bool:
         return arguments.switch(value, name)
     if base is int:
         return _check_integer(value, name, notes[0])
     if base is float:
-        number = arguments.instance(value, name, int | float, "a number")
-        return arguments.refuse(name, "a number", value) if isinstance(value, bool) else float(number)
+        return float(value) if isinstance(value, int | float) else arguments.refuse(name, "a number", value)
     if Path in notes and isinstance(value, Path):
         return str(value)
     return arguments.instance(value, name, str, "a str" if Path not in notes else "a path")
@@ -261,7 +284,7 @@ def descriptions(options: type) -> dict[str, str]:
     return {one.name: found[one.name] for one in fields(options) if one.name in found}
 
 
-def takes(options: Callable[P, O]) -> Callable[[Callable[[Any, O], R]], Callable[Concatenate[Any, P], R]]:
+def takes(options: Callable[P, C]) -> Callable[[Callable[[Any, C], R]], Callable[Concatenate[Any, P], R]]:
     """Make a method of options a method of their values: `study.shapley(orders=40)` calls it with `Shapley(orders=40)`.
 
     The method's signature and the section `Args` of its docstring are those of the options.
@@ -270,7 +293,7 @@ def takes(options: Callable[P, O]) -> Callable[[Callable[[Any, O], R]], Callable
         options: a class of `Options`.
     """
 
-    def decorate(method: Callable[[Any, O], R]) -> Callable[Concatenate[Any, P], R]:
+    def decorate(method: Callable[[Any, C], R]) -> Callable[Concatenate[Any, P], R]:
         @wraps(method)
         def call(self: Any, /, *positional: P.args, **named: P.kwargs) -> R:
             return method(self, make_options(options, positional, named))
@@ -284,43 +307,51 @@ def takes(options: Callable[P, O]) -> Callable[[Callable[[Any, O], R]], Callable
     return decorate
 
 
-def parameters(*options: type[Options]) -> list[Parameter]:
+def parameters(options: type[Options]) -> list[Parameter]:
     """The parameters of a call that takes options, those that may be passed by position first."""
     found = []
-    for one in (one for cls in options for one in fields(cls)):
+    hints: Mapping[str, Any] = kinds(cast(Any, options))
+    for one in fields(options):
         how = Parameter.KEYWORD_ONLY if one.kw_only else Parameter.POSITIONAL_OR_KEYWORD
-        kind = kinds(next(cls for cls in options if one in fields(cls)))[one.name]
-        found.append(Parameter(one.name, how, default=_default(one), annotation=kind))
+        found.append(Parameter(one.name, how, default=one.default, annotation=hints[one.name]))
     return sorted(found, key=lambda parameter: parameter.kind)
 
 
-def _default(one: "Field[Any]") -> Any:
-    return one.default_factory() if callable(one.default_factory) else one.default
+def with_options(text: str, *options: type[Options], only: Collection[str] | None = None) -> str:
+    """A docstring whose `Args` lists options, each with its sentence.
 
-
-def with_options(text: str, *options: type[Options]) -> str:
-    """A docstring whose `Args` lists options, each with its sentence."""
-    lines = [f"    {name}: {sentence}" for cls in options for name, sentence in descriptions(cls).items()]
-    section = "\n".join(["Args:", *dict.fromkeys(lines)])
+    Args:
+        only: the names of those that it lists; None for all.
+    """
+    found = [item for cls in options for item in descriptions(cls).items() if only is None or item[0] in only]
+    section = "\n".join(["Args:", *(f"    {name}: {sentence}" for name, sentence in found)])
     before, mark, after = text.partition("\n\nReturns:")
+    if mark:
+        return f"{before}\n\n{section}{mark}{after}"
+    before, mark, after = text.partition("\n\n>>> ")
     return f"{before}\n\n{section}{mark}{after}"
 
 
-def make_options(options: Callable[..., O], positional: tuple[Any, ...], named: Mapping[str, Any]) -> O:
+def make_options(options: Callable[..., C], positional: tuple[Any, ...], named: Mapping[str, Any]) -> C:
     """The options of a call. Raises `InputError` for an option that there is not, or one of a wrong value."""
     cls: Any = options
-    known = [one.name for one in fields(cls) if one.init]
-    for name in named:
-        if name not in known:
-            raise no_option(name, known)
+    check_names(named, [one.name for one in fields(cls)])
     by_place = [one.name for one in fields(cls) if not one.kw_only]
     if len(positional) > len(by_place):
-        raise InputError(f"at most {len(by_place)} options are passed by position ({', '.join(by_place)}): name the others")
+        shown = ", ".join(by_place) or "none"
+        raise InputError(f"options that may be passed without their name: {shown}; name the others")
     return options(**dict(zip(by_place, positional, strict=False)), **named)
 
 
-def no_option(name: str, known: list[str]) -> InputError:
-    """The error for an option that a call does not have."""
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]}?" if near else f": it takes {some_of(known, most=len(known))}"
-    return InputError(f"{name} is no option of this call{hint}")
+def check_names(named: Iterable[str], known: Sequence[str]) -> None:
+    """Raise `InputError` for an option that a call does not have."""
+    for name in named:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f": it takes {some_of(known, most=len(known))}"
+            raise InputError(f"{name} is no option of this call{hint}")
+
+
+def names(options: type[Options]) -> frozenset[str]:
+    """The names of the options of a class."""
+    return frozenset(one.name for one in fields(options))

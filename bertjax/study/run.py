@@ -1,11 +1,10 @@
 """The main job: ablate every head (or other sets of heads) of a model on a task, and write what came out.
 
-`ablate` loads, checks and sweeps; `conclusion` makes a directory of the outputs.
+`run_job` loads, checks and sweeps; `conclusion` makes a directory of the outputs.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import numpy as np
 from jaxtyping import Float
 
 from bertjax import arguments
-from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.engine import (
     Estimate,
     discard_journal,
@@ -27,7 +25,7 @@ from bertjax.evidence import seconds_to_weigh
 from bertjax.formatting import count_of, format_duration
 from bertjax.interventions import Ablation, to_overrides
 from bertjax.paths import is_there
-from bertjax.progress import Progress, shown, silent
+from bertjax.progress import Progress, silent
 from bertjax.results import InMemory, Results, Shard, check_shard, write_shard
 from bertjax.study.conclusion import conclude
 from bertjax.study.job import Derive, Job, Prepare, as_it_is, check_scorable, load_job
@@ -40,134 +38,14 @@ from bertjax.study.outputs import (
 )
 from bertjax.study.provenance import Analysis, find_finished, provenance
 from bertjax.study.screening import check_screen, count_audited, screen_of
-from bertjax.study.settings import Settings, check_settings, for_this_device, settings_of_call
-from bertjax.tasks import Chosen, TaskResult
+from bertjax.study.settings import Settings, check_settings, for_this_device
+from bertjax.tasks import TaskResult
 
 # What one ablation of a collection is; of the others a set.
 NOUNS = {"heads": "head", "layers": "layer", "pairs": "pair", "subsets": "subset"}
 ON_TOP = "not counting compilation and statistics"  # of the time that `estimate_runs` says
 # How the results of `bertjax ablate` describe their analysis.
 ABLATION = Analysis("ablation")
-
-
-def ablate(
-    model: str | Path = DEFAULT_MODEL,
-    task: str = "qnli-sample",
-    *,
-    mode: str = "uniform",
-    ablate: str | Path = "heads",
-    heads: Sequence[str] | None = None,
-    output: str | Path | None = None,
-    overwrite: bool = False,
-    metric: Chosen | None = None,
-    limit: int | None = None,
-    seed: int = 0,
-    data: str | Path | None = None,
-    data_dir: str | Path | None = None,
-    split: str = "validation",
-    text_columns: Sequence[str] | None = None,
-    label_column: str | None = None,
-    label_names: Sequence[str] | None = None,
-    subset_size: int | None = None,
-    subset_count: int | None = None,
-    max_length: int | None = None,
-    prompts: Sequence[str] | None = None,
-    every_word: bool = False,
-    pll: str = "original",
-    stride: int = 128,
-    exclude_self: bool = False,
-    readout: str = "auto",
-    precision: str = "auto",
-    attention: str = "auto",
-    memory: str | None = None,
-    allow_new_head: bool = False,
-    screen: int | None = None,
-    shard: str | None = None,
-    progress: Progress | bool = True,
-) -> Results:
-    """Ablate heads of a model on a task, one set at a time, and weigh what that changes: `bertjax ablate` as a call.
-
-    Args:
-        model: directory, hub id or 'package:NAME'.
-        task: of GLUE by name, 'qnli-sample', 'mlm' for masked words, 'minimal-pairs',
-            'agreement', 'token-classification', 'question-answering', 'multiple-choice',
-            'multi-label', 'ranking', or 'custom' for a file of your own (`data`).
-        mode: what takes a head's place: 'uniform' attention, 'zero', or its 'mean' output.
-        ablate: 'heads' one by one, 'layers', 'pairs', 'all-but-one', 'cumulative', 'subsets', or a file of sets.
-        heads: only these, such as ["3.0", "2.7"].
-        output: a directory to write to, in which an interrupted sweep resumes; None writes nothing.
-        overwrite: replace results that are there.
-        metric: the main one, in place of the task's own: a name in `METRICS`, a `Metric` of your own, or a function of
-            labels and one run's outputs that returns a number, also as 'module:function'.
-        limit: use at most this many examples, drawn with `seed`.
-        data, data_dir, split, text_columns, label_column, label_names: where examples are, and what is what in a file.
-        subset_size, subset_count: heads of each random subset, and how many.
-        max_length: tokens after which texts are cut.
-        prompts: what a sentence embedder reads before first and second texts, such as ["query", "passage"]: names of
-            the checkpoint's prompts, or texts with white space in them.
-        every_word: with task 'mlm': mask each word by itself, in place of 15 % together.
-        pll: where words are masked by themselves: 'original', or 'within-word' to mask with each piece those that
-            follow in the same word.
-        stride: with task 'question-answering': tokens of a long text that successive windows share.
-        exclude_self: with task 'ranking': leave out the candidate that has the query's id, its own document, as in the
-            published scores of ArguAna and Quora; by default it is a candidate like any other, as in trec_eval.
-        readout: 'similarity' treats any BERT as a sentence embedder.
-        precision, attention: in which numbers, and by which form of attention.
-        memory: how much to stay within, such as '8GB'.
-        allow_new_head: score a task although the checkpoint lacks parameters that it needs, which are then random;
-            without it such a checkpoint is refused.
-        screen: run only so many, those of which gradients say that they change the loss most, and a few others drawn
-            at random, from which the results say what was missed.
-        shard: compute only this shard, such as '3/16', or the one that a scheduler names: 'auto'. It needs `output`;
-            `bertjax.merge` joins the directories of all shards.
-        progress: True shows a bar; or a function called with the work done and the total work, first of the sweep, then
-            of the statistics.
-
-    Returns: what `bertjax.read_results` gives for the directory; for a shard its `directory` and `summary`, no rows.
-
-    Raises:
-        BertjaxError: whatever is wrong with model, data or settings; found before the sweep begins.
-        SweepInterrupted: Ctrl-C; with `output`, what is finished is kept, and the same call resumes.
-
-    >>> bertjax.ablate(limit=40, heads=["4.2", "5.5"]).names  # doctest: +SKIP
-    ['4.2', '5.5']
-    """
-    settings = settings_of_call(
-        model=model,
-        task=task,
-        mode=mode,
-        ablate=ablate,
-        heads=heads,
-        output=output,
-        overwrite=overwrite,
-        metric=metric,
-        limit=limit,
-        seed=seed,
-        data=data,
-        data_dir=data_dir,
-        split=split,
-        text_columns=text_columns,
-        label_column=label_column,
-        label_names=label_names,
-        subset_size=subset_size,
-        subset_count=subset_count,
-        max_length=max_length,
-        prompts=prompts,
-        every_word=every_word,
-        pll=pll,
-        stride=stride,
-        exclude_self=exclude_self,
-        readout=readout,
-        precision=precision,
-        attention=attention,
-        memory=memory,
-        allow_new_head=allow_new_head,
-        screen=screen,
-        shard=shard,
-    )
-    with shown(progress, "ablating") as report:
-        weighing = partial(report, note="weighing")
-        return run_job(settings, progress=report, weighing=weighing, keep=output is not None)
 
 
 def run_job(
@@ -206,6 +84,8 @@ def run_job(
     check_settings(settings)
     if settings.shard and not keep:
         raise InputError("a shard is merged from its directory: give output=")
+    if settings.shard and (settings.sources.model is not None or settings.sources.data):
+        raise InputError("shards are merged from files: save model and data, and name their paths")
     if settings.shard and is_there(settings.directory / "summary.json", OutputError):
         raise OutputError(f"{settings.directory} holds results: give the shard another --output")
     if keep:

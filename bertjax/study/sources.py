@@ -33,3 +33,13 @@ class Sources:
             self._loaded[key] = load()
         value: T = self._loaded[key]
         return value
+
+    def loaded(self, kind: str) -> Any:
+        """The first thing of a kind that was loaded; None if nothing was."""
+        return next((value for key, value in self._loaded.items() if isinstance(key, tuple) and key[0] == kind), None)
+
+    def without_data(self) -> "Sources":
+        """The same model and tokenizer, and what was loaded, without data in memory."""
+        other = Sources(self.model, self.tokenizer)
+        other._loaded = self._loaded
+        return other

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.checkpoints import BertConfig, locate
+from bertjax.checkpoints import BertConfig
 from bertjax.cli import Parser, positive
-from bertjax.data import Examples
+from bertjax.data import Examples, Tokenizer
 from bertjax.engine import SweepResult
 from bertjax.errors import DataError
 from bertjax.evidence import RESAMPLES, UNLABELLED
@@ -135,8 +135,8 @@ def _conclude(job: Disabling, ablations: list[Ablation], means: Any, swept: Swee
     shared = {name: getattr(options, name) for name in ("model", "task", "split", "data", "data_dir", "limit", "seed")}
     details: dict[str, Any] = {"mode": mode, "ablate": f"{job.kind.name}s", "max_length": options.max_length}
     settings = for_this_device(Settings(**shared, **details, precision="float32", output=str(job.place(mode))))
-    weighing, directory = partial(job.run.report, note=f"weighing {mode}"), locate(options.model)
-    one_mode = Job(settings, job.run.model, directory, ablations, job.examples, job.encoded)
+    weighing, tokenizer = partial(job.run.report, note=f"weighing {mode}"), Tokenizer.from_pretrained(options.model)
+    one_mode = Job(settings, job.run.model, tokenizer, ablations, job.examples, job.encoded)
     return conclude(one_mode, means, swept, seconds, weighing=weighing)
 
 

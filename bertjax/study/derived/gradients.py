@@ -5,96 +5,37 @@ head (`attribution.NUMBERS`), with intervals and tests, which `show`, `plot`, `r
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
 from bertjax.attribution import Trust, compare_with_exact, gradient_metrics, head_gradients
-from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.errors import InputError
 from bertjax.progress import Progress, silent
 from bertjax.results import Results
-from bertjax.study.derived.frame import Outcome, call, run_derived
+from bertjax.study.derived.frame import Outcome, run_derived
 from bertjax.study.derived.job import derive_job
 from bertjax.study.job import Job
+from bertjax.study.options import Mode, OutputOptions, Positive, option
 from bertjax.study.outputs import means_of
 from bertjax.study.provenance import Analysis, hash_of_weights
-from bertjax.study.settings import Settings, check_settings, for_this_device, in_float32, settings_of_call
+from bertjax.study.settings import Settings, check_settings, for_this_device, in_float32
 from bertjax.tasks import TaskResult
 
 
-def importance(
-    model: str | Path = DEFAULT_MODEL,
-    task: str = "qnli-sample",
-    *,
-    mode: str = "zero",
-    steps: int = 1,
-    output: str | Path | None = None,
-    overwrite: bool = False,
-    limit: int | None = None,
-    seed: int = 0,
-    data: str | Path | None = None,
-    data_dir: str | Path | None = None,
-    split: str = "validation",
-    text_columns: Sequence[str] | None = None,
-    label_column: str | None = None,
-    label_names: Sequence[str] | None = None,
-    max_length: int | None = None,
-    prompts: Sequence[str] | None = None,
-    every_word: bool = False,
-    pll: str = "original",
-    stride: int = 128,
-    exclude_self: bool = False,
-    readout: str = "auto",
-    allow_new_head: bool = False,
-    progress: Progress | bool = True,
-) -> Results:
-    """What gradients say of each head of a model on a task: `bertjax importance` as a call.
+@dataclass(frozen=True, kw_only=True)
+class ImportanceOptions(OutputOptions):
+    """Gradients.
 
     Args:
-        mode: what takes a head's place: 'zero' (Michel et al. 2019), 'uniform' attention, or its 'mean' output.
-        steps: 1 for gradients at the model as it is; of more, their mean on the way to all heads replaced.
-        output: a directory to write to; None writes nothing.
-        overwrite: replace results that are there.
-        model, task, limit, seed, data, data_dir, split, text_columns, label_column, label_names, max_length, prompts, \
-            every_word, pll, stride, exclude_self, readout, allow_new_head: as in `ablate`.
-        progress: True shows a bar; or a function called with the work done and the total work.
-
-    Returns: results whose metrics are 'predicted_loss', the mean loss that gradients predict without a head;
-        'importance', the mean over examples of the absolute change; and 'token_importance', of which absolute values
-        are taken at each token.
-
-    Raises:
-        BertjaxError: whatever is wrong with model, data or settings.
-
-    >>> bertjax.importance(limit=40).names[:2]  # doctest: +SKIP
-    ['0.0', '0.1']
+        mode: what replaces a head: 'zero' (Michel et al. 2019), 'uniform' attention, or its 'mean' output.
+        steps: 1 for gradients of the model as it is; otherwise their mean at this number of points between the model
+            and the model with all heads replaced.
     """
-    settings = settings_of_call(
-        model=model,
-        task=task,
-        mode=mode,
-        output=output,
-        overwrite=overwrite,
-        limit=limit,
-        seed=seed,
-        data=data,
-        data_dir=data_dir,
-        split=split,
-        text_columns=text_columns,
-        label_column=label_column,
-        label_names=label_names,
-        max_length=max_length,
-        prompts=prompts,
-        every_word=every_word,
-        pll=pll,
-        stride=stride,
-        exclude_self=exclude_self,
-        readout=readout,
-        allow_new_head=allow_new_head,
-    )
-    return call(partial(run_importance, steps=steps), settings, progress, "gradients")
+
+    mode: Mode = "zero"
+    steps: Positive = option(1, "N")
 
 
 def run_importance(
@@ -111,7 +52,7 @@ def run_importance(
 
     Args:
         settings: which model, task and examples; all heads, one by one.
-        steps: as in `importance`.
+        steps: as in `ImportanceOptions`.
         against: results of `ablate` that these gradients are going to be compared with.
         say: called with a line at each step.
         progress, weighing: called with the work done and the total work.

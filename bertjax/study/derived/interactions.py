@@ -6,29 +6,25 @@ any other result.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 
 from bertjax.attribution import interaction_metrics, pair_interactions, with_singles
-from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.errors import InputError
 from bertjax.formatting import count_of, format_duration
 from bertjax.progress import Progress, silent
 from bertjax.results import Results, Shard
-from bertjax.study.derived.frame import call
 from bertjax.study.derived.job import (
-    JobOptions,
     contributions_of,
     derive_job,
     describe_score,
     say_what_sharing_costs,
-    settings_of_options,
 )
 from bertjax.study.job import Derive, Job
+from bertjax.study.options import Heads, Mode, OutputOptions, option
 from bertjax.study.provenance import Analysis
 from bertjax.study.run import ON_TOP, estimate_runs, run_job
 from bertjax.study.settings import Settings
@@ -37,32 +33,23 @@ from bertjax.tasks import TaskResult
 ANALYSIS = Analysis("interactions")
 
 
-def head_interactions(
-    model: str | Path = DEFAULT_MODEL,
-    task: str = "qnli-sample",
-    *,
-    progress: Progress | bool = True,
-    **options: Unpack[JobOptions],
-) -> Results:
-    """Which heads matter together: for each pair the effect of both less the sum of each one's.
-
-    `bertjax interactions` as a call.
+@dataclass(frozen=True, kw_only=True)
+class InteractionsOptions(OutputOptions):
+    """Pairs of heads.
 
     Args:
-        model, task: as in `ablate`.
-        progress: as in `ablate`.
-        options: `mode`, `heads`, `metric`, `output` and what else `ablate` takes of examples and computation.
-
-    Returns: results of a set for each pair, whose metrics are 'interaction', 'effect_of_both' and 'sum_of_effects'.
-
-    Raises:
-        BertjaxError: as `ablate` does; or the score is undefined without some example (`evidence.contributions`).
-
-    >>> bertjax.head_interactions(limit=40, heads=["4.2", "5.5"]).names  # doctest: +SKIP
-    ['4.2+5.5']
+        mode: what replaces a head: 'uniform' attention, 'zero', or its 'mean' output.
+        heads: pairs of these heads only, such as 3.0 or L3H0.
+        metric: the main metric, in place of the task's: a name in `bertjax.METRICS`, or module:function. In Python
+            also a `Metric`, or a function of labels and outputs that returns a number.
+        shard: compute only shard K of N, such as '3/16', for `bertjax merge`; auto: the one that Slurm, Open MPI,
+            Kubernetes or a TPU pod names.
     """
-    settings = settings_of_options(options, model=model, task=task, ablate="pairs")
-    return call(run_interactions, settings, progress, "ablating")
+
+    mode: Mode = "uniform"
+    heads: Heads | None = option(None, "L.H")
+    metric: Any = option(None, "M")
+    shard: str | None = option(None, "K/N")
 
 
 def run_interactions(

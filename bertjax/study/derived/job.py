@@ -1,54 +1,21 @@
 """A job whose outputs are not a model's but made of them: numbers of each example that are weighed like any outputs."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from bertjax.errors import InputError
 from bertjax.evidence import Metric, contributions, score
 from bertjax.formatting import format_duration
 from bertjax.interventions import Ablation
 from bertjax.study.job import Job
-from bertjax.study.settings import Settings, settings_of_call
-from bertjax.tasks import Chosen, TaskResult
+from bertjax.tasks import TaskResult
 
 LONG = 5.0  # seconds: what takes less is not worth a line
 ROUNDING = 64 * float(np.finfo(np.float32).eps)  # of outputs of about 1
-
-
-class JobOptions(TypedDict, total=False):
-    """What a call of a job may say beside the model and the task; each as in `ablate`."""
-
-    mode: str
-    heads: Sequence[str] | None
-    output: str | Path | None
-    overwrite: bool
-    metric: Chosen | None
-    limit: int | None
-    seed: int
-    data: str | Path | None
-    data_dir: str | Path | None
-    split: str
-    text_columns: Sequence[str] | None
-    label_column: str | None
-    label_names: Sequence[str] | None
-    max_length: int | None
-    prompts: Sequence[str] | None
-    every_word: bool
-    pll: str
-    stride: int
-    exclude_self: bool
-    readout: str
-    precision: str
-    attention: str
-    memory: str | None
-    allow_new_head: bool
-    shard: str | None
 
 
 @dataclass(frozen=True)
@@ -153,15 +120,3 @@ def level_out(result: TaskResult) -> TaskResult:
     for run in np.flatnonzero(spread <= ROUNDING * scale).tolist():
         outputs[run] = outputs[run, :1]
     return replace(result, base=base, outputs=outputs)
-
-
-def settings_of_options(options: Mapping[str, Any], **fixed: Any) -> Settings:
-    """The settings of a call that takes `JobOptions`.
-
-    Raises:
-        InputError: an option that such a call does not have.
-    """
-    unknown = [name for name in options if name not in JobOptions.__annotations__]
-    if unknown:
-        raise InputError(f"{unknown[0]} is no option of this call: it takes {', '.join(JobOptions.__annotations__)}")
-    return settings_of_call(**fixed, **options)

@@ -6,33 +6,30 @@ Of each contrast the patched run's score is kept beside those of the run that is
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from jaxtyping import Float
 
-from bertjax import arguments
 from bertjax.attribution import patching_metrics
 from bertjax.data import CONTRASTS, Contrasts, contrasts_of_rows, read_contrasts
 from bertjax.errors import DataError, InputError
 from bertjax.formatting import count_of
 from bertjax.model import BertForMaskedLM, BertForSequenceClassification
-from bertjax.progress import Progress
-from bertjax.results import Results
 from bertjax.study.derived.contrasts import EncodedContrasts, encode_contrasts
-from bertjax.study.derived.frame import Outcome, call
-from bertjax.study.derived.job import DerivedJob, settings_of_options
+from bertjax.study.derived.frame import Outcome
+from bertjax.study.derived.job import DerivedJob
 from bertjax.study.job import load_model, load_tokenizer
 from bertjax.study.naming import name_directory
+from bertjax.study.options import Choices, Heads, OutputOptions, option
 from bertjax.study.provenance import Analysis
 from bertjax.study.settings import DEFAULTS, Settings, check_settings, for_this_device, in_float32
 from bertjax.tasks import Encoded, TaskResult
 
 KIND, MODE = "patching", "patched"
 DEFAULT_LENGTH = 128
-INTO = ("corrupted", "clean")
+INTO = ["corrupted", "clean"]
 ALLOWED = (
     "model",
     "heads",
@@ -54,41 +51,44 @@ DEFINITION = (
 CANCELLED = 0.5  # of what the differences of scores would sum to if all went one way: less is worth a line
 
 
-@dataclass(frozen=True)
-class Direction:
-    """Which text is patched from which, and which contrasts count.
+@dataclass(frozen=True, kw_only=True)
+class ContrastOptions(OutputOptions):
+    """Contrasts.
 
     Args:
-        into: 'corrupted', to see what brings the clean text's score back; or 'clean', to see what takes it away.
-        only_right: whether contrasts whose clean text does not score above the corrupted one are left out.
+        contrasts: a file with columns clean and corrupted, texts of as many tokens, or in Python a list of such dicts.
+            For a masked-word model each text has one [MASK], and good and bad are the words that fit the clean and the
+            corrupted one; for a sentence embedder second is a second text.
+        into: the text that is run with activations of the other: 'corrupted' shows what restores the score of the clean
+            one, 'clean' what removes it.
+        only_right: leave out contrasts whose clean text does not score above the corrupted one.
+        heads: with sites of heads, and of paths the senders: only these heads, such as 3.0 or L3H0.
 
     Raises:
-        InputError: another direction.
+        InputError: no contrasts, or not such texts.
     """
 
-    into: str = "corrupted"
+    contrasts: Any = option(None, "FILE", positional=True, flag="--data")
+    into: Annotated[str, Choices(INTO)] = "corrupted"
     only_right: bool = False
+    heads: Heads | None = option(None, "L.H")
 
-    def __post_init__(self) -> None:
-        arguments.one_of(self.into, "into", INTO)
-        arguments.switch(self.only_right, "only_right")
+    @property
+    def file(self) -> str | None:
+        """The file of the contrasts; None where they are in memory."""
+        return str(self.contrasts) if isinstance(self.contrasts, str | Path) else None
 
+    @property
+    def rows(self) -> Contrasts | None:
+        """The contrasts in memory; None where they are in a file."""
+        if self.contrasts is None or self.file is not None:
+            return None
+        return self.contrasts if isinstance(self.contrasts, Contrasts) else contrasts_of_rows(self.contrasts)
 
-RESTORING = Direction()
-
-
-def call_on_contrasts(
-    run: Callable[..., Results],
-    model: str | Path,
-    contrasts: str | Path | Sequence[Mapping[str, str]],
-    options: Mapping[str, Any],
-    progress: Progress | bool,
-) -> Results:
-    """Run patches as a call does, on the contrasts of a file or of dicts."""
-    in_file = isinstance(contrasts, str | Path)
-    settings = settings_of_options(options, model=model, data=contrasts if in_file else None)
-    given = None if isinstance(contrasts, str | Path) else contrasts_of_rows(contrasts)
-    return call(partial(run, contrasts=given), settings, progress, "patching")
+    @property
+    def direction(self) -> dict[str, Any]:
+        """The direction as `summary.json` has it."""
+        return {"into": self.into, "only_right": self.only_right}
 
 
 def settings_of_patches(
@@ -147,12 +147,12 @@ class PatchingJob(DerivedJob):
 
 
 def load_contrasts(
-    spans: str, direction: Direction, contrasts: Contrasts | None, say: Callable[[str], None], settings: Settings
+    spans: str, options: ContrastOptions, contrasts: Contrasts | None, say: Callable[[str], None], settings: Settings
 ) -> PatchingJob:
     """Model and contrasts, tokenised; without ablations yet.
 
     Args:
-        spans, direction: as `Grid` has them.
+        spans: as `PatchOptions` has them.
         contrasts: in place of the settings' file.
         say: called with a line about those that are left out.
     """
@@ -168,9 +168,9 @@ def load_contrasts(
     if found.note:
         say(found.note)
     examples = found.contrasts.examples
-    encodings = tuple(own[0] for own in (found.corrupted if direction.into == "corrupted" else found.clean))
+    encodings = tuple(own[0] for own in (found.corrupted if options.into == "corrupted" else found.clean))
     encoded = Encoded(KIND, encodings, tokenizer.pad_id, len(examples), labels=np.zeros(len(examples)))
-    metrics = patching_metrics(found.scored.label, lost=direction.into == "clean")
+    metrics = patching_metrics(found.scored.label, lost=options.into == "clean")
     return PatchingJob(settings, model, tokenizer, (), examples, encoded, of_outputs=metrics, contrasts=found)
 
 
@@ -189,7 +189,7 @@ def introduce_patches(job: PatchingJob, what: str, say: Callable[[str], None], k
 
 def conclude_patches(
     job: PatchingJob,
-    direction: Direction,
+    options: ContrastOptions,
     own: Float[np.ndarray, "contrasts ..."],
     donors: Float[np.ndarray, "contrasts ..."],
     patched: Float[np.ndarray, "runs contrasts ..."],
@@ -209,19 +209,19 @@ def conclude_patches(
         DataError: there is nothing to restore.
     """
     runs = [part.astype(np.float64) for part in (own, donors)]
-    clean, corrupted = runs[::-1] if direction.into == "corrupted" else runs
+    clean, corrupted = runs[::-1] if options.into == "corrupted" else runs
     scores = job.texts.scored.score(np.stack([*runs, *patched.astype(np.float64)]), clean, corrupted)
-    by_how_much = scores[1] - scores[0] if direction.into == "corrupted" else scores[0] - scores[1]
+    by_how_much = scores[1] - scores[0] if options.into == "corrupted" else scores[0] - scores[1]
     right = by_how_much > 0
-    for line in _lines_about(job.examples.ids, by_how_much, direction.only_right):
+    for line in _lines_about(job.examples.ids, by_how_much, options.only_right):
         say(line)
-    if direction.only_right and not right.all():
+    if options.only_right and not right.all():
         job, scores = _take(job, np.flatnonzero(right).tolist()), scores[:, right]
     _check_scores(scores)
     numbers = np.stack([scores, *(np.broadcast_to(scores[run], scores.shape) for run in (0, 1))], axis=-1)
     ends = {"own_score": float(scores[0].mean()), "donor_score": float(scores[1].mean())}
-    described = {"into": direction.into, **told, "score": job.texts.scored.label, **ends}
-    described |= {"right_way": int(right.sum()), "other_way": 0 if direction.only_right else int((~right).sum())}
+    described = {"into": options.into, **told, "score": job.texts.scored.label, **ends}
+    described |= {"right_way": int(right.sum()), "other_way": 0 if options.only_right else int((~right).sum())}
     result = TaskResult(numbers[0], numbers[2:], tuple(job.ablations))
     mode = {"name": MODE, "definition": DEFINITION, "title": "patched from the other text"}
     return Outcome(job, result, None, {"patching": described, "mode": mode})

@@ -4,14 +4,13 @@ Clean and corrupted texts are run; then each cell of a grid, a place of a layer 
 of the one with what the other has there. All cells are one sweep. `attribution.restoring` says what is made of them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Unpack
+from typing import Annotated, Any
 
 from bertjax import arguments
-from bertjax.checkpoints import DEFAULT_MODEL, BertConfig
+from bertjax.checkpoints import BertConfig
 from bertjax.data import Contrasts
 from bertjax.engine import SweepResult, estimate, sweep
 from bertjax.errors import InputError
@@ -22,21 +21,19 @@ from bertjax.progress import Progress, silent
 from bertjax.results import Results
 from bertjax.study.derived.contrasts import SPANS
 from bertjax.study.derived.frame import Outcome, run_derived
-from bertjax.study.derived.job import JobOptions
 from bertjax.study.derived.patches import (
     KIND,
     MODE,
-    RESTORING,
-    Direction,
+    ContrastOptions,
     PatchingJob,
     analysis_of_patches,
-    call_on_contrasts,
     conclude_patches,
     introduce_patches,
     load_contrasts,
     settings_of_patches,
 )
 from bertjax.study.job import Job
+from bertjax.study.options import Choices, option
 from bertjax.study.run import ON_TOP, check_finite
 from bertjax.study.settings import Settings
 from bertjax.tasks import TaskResult
@@ -47,33 +44,38 @@ STREAMS = ("hidden_states", "attention_outputs", "feed_forward_outputs")
 WHOLE = "everything"  # the run that is the donor's own: the stream before layer 0 is all that a text is to the model
 
 
-@dataclass(frozen=True)
-class Grid:
-    """Which places are patched, and in which direction.
+@dataclass(frozen=True, kw_only=True)
+class PatchOptions(ContrastOptions):
+    """What is patched.
 
     Args:
-        places: names of `PLACES` that a sweep can patch; of heads a row for each head, else one for each layer.
-        spans: as `encode_contrasts` takes it.
-        direction: which text is patched from which.
+        places: hidden_states (the residual stream), attention_outputs, feed_forward_outputs, of each layer;
+            head_outputs, queries, keys, values, of each head.
+        spans: tokens, where all texts have as many; regions (before, changed, after, ...); all, one span; auto, tokens
+            where all texts have as many and at most 48, else regions.
 
     Raises:
-        InputError: a place or spans that there are not.
+        InputError: a site or spans that there are not.
     """
 
-    places: tuple[str, ...] = STREAMS
-    spans: str = "auto"
-    direction: Direction = RESTORING
+    places: Annotated[tuple[str, ...], f"some of {', '.join(SWEPT)}"] = option(STREAMS, "PLACE")
+    spans: Annotated[str, Choices(SPANS)] = option("auto", "KIND")
 
     def __post_init__(self) -> None:
-        places = arguments.several(self.places, "places", f"some of {', '.join(SWEPT)}", str)
-        for place in places:
+        if isinstance(self.places, str):
+            object.__setattr__(self, "places", (self.places,))
+        super().__post_init__()
+        for place in self.places:
             if place in PLACES and place not in SWEPT:
                 raise InputError(f"{place} are read and overridden, but not patched in a grid: take {', '.join(SWEPT)}")
             arguments.one_of(place, "place", SWEPT)
-        if not places or len(set(places)) < len(places):
+        if not self.places or len(set(self.places)) < len(self.places):
             raise InputError("name each place to patch once, one at least")
-        object.__setattr__(self, "places", places)
-        arguments.one_of(self.spans, "spans", SPANS)
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The options as `summary.json` has them."""
+        return {"places": self.places, "spans": self.spans, "direction": self.direction}
 
     def cells(self, config: BertConfig, spans: int, heads: Sequence[str] | None = None) -> list[tuple[Change, int]]:
         """What each run patches, and at which span.
@@ -98,53 +100,9 @@ class Grid:
         return cells
 
 
-def patch(
-    model: str | Path = DEFAULT_MODEL,
-    contrasts: str | Path | Sequence[Mapping[str, str]] = (),
-    *,
-    places: Iterable[str] = STREAMS,
-    spans: str = "auto",
-    into: str = "corrupted",
-    only_right: bool = False,
-    progress: Progress | bool = True,
-    **options: Unpack[JobOptions],
-) -> Results:
-    """Where in text and model a contrast acts: `bertjax patch` as a call.
-
-    Args:
-        model: a masked-word model, classifier or sentence embedder.
-        contrasts: a file, or dicts, with `clean` and `corrupted` texts of as many tokens; for a masked-word model with
-            one place marked by [MASK], and its `good` and `bad` words; for a sentence embedder with a `second` text.
-        places: what is patched: 'hidden_states' (the residual stream before a layer), 'attention_outputs',
-            'feed_forward_outputs', for each layer; 'head_outputs', 'queries', 'keys', 'values' for each head.
-        spans: 'tokens', 'regions', 'all' tokens together, or 'auto': tokens where all texts have as many (at most 48),
-            else regions.
-        into: which text is run with the other's values: 'corrupted' or 'clean'.
-        only_right: leave out contrasts whose clean text does not score above the corrupted one.
-        progress: True shows a bar; or a function called with the work done and the total work.
-        options: `output`, `limit`, `heads` and others that do not say what is ablated.
-
-    Returns: results with a row for each cell of the grid that can change a score (`EncodedContrasts.can_act`); metric
-        'restored' (into='clean': 'lost') is the share of the way from the patched text's score to the donor's, 'score'
-        the score itself. `summary["patching"]` says what each cell is.
-
-    Raises:
-        BertjaxError: whatever is wrong with model, contrasts or options.
-
-    >>> import bertjax
-    >>> pairs = [{"clean": "A man is eating", "corrupted": "A man is running", "second": "A man eats"}]
-    >>> found = bertjax.patch(contrasts=pairs, places=["hidden_states"], progress=False)
-    >>> [row.name for row in sorted(found.rows_of("restored"), key=lambda row: -row.score)[:1]]
-    ['hidden_states 0 at 4']
-    """
-    given = (places,) if isinstance(places, str) else tuple(places)
-    grid = Grid(given, spans, Direction(into, only_right))
-    return call_on_contrasts(partial(run_patching, grid=grid), model, contrasts, options, progress)
-
-
 def run_patching(
     settings: Settings,
-    grid: Grid,
+    grid: PatchOptions,
     contrasts: Contrasts | None = None,
     *,
     say: Callable[[str], None] = lambda line: None,
@@ -167,12 +125,12 @@ def run_patching(
         SweepInterrupted: Ctrl-C; what is finished is kept, and the same call resumes.
         BertjaxError: whatever is wrong with model, contrasts or settings.
     """
-    settings = settings_of_patches(settings, contrasts, KIND, asdict(grid), asdict(Grid()))
+    settings = settings_of_patches(settings, contrasts, KIND, grid.recorded, PatchOptions().recorded)
     if settings.heads is not None and not any(PLACES[place].of_heads for place in grid.places):
         raise InputError(f"{', '.join(grid.places)} are of whole layers: leave heads out")
-    load = partial(load_contrasts, grid.spans, grid.direction, contrasts, say)
+    load = partial(load_contrasts, grid.spans, grid, contrasts, say)
     run = partial(_run, grid, say, progress, keep)
-    analysis = analysis_of_patches("patching", asdict(grid), contrasts)
+    analysis = analysis_of_patches("patching", grid.recorded, contrasts)
     return run_derived(settings, run, analysis, say=say, weighing=weighing, keep=keep, load=load)
 
 
@@ -183,7 +141,7 @@ def _name(change: Change, span: str) -> str:
     return f"{place}{row} at {span}"
 
 
-def _run(grid: Grid, say: Callable[[str], None], progress: Progress, keep: bool, job: Job) -> Outcome:
+def _run(grid: PatchOptions, say: Callable[[str], None], progress: Progress, keep: bool, job: Job) -> Outcome:
     """Run all cells, and keep of each contrast the score of the patched run, of its own and of the donor's."""
     assert isinstance(job, PatchingJob)
     found, settings = job.texts, job.settings
@@ -194,14 +152,14 @@ def _run(grid: Grid, say: Callable[[str], None], progress: Progress, keep: bool,
     introduce_patches(job, f"{count_of(len(cells), 'cell')} ({places})", say, keep)
     if len(cells) < len(every):
         say(f"{count_of(len(every) - len(cells), 'cell')} left out: there texts are the same, or nothing is read of it")
-    swept = _sweep(job, grid.direction.into, say, progress, keep)
+    swept = _sweep(job, grid.into, say, progress, keep)
     described = [
         {"place": change.place, "layer": change.layer, "head": _head(change), "span": span} for change, span in cells
     ]
     there = [place for place in grid.places if any(change.place == place for change, _ in cells)]
     told = {"places": there, "spans": list(found.names), "cells": described}
     outputs = swept.base, swept.outputs[0], swept.outputs[1:]
-    return conclude_patches(job, grid.direction, *outputs, told=told, say=say)
+    return conclude_patches(job, grid, *outputs, told=told, say=say)
 
 
 def _sweep(job: PatchingJob, into: str, say: Callable[[str], None], progress: Progress, keep: bool) -> SweepResult:

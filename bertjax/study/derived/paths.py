@@ -4,11 +4,10 @@ A row for each head that comes before the last receiver: the share of a contrast
 receivers restores, through nothing else (`attribution.patch_paths`).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +15,6 @@ from jaxtyping import Array, Float
 
 from bertjax import arguments
 from bertjax.attribution import RECEIVING, patch_paths
-from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.data import Contrasts, Encoding, collate
 from bertjax.errors import InputError
 from bertjax.interventions import HEAD_OUTPUTS, Readout, ablation, parse_head, readouts
@@ -24,103 +22,73 @@ from bertjax.model import BertForSentenceEmbedding, ModelOutput
 from bertjax.progress import Progress, silent
 from bertjax.results import Results
 from bertjax.study.derived.frame import Outcome, run_derived
-from bertjax.study.derived.job import JobOptions
 from bertjax.study.derived.patches import (
     MODE,
-    RESTORING,
-    Direction,
+    ContrastOptions,
     PatchingJob,
     analysis_of_patches,
-    call_on_contrasts,
     conclude_patches,
     introduce_patches,
     load_contrasts,
     settings_of_patches,
 )
 from bertjax.study.job import Job
+from bertjax.study.options import Heads, check_option, option
 from bertjax.study.settings import Settings
 
 AT_ONCE = 32  # contrasts
 
 
-@dataclass(frozen=True)
-class Paths:
+@dataclass(frozen=True, kw_only=True)
+class PathsOptions(ContrastOptions):
     """Which paths are patched.
 
     Args:
-        receivers: of 'queries', 'keys' and 'values' the heads that read, such as {'queries': ('3.7',)}.
-        direction: which text is patched from which.
-        freeze_feed_forward: whether feed-forward layers on the way are frozen too.
+        receivers: of 'queries', 'keys' and 'values' the heads that read, such as {'queries': ['3.7']}.
+        freeze_feed_forward: freeze the feed-forward layers on the way too.
 
     Raises:
-        InputError: no receivers, or other places.
+        InputError: no receivers, or other sites.
     """
 
-    receivers: Mapping[str, tuple[str, ...]]
-    direction: Direction = RESTORING
+    receivers: Any = option(None, "PLACE=L.H", flag="--paths-to")
     freeze_feed_forward: bool = False
 
     def __post_init__(self) -> None:
-        for place in self.receivers:
+        super().__post_init__()
+        arguments.instance(self.receivers or {}, "receivers", Mapping, "a dict such as {'queries': ['3.7']}")
+        for place in self.receivers or {}:
             arguments.one_of(place, "a receiver", RECEIVING)
-        if not any(self.receivers.values()):
+        plain = {place: check_option(heads, place, Heads) for place, heads in (self.receivers or {}).items()}
+        if not any(plain.values()):
             raise InputError("name receivers: heads whose queries, keys or values receive")
-        plain = {place: tuple(map(arguments.plain_head_name, heads)) for place, heads in self.receivers.items()}
         object.__setattr__(self, "receivers", plain)
 
-    @classmethod
-    def of_words(cls, words: Sequence[str], direction: Direction, freeze_feed_forward: bool) -> "Paths":
-        """Receivers as they are written on a command line: 'queries=3.7', 'values=3.7,2.1'.
-
-        Raises:
-            InputError: a word that names none.
-        """
-        receivers: dict[str, tuple[str, ...]] = {}
-        for word in words:
-            place, equals, heads = word.partition("=")
-            if not (place and equals and heads):
-                raise InputError(f"{word!r} names no receivers: write queries=L.H, keys=L.H or values=L.H")
-            receivers[place] = (*receivers.get(place, ()), *heads.split(","))
-        return cls(receivers, direction, freeze_feed_forward)
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The options as `summary.json` has them."""
+        feed_forward = {"freeze_feed_forward": self.freeze_feed_forward}
+        return {"receivers": self.receivers, "direction": self.direction, **feed_forward}
 
 
-def head_paths(
-    model: str | Path = DEFAULT_MODEL,
-    contrasts: str | Path | Sequence[Mapping[str, str]] = (),
-    *,
-    receivers: Mapping[str, Iterable[str]],
-    into: str = "corrupted",
-    only_right: bool = False,
-    freeze_feed_forward: bool = False,
-    progress: Progress | bool = True,
-    **options: Unpack[JobOptions],
-) -> Results:
-    """Which heads write what others read: `bertjax patch --paths-to` as a call.
-
-    Args:
-        model, contrasts, into, only_right, progress: as in `patch`.
-        receivers: of 'queries', 'keys' and 'values' the heads that read, such as {'queries': ['3.7']}.
-        freeze_feed_forward: whether feed-forward layers on the way are frozen too.
-        options: as in `patch`; `heads` are senders.
-
-    Returns: results with a row for each sender; metrics as those of `patch`.
+def parse_receivers(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Receivers as they are written on a command line: 'queries=3.7', 'values=3.7,2.1'.
 
     Raises:
-        BertjaxError: whatever is wrong with model, contrasts or options.
-
-    >>> pairs = [{"clean": "A man is eating", "corrupted": "A man is running", "second": "A man eats"}]
-    >>> found = head_paths(contrasts=pairs, receivers={"values": ["1.3"]}, heads=["0.1", "0.2"], progress=False)
-    >>> found.names
-    ['0.1', '0.2']
+        InputError: a word that names none.
     """
-    named = {place: tuple(heads) for place, heads in receivers.items()}
-    paths = Paths(named, Direction(into, only_right), freeze_feed_forward)
-    return call_on_contrasts(partial(run_paths, paths=paths), model, contrasts, options, progress)
+    receivers: dict[str, tuple[str, ...]] = {}
+    for word in words:
+        place, equals, heads = word.partition("=")
+        if not (place and equals and heads):
+            raise InputError(f"{word!r} names no receivers: write queries=L.H, keys=L.H or values=L.H")
+        receivers[place] = (*receivers.get(place, ()), *heads.split(","))
+    return receivers
 
 
 def run_paths(
     settings: Settings,
-    paths: Paths,
+    paths: PathsOptions,
     contrasts: Contrasts | None = None,
     *,
     say: Callable[[str], None] = lambda line: None,
@@ -146,19 +114,19 @@ def run_paths(
         raise InputError(
             "paths are computed by calls of the model with explicit attention: leave memory and attention out"
         )
-    load = partial(load_contrasts, "all", paths.direction, contrasts, say)
+    load = partial(load_contrasts, "all", paths, contrasts, say)
     run = partial(_run, paths, say, progress, keep)
-    usual = {"direction": asdict(RESTORING), "freeze_feed_forward": Paths.freeze_feed_forward}
-    settings = settings_of_patches(settings, contrasts, "paths", asdict(paths), usual)
+    usual = {"direction": ContrastOptions().direction, "freeze_feed_forward": False}
+    settings = settings_of_patches(settings, contrasts, "paths", paths.recorded, usual)
     settings = replace(settings, attention="explicit")
-    analysis = analysis_of_patches("paths", asdict(paths), contrasts)
+    analysis = analysis_of_patches("paths", paths.recorded, contrasts)
     return run_derived(settings, run, analysis, say=say, weighing=weighing, keep=keep, load=load)
 
 
-def _run(paths: Paths, say: Callable[[str], None], progress: Progress, keep: bool, job: Job) -> Outcome:
+def _run(paths: PathsOptions, say: Callable[[str], None], progress: Progress, keep: bool, job: Job) -> Outcome:
     """The scores of all paths."""
     assert isinstance(job, PatchingJob)
-    found, into = job.texts, paths.direction.into
+    found, into = job.texts, paths.into
     own, donors = (found.corrupted, found.clean) if into == "corrupted" else (found.clean, found.corrupted)
     to = ", ".join(f"{place} of {' '.join(heads)}" for place, heads in paths.receivers.items())
     for name in (*(job.settings.heads or ()), *(head for heads in paths.receivers.values() for head in heads)):
@@ -176,12 +144,12 @@ def _run(paths: Paths, say: Callable[[str], None], progress: Progress, keep: boo
     receivers = {name: list(heads) for name, heads in paths.receivers.items()}
     told: dict[str, Any] = {"places": [HEAD_OUTPUTS], "spans": list(found.names), "cells": cells}
     told |= {"receivers": receivers, "feed_forward": "frozen" if paths.freeze_feed_forward else "computed"}
-    return conclude_patches(job, paths.direction, runs[0], runs[1], runs[2:], told=told, say=say)
+    return conclude_patches(job, paths, runs[0], runs[1], runs[2:], told=told, say=say)
 
 
 def _patch(
     job: PatchingJob,
-    paths: Paths,
+    paths: PathsOptions,
     own: Sequence[tuple[Encoding, ...]],
     donors: Sequence[tuple[Encoding, ...]],
     start: int,

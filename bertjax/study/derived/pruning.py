@@ -6,10 +6,9 @@ any sweep of sets; the summary says which set belongs to which order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Unpack
+from typing import Annotated, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -24,16 +23,16 @@ from bertjax.attribution import (
     order_by,
     steps_of,
 )
-from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.errors import InputError
 from bertjax.formatting import count_of, format_duration
 from bertjax.interventions import Ablation, ablation, every_head
 from bertjax.progress import Progress, silent
 from bertjax.results import Results
-from bertjax.study.derived.frame import Outcome, call, run_derived
+from bertjax.study.derived.frame import Outcome, run_derived
 from bertjax.study.derived.gates import LearnedGates, learn_gates
-from bertjax.study.derived.job import JobOptions, level_out, settings_of_options
+from bertjax.study.derived.job import level_out
 from bertjax.study.job import Job, check_scorable, encode
+from bertjax.study.options import Mode, OutputOptions, Positive, option
 from bertjax.study.outputs import means_of
 from bertjax.study.provenance import Analysis
 from bertjax.study.run import ON_TOP, check_finite, estimate_runs, sweep_job
@@ -45,36 +44,51 @@ ORDERS = ("gradient", "greedy", "magnitude", "gates", "random", "reversed")
 QUICK = ("gradient", "magnitude", "random", "reversed")
 NESTED = ("gradient", "greedy", "magnitude")
 """Orders in which heads go one after another; gates close sets of heads, at each price another."""
+OF_ORDER = {
+    **{"gradient_share": "gradient", "greedy_share": "greedy", "draws": "random"},
+    **{"strengths": "gates", "gate_steps": "gates", "gate_rate": "gates"},
+}
+"""The order that each option belongs to."""
 PASSES = 2.5  # forward passes that take as long as one pass forward and back
 Line = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Pruning:
-    """Which orders, and how finely they are made.
+@dataclass(frozen=True, kw_only=True)
+class PruneOptions(OutputOptions):
+    """Orders.
 
     Args:
-        orders: of `ORDERS`; 'reversed' is the first of `NESTED` backwards. 'greedy' and 'gates' run only when named.
-        gradient_share, greedy_share: of all heads, which goes before gradients, or exact losses, are taken anew.
-        draws: of random orders.
-        points: of each curve.
-        strengths: prices at which gates are learned: what all open gates cost together, in losses of the whole model.
-        learning: how gates are learned.
+        mode: what replaces a head: 'zero', which `bertjax remove-heads` can do to weights, 'uniform' or 'mean'.
+        metric: the main metric, in place of the task's: a name in `bertjax.METRICS`, or module:function. In Python
+            also a `Metric`, or a function of labels and outputs that returns a number.
+        orders: by what heads are removed: gradient, greedy (exact losses), magnitude, gates, random, reversed (the
+            first of gradient, greedy and magnitude backwards). Greedy and gates take minutes.
+        gradient_share: the share of all heads that is removed before gradients are computed again.
+        greedy_share: the share of all heads that is removed before exact losses are computed again.
+        draws: the number of random orders.
+        points: the number of points of each order that are scored.
+        strengths: prices at which gates are learned: the cost of all open gates, in losses of the whole model.
+        gate_steps: steps of training of the gates at each price.
+        gate_rate: the learning rate of the gates; it falls to 0 as a cosine.
 
     Raises:
-        InputError: no such order or number.
+        InputError: orders that make no comparison, or an option of an order that is not among them.
     """
 
-    orders: tuple[str, ...] = QUICK
-    gradient_share: float = 0.1
-    greedy_share: float = 0.05
-    draws: int = 20
-    points: int = 10
-    strengths: tuple[float, ...] = (0.1, 0.3, 0.6, 1.0, 2.0, 4.0)
-    learning: Learning = field(default_factory=Learning)
+    mode: Mode = "zero"
+    metric: Any = option(None, "M")
+    orders: Annotated[tuple[str, ...], "names of orders"] = option(QUICK, "ORDER")
+    gradient_share: float = option(0.1, "S")
+    greedy_share: float = option(0.05, "S")
+    draws: Positive = option(20, "N")
+    points: Positive = option(10, "N")
+    strengths: Annotated[tuple[float, ...], "numbers from 0"] = option((0.1, 0.3, 0.6, 1.0, 2.0, 4.0), "P")
+    gate_steps: Positive = option(Learning.steps, "N")
+    gate_rate: float = option(Learning.rate, "R")
 
     def __post_init__(self) -> None:
-        for order in arguments.several(self.orders, "orders", f"a list of {', '.join(ORDERS)}", str):
+        super().__post_init__()
+        for order in self.orders:
             arguments.one_of(order, "order", ORDERS)
         if len(set(self.orders)) < len(self.orders):
             raise InputError("an order is named twice: name each once")
@@ -82,18 +96,27 @@ class Pruning:
             raise InputError("orders at random, and backwards, are to be seen beside another: give one")
         if "reversed" in self.orders and not {*self.orders} & {*NESTED}:
             raise InputError(f"gates have no order that could be reversed: give one of {', '.join(NESTED)} too")
-        strengths = arguments.several(self.strengths, "strengths", "a list of numbers from 0", int | float)
-        if not strengths or not all(0 <= strength < np.inf for strength in strengths):
+        if not self.strengths or not all(0 <= strength < np.inf for strength in self.strengths):
             arguments.refuse("strengths", "a list of numbers from 0", self.strengths)
-        if len({*map(float, strengths)}) < len(strengths):
+        if len({*self.strengths}) < len(self.strengths):
             raise InputError("a strength is given twice: give each once")
-        arguments.instance(self.learning, "learning", Learning, "a bertjax.attribution.Learning")
         for name in ("gradient_share", "greedy_share"):
-            share = getattr(self, name)
-            if not isinstance(share, int | float) or not 0 < share <= 1:
-                arguments.refuse(name, "a share of all heads, above 0 and at most 1", share)
-        for name in ("draws", "points"):
-            arguments.whole_number(getattr(self, name), name, 1)
+            if not 0 < getattr(self, name) <= 1:
+                arguments.refuse(name, "a share of all heads, above 0 and at most 1", getattr(self, name))
+        for name, order in OF_ORDER.items():
+            if getattr(self, name) != getattr(type(self), name) and order not in self.orders:
+                raise InputError(f"{name} is of the order {order}: add {order} to orders, or leave {name} out")
+
+    @property
+    def learning(self) -> Learning:
+        """How gates are learned."""
+        return Learning(self.gate_steps, rate=self.gate_rate)
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The options as `summary.json` has them."""
+        names = ("orders", "gradient_share", "greedy_share", "draws", "points", "strengths")
+        return {**{name: getattr(self, name) for name in names}, "learning": asdict(self.learning)}
 
 
 @dataclass(frozen=True)
@@ -109,40 +132,9 @@ class Order:
     heads: tuple[tuple[int, int], ...]
 
 
-def prune(
-    model: str | Path = DEFAULT_MODEL,
-    task: str = "qnli-sample",
-    *,
-    pruning: Pruning | None = None,
-    progress: Progress | bool = True,
-    **options: Unpack[JobOptions],
-) -> Results:
-    """How many heads can go, and in which order: `bertjax prune` as a call.
-
-    Args:
-        model, task, progress: as in `ablate`.
-        pruning: which orders, and how finely.
-        options: `mode` (default 'zero', which `remove-heads` can do to weights), `metric`, `output` and what else
-            `ablate` takes of examples and computation.
-
-    Returns: results of a set for each order and point, named like 'greedy 36' after the heads that are left;
-        `summary["pruning"]` has the orders. They are of the half of the examples that did not choose.
-
-    Raises:
-        BertjaxError: as `ablate` does, or the task has no loss that an order could be chosen by.
-
-    >>> bertjax.prune(limit=40).names[:2]  # doctest: +SKIP
-    ['gradient 65', 'gradient 58']
-    """
-    settings = settings_of_options({"mode": "zero", **options}, model=model, task=task)
-    if pruning is not None:
-        arguments.instance(pruning, "pruning", Pruning, "a bertjax.study.Pruning")
-    return call(partial(run_pruning, pruning=pruning or Pruning()), settings, progress, "pruning")
-
-
 def run_pruning(
     settings: Settings,
-    pruning: Pruning,
+    pruning: PruneOptions,
     *,
     say: Line = lambda line: None,
     progress: Progress = silent,
@@ -167,10 +159,12 @@ def run_pruning(
     settings = for_this_device(in_float32(settings))
     _check(settings)
     procedure = partial(_choose_and_judge, pruning, say, progress, keep)
-    return run_derived(settings, procedure, Analysis("pruning", asdict(pruning)), say=say, weighing=weighing, keep=keep)
+    return run_derived(
+        settings, procedure, Analysis("pruning", pruning.recorded), say=say, weighing=weighing, keep=keep
+    )
 
 
-def _choose_and_judge(pruning: Pruning, say: Line, progress: Progress, keep: bool, job: Job) -> Outcome:
+def _choose_and_judge(pruning: PruneOptions, say: Line, progress: Progress, keep: bool, job: Job) -> Outcome:
     """The outputs of a job's model at points of all orders."""
     choosing, judging = _parts(job, pruning)
     check_scorable(judging)
@@ -207,14 +201,14 @@ def _choose_and_judge(pruning: Pruning, say: Line, progress: Progress, keep: boo
     return Outcome(judging, level_out(result), means, more)
 
 
-def _say_how_long(choosing: Job, judging: Job, pruning: Pruning, say: Line) -> None:
+def _say_how_long(choosing: Job, judging: Job, pruning: PruneOptions, say: Line) -> None:
     """Say how long all of it takes, before anything is run."""
     parts = _seconds(choosing, judging, pruning)
     shown = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in parts.items())
     say(f"about {format_duration(sum(parts.values()))} in all ({shown}); {ON_TOP}")
 
 
-def _seconds(choosing: Job, judging: Job, pruning: Pruning) -> dict[str, float]:
+def _seconds(choosing: Job, judging: Job, pruning: PruneOptions) -> dict[str, float]:
     """How long each order takes to choose, and all of them to judge.
 
     The orders are not known yet; orders at random cost about as much to judge.
@@ -256,7 +250,7 @@ def _check(settings: Settings) -> None:
         raise InputError("pruning is computed by the fast engine, with --precision float32")
 
 
-def _parts(job: Job, pruning: Pruning) -> tuple[Job, Job]:
+def _parts(job: Job, pruning: PruneOptions) -> tuple[Job, Job]:
     """The job on a half of its examples that is drawn, and on the other; on all, where no order needs any to choose."""
     if not {"gradient", "greedy", "gates"} & {*pruning.orders}:
         return job, job
@@ -276,7 +270,7 @@ def _parts(job: Job, pruning: Pruning) -> tuple[Job, Job]:
 class _Chooser:
     """Makes the orders, on the examples that choose."""
 
-    def __init__(self, job: Job, pruning: Pruning, say: Line, progress: Progress, keep: bool):
+    def __init__(self, job: Job, pruning: PruneOptions, say: Line, progress: Progress, keep: bool):
         self.job, self.pruning, self.say, self.progress, self.keep = job, pruning, say, progress, keep
         self.heads = every_head(job.model.config)
         self.means = means_of(job)

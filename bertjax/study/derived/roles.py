@@ -9,12 +9,11 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 
-from bertjax.checkpoints import DEFAULT_MODEL, CheckpointWarning, locate
+from bertjax.checkpoints import CheckpointWarning, locate
 from bertjax.data import CUSTOM, task_named
 from bertjax.errors import InputError
 from bertjax.evidence import Metric, score, silhouette_of
@@ -35,8 +34,8 @@ from bertjax.probes import (
 )
 from bertjax.progress import Progress, silent
 from bertjax.results import Results
-from bertjax.study.derived.frame import Outcome, call, run_derived
-from bertjax.study.derived.job import DerivedJob, JobOptions, settings_of_options
+from bertjax.study.derived.frame import Outcome, run_derived
+from bertjax.study.derived.job import DerivedJob
 from bertjax.study.job import Job, load_tokenizer, read_examples
 from bertjax.study.provenance import Analysis
 from bertjax.study.settings import DEFAULTS, Settings, check_settings, for_this_device, in_float32
@@ -60,36 +59,6 @@ WITHOUT = (
 )
 READABLE = ("labels", "words")  # what tasks ask whose examples are texts or pairs
 DEFAULT_LENGTH = 128
-
-
-def head_roles(
-    model: str | Path = DEFAULT_MODEL,
-    task: str = "qnli-sample",
-    *,
-    progress: Progress | bool = True,
-    **options: Unpack[JobOptions],
-) -> Results:
-    """What kind of head each is, by where it looks: `bertjax roles` as a call.
-
-    Args:
-        model: any; a task head is not needed.
-        task: whose texts are read, pairs together; their labels play no part. 'mlm' reads lines of any text.
-        progress: True shows a bar; or a function called with the work done and the total work.
-        options: `output`, `data` and what else `ablate` takes of examples.
-
-    Returns: results of each head, with a metric for each role (`probes.ROLES`): its share of attention, by weights
-        and by norms; and `confidence` and `entropy`. The base is uniform attention. `summary["roles"]` has definitions,
-        and which heads meet which criterion.
-
-    Raises:
-        BertjaxError: whatever is wrong with model, data or settings.
-
-    >>> import bertjax
-    >>> bertjax.head_roles(limit=40, progress=False).summary["roles"]["kinds"]["0.2"]
-    ['positional', 'previous']
-    """
-    settings = settings_of_options(options, model=model, task=task)
-    return call(run_roles, settings, progress, "reading")
 
 
 def run_roles(

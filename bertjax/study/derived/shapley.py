@@ -7,11 +7,9 @@ more runs than the orders, all are run, and the values are exact.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from numbers import Real
-from pathlib import Path
-from typing import Any, Unpack
+from typing import Annotated, Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -26,22 +24,20 @@ from bertjax.attribution import (
     runs_of_order,
     shapley_metric,
 )
-from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.errors import InputError
 from bertjax.formatting import count_of, finite, format_duration
 from bertjax.interventions import Ablation, Head
 from bertjax.progress import Progress, silent
 from bertjax.results import Results
-from bertjax.study.derived.frame import Outcome, call, run_derived
+from bertjax.study.derived.frame import Outcome, run_derived
 from bertjax.study.derived.job import (
-    JobOptions,
     contributions_of,
     derive_job,
     describe_score,
     say_what_sharing_costs,
-    settings_of_options,
 )
 from bertjax.study.job import Job, check_scorable
+from bertjax.study.options import Heads, Mode, OutputOptions, option
 from bertjax.study.outputs import means_of
 from bertjax.study.provenance import Analysis
 from bertjax.study.run import ON_TOP, check_finite, estimate_runs, introduce, sweep_job
@@ -52,65 +48,40 @@ RUNS_AT_ONCE = 512  # about: of orders that are run together
 DEFAULT_ORDERS = 100
 
 
-@dataclass(frozen=True)
-class Budget:
-    """When to stop drawing orders.
+@dataclass(frozen=True, kw_only=True)
+class ShapleyOptions(OutputOptions):
+    """Orders.
 
     Args:
-        orders: at most so many, an even number: each comes with its reverse.
-        within: as soon as every value's 95 % interval over orders is at most this to either side, as the score is
-            printed (0.5 points, say); None for all orders.
+        mode: what replaces a head: 'uniform' attention, 'zero', or its 'mean' output.
+        heads: values of these heads only, such as 3.0 or L3H0; the others stay.
+        metric: the main metric, in place of the task's: a name in `bertjax.METRICS`, or module:function. In Python
+            also a `Metric`, or a function of labels and outputs that returns a number.
+        permutations: draw at most this number of orders of removal, an even number: each comes with its reverse.
+        within: stop as soon as the 95 % interval over orders of every value is at most this to either side, as the
+            score is printed, such as 0.5 (points); by default all orders are drawn.
 
     Raises:
-        InputError: no such number.
+        InputError: an odd number of orders, or `within` is not above 0.
     """
 
-    orders: int = DEFAULT_ORDERS
-    within: float | None = None
+    mode: Mode = "uniform"
+    heads: Heads | None = option(None, "L.H")
+    metric: Any = option(None, "M")
+    permutations: Annotated[int, 2] = option(DEFAULT_ORDERS, "N")
+    within: float | None = option(None, "W")
 
     def __post_init__(self) -> None:
-        arguments.whole_number(self.orders, "orders", 2)
-        if self.orders % 2:
-            raise InputError(f"orders are drawn in pairs, each with its reverse: {self.orders} is odd")
-        within = self.within
-        if within is not None and not (isinstance(within, Real) and np.isfinite(within) and within > 0):
+        super().__post_init__()
+        if self.permutations % 2:
+            raise InputError(f"permutations are drawn in pairs, each with its reverse: {self.permutations} is odd")
+        if self.within is not None and not (np.isfinite(self.within) and self.within > 0):
             arguments.refuse("within", "a number above 0", self.within)
-
-
-def shapley_values(
-    model: str | Path = DEFAULT_MODEL,
-    task: str = "qnli-sample",
-    *,
-    orders: int = DEFAULT_ORDERS,
-    within: float | None = None,
-    progress: Progress | bool = True,
-    **options: Unpack[JobOptions],
-) -> Results:
-    """What each head adds to a score, whatever else is gone: `bertjax shapley` as a call.
-
-    Args:
-        model, task, progress: as in `ablate`.
-        orders: of heads that are drawn at most, in pairs.
-        within: stop as soon as values are known to this, as the score is printed: 0.5 points, say.
-        options: `mode`, `heads` (the others stay), `metric`, `output` and what else `ablate` takes of examples and
-            computation.
-
-    Returns: results of each head, whose metric 'shapley' is above 0 where the head adds to the score. Intervals are
-        over examples; `summary["shapley"]["half_widths"]` are over orders.
-
-    Raises:
-        BertjaxError: as `ablate` does; or the score is undefined without some example.
-
-    >>> bertjax.shapley_values(limit=40, heads=["4.2", "5.5"]).names  # doctest: +SKIP
-    ['4.2', '5.5']
-    """
-    settings = settings_of_options(options, model=model, task=task)
-    return call(partial(run_shapley, budget=Budget(orders, within)), settings, progress, "ablating")
 
 
 def run_shapley(
     settings: Settings,
-    budget: Budget,
+    options: ShapleyOptions,
     *,
     say: Callable[[str], None] = lambda line: None,
     progress: Progress = silent,
@@ -121,7 +92,7 @@ def run_shapley(
 
     Args:
         settings: which model, task, examples and heads.
-        budget: when to stop.
+        options: when to stop.
         say: called with a line at each step.
         progress, weighing: called with the work done and the total work.
         keep: whether anything is written.
@@ -133,21 +104,21 @@ def run_shapley(
     """
     _check(settings)
     check_settings(settings)
-    share_out = partial(_share_out, budget, say, progress, keep)
-    analysis = Analysis("shapley", asdict(budget))
+    share_out = partial(_share_out, options, say, progress, keep)
+    analysis = Analysis("shapley", {"orders": options.permutations, "within": options.within})
     return run_derived(for_this_device(settings), share_out, analysis, say=say, weighing=weighing, keep=keep)
 
 
-def _share_out(budget: Budget, say: Callable[[str], None], progress: Progress, keep: bool, job: Job) -> Outcome:
+def _share_out(budget: ShapleyOptions, say: Callable[[str], None], progress: Progress, keep: bool, job: Job) -> Outcome:
     """The values of a job's heads."""
     introduce(job, say)
     check_scorable(job)
-    say_what_sharing_costs(job, budget.orders * len(job.ablations), say)
+    say_what_sharing_costs(job, budget.permutations * len(job.ablations), say)
     if keep:
         say(f"results go to {job.settings.directory}")
     runner = _Runner(job, say, keep)
     heads = [(change.layer, change.head) for one in job.ablations for change in one.changes]
-    if 2 ** min(len(heads), 30) - 1 <= budget.orders * len(heads):
+    if 2 ** min(len(heads), 30) - 1 <= budget.permutations * len(heads):
         values, told = _exact(runner, heads, progress)
     else:
         values, told = _drawn(runner, heads, budget, progress)
@@ -207,10 +178,10 @@ def _exact(
 
 
 def _drawn(
-    runner: _Runner, heads: Sequence[Head], budget: Budget, progress: Progress
+    runner: _Runner, heads: Sequence[Head], budget: ShapleyOptions, progress: Progress
 ) -> tuple[Float[np.ndarray, "heads examples"], dict[str, Any]]:
     """Values from orders that are drawn, until they are known well enough."""
-    job, pairs = runner.job, budget.orders // 2
+    job, pairs = runner.job, budget.permutations // 2
     factor = job.judges[0].metric.measure.factor
     at_once = max(1, RUNS_AT_ONCE // (2 * len(heads)))
     drawn: Drawn | None = None
@@ -221,9 +192,9 @@ def _drawn(
         runs = [run for order in orders for run in runs_of_order(job.model.config, heads, order, job.settings.mode)]
         if drawn is None:
             seconds = estimate_runs(job, runs).seconds / len(orders)
-            most = format_duration(seconds * budget.orders)
+            most = format_duration(seconds * budget.permutations)
             one = f"each order of {len(heads)} heads about {format_duration(seconds)}"
-            runner.say(f"{one}, all {budget.orders}: {most}; {ON_TOP}")
+            runner.say(f"{one}, all {budget.permutations}: {most}; {ON_TOP}")
         contributed = runner.run(runs, _part_of(progress, start, len(numbers), max(expected, numbers.stop)))
         without = float(contributed[len(heads)].mean())
         found = _pairs_of(orders, contributed)

@@ -1,0 +1,342 @@
+"""`Study`: one model and one task in the middle; its methods are the analyses."""
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from functools import partial
+from html import escape
+from inspect import Signature, getdoc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Num
+
+from bertjax import arguments
+from bertjax.data import Examples, Tokenizer
+from bertjax.engine import Estimate
+from bertjax.formatting import count_of
+from bertjax.model import PretrainedModel
+from bertjax.results import Results
+from bertjax.study.derived.frame import call
+from bertjax.study.derived.gradients import ImportanceOptions, run_importance
+from bertjax.study.derived.interactions import InteractionsOptions, run_interactions
+from bertjax.study.derived.patching import PatchOptions, run_patching
+from bertjax.study.derived.paths import PathsOptions, run_paths
+from bertjax.study.derived.pruning import PruneOptions, run_pruning
+from bertjax.study.derived.roles import run_roles
+from bertjax.study.derived.shapley import ShapleyOptions, run_shapley
+from bertjax.study.job import Job, check_scorable, load_job
+from bertjax.study.options import (
+    AblateOptions,
+    ComputeOptions,
+    DataOptions,
+    ModelOptions,
+    Options,
+    OutputOptions,
+    TaskOptions,
+    check_names,
+    names,
+    option,
+    parameters,
+    takes,
+    with_options,
+)
+from bertjax.study.outputs import sweep_examples
+from bertjax.study.run import estimate_job, run_job
+from bertjax.study.settings import DEFAULTS, Settings, check_settings, for_this_device
+from bertjax.study.sources import Sources
+
+MODELS = "a hub id, a directory, or a model of bertjax (bertjax.from_torch makes one of a PyTorch model)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions(ComputeOptions, TaskOptions, DataOptions, ModelOptions):
+    """The options of a `Study`.
+
+    Args:
+        tokenizer: a `bertjax.Tokenizer`, in place of the model's.
+        texts: in place of `data`: a list of str, or of pairs of str.
+        labels: with `texts`: a name, a class number or a rating for each.
+    """
+
+    tokenizer: Any = option(None, on_command_line=False)
+    texts: Any = option(None, on_command_line=False)
+    labels: Any = option(None, on_command_line=False)
+
+
+# Which options of a study an analysis reads.
+ALL = names(StudyOptions)
+NO_COMPUTE = ALL - names(ComputeOptions)
+TEXTS = (names(DataOptions) | {"model", "tokenizer", "texts", "labels", "max_length"}) - {"exclude_self"}
+CONTRASTS = names(ComputeOptions) | {"model", "tokenizer", "max_length", "allow_new_head", "limit", "seed"}
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What a model gives for the examples of a task without interventions.
+
+    Args:
+        scores: by metric, the main one first.
+        outputs: of each example what the metrics read, such as logits or similarities; of tasks that ask for words,
+            tags or answers the numbers of each.
+        labels: of each output.
+    """
+
+    scores: Mapping[str, float]
+    outputs: Num[np.ndarray, "outputs ..."]
+    labels: Num[np.ndarray, " outputs"]
+
+    def __repr__(self) -> str:
+        scores = ", ".join(f"{name} {value:.4g}" for name, value in self.scores.items())
+        return f"Baseline({scores}; outputs {self.outputs.shape})"
+
+
+class Study:
+    """A model and a task, whose attention heads are studied.
+
+    Model and examples are loaded when they are first needed, and once. Each method is an analysis and returns
+    `Results`, which `bertjax.read_results` returns for a directory of results too.
+
+    >>> import bertjax
+    >>> study = bertjax.Study(limit=8)
+    >>> study.ablate(heads=["4.2", "5.5"], progress=False).names
+    ['4.2', '5.5']
+    """
+
+    options: StudyOptions
+
+    @takes(StudyOptions)
+    def __init__(self, options: StudyOptions) -> None:
+        model, data = options.model, options.data
+        in_memory = not isinstance(model, str | Path)
+        if in_memory:
+            arguments.instance(model, "model", PretrainedModel, MODELS)
+        if options.tokenizer is not None:
+            arguments.instance(options.tokenizer, "tokenizer", Tokenizer, "a bertjax.Tokenizer")
+        given: dict[str, Any] = {} if data is None or isinstance(data, str | Path) else {"data": data}
+        if options.texts is not None or options.labels is not None:
+            given |= {"texts": options.texts, "labels": options.labels}
+            given |= {} if data is None else {"data": data}
+        self.options = options
+        self._sources = Sources(model if in_memory else None, options.tokenizer, given)
+
+    @property
+    def model(self) -> PretrainedModel:
+        """The model, with a head for the task."""
+        return self._job.model
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer."""
+        return self._job.tokenizer
+
+    @property
+    def examples(self) -> Examples:
+        """The examples of the task that the model can read."""
+        return self._job.examples
+
+    def baseline(self) -> Baseline:
+        """Scores and outputs of the model as it is, without interventions."""
+        job = self._job
+        check_scorable(job)
+        result = sweep_examples(job.model, job.encoded, [], memory=job.settings.memory_budget, progress=lambda *_: None)
+        return Baseline(job.score(result)[1], result.base, job.labels)
+
+    @takes(AblateOptions)
+    def plan(self, options: AblateOptions) -> Estimate:
+        """What `ablate` with the same options will cost: work, memory and time on this device.
+
+        Time does not include loading, compilation and statistics.
+
+        Returns: the estimate.
+        """
+        return estimate_job(self._settings(options))
+
+    @takes(AblateOptions)
+    def ablate(self, options: AblateOptions) -> Results:
+        """Ablate heads one set at a time, and test what that changes.
+
+        Returns: the effect of each set on each metric, with interval, p and q. Of a shard `directory` and `summary`.
+
+        Raises:
+            BertjaxError: whatever is wrong with model, data or options; raised before the sweep begins.
+            SweepInterrupted: Ctrl-C; with `output`, what is finished is kept, and the same call resumes.
+        """
+        return self._run(run_job, options, "ablating")
+
+    @takes(ImportanceOptions)
+    def importance(self, options: ImportanceOptions) -> Results:
+        """Estimate by gradients what each head does (Michel et al. 2019), in float32.
+
+        Returns: results with the metrics 'predicted_loss', the mean loss that gradients predict without a head;
+            'importance', the mean over examples of the absolute change; and 'token_importance', with absolute values
+            at each token.
+        """
+        run = partial(run_importance, steps=options.steps)
+        return self._run(run, options, "gradients", reads=NO_COMPUTE)
+
+    @takes(InteractionsOptions)
+    def interactions(self, options: InteractionsOptions) -> Results:
+        """Which heads matter together: for each pair the effect of both minus the sum of each one's.
+
+        Returns: results of a set for each pair, with the metrics 'interaction', 'effect_of_both' and 'sum_of_effects'.
+        """
+        return self._run(run_interactions, options, "ablating", ablate="pairs")
+
+    @takes(ShapleyOptions)
+    def shapley(self, options: ShapleyOptions) -> Results:
+        """The Shapley value of each head: its mean contribution over random orders of removal.
+
+        Returns: results with the metric 'shapley', above 0 where the head adds to the score. Intervals are over
+            examples; `summary["shapley"]["half_widths"]` are over orders.
+        """
+        return self._run(partial(run_shapley, options=options), options, "ablating")
+
+    @takes(PruneOptions)
+    def prune(self, options: PruneOptions) -> Results:
+        """How many heads can be removed, and in which order.
+
+        One half of the examples chooses the orders, the other half scores them.
+
+        Returns: results of a set for each order and point, named like 'greedy 36' after the heads that are left;
+            `summary["pruning"]` has the orders.
+        """
+        return self._run(partial(run_pruning, pruning=options), options, "pruning")
+
+    @takes(OutputOptions)
+    def roles(self, options: OutputOptions) -> Results:
+        """What kind of head each is, by where it attends. Labels and task heads are not used.
+
+        Returns: results with a metric for each role (`bertjax.probes.ROLES`), its share of attention by weights and by
+            norms, and with `confidence` and `entropy`; the base is uniform attention. `summary["roles"]` lists the
+            heads that meet each criterion.
+
+        >>> import bertjax
+        >>> bertjax.Study(limit=40).roles(progress=False).summary["roles"]["kinds"]["0.2"]
+        ['positional', 'previous']
+        """
+        return self._run(run_roles, options, "reading", reads=TEXTS)
+
+    @takes(PatchOptions)
+    def patch(self, options: PatchOptions) -> Results:
+        """Activation patching: where in text and model the difference of two texts acts.
+
+        The task and the data of the study are not used.
+
+        Returns: results with a row for each cell of the grid that can change a score; metric 'restored' (with
+            into='clean' 'lost') is the share of the difference between the two texts' scores, 'score' the score itself.
+            `summary["patching"]` describes each cell.
+
+        >>> import bertjax
+        >>> pairs = [{"clean": "A man is eating", "corrupted": "A man is running", "second": "A man eats"}]
+        >>> found = bertjax.Study().patch(pairs, places=["hidden_states"], progress=False)
+        >>> [row.name for row in sorted(found.rows_of("restored"), key=lambda row: -row.score)[:1]]
+        ['hidden_states 0 at 4']
+        """
+        run = partial(run_patching, grid=options)
+        return self._run(run, options, "patching", reads=CONTRASTS, data=options.file, contrasts=options.rows)
+
+    @takes(PathsOptions)
+    def patch_paths(self, options: PathsOptions) -> Results:
+        """Path patching: which heads write what the receivers read.
+
+        The task and the data of the study are not used.
+
+        Returns: results with a row for each sender; metrics as those of `patch`.
+
+        >>> import bertjax
+        >>> pairs = [{"clean": "A man is eating", "corrupted": "A man is running", "second": "A man eats"}]
+        >>> study = bertjax.Study()
+        >>> study.patch_paths(pairs, receivers={"values": ["1.3"]}, heads=["0.1", "0.2"], progress=False).names
+        ['0.1', '0.2']
+        """
+        run, reads = partial(run_paths, paths=options), CONTRASTS - {"memory", "attention"}
+        return self._run(run, options, "patching", reads=reads, data=options.file, contrasts=options.rows)
+
+    def _run(
+        self, run: Callable[..., Results], options: OutputOptions, text: str, reads: Set[str] = ALL, **fixed: Any
+    ) -> Results:
+        """Run an analysis with a bar.
+
+        Args:
+            reads: options of the study that the analysis reads.
+            fixed: other settings, or `contrasts`.
+        """
+        run = partial(run, contrasts=fixed.pop("contrasts")) if "contrasts" in fixed else run
+        return call(run, self._settings(options, reads, **fixed), options.progress, text)
+
+    def _settings(self, options: OutputOptions, reads: Set[str] = ALL, **fixed: Any) -> Settings:
+        """The settings of an analysis of this study."""
+        sources, chosen = self._sources, {name: getattr(self.options, name) for name in reads & {*DEFAULTS}}
+        if sources.model is not None:
+            chosen["model"] = sources.model.name
+        if sources.data:
+            chosen["data"] = None
+        theirs = {name: getattr(options, name) for name in names(type(options)) if name in DEFAULTS}
+        return Settings(**{**chosen, **theirs, **fixed}, sources=sources if "task" in reads else sources.without_data())
+
+    @property
+    def _job(self) -> Job:
+        settings = self._settings(AblateOptions())
+        check_settings(settings)
+        return load_job(for_this_device(settings))
+
+    def __repr__(self) -> str:
+        return f"Study({', '.join(self._facts().values())})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f'<tr><th style="text-align:left">{escape(name)}</th><td style="text-align:left">{escape(text)}</td></tr>'
+            for name, text in self._facts().items()
+        )
+        return f"<p><b>Study</b></p><table>{rows}</table>"
+
+    def _facts(self) -> dict[str, str]:
+        """What is studied, a few words each; nothing is loaded for that."""
+        options, model = self.options, self._sources.model
+        facts = {"model": str(options.model) if model is None else model.name, "task": options.task}
+        examples = self._sources.loaded("examples")
+        if examples is not None:
+            facts["examples"] = f"{count_of(len(examples), 'example')} ({examples.source})"
+        elif options.texts is not None or options.data is not None:
+            named = isinstance(options.data, str | Path)
+            facts["data"] = str(options.data) if named else "data in memory"
+        return facts
+
+
+def in_one_call(name: str, options: type[Options], reads: Set[str] = ALL) -> Callable[..., Results]:
+    """A method of `Study` as a function: `ablate(model, task, ...)` is `Study(model, task, ...).ablate(...)`.
+
+    Args:
+        name: of the method.
+        options: of the method.
+        reads: options of the study that the analysis reads; the function takes no others.
+    """
+    mine = [one for one in parameters(StudyOptions) if one.name in reads]
+    every = sorted([*mine, *parameters(options)], key=lambda parameter: parameter.kind)
+    signature, known = Signature(every), [one.name for one in every]
+
+    def function(*positional: Any, **named: Any) -> Results:
+        check_names(named, known)
+        values = signature.bind(*positional, **named).arguments
+        study = Study(**{key: value for key, value in values.items() if key in reads})
+        results: Results = getattr(study, name)(**{key: value for key, value in values.items() if key not in reads})
+        return results
+
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = __name__
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    what = (getdoc(getattr(Study, name)) or "").partition("\n")[0]
+    text = f"{what}\n\nThe same as `Study(...).{name}(...)`, in one call."
+    function.__doc__ = with_options(text, *(cls for cls in (StudyOptions, options)), only=known)
+    return function
+
+
+ablate = in_one_call("ablate", AblateOptions)
+importance = in_one_call("importance", ImportanceOptions, NO_COMPUTE)
+interactions = in_one_call("interactions", InteractionsOptions)
+shapley = in_one_call("shapley", ShapleyOptions)
+prune = in_one_call("prune", PruneOptions)
+roles = in_one_call("roles", OutputOptions, TEXTS)
+patch = in_one_call("patch", PatchOptions, CONTRASTS)
+patch_paths = in_one_call("patch_paths", PathsOptions, CONTRASTS - {"memory", "attention"})
