@@ -58,9 +58,7 @@ def test_shapley_values_are_turned_before_they_are_compared(all_results, capsys)
 def test_one_head_contributes_what_its_ablation_costs(all_results):
     model, data = all_results["ablation"].summary["model"]["name"], all_results["ablation"].summary["settings"]["data"]
     for head in HEADS[:3]:
-        found = bertjax.shapley(
-            model, "mrpc", data=data, mode="zero", heads=[head], metric="accuracy", progress=False
-        )
+        found = bertjax.shapley(model, "mrpc", data=data, mode="zero", heads=[head], metric="accuracy", progress=False)
         quantity = found.quantity()
         assert quantity.sign * found.rows_of()[0].difference == pytest.approx(effects(all_results["ablation"])[head])
 

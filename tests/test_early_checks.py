@@ -20,7 +20,7 @@ from bertjax.errors import BertjaxError, DataError, InputError, OutputError
 from bertjax.interventions import overrides, readouts, single_heads
 from bertjax.results.directory import read_results
 from bertjax.study.run import run_job
-from bertjax.study.settings import Settings, check_settings, for_this_device
+from bertjax.study.settings import Settings, for_this_device
 from tests.factories import SENTENCES, make_classifier, make_config, write_pairs
 from tests.tiny_models import arguments, random_model
 
@@ -62,12 +62,6 @@ def test_a_negative_seed_on_the_command_line(capsys):
         main(["ablate", "--seed", "-1"])
     assert end.value.code == 2
     assert "'-1' is not a whole number of at least 0" in capsys.readouterr().err
-
-
-def test_a_setting_that_no_summary_could_hold(settings):
-    object.__setattr__(settings, "model", Path(settings.model))
-    with pytest.raises(InputError, match="model must be a text, found a PosixPath"):
-        check_settings(settings)
 
 
 @pytest.mark.parametrize("name", ["heads.png", "sets.png", "outputs.npz", "summary.json"])

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 import bertjax
-from bertjax.attribution import Learning, draw_gates, probabilities_open
+from bertjax.attribution import draw_gates, probabilities_open
 from bertjax.interventions import every_head, overrides
 from bertjax.plots import Curve
-from bertjax.study import Pruning
 from experiments import gated_training, pruning_curves
 from experiments.shared import curves
 from experiments.training.dropout import train_logits
@@ -100,9 +99,9 @@ def pruned_model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gated")
     model, data = make_classifier(folder / "model"), write_glue(folder / "glue")
     write_pairs(data / "MRPC" / "dev.tsv", 30)
-    gates = {"strengths": (0.0, 1000.0), "learning": Learning(steps=20)}
-    few = Pruning(("gradient", "greedy", "gates", "random"), draws=3, points=4, **gates)
-    given = {"data": data, "mode": "zero", "progress": False, "pruning": few}
+    gates = {"strengths": (0.0, 1000.0), "gate_steps": 20}
+    few = {"orders": ("gradient", "greedy", "gates", "random"), "draws": 3, "points": 4, **gates}
+    given = {"data": data, "mode": "zero", "progress": False, **few}
     return folder, model, data, bertjax.prune(model, "mrpc", output=folder / "pruned", **given)
 
 
@@ -151,7 +150,8 @@ def test_what_does_not_belong_together_is_refused(pruned_model, tmp_path, capsys
         mode="uniform",
         output=tmp_path / "pruned",
         progress=False,
-        pruning=Pruning(("magnitude",), points=2),
+        orders=("magnitude",),
+        points=2,
     )
     assert learn((tmp_path, model, data, uniform), tmp_path / "out") == 2
     assert "--mode zero" in capsys.readouterr().err

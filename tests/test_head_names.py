@@ -17,7 +17,7 @@ from bertjax.formatting import plain_name, table_name
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.results.directory import read_results
-from bertjax.study import Paths, Settings
+from bertjax.study import PathsOptions, Settings
 from bertjax.study.settings import list_ablations
 from tests.factories import add_tokenizer, make_config, write_pairs
 from tests.tiny_models import random_model
@@ -125,7 +125,7 @@ def test_both_spellings_name_the_same_head(tmp_path):
     sets = [ab.read_sets(tmp_path / str(number), config, "zero") for number in range(2)]
     assert sets[0] == sets[1]
     assert ab.hash_sets(tmp_path / "0") == ab.hash_sets(tmp_path / "1")
-    assert Paths({"queries": ("L3H7",)}) == Paths({"queries": ("3.7",)})
+    assert PathsOptions(receivers={"queries": ("L3H7",)}) == PathsOptions(receivers={"queries": [(3, 7)]})
 
 
 def test_names_come_back_from_tables():

@@ -17,7 +17,7 @@ from bertjax.cli import main
 from bertjax.engine import sweep
 from bertjax.errors import DataError, InputError, SweepInterrupted
 from bertjax.interventions import Ablation, Change, ablation, every_head
-from bertjax.study import Budget, run_shapley, screening
+from bertjax.study import ShapleyOptions, run_shapley, screening
 from bertjax.study.derived import shapley
 from bertjax.study.derived.job import contributions_of, level_out
 from bertjax.study.job import load_job
@@ -220,7 +220,7 @@ def value_of(head, heads, score):
 
 
 def test_values_of_all_sets_are_those_of_the_definition(run_analysis, all_sets):
-    found = run_analysis(bertjax.shapley, orders=104)  # 1,023 sets cost less than 1,040 runs
+    found = run_analysis(bertjax.shapley, permutations=104)  # 1,023 sets cost less than 1,040 runs
     assert found.summary["shapley"]["exact"]
     for head, value in scores_of(found).items():
         np.testing.assert_allclose(value, value_of(head, found.names, all_sets), atol=1e-9)
@@ -231,7 +231,7 @@ def test_values_of_all_sets_are_those_of_the_definition(run_analysis, all_sets):
 
 
 def test_drawn_values_of_a_model_are_near_those_of_all_sets(run_analysis, all_sets):
-    found = run_analysis(bertjax.shapley, orders=60, seed=5)
+    found = run_analysis(bertjax.shapley, permutations=60, seed=5)
     told = found.summary["shapley"]
     assert (told["exact"], told["orders"]) == (False, 60)
     exact = np.array([value_of(head, found.names, all_sets) for head in found.names])
@@ -250,23 +250,23 @@ def test_heads_that_are_not_named_stay(run_analysis, all_sets):
 
 def test_drawing_stops_when_values_are_known(run_analysis, monkeypatch):
     monkeypatch.setattr(shapley, "RUNS_AT_ONCE", 40)  # two pairs of orders
-    found = run_analysis(bertjax.shapley, orders=80, within=90.0)
+    found = run_analysis(bertjax.shapley, permutations=80, within=90.0)
     assert found.summary["shapley"]["orders"] == 16  # as soon as there is an interval
     assert found.summary["shapley"]["within"] == 0.9
     widest, seen = 100 * max(found.summary["shapley"]["half_widths"]), []
     progress = lambda done, total: seen.append(done / total)  # noqa: E731
-    longer = run_analysis(bertjax.shapley, orders=80, within=widest / 1.1, progress=progress)
+    longer = run_analysis(bertjax.shapley, permutations=80, within=widest / 1.1, progress=progress)
     assert 16 < longer.summary["shapley"]["orders"] < 80
     assert seen[seen.index(1) - 1] > 0.9  # of the orders that are expected, not of all
-    whole = run_analysis(bertjax.shapley, orders=20, within=1e-9)
+    whole = run_analysis(bertjax.shapley, permutations=20, within=1e-9)
     assert whole.summary["shapley"]["orders"] == 20
 
 
 @pytest.mark.integration
 def test_interrupted_orders_resume_to_the_same_values(run_analysis, tmp_path, monkeypatch):
     monkeypatch.setattr(shapley, "RUNS_AT_ONCE", 40)
-    whole = run_analysis(bertjax.shapley, orders=20)
-    given = {"orders": 20, "output": tmp_path / "job"}
+    whole = run_analysis(bertjax.shapley, permutations=20)
+    given = {"permutations": 20, "output": tmp_path / "job"}
     with pytest.raises(SweepInterrupted):
         run_analysis(bertjax.shapley, **given, progress=StopAfter(0.5))
     assert len(list((tmp_path / "job").glob("orders-*"))) > 1
@@ -292,15 +292,15 @@ def test_interrupted_orders_resume_to_the_same_values(run_analysis, tmp_path, mo
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"orders": 7}, "orders are drawn in pairs"),
-        ({"orders": 0}, "orders must be a whole number of at least 2"),
+        ({"permutations": 7}, "permutations are drawn in pairs"),
+        ({"permutations": 0}, "permutations must be a whole number of at least 2"),
         ({"within": -1.0}, "within must be a number above 0"),
         ({"within": float("nan")}, "within must be a number above 0"),
     ],
 )
 def test_orders_that_cannot_be_are_refused(wrong, message):
     with pytest.raises(InputError, match=message):
-        Budget(**wrong)
+        ShapleyOptions(**wrong)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_what_shapley_values_do_not_have_is_refused(wrong, message, run_analysis
     with pytest.raises(InputError, match=message):
         run_shapley(
             Settings(model=str(run_analysis.model), task="mrpc", data=str(run_analysis.data), **wrong),
-            Budget(),
+            ShapleyOptions(),
             keep=False,
         )
 

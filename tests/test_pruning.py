@@ -10,7 +10,6 @@ import pytest
 import bertjax
 from bertjax import BertForSequenceClassification
 from bertjax.attribution import (
-    Learning,
     ablated_losses,
     gradient_costs,
     head_gradients,
@@ -32,7 +31,7 @@ from bertjax.interventions import (
     single_heads,
 )
 from bertjax.plots import Curve, make_curves
-from bertjax.study import ORDERS, Pruning, run_pruning
+from bertjax.study import ORDERS, PruneOptions, run_pruning
 from bertjax.study.derived import pruning
 from bertjax.study.job import load_job
 from bertjax.study.settings import Settings, for_this_device
@@ -42,7 +41,7 @@ from tests.schema_checks import check_by_jsonschema
 from tests.task_factories import TASK_FACTORIES, example_losses, load_task_job
 from tests.tiny_models import random_model
 
-FEW = {"strengths": (3.0, 0.0, 1000.0), "learning": Learning(steps=40, rate=0.3)}  # in no order
+FEW = {"strengths": (3.0, 0.0, 1000.0), "gate_steps": 40, "gate_rate": 0.3}  # in no order
 
 SHOWN_AS = bertjax.METRICS["accuracy"].measure
 
@@ -52,14 +51,16 @@ def pruned_model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pruning")
     model, data = make_embedder(folder / "model"), write_pairs(folder / "pairs.tsv", 40)
     found = bertjax.prune(
-        model, "mrpc", data=data, output=folder / "pruned", progress=False, pruning=Pruning(ORDERS, draws=3, **FEW)
+        model, "mrpc", data=data, output=folder / "pruned", progress=False, orders=ORDERS, draws=3, **FEW
     )
     return folder, model, data, found
 
 
 def halves(pruned_model):
     _, model, data, _ = pruned_model
-    return pruning._parts(load_job(for_this_device(Settings(model=str(model), task="mrpc", data=str(data)))), Pruning())
+    return pruning._parts(
+        load_job(for_this_device(Settings(model=str(model), task="mrpc", data=str(data)))), PruneOptions()
+    )
 
 
 def test_an_order_takes_the_least_of_what_is_left():
@@ -149,9 +150,7 @@ def test_magnitudes_are_norms_of_what_a_head_does_to_its_input():
 def test_the_greedy_order_is_that_of_all_trials(pruned_model):
     """One head at a time, by a loop over the engine."""
     _, model, data, _ = pruned_model
-    found = bertjax.prune(
-        model, "mrpc", data=data, mode="zero", progress=False, pruning=Pruning(("greedy",), greedy_share=0.01)
-    )
+    found = bertjax.prune(model, "mrpc", data=data, mode="zero", progress=False, orders=("greedy",), greedy_share=0.01)
     choosing, _ = halves(pruned_model)
     gone, left = [], [*every_head(choosing.model.config)]
     while left:
@@ -213,7 +212,7 @@ def test_gates_close_the_sets_that_they_say(pruned_model):
 @pytest.mark.integration
 def test_interrupted_gates_resume_to_the_same(pruned_model, tmp_path, capsys):
     _, model, data, _ = pruned_model
-    few = Pruning(("gates",), **FEW)
+    few = {"orders": ("gates",), **FEW}
     given = {"data": data, "mode": "zero", "pruning": few, "output": tmp_path / "job"}
 
     def stop(done, total):
@@ -223,7 +222,7 @@ def test_interrupted_gates_resume_to_the_same(pruned_model, tmp_path, capsys):
     with pytest.raises(SweepInterrupted, match="1 of 3 parts are saved"):
         bertjax.prune(model, "mrpc", **given, progress=stop)
     with pytest.raises(OutputError, match="unfinished sweep with other settings"):
-        bertjax.prune(model, "mrpc", **given | {"pruning": Pruning(("gates",), strengths=(0.0, 3.0))}, progress=False)
+        bertjax.prune(model, "mrpc", **given | {"strengths": (0.0, 3.0)}, progress=False)
     steps = []
     again = bertjax.prune(model, "mrpc", **given, progress=lambda done, total: steps.append((done, total)))
     assert min(done for done, total in steps if total == 3) > 1  # the first price was done before
@@ -270,7 +269,7 @@ def test_the_command_prints_and_draws_each_order(pruned_model, capsys, tmp_path)
 
 def test_an_interrupted_pruning_resumes_to_the_same_results(pruned_model, tmp_path, monkeypatch):
     _, model, data, _ = pruned_model
-    given = {"data": data, "mode": "zero", "pruning": Pruning(("greedy",)), "output": tmp_path / "job"}
+    given = {"data": data, "mode": "zero", "orders": ("greedy",), "output": tmp_path / "job"}
     calls = []
 
     def stop(done, total):
@@ -301,8 +300,8 @@ def test_an_interrupted_pruning_resumes_to_the_same_results(pruned_model, tmp_pa
 def test_words_can_judge_too(tmp_path):
     make, write, name = TASK_FACTORIES["mlm"]
     made, data = make(tmp_path / "model"), write(tmp_path / name)
-    few = Pruning(("gradient",), points=2)
-    found = bertjax.prune(made, "mlm", data=data, mode="mean", pruning=few, progress=False)
+    few = {"orders": ("gradient",), "points": 2}
+    found = bertjax.prune(made, "mlm", data=data, mode="mean", **few, progress=False)
     assert [row.name for row in found.rows_of()] == ["gradient 3", "gradient 0"]
 
 
@@ -340,11 +339,13 @@ def test_by_default_only_quick_orders_run_by_zero(pruned_model, tmp_path, capsys
 
 def test_the_time_that_is_said_has_a_part_for_each_order(pruned_model):
     choosing, judging = halves(pruned_model)
-    both = Pruning(("gradient", "greedy", "gates"), strengths=(1.0, 2.0), learning=Learning(steps=10))
+    both = PruneOptions(orders=("gradient", "greedy", "gates"), strengths=(1.0, 2.0), gate_steps=10)
     parts = pruning._seconds(choosing, judging, both)
     assert list(parts) == ["gradient", "greedy", "gates", "judging 14 sets"]
     assert all(seconds > 0 for seconds in parts.values())
-    assert list(pruning._seconds(choosing, judging, Pruning(("magnitude",), points=3))) == ["judging 3 sets"]
+    assert list(pruning._seconds(choosing, judging, PruneOptions(orders=("magnitude",), points=3))) == [
+        "judging 3 sets"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -363,7 +364,7 @@ def test_the_time_that_is_said_has_a_part_for_each_order(pruned_model):
 )
 def test_orders_that_are_none_are_refused(wrong, message):
     with pytest.raises(InputError, match=message):
-        Pruning(**wrong)
+        PruneOptions(**wrong)
 
 
 @pytest.mark.parametrize(
@@ -379,7 +380,7 @@ def test_orders_that_are_none_are_refused(wrong, message):
 def test_what_pruning_does_not_have_is_refused(wrong, message, pruned_model):
     _, model, data, _ = pruned_model
     with pytest.raises(InputError, match=message):
-        run_pruning(Settings(model=str(model), task="mrpc", data=str(data), **wrong), Pruning(), keep=False)
+        run_pruning(Settings(model=str(model), task="mrpc", data=str(data), **wrong), PruneOptions(), keep=False)
 
 
 def test_all_heads_of_a_layer_but_one():
@@ -538,18 +539,18 @@ def test_leftover_files_do_not_replace_finished_results(pruned_model, tmp_path, 
 
     given = {"data": data, "mode": "zero", "output": output}
     with pytest.raises(SweepInterrupted):
-        bertjax.prune(model, "mrpc", **given, pruning=Pruning(("greedy",)), progress=stop)
+        bertjax.prune(model, "mrpc", **given, orders=("greedy",), progress=stop)
     assert [*output.glob("pruning-*")]
-    other = Pruning(("greedy",), greedy_share=0.5)
-    bertjax.prune(model, "mrpc", **given, seed=1, overwrite=True, pruning=other, progress=False)
+    other = {"orders": ("greedy",), "greedy_share": 0.5}
+    bertjax.prune(model, "mrpc", **given, seed=1, overwrite=True, **other, progress=False)
     assert not [*output.glob("pruning-*")]
     with pytest.raises(OutputError, match="holds results already"):
-        bertjax.prune(model, "mrpc", **given, pruning=Pruning(("magnitude",)), progress=False)
+        bertjax.prune(model, "mrpc", **given, orders=("magnitude",), progress=False)
 
 
 def test_orders_that_need_no_data_are_judged_on_all(pruned_model):
     _, model, data, _ = pruned_model
-    found = bertjax.prune(model, "mrpc", data=data, mode="zero", pruning=Pruning(("magnitude",)), progress=False)
+    found = bertjax.prune(model, "mrpc", data=data, mode="zero", orders=("magnitude",), progress=False)
     assert found.summary["pruning"]["chosen_on"] == 0
     assert found.summary["data"]["examples"] == 40
 

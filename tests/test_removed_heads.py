@@ -9,7 +9,6 @@ import pytest
 
 import bertjax
 from bertjax import BertConfig, overrides
-from bertjax.attribution import Learning
 from bertjax.checkpoints import FAMILIES
 from bertjax.cli import main
 from bertjax.engine import plain
@@ -17,7 +16,6 @@ from bertjax.engine.costs import Work, flops, spans_of_rows
 from bertjax.errors import ConfigError, OverrideError
 from bertjax.interventions import Ablation, Change, every_head, head_pairs, remove_heads, single_heads, whole_layers
 from bertjax.model import ops
-from bertjax.study import Pruning
 from tests.factories import make_classifier, make_config, make_embedder, write_pairs
 from tests.family_models import arguments, config_of, sometimes
 from tests.tiny_models import encodings, fixed_lengths, random_model
@@ -126,8 +124,8 @@ def test_gradients_of_a_smaller_model_are_those_of_its_heads(tmp_path):
     assert found.names == ["0.0", "0.2", "1.1", "1.2"]
     exact = bertjax.ablate(tmp_path / "smaller", "mrpc", data=data, mode="zero", progress=False)
     assert exact.names == found.names
-    few = Pruning(draws=1, strengths=(1.0,), learning=Learning(steps=10))
-    pruned = bertjax.prune(tmp_path / "smaller", "mrpc", data=data, mode="zero", progress=False, pruning=few)
+    few = {"draws": 1}
+    pruned = bertjax.prune(tmp_path / "smaller", "mrpc", data=data, mode="zero", progress=False, **few)
     assert {*pruned.summary["pruning"]["orders"][0]["heads"]} == {*found.names}
 
 

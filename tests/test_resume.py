@@ -130,11 +130,11 @@ ANALYSES = {
     "ablate": [],
     "importance": ["--steps", "2"],
     "interactions": ["--heads", "0.0", "1.1"],
-    "shapley": ["--heads", "0.0", "1.1", "--orders", "4"],
+    "shapley": ["--heads", "0.0", "1.1", "--permutations", "4"],
     "prune": ["--orders", "magnitude", "--mode", "zero"],
     "roles": [],
 }
-OTHER = {"shapley": ["--orders", "6"], "prune": ["--points", "2"], "importance": ["--steps", "1"]}
+OTHER = {"shapley": ["--permutations", "6"], "prune": ["--points", "2"], "importance": ["--steps", "1"]}
 
 
 def words_of(command, settings):

@@ -117,7 +117,7 @@ def load_job(settings: Settings) -> Job:
     tokenizer = load_tokenizer(settings)
     examples = read_examples(settings, model)
     names = ("max_length", "prompts", "seed", "every_word", "pll", "stride", "readout")
-    key = ("encoded", id(examples), *(getattr(settings, name) for name in names))
+    key = ("encoded", id(examples), id(model), *(getattr(settings, name) for name in names))
     examples, encoded = settings.sources.once(key, lambda: encode(settings, model, tokenizer, examples))
     return Job(settings, model, tokenizer, ablations, examples, encoded)
 

@@ -264,7 +264,8 @@ def check_option(value: Any, name: str, kind: Any) -> Any:
         return float(value) if isinstance(value, int | float) else arguments.refuse(name, "a number", value)
     if Path in notes and isinstance(value, Path):
         return str(value)
-    return arguments.instance(value, name, str, "a str" if Path not in notes else "a path")
+    expected = {str: "a path" if Path in notes else "a str"}.get(base, f"a {base.__name__}")
+    return arguments.instance(value, name, base, expected)
 
 
 def _check_integer(value: Any, name: str, least: int) -> int:

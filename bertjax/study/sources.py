@@ -10,12 +10,13 @@ T = TypeVar("T")
 
 
 class Sources:
-    """Model, tokenizer and data in memory, and a cache of what was loaded.
+    """Model, tokenizer and data in memory, and for a study a cache of what was loaded.
 
     Args:
         model: a model in memory; None loads the one that the settings name.
         tokenizer: its tokenizer; None for the model's.
         data: for `load_examples`: `data`, or `texts` with `labels`; empty for what the settings name.
+        caches: whether what was loaded is kept; if not, each job reads its files again.
     """
 
     def __init__(
@@ -23,12 +24,16 @@ class Sources:
         model: PretrainedModel | None = None,
         tokenizer: Tokenizer | None = None,
         data: dict[str, Any] | None = None,
+        *,
+        caches: bool = False,
     ):
-        self.model, self.tokenizer, self.data = model, tokenizer, data or {}
+        self.model, self.tokenizer, self.data, self.caches = model, tokenizer, data or {}, caches
         self._loaded: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, load: Callable[[], T]) -> T:
         """What `load` returned when it was first called with this key."""
+        if not self.caches:
+            return load()
         if key not in self._loaded:
             self._loaded[key] = load()
         value: T = self._loaded[key]
@@ -40,6 +45,6 @@ class Sources:
 
     def without_data(self) -> "Sources":
         """The same model and tokenizer, and what was loaded, without data in memory."""
-        other = Sources(self.model, self.tokenizer)
+        other = Sources(self.model, self.tokenizer, caches=self.caches)
         other._loaded = self._loaded
         return other

@@ -118,7 +118,7 @@ class Study:
             given |= {"texts": options.texts, "labels": options.labels}
             given |= {} if data is None else {"data": data}
         self.options = options
-        self._sources = Sources(model if in_memory else None, options.tokenizer, given)
+        self._sources = Sources(model if in_memory else None, options.tokenizer, given, caches=True)
 
     @property
     def model(self) -> PretrainedModel:

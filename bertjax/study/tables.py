@@ -209,7 +209,7 @@ def roles_table(results: Results, most: int = 2) -> PlainTable:
     """Each role's share of attention: uniform, of all heads by weights and by norms, of the heads with most of it.
 
     Args:
-        results: of `head_roles`.
+        results: of `roles`.
         most: how many heads are named.
     """
     table = PlainTable(
@@ -240,7 +240,7 @@ def kinds_lines(results: Results) -> list[str]:
     """Which heads meet which criterion, a line each.
 
     Args:
-        results: of `head_roles`.
+        results: of `roles`.
     """
     told = results.summary["roles"]
     lines = []
@@ -256,7 +256,7 @@ def shapley_line(results: Results) -> str:
     """How well Shapley values are known, and what they sum to, in a line.
 
     Args:
-        results: of `shapley_values`.
+        results: of `shapley`.
     """
     found, score, measure = results.summary["shapley"], results.summary["derived"], results.measure()
     base, without = (measure.factor * value for value in (score["base"], found["without"]))

@@ -105,7 +105,8 @@ class PruneOptions(OutputOptions):
                 arguments.refuse(name, "a share of all heads, above 0 and at most 1", getattr(self, name))
         for name, order in OF_ORDER.items():
             if getattr(self, name) != getattr(type(self), name) and order not in self.orders:
-                raise InputError(f"{name} is of the order {order}: add {order} to orders, or leave {name} out")
+                flag = "--" + name.replace("_", "-")
+                raise InputError(f"{flag} is of the order {order}: add {order} to --orders, or leave {flag} out")
 
     @property
     def learning(self) -> Learning:
