@@ -250,7 +250,7 @@ def _add_options(parser: Parser, options: Any, chosen: Set[str]) -> None:
         flags = ["--" + one.name.replace("_", "-"), *filter(None, [one.metadata.get("flag")])]
         listed = isinstance(default, tuple)
         shown = " ".join(map(str, default)) if listed else str(default)
-        unsaid = default in (None, False) or isinstance(default, Mapping)
+        unsaid = default in (None, False, "") or isinstance(default, Mapping)
         text = texts[one.name].partition(" In Python ")[0].replace("`", "").replace("%", "%%").removesuffix(".")
         help = text if unsaid else f"{text} (default {shown})"
         group.add_argument(*flags, dest=one.name, default=default, help=help, **_form(kinds[one.name], one.metadata))

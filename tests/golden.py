@@ -23,7 +23,7 @@ import pandas as pd
 SAMPLE = ("--limit", "24")
 TEMPLATE = ("--template", "The {} of the house .")
 ANALYSES = {
-    "shapley": ("shapley", "--orders", "4"),
+    "shapley": ("shapley", "--permutations", "4"),
     "interactions": ("interactions",),
     "importance": ("importance",),
     "prune": ("prune", "--orders", "gradient", "random", "greedy", "--points", "3"),

@@ -20,6 +20,7 @@ from bertjax.study.options import (
     ModelOptions,
     OutputOptions,
     TaskOptions,
+    available_modes,
     base_of,
     descriptions,
     kinds,
@@ -31,7 +32,7 @@ from bertjax.study.parity import check_model
 from bertjax.study.provenance import command_line, find_finished, versions, where_from
 from bertjax.study.removal import heads_gone_in, save_without_heads
 from bertjax.study.run import ABLATION, estimate_job, run_job
-from bertjax.study.settings import COLLECTIONS, DEFAULTS, Settings, available_modes, check_settings, for_this_device
+from bertjax.study.settings import COLLECTIONS, DEFAULTS, Settings, check_settings, for_this_device
 from bertjax.study.study import (
     ALL,
     CONTRASTS,

@@ -5,7 +5,7 @@ Signatures, checks of values, the command line and its help, and the reference d
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, wraps
 from inspect import Parameter, Signature, cleandoc, getdoc
@@ -16,7 +16,9 @@ from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, cast, get_ar
 from bertjax import arguments
 from bertjax.arguments import LARGEST_INTEGER
 from bertjax.checkpoints import DEFAULT_MODEL
+from bertjax.data import CUSTOM, SAMPLE
 from bertjax.errors import InputError, some_of
+from bertjax.interventions import MODES
 
 P = ParamSpec("P")
 C = TypeVar("C", bound="Options")
@@ -31,11 +33,26 @@ Heads = Annotated[tuple[str, ...], HEADS]
 Names = Annotated[tuple[str, ...], "str"]
 
 
-class Choices(tuple[str, ...]):
-    """The values of an option of type `Annotated[str, Choices([...])]`."""
+@dataclass(frozen=True)
+class Choices:
+    """The values of an option of type `Annotated[str, Choices(...)]`.
+
+    Args:
+        values: all values, or a function that returns them.
+    """
+
+    values: Sequence[str] | Callable[[], Sequence[str]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values() if callable(self.values) else self.values)
 
 
-Mode = Annotated[str, Choices(["uniform", "zero", "mean"])]
+def available_modes() -> list[str]:
+    """The modes that need no donors: examples have none."""
+    return [name for name, mode in MODES.items() if mode.replacement != "donor"]
+
+
+Mode = Annotated[str, Choices(available_modes)]
 
 
 def option(
@@ -100,7 +117,7 @@ class DataOptions(Options):
     Args:
         task: a task of GLUE (mrpc, stsb, sst2, qqp, rte, qnli, mnli, mnli-mm, cola), qnli-sample, mlm (masked words),
             minimal-pairs, agreement, token-classification, question-answering, multiple-choice, multi-label, ranking,
-            or custom for labelled texts of your data.
+            or custom for labelled texts of your data. By default custom if there are data, else qnli-sample.
         data: a GLUE directory, a .tsv, .csv, .jsonl or .parquet file (for mlm also .txt), or a directory that datasets
             saved. In Python also a DataFrame of pandas or polars, an Arrow table, a `datasets.Dataset`, or a list of
             dicts.
@@ -113,7 +130,7 @@ class DataOptions(Options):
         seed: seed of all random draws: of examples, subsets, masked words, and of the statistics.
     """
 
-    task: str = option("qnli-sample", "T", positional=True)
+    task: str = option("", "T", positional=True)
     data: Any = option(None, "PATH")
     data_dir: PathLike | None = option(None, "DIR")
     split: str = option("validation", "NAME")
@@ -122,6 +139,12 @@ class DataOptions(Options):
     label_names: Names | None = option(None, "NAME", nargs="*")
     limit: Positive | None = option(None, "N")
     seed: Natural = option(0, "S")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.task:
+            has_data = self.data is not None or getattr(self, "texts", None) is not None
+            object.__setattr__(self, "task", CUSTOM if has_data else SAMPLE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,7 +278,7 @@ def check_option(value: Any, name: str, kind: Any) -> Any:
         items = arguments.several(value, name, f"a list of {notes[0]}", allowed)
         return tuple(map(arguments.plain_head_name, items)) if of_heads else items
     if notes and isinstance(notes[0], Choices):
-        return arguments.one_of(value, name, notes[0])
+        return arguments.one_of(value, name, [*notes[0]])
     if base is bool:
         return arguments.switch(value, name)
     if base is int:

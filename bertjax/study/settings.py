@@ -13,7 +13,6 @@ from bertjax.engine import choose_attention
 from bertjax.errors import BertjaxError, InputError, OutputError
 from bertjax.evidence import as_metric
 from bertjax.interventions import (
-    MODES,
     Ablation,
     ablation,
     all_but_one,
@@ -32,7 +31,14 @@ from bertjax.model import Numerics
 from bertjax.paths import hash_file, is_file, is_there, user_path
 from bertjax.results import NOT_COMPARED
 from bertjax.study.naming import name_directory
-from bertjax.study.options import AblateOptions, ComputeOptions, DataOptions, ModelOptions, TaskOptions
+from bertjax.study.options import (
+    AblateOptions,
+    ComputeOptions,
+    DataOptions,
+    ModelOptions,
+    TaskOptions,
+    available_modes,
+)
 from bertjax.study.sources import Sources
 
 # Which sets of heads: for each whether `heads` can narrow it.
@@ -45,11 +51,6 @@ COLLECTIONS = {
     "cumulative": True,
     "subsets": False,
 }
-
-
-def available_modes() -> list[str]:
-    """The modes that need no donors: examples have none."""
-    return [name for name, mode in MODES.items() if mode.replacement != "donor"]
 
 
 @dataclass(frozen=True, kw_only=True)

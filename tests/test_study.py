@@ -1,0 +1,235 @@
+"""`Study`: models and data in memory give the numbers of files, and everything is loaded once."""
+
+import inspect
+from dataclasses import fields, is_dataclass
+
+import numpy as np
+import pytest
+
+import bertjax
+from bertjax.cli import main
+from bertjax.errors import InputError
+from bertjax.evidence import score
+from bertjax.study import ALL, AblateOptions, PathsOptions, Study, StudyOptions, job, names
+from tests.factories import SENTENCES, add_tokenizer, make_config, make_masked, write_lines, write_pairs
+from tests.tiny_models import random_model
+
+ANALYSES = ("ablate", "importance", "interactions", "shapley", "prune", "roles", "patch", "patch_paths")
+CONTRAST = {"clean": "the cat sat", "corrupted": "the dog sat", "second": "a cat sleeps"}
+OPTIONS = {
+    "interactions": {"heads": ["0.0", "1.1"]},
+    "shapley": {"heads": ["0.0", "1.1"]},
+    "prune": {"orders": ["magnitude"], "points": 2},
+    "patch": {"contrasts": [CONTRAST], "places": ["hidden_states"]},
+    "patch_paths": {"contrasts": [CONTRAST], "receivers": {"values": ["1.1"]}},
+}
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    return write_pairs(tmp_path / "pairs.tsv", 20)
+
+
+def numbers(results):
+    return [(row.name, row.metric, row.score, row.difference, row.low, row.high, row.p, row.q) for row in results.rows]
+
+
+@pytest.mark.parametrize("analysis", ANALYSES)
+def test_methods_and_one_line_forms_give_the_same(analysis, embedder, pairs):
+    options = {"progress": False, **OPTIONS.get(analysis, {})}
+    found = getattr(Study(embedder, "mrpc", data=pairs), analysis)(**options)
+    data = {} if analysis.startswith("patch") else {"task": "mrpc", "data": pairs}
+    assert numbers(found) == numbers(getattr(bertjax, analysis)(embedder, **data, **options))
+    assert found.rows
+
+
+@pytest.mark.parametrize("analysis", ANALYSES)
+def test_a_model_in_memory_gives_the_numbers_of_its_file(analysis, embedder, pairs):
+    options = {"progress": False, **OPTIONS.get(analysis, {})}
+    loaded, named = (Study(model, "mrpc", data=pairs) for model in (bertjax.load(embedder), embedder))
+    found = getattr(loaded, analysis)(**options)
+    assert numbers(found) == numbers(getattr(named, analysis)(**options))
+
+
+def test_changed_parameters_are_studied(classifier, pairs, tmp_path):
+    model = bertjax.load(classifier)
+    kernel = model.bert.encoder.layers[1].attention.output.kernel
+    kernel[...] = 3 * kernel[...]
+    model.save_pretrained(tmp_path / "changed")
+    found = Study(model, "mrpc", data=pairs).ablate(progress=False)
+    assert numbers(found) == numbers(bertjax.ablate(tmp_path / "changed", "mrpc", data=pairs, progress=False))
+    other = bertjax.ablate(classifier, "mrpc", data=pairs, progress=False)
+    assert numbers(found) != numbers(other)
+    assert found.summary["model"]["weights_sha256"] != other.summary["model"]["weights_sha256"]
+
+
+def test_parameters_that_change_later_are_studied(classifier, pairs):
+    model = bertjax.load(classifier)
+    study = Study(model, "mrpc", data=pairs)
+    before = study.ablate(progress=False)
+    kernel = model.bert.encoder.layers[0].attention.value.kernel
+    kernel[...] = -kernel[...]
+    after = study.ablate(progress=False)
+    assert numbers(before) != numbers(after)
+    assert before.summary["model"]["weights_sha256"] != after.summary["model"]["weights_sha256"]
+
+
+def test_model_and_examples_are_loaded_once(classifier, pairs, monkeypatch):
+    calls = []
+    for name in ("load_for", "load_examples", "encode_examples"):
+        real = getattr(job, name)
+        counted = lambda *given, _real=real, _name=name, **named: calls.append(_name) or _real(*given, **named)  # noqa: E731
+        monkeypatch.setattr(job, name, counted)
+    study = Study(classifier, "mrpc", data=pairs)
+    assert not calls
+    study.ablate(progress=False)
+    study.importance(progress=False)
+    study.baseline()
+    assert study.examples.task.name == "mrpc"
+    assert study.model is study.model
+    assert sorted(calls) == ["encode_examples", "load_examples", "load_for"]
+
+
+def test_the_baseline_is_what_the_model_gives(classifier, pairs):
+    study = Study(classifier, "mrpc", data=pairs)
+    baseline, examples = study.baseline(), study.examples
+    tokenizer = bertjax.Tokenizer.from_pretrained(classifier)
+    batch = bertjax.collate(tokenizer.encode(examples.first, examples.second))
+    np.testing.assert_allclose(baseline.outputs, study.model(**batch).logits, atol=2e-5)
+    for name, value in baseline.scores.items():
+        assert value == score(bertjax.METRICS[name], baseline.outputs[None], examples.labels)[0]
+    found = study.ablate(progress=False)
+    assert baseline.scores == {name: found.rows_of(name)[0].base for name in baseline.scores}
+
+
+def test_a_plan_says_what_a_sweep_costs(classifier, pairs):
+    plan = Study(classifier, "mrpc", data=pairs).plan(ablate="layers")
+    assert (plan.ablations, plan.examples) == (2, 20)
+    assert plan.seconds > 0
+
+
+def test_a_tokenizer_may_be_passed_beside_the_model(pairs, tmp_path):
+    model = random_model(bertjax.BertForSentenceEmbedding, make_config())
+    with pytest.raises(InputError, match="has no tokenizer: give tokenizer="):
+        Study(model, "mrpc", data=pairs).baseline()
+    tokenizer = bertjax.Tokenizer.from_pretrained(add_tokenizer(tmp_path))
+    assert Study(model, "mrpc", data=pairs, tokenizer=tokenizer).baseline().outputs.shape == (20,)
+
+
+def test_data_make_the_task_custom(classifier, tmp_path):
+    rows = ["text\tlabel", *(f"{text}\t{number % 2}" for number, text in enumerate(SENTENCES))]
+    (tmp_path / "own.tsv").write_text("\n".join(rows) + "\n")
+    study = Study(classifier, data=tmp_path / "own.tsv", label_names=["0", "1"])
+    assert study.options.task == "custom"
+    assert set(study.baseline().scores) == {"accuracy"}
+    assert Study().options.task == "qnli-sample"
+
+
+def test_texts_and_labels_may_be_lists(classifier):
+    labels = [number % 2 for number in range(len(SENTENCES))]
+    study = Study(classifier, texts=SENTENCES, labels=labels)
+    assert study.examples.first == SENTENCES
+    assert study.examples.labels.tolist() == labels
+    assert "data in memory" in repr(Study(classifier, texts=SENTENCES, labels=labels))
+
+
+def test_results_of_models_in_memory_are_written(classifier, pairs, tmp_path):
+    study = Study(bertjax.load(classifier), "mrpc", data=pairs)
+    found = study.ablate(output=tmp_path / "out", progress=False)
+    again = bertjax.read_results(tmp_path / "out")
+    assert numbers(found) == numbers(again)
+    assert numbers(study.ablate(output=tmp_path / "out", progress=False)) == numbers(found)  # they are complete
+    with pytest.raises(InputError, match="shards are merged from files"):
+        study.ablate(output=tmp_path / "shard", shard="1/2", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Study(3), "model must be a hub id, a directory, or a model of bertjax"),
+        (lambda: Study(limit=0), "limit must be a whole number of at least 1"),
+        (lambda: Study(limt=3), "limt is no option of this call; did you mean limit"),
+        (lambda: Study("a", "b", "c"), "may be passed without their name: model, task"),
+        (lambda: Study(precision="half"), "precision 'half' is not one of auto"),
+        (lambda: Study(prompts="query"), "prompts must be a list of str"),
+        (lambda: Study(tokenizer="bert"), "tokenizer must be a bertjax.Tokenizer"),
+        (lambda: Study().ablate(modes="zero"), "modes is no option of this call; did you mean mode"),
+        (lambda: Study().ablate(heads=[3]), "heads must be a list of heads"),
+        (lambda: Study().ablate(mode="half"), "mode 'half' is not one of uniform, zero, mean"),
+        (lambda: Study().roles(mode="zero"), "mode is no option of this call"),
+        (lambda: bertjax.roles(prompts=["query"]), "prompts is no option of this call"),
+        (lambda: bertjax.ablate(limt=3), "limt is no option of this call; did you mean limit"),
+    ],
+)
+def test_wrong_options_get_one_line(make, message):
+    with pytest.raises(InputError, match=message) as found:
+        make()
+    assert "\n" not in str(found.value)
+
+
+def test_a_model_in_memory_keeps_its_numbers(classifier, pairs):
+    half = bertjax.load(classifier, dtype="bfloat16")
+    found = Study(half, "mrpc", data=pairs).ablate(progress=False)
+    assert found.summary["settings"]["precision"] == "bfloat16"
+    with pytest.raises(InputError, match="computes in bfloat16"):
+        Study(half, "mrpc", data=pairs, precision="float32").ablate(progress=False)
+    with pytest.raises(InputError, match="float32"):
+        Study(half, "mrpc", data=pairs).importance(progress=False)
+    fused = bertjax.load(classifier, attention="fused")
+    with pytest.raises(InputError, match="fused attention, without weights"):
+        Study(fused, "mrpc", data=pairs).ablate(progress=False)
+
+
+def test_reprs_are_short(classifier, pairs):
+    study = Study(classifier, "mrpc", data=pairs)
+    assert repr(study) == f"Study({classifier}, mrpc, {pairs})"
+    study.baseline()
+    assert "20 examples" in repr(study)
+    assert "<table>" in study._repr_html_()
+    assert "<script" not in Study("<script>", "mrpc")._repr_html_()
+
+
+def test_signatures_and_docstrings_list_every_option():
+    for name in (*ANALYSES, "plan"):
+        method = getattr(Study, name)
+        for parameter in list(inspect.signature(method).parameters)[1:]:
+            assert f"    {parameter}: " in method.__doc__, (name, parameter)
+    assert {*inspect.signature(Study).parameters} == ALL
+    assert {*inspect.signature(bertjax.ablate).parameters} == ALL | names(AblateOptions)
+    assert inspect.signature(bertjax.ablate).parameters["mode"].default == "uniform"
+
+
+def test_every_option_has_its_own_sentence():
+    from bertjax import study
+
+    classes = [one for one in vars(study).values() if is_dataclass(one) and issubclass(one, study.OutputOptions)]
+    for options in (StudyOptions, *classes):
+        texts = study.descriptions(options)
+        if options.__name__ == "Settings":
+            continue
+        assert [*texts] == [one.name for one in fields(options)], options
+        assert len({*texts.values()}) == len(texts)
+    assert len(classes) > 7
+
+
+@pytest.mark.parametrize(
+    "command", ["ablate", "plan", "importance", "interactions", "shapley", "prune", "roles", "patch"]
+)
+def test_help_ends_with_an_example(command, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"example: bertjax {command}" in text
+    assert "In Python" not in text
+
+
+def test_receivers_are_needed():
+    with pytest.raises(InputError, match="name receivers"):
+        PathsOptions(contrasts=[])
+
+
+def test_masked_words_in_memory(tmp_path):
+    model = bertjax.load(make_masked(tmp_path / "model"))
+    lines = write_lines(tmp_path / "lines.txt", 10)
+    found, named = (Study(one, "mlm", data=lines, every_word=True) for one in (model, tmp_path / "model"))
+    assert numbers(found.ablate(progress=False)) == numbers(named.ablate(progress=False))
