@@ -31,8 +31,6 @@ from bertjax.probes import (
     uniform_numbers,
     value_lengths,
 )
-from bertjax.study import run_roles
-from bertjax.study.settings import Settings
 from tests.factories import make_embedder, write_pairs
 from tests.family_models import DISTINCT, config_of, sometimes
 from tests.schema_checks import check_by_jsonschema
@@ -385,16 +383,16 @@ def test_a_model_without_a_head_and_single_texts_will_do(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"heads": ("0.0",)}, "leave heads out"),
-        ({"mode": "zero"}, "leave mode out"),
-        ({"every_word": True, "task": "mlm"}, "leave every_word out"),
-        ({"precision": "bfloat16"}, "from explicit attention in float32"),
+        ({"heads": ("0.0",)}, "heads is no option of this call"),
+        ({"mode": "zero"}, "mode is no option of this call"),
+        ({"every_word": True}, "every_word is no option of this call"),
+        ({"precision": "bfloat16"}, "precision is no option of this call"),
         ({"task": "ranking"}, "are no texts or pairs"),
-        ({"memory": "1GB"}, "leave memory out"),
+        ({"memory": "1GB"}, "memory is no option of this call"),
     ],
     ids=str,
 )
 def test_what_roles_do_not_have_is_refused(wrong, message, role_inputs):
     _, model, data = role_inputs
     with pytest.raises(InputError, match=message):
-        run_roles(Settings(**{"model": str(model), "task": "mrpc", "data": str(data)} | wrong), keep=False)
+        bertjax.roles(model, **{"task": "mrpc", "data": data} | wrong)

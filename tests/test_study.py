@@ -202,7 +202,8 @@ def test_signatures_and_docstrings_list_every_option():
 def test_every_option_has_its_own_sentence():
     from bertjax import study
 
-    classes = [one for one in vars(study).values() if is_dataclass(one) and issubclass(one, study.OutputOptions)]
+    classes = [one for one in vars(study).values() if is_dataclass(one) and isinstance(one, type)]
+    classes = [one for one in classes if issubclass(one, study.OutputOptions)]
     for options in (StudyOptions, *classes):
         texts = study.descriptions(options)
         if options.__name__ == "Settings":

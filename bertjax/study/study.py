@@ -1,7 +1,7 @@
 """`Study`: one model and one task in the middle; its methods are the analyses."""
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
 from inspect import Signature, getdoc
@@ -15,6 +15,7 @@ from bertjax import arguments
 from bertjax.data import Examples, Tokenizer
 from bertjax.engine import Estimate
 from bertjax.formatting import count_of
+from bertjax.interventions import Ablation
 from bertjax.model import PretrainedModel
 from bertjax.results import Results
 from bertjax.study.derived.frame import call
@@ -43,6 +44,7 @@ from bertjax.study.options import (
 )
 from bertjax.study.outputs import sweep_examples
 from bertjax.study.run import estimate_job, run_job
+from bertjax.study.scoring import score_ablations
 from bertjax.study.settings import DEFAULTS, Settings, check_settings, for_this_device
 from bertjax.study.sources import Sources
 
@@ -139,8 +141,12 @@ class Study:
         """Scores and outputs of the model as it is, without interventions."""
         job = self._job
         check_scorable(job)
-        result = sweep_examples(job.model, job.encoded, [], memory=job.settings.memory_budget, progress=lambda *_: None)
-        return Baseline(job.score(result)[1], result.base, job.labels)
+        nothing, settings = [Ablation("base", ())], job.settings
+        result = sweep_examples(
+            job.model, job.encoded, nothing, memory=settings.memory_budget, attention=settings.attention
+        )
+        _, scores = score_ablations(job.judges, job.positive, replace(result, outputs=result.outputs[:0]), [], [])
+        return Baseline(scores, result.base, job.labels)
 
     @takes(AblateOptions)
     def plan(self, options: AblateOptions) -> Estimate:

@@ -30,20 +30,6 @@ from bertjax.tasks import Encoded, TaskResult
 KIND, MODE = "patching", "patched"
 DEFAULT_LENGTH = 128
 INTO = ["corrupted", "clean"]
-ALLOWED = (
-    "model",
-    "heads",
-    "output",
-    "overwrite",
-    "data",
-    "limit",
-    "seed",
-    "max_length",
-    "precision",
-    "attention",
-    "memory",
-    "allow_new_head",
-)
 DEFINITION = (
     "what is at a place replaced by what is there on the other text of the contrast (activation patching; Vig et al. "
     "2020, Meng et al. 2022)"
@@ -104,9 +90,6 @@ def settings_of_patches(
         InputError: settings that patches do not have, or no contrasts.
     """
     check_settings(settings)
-    for name, value in DEFAULTS.items():
-        if name not in ALLOWED and getattr(settings, name) != value:
-            raise InputError(f"patches have no {name}: leave it out")
     if contrasts is None and settings.data is None:
         raise InputError("give contrasts: a file of clean and corrupted texts, or a template with words")
     if settings.precision == "bfloat16":

@@ -38,25 +38,10 @@ from bertjax.study.derived.frame import Outcome, run_derived
 from bertjax.study.derived.job import DerivedJob
 from bertjax.study.job import Job, load_tokenizer, read_examples
 from bertjax.study.provenance import Analysis
-from bertjax.study.settings import DEFAULTS, Settings, check_settings, for_this_device, in_float32
+from bertjax.study.settings import Settings, check_settings, for_this_device, in_float32
 from bertjax.tasks import Encoded, TaskResult
 
 KIND = "roles"
-WITHOUT = (
-    "heads",
-    "metric",
-    "mode",
-    "prompts",
-    "every_word",
-    "pll",
-    "stride",
-    "exclude_self",
-    "allow_new_head",
-    "readout",
-    "screen",
-    "memory",
-    "shard",
-)
 READABLE = ("labels", "words")  # what tasks ask whose examples are texts or pairs
 DEFAULT_LENGTH = 128
 
@@ -91,9 +76,6 @@ def run_roles(
 
 def _check(settings: Settings) -> None:
     """Raise `InputError` for what roles do not have."""
-    for name in WITHOUT:
-        if getattr(settings, name) != DEFAULTS[name]:
-            raise InputError(f"roles are those of all heads on plain texts: leave {name} out")
     if settings.attention not in ("auto", "explicit") or settings.precision == "bfloat16":
         raise InputError("roles are read from explicit attention in float32")
 
