@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         ModelOutput,
         Numerics,
         Overrides,
+        from_torch,
         load,
     )
     from bertjax.results import Results, read_results
@@ -61,7 +62,8 @@ _ROOM_OF = {
     **dict.fromkeys(["BertForMaskedLM", "BertForNextSentencePrediction", "BertForPreTraining"], "model"),
     **dict.fromkeys(["BertForQuestionAnswering", "BertForSentenceEmbedding", "BertForSequenceClassification"], "model"),
     **dict.fromkeys(
-        ["BertForTokenClassification", "BertModel", "ModelOutput", "Numerics", "Overrides", "load"], "model"
+        ["BertForTokenClassification", "BertModel", "ModelOutput", "Numerics", "Overrides", "from_torch", "load"],
+        "model",
     ),
     **dict.fromkeys(["Results", "read_results"], "results"),
     **dict.fromkeys(
@@ -113,6 +115,7 @@ __all__ = [
     "collate",
     "errors",
     "estimate",
+    "from_torch",
     "importance",
     "interactions",
     "load",

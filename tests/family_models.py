@@ -96,6 +96,34 @@ SIZES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 # Each family that computes something of its own; XLM-R and CamemBERT are RoBERTa by another name.
 DISTINCT = sorted(set(FAMILIES) - {"bert", "xlm-roberta", "camembert"})
 HEADS = [(family, task) for family in FAMILIES for task in FAMILIES[family].heads]
+# Cases of family, head and size that cover all of each.
+# BERT's own heads are those of test_parity.py; XLM-R and CamemBERT are RoBERTa's code under other names.
+FEW = [
+    ("bert", architecture.NEXT, 0),
+    ("roberta", architecture.CHOICE, 0),
+    ("roberta", architecture.SEQUENCE, 1),
+    ("xlm-roberta", architecture.SEQUENCE, 0),
+    ("camembert", architecture.WORDS, 1),
+    ("distilbert", architecture.ANSWERS, 0),
+    ("distilbert", architecture.SEQUENCE, 1),
+    ("electra", architecture.REPLACED, 0),
+    ("electra", architecture.CHOICE, 1),
+    ("mpnet", architecture.WORDS, 0),
+    ("mpnet", architecture.SEQUENCE, 1),
+    ("albert", architecture.PRETRAINING, 0),
+    ("albert", architecture.TOKENS, 1),
+    ("deberta-v2", architecture.BODY, 0),
+    ("deberta-v2", architecture.SEQUENCE, 1),
+    ("modernbert", architecture.SEQUENCE, 0),
+    ("modernbert", architecture.SEQUENCE, 1),
+]
+# Modules that an adapter changes, where they have other names than in BERT.
+ADAPTED_MODULES = {
+    "distilbert": ["q_lin", "lin1"],
+    "mpnet": ["q", "o"],
+    "deberta-v2": ["query_proj", "dense"],
+    "modernbert": ["Wqkv", "Wi"],
+}
 
 
 def sometimes(families: Iterable[str], *always: str) -> list[Any]:

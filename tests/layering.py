@@ -18,7 +18,7 @@ FRONT = {"__init__", "__main__", "cli", "commands", "programs"}
 ROOMS = {
     "checkpoints": set(),
     "data": {"checkpoints"},
-    "model": {"checkpoints"},
+    "model": {"checkpoints", "data"},
     "interventions": {"checkpoints", "model"},
     "engine": {"checkpoints", "model", "data", "interventions"},
     "evidence": set(),

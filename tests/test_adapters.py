@@ -16,7 +16,7 @@ from bertjax.cli import main
 from bertjax.errors import BertjaxError, CheckpointError, ConfigError, MissingDependencyError, OutputError
 from bertjax.study import provenance
 from tests.factories import add_tokenizer
-from tests.family_models import DISTINCT, arguments, saved_by_torch
+from tests.family_models import ADAPTED_MODULES, DISTINCT, arguments, saved_by_torch
 from tests.tiny_models import largest_difference
 
 pytestmark = [pytest.mark.needs_torch, pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")]
@@ -104,19 +104,11 @@ def test_updates_of_weights_that_two_modules_share_are_refused(target, tmp_path)
         bertjax.load(tmp_path / "adapter")
 
 
-FAMILY_TARGETS = {
-    "distilbert": ["q_lin", "lin1"],
-    "mpnet": ["q", "o"],
-    "deberta-v2": ["query_proj", "dense"],
-    "modernbert": ["Wqkv", "Wi"],
-}
-
-
 @pytest.mark.parametrize("family", DISTINCT)
 def test_an_adapter_of_every_family_is_merged(family, tmp_path, rng):
     base, adapter = saved_by_torch(family, "sequence classification", tmp_path / "base"), tmp_path / "adapter"
     cls = bertjax.checkpoints.FAMILIES[family].heads["sequence classification"].architecture
-    settings = {"r": 2, "target_modules": FAMILY_TARGETS.get(family, ["query", "dense"]), "task_type": "SEQ_CLS"}
+    settings = {"r": 2, "target_modules": ADAPTED_MODULES.get(family, ["query", "dense"]), "task_type": "SEQ_CLS"}
     check(adapted(base, cls, "LoraConfig", settings, adapter, num_labels=3), adapter, "logits", rng)
 
 

@@ -13,7 +13,7 @@ from bertjax.checkpoints import FAMILIES, architecture
 from bertjax.errors import CheckpointError, InputError
 from bertjax.model.models import CLASSES
 from bertjax.study import parity, torch_reference
-from tests.family_models import DISTINCT, HEADS, arguments, config_of, saved_by_torch, sometimes
+from tests.family_models import DISTINCT, FEW, HEADS, arguments, config_of, saved_by_torch, sometimes
 from tests.tiny_models import random_model
 
 pytestmark = pytest.mark.needs_torch
@@ -26,26 +26,6 @@ def load_without_warnings(directory: Path, **options):
 
 
 MANY = [(family, task, size) for family, task in HEADS for size in (0, 1)]
-# BERT's own heads are those of test_parity.py; XLM-R and CamemBERT are RoBERTa's code under other names.
-FEW = [
-    ("bert", architecture.NEXT, 0),
-    ("roberta", architecture.CHOICE, 0),
-    ("roberta", architecture.SEQUENCE, 1),
-    ("xlm-roberta", architecture.SEQUENCE, 0),
-    ("camembert", architecture.WORDS, 1),
-    ("distilbert", architecture.ANSWERS, 0),
-    ("distilbert", architecture.SEQUENCE, 1),
-    ("electra", architecture.REPLACED, 0),
-    ("electra", architecture.CHOICE, 1),
-    ("mpnet", architecture.WORDS, 0),
-    ("mpnet", architecture.SEQUENCE, 1),
-    ("albert", architecture.PRETRAINING, 0),
-    ("albert", architecture.TOKENS, 1),
-    ("deberta-v2", architecture.BODY, 0),
-    ("deberta-v2", architecture.SEQUENCE, 1),
-    ("modernbert", architecture.SEQUENCE, 0),
-    ("modernbert", architecture.SEQUENCE, 1),
-]
 
 
 def test_the_few_cases_cover_every_family_head_and_size():

@@ -322,5 +322,8 @@ def test_an_embedder_is_saved_with_all_that_is_done_to_its_texts(tmp_path):
     assert theirs([f"The dog: {text}" for text in texts])["input_ids"] == ids(tokenizer, texts)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        model.save_pretrained(tmp_path / "second")  # with its own tokenizer
+        assert Tokenizer.from_pretrained(tmp_path / "second").prompt == "The dog: "
+        model.tokenizer = None
         model.save_pretrained(tmp_path / "second")  # without a tokenizer there is no prompt
     assert Tokenizer.from_pretrained(tmp_path / "second").prompt == ""

@@ -19,6 +19,7 @@ from bertjax.checkpoints.architecture import (
 )
 from bertjax.checkpoints.config import BertConfig
 from bertjax.checkpoints.families import FAMILIES, Family
+from bertjax.checkpoints.in_memory import InMemory, read_in_memory
 from bertjax.checkpoints.location import DEFAULT_MODEL, BaseOptions, HubOptions, base_options, has_tokenizer, locate
 from bertjax.checkpoints.saved_files import MODEL, MODEL_FILES, TOKENIZER, TOKENIZER_FILES, check_saving, saving
 from bertjax.checkpoints.sentence_modules import (
@@ -34,7 +35,6 @@ from bertjax.checkpoints.sentence_transformers import (
     TORCH_ACTIVATIONS,
     TextSettings,
     is_sentence_directory,
-    read_prompts,
     read_text_settings,
 )
 from bertjax.checkpoints.weight_files import CheckpointWarning, hash_weights, read_weights, write_weights
@@ -57,6 +57,7 @@ __all__ = [
     "Family",
     "HeadPlan",
     "HubOptions",
+    "InMemory",
     "LayerKind",
     "RelativePositions",
     "SentenceModules",
@@ -75,8 +76,8 @@ __all__ = [
     "read_checkpoint",
     "read_config",
     "read_dense_weights",
+    "read_in_memory",
     "read_pooling",
-    "read_prompts",
     "read_text_settings",
     "read_weights",
     "saving",

@@ -1,9 +1,12 @@
 """Adapters of peft: reading a directory as its base checkpoint with the adapter merged in, by `merge_and_unload`.
 
+A model of peft in memory is merged in a copy.
+
 The base is a PyTorch model of transformers, made of the tensors that bertjax reads. Nothing is written to disk, and no
 code of a checkpoint is run.
 """
 
+import copy
 import json
 import re
 import warnings
@@ -240,18 +243,56 @@ def _merge(adapter: Path, base: Path, config: BertConfig) -> tuple[BertConfig, d
     return read_torch_model(described, present, adapter)
 
 
+def merge(model: Any, source: str) -> Any:
+    """Merge the active adapters of a model in memory into a copy of it.
+
+    Args:
+        model: a `PeftModel` or `PeftMixedModel`, or a model of transformers to which `add_adapter` added some.
+        source: begins messages.
+
+    Returns: the copy, as a model of transformers without adapters.
+
+    Raises:
+        ConfigError: an adapter is of a kind that cannot be merged.
+        CheckpointError: peft cannot merge it, or adapters are disabled.
+    """
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    for settings in model.peft_config.values():
+        _check_kind(settings.peft_type.value, source)
+    with library_errors(f"{source}: its adapters cannot be merged", CheckpointError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        copied = copy.deepcopy(model)
+        layers = {name: layer for name, layer in copied.named_modules() if isinstance(layer, BaseTunerLayer)}
+        if any(layer.disable_adapters for layer in layers.values()):
+            raise ValueError("they are disabled: enable them, or give the model without them")
+        _check_tied(copied)
+        if hasattr(copied, "merge_and_unload"):
+            return copied.merge_and_unload()
+        for name, layer in layers.items():
+            layer.merge()
+            copied.set_submodule(name, layer.get_base_layer())
+        return copied
+
+
+def _check_kind(kind: Any, source: str | Path) -> None:
+    """Raise `ConfigError` if adapters of a kind cannot be merged."""
+    from peft import PEFT_TYPE_TO_TUNER_MAPPING
+
+    tuners = PEFT_TYPE_TO_TUNER_MAPPING.items()
+    merges = {str(name.value) for name, tuner in tuners if hasattr(tuner, "merge_and_unload")} - _NOT_MERGED
+    if kind not in merges:
+        raise ConfigError(f"{source}: peft_type is {show(kind)}, which cannot be merged into a model's weights")
+
+
 def _read_settings(adapter: Path) -> Any:
     """Read an adapter_config.json with peft; refuse what cannot be merged, and what this peft does not know."""
-    from peft import PEFT_TYPE_TO_CONFIG_MAPPING, PEFT_TYPE_TO_TUNER_MAPPING
+    from peft import PEFT_TYPE_TO_CONFIG_MAPPING
 
     path = adapter / ADAPTER_CONFIG
     written = read_json(path, ConfigError)
     kind = written.get("peft_type")
-    merges = {
-        str(name.value) for name, tuner in PEFT_TYPE_TO_TUNER_MAPPING.items() if hasattr(tuner, "merge_and_unload")
-    } - _NOT_MERGED
-    if kind not in merges:
-        raise ConfigError(f"{path}: peft_type is {show(kind)}, which cannot be merged into a model's weights")
+    _check_kind(kind, path)
     settings = PEFT_TYPE_TO_CONFIG_MAPPING[kind].from_pretrained(str(adapter))
     if unknown := sorted(written.keys() - settings.to_dict().keys() - {"runtime_config"}):
         raise ConfigError(

@@ -5,8 +5,9 @@ modules.json            the modules and their order: Transformer, Pooling, any n
 2_Dense/                a dense layer's sizes and weights
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -24,9 +25,10 @@ from bertjax.checkpoints.sentence_transformers import (
     TRANSFORMER,
     TextSettings,
     activation_of,
+    check_settings,
     is_sentence_directory,
     kind_of_module,
-    read_settings,
+    read_file,
     read_text_settings,
     transformer_file,
 )
@@ -83,33 +85,60 @@ class SentenceModules:
     include_prompt: bool = True
 
 
+@dataclass(frozen=True)
+class Module:
+    """A module of sentence-transformers, in a directory or in memory.
+
+    Args:
+        kind: 'Transformer', 'Pooling', 'Dense' or 'Normalize'.
+        source: begins messages about its settings.
+        settings: as its file holds them.
+        read: its tensors, read when they are needed.
+    """
+
+    kind: str
+    source: str | Path
+    settings: Mapping[str, Any]
+    read: Callable[[], Mapping[str, np.ndarray]]
+
+
 def read_pooling(directory: Path) -> dict[str, Any]:
-    """`pooling`, `normalize`, `dense`, `max_length` and `include_prompt` from a sentence-transformers directory.
+    """`vector_options` from a sentence-transformers directory.
 
     Without `modules.json` there is nothing, and the vector is the normalised mean, the commonest form.
 
     Raises:
-        ConfigError: modules other than Transformer, Pooling, Dense and Normalize, or in another order; a Transformer in
-            another directory; settings that bertjax does not know.
+        ConfigError: as `vector_options` and `module_kinds`, or a Transformer in another directory.
     """
     if not is_sentence_directory(directory):
         return {}
-    modules, text = _read_modules(directory / MODULES), read_text_settings(directory)
-    places = {kind: directory / place for kind, place in modules}
-    output = "tokens" if "Pooling" in places else "pooler"
-    _check_output(transformer_file(directory), output)
+    return vector_options(directory / MODULES, _read_modules(directory), read_text_settings(directory))
+
+
+def vector_options(source: str | Path, modules: Sequence[Module], text: TextSettings) -> dict[str, Any]:
+    """What makes the vectors: `pooling`, `normalize`, `dense`, `max_length` and `include_prompt`.
+
+    Args:
+        source: begins messages about the list of modules.
+        modules: as `module_kinds` allows them.
+        text: what is done to texts before.
+
+    Raises:
+        ConfigError: settings that bertjax does not know.
+    """
+    by_kind = {module.kind: module for module in modules}
+    pooling, normalize = by_kind.get("Pooling"), by_kind.get("Normalize")
+    _check_output(source, by_kind["Transformer"], "tokens" if pooling else "pooler")
     poolings, include_prompt = _POOLER, True
-    if "Pooling" in places:
-        path = places["Pooling"] / "config.json"
-        poolings, include_prompt = _read_poolings(path)
-        _check_prompts(path, text, include_prompt)
-    if "Normalize" in places:
-        read_settings(places["Normalize"] / "config.json", "Normalize", ())
-    dense = tuple(_read_plan(directory / place / "config.json") for kind, place in modules if kind == "Dense")
+    if pooling:
+        poolings, include_prompt = _poolings(pooling)
+        _check_prompts(pooling.source, text, include_prompt)
+    if normalize:
+        check_settings(normalize.source, normalize.settings, "Normalize", ())
     return {
         "pooling": poolings[0] if len(poolings) == 1 else poolings,
-        "normalize": "Normalize" in places,
-        "dense": dense,
+        "normalize": normalize is not None,
+        "dense": tuple(_dense_plan(module) for module in modules if module.kind == "Dense"),
         "max_length": text.max_length,
         "include_prompt": include_prompt,
     }
@@ -127,35 +156,42 @@ def counts_prompts(directory: Path) -> bool:
     return True
 
 
-def _check_output(path: Path, output: str) -> None:
+def _check_output(source: str | Path, transformer: Module, output: str) -> None:
     """Raise `ConfigError` where the Transformer gives something else than what follows reads."""
-    gives = read_settings(path, TRANSFORMER, (*TEXT_KEYS, *OUTPUT_SETTINGS[output])).get("module_output_name")
+    place, settings = transformer.source, transformer.settings
+    handled = (*TEXT_KEYS, *OUTPUT_SETTINGS[output])
+    gives = check_settings(place, settings, TRANSFORMER, handled).get("module_output_name")
     if output == "pooler" and gives in OUTPUT_SETTINGS["tokens"]["module_output_name"]:
         raise ConfigError(
-            f"{path.with_name(MODULES)}: the modules must be {_ORDER}, in this order; without Pooling the Transformer "
+            f"{source}: the modules must be {_ORDER}, in this order; without Pooling the Transformer "
             f"must give its pooler's vector, but its module_output_name is {show(gives)}"
         )
-    read_settings(path, TRANSFORMER, TEXT_KEYS, output)
+    check_settings(place, settings, TRANSFORMER, TEXT_KEYS, output)
 
 
 def read_dense_weights(directory: Path, plans: Sequence[DensePlan]) -> dict[str, np.ndarray]:
+    """`dense_weights` of a sentence-transformers directory."""
+    if not plans or not is_sentence_directory(directory):
+        return {}
+    return dense_weights(_read_modules(directory), plans)
+
+
+def dense_weights(modules: Sequence[Module], plans: Sequence[DensePlan]) -> dict[str, np.ndarray]:
     """Kernels and biases of the dense layers, by the paths of their parameters.
 
     Raises:
         CheckpointError: no weights, damaged ones, or other sizes than the layer's settings say.
     """
-    if not plans or not is_sentence_directory(directory):
-        return {}
-    places = [directory / place for kind, place in _read_modules(directory / MODULES) if kind == "Dense"]
     parameters = {}
-    for number, (plan, place) in enumerate(zip(plans, places, strict=True)):
-        tensors = read_tensors(place)
+    dense = [module for module in modules if module.kind == "Dense"]
+    for number, (plan, module) in enumerate(zip(plans, dense, strict=True)):
+        tensors = module.read()
         wanted = {"linear.weight": (plan.outputs, plan.inputs)} | (
             {"linear.bias": (plan.outputs,)} if plan.bias else {}
         )
         found = {name: tensor.shape for name, tensor in tensors.items()}
         if found != wanted:
-            raise CheckpointError(f"{place}: the tensors must be {wanted}, found {found}")
+            raise CheckpointError(f"{module.source}: the tensors must be {wanted}, found {found}")
         parameters[f"dense.{number}.kernel"] = tensors["linear.weight"].T
         if plan.bias:
             parameters[f"dense.{number}.bias"] = tensors["linear.bias"]
@@ -245,27 +281,23 @@ def _free_name(name: str, taken: Container[str]) -> str:
     return next(new for number in count(1) if (new := name if number == 1 else f"{name} {number}") not in taken)
 
 
-def _check_prompts(path: Path, text: TextSettings, include_prompt: bool) -> None:
+def _check_prompts(source: str | Path, text: TextSettings, include_prompt: bool) -> None:
     """Raise `ConfigError` where a prompt would be left out of the pooling."""
     if text.prompt and not include_prompt:
         raise ConfigError(
-            f"{path}: include_prompt is false, so that the prompt {show(text.prompt, 40)} would be left out of the "
+            f"{source}: include_prompt is false, so that the prompt {show(text.prompt, 40)} would be left out of the "
             "mean, which bertjax does not do"
         )
 
 
-def _read_modules(path: Path) -> list[tuple[str, str]]:
-    """Kind and place of each module, in order."""
-    modules = read_json(path, ConfigError, list)
-    if not all(isinstance(module, dict) and isinstance(module.get("type"), str) for module in modules):
+def _read_modules(directory: Path) -> list[Module]:
+    """The modules of a directory, in their order."""
+    path = directory / MODULES
+    listed = read_json(path, ConfigError, list)
+    if not all(isinstance(module, dict) and isinstance(module.get("type"), str) for module in listed):
         raise ConfigError(f"{path}: not a list of modules with a type each")
-    if unknown := [module["type"] for module in modules if kind_of_module(module["type"]) is None]:
-        raise ConfigError(
-            f"{path}: bertjax knows {', '.join(KINDS)} of sentence_transformers; found {some_of(unknown)}"
-        )
-    kinds = [str(kind_of_module(module["type"])) for module in modules]
-    _check_order(path, kinds)
-    places = [(kind, module.get("path", "")) for kind, module in zip(kinds, modules, strict=True)]
+    kinds = module_kinds(path, [module["type"] for module in listed])
+    places = [(kind, module.get("path", "")) for kind, module in zip(kinds, listed, strict=True)]
     for kind, place in places:
         if not isinstance(place, str) or not _is_inside(place):
             raise ConfigError(f"{path}: the path of {kind} must be a directory in this one, found {show(place)}")
@@ -274,17 +306,35 @@ def _read_modules(path: Path) -> list[tuple[str, str]]:
             f"{path}: the Transformer lies in {show(places[0][1])}, but bertjax reads the model beside {MODULES}: "
             "move its files there, and set its path to ''"
         )
-    return places
+    files = [transformer_file(directory), *(directory / place / "config.json" for _, place in places[1:])]
+    return [
+        Module(kind, file, read_file(file), partial(read_tensors, file.parent))
+        for (kind, _), file in zip(places, files, strict=True)
+    ]
 
 
-def _check_order(path: Path, kinds: Sequence[str]) -> None:
+def module_kinds(source: str | Path, types: Sequence[str]) -> list[str]:
+    """What modules are, by their types as modules.json has them.
+
+    Args:
+        source: begins messages.
+
+    Raises:
+        ConfigError: others than Transformer, Pooling, Dense and Normalize, or in another order.
+    """
+    if unknown := [name for name in types if kind_of_module(name) is None]:
+        raise ConfigError(
+            f"{source}: bertjax knows {', '.join(KINDS)} of sentence_transformers; found {some_of(unknown)}"
+        )
+    kinds = [str(kind_of_module(name)) for name in types]
     rest = list(kinds)
     for kind, most in (("Transformer", 1), ("Pooling", 1), ("Dense", len(kinds)), ("Normalize", 1)):
         for _ in range(most):
             if rest[:1] == [kind]:
                 rest.pop(0)
     if rest or kinds[:1] != ["Transformer"]:
-        raise ConfigError(f"{path}: the modules must be {_ORDER}, in this order; found {some_of(kinds) or 'none'}")
+        raise ConfigError(f"{source}: the modules must be {_ORDER}, in this order; found {some_of(kinds) or 'none'}")
+    return kinds
 
 
 def _is_inside(place: str) -> bool:
@@ -293,9 +343,9 @@ def _is_inside(place: str) -> bool:
     return not path.is_absolute() and ".." not in path.parts and not set(place) & set("\\:\0")
 
 
-def _read_poolings(path: Path) -> tuple[tuple[str, ...], bool]:
+def _poolings(module: Module) -> tuple[tuple[str, ...], bool]:
     """The poolings' names in the order in which they are joined, and whether a prompt's tokens count in them."""
-    settings = read_json(path, ConfigError)
+    path, settings = module.source, module.settings
     flags = {name: value for name, value in settings.items() if name.startswith("pooling_mode_")}
     rest = settings.keys() - flags.keys() - {"pooling_mode", "include_prompt", "word_embedding_dimension"}
     if unknown := sorted(rest - {"embedding_dimension"}):
@@ -322,9 +372,10 @@ def _chosen(flags: Mapping[str, bool]) -> list[str]:
     return [name for flag, name in _FLAGS.items() if flags.get(flag)] + unknown or ["mean"]
 
 
-def _read_plan(path: Path) -> DensePlan:
+def _dense_plan(module: Module) -> DensePlan:
     """A dense layer's settings."""
-    settings = read_settings(path, "Dense", ("in_features", "out_features", "bias", "activation_function"))
+    path, keys = module.source, ("in_features", "out_features", "bias", "activation_function")
+    settings = check_settings(path, module.settings, "Dense", keys)
     sizes = [settings.get(name) for name in ("in_features", "out_features")]
     for name, size in zip(("in_features", "out_features"), sizes, strict=True):
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:

@@ -145,41 +145,47 @@ def read_text_settings(directory: Path) -> TextSettings:
     if not is_there(directory / MODULES, ConfigError):
         return TextSettings()
     path = transformer_file(directory)
-    settings = read_settings(path, TRANSFORMER, (*TEXT_KEYS, *OUTPUT_SETTINGS["tokens"]))
+    return text_settings(path, read_file(path), directory / PROMPTS, read_file(directory / PROMPTS))
+
+
+def text_settings(
+    source: str | Path, transformer: Mapping[str, Any], source_of_prompts: str | Path, prompts: Mapping[str, Any]
+) -> TextSettings:
+    """What is done to texts.
+
+    Args:
+        source, source_of_prompts: begin messages about the settings.
+        transformer: the Transformer's settings, as its file holds them.
+        prompts: the model's settings, as `config_sentence_transformers.json` holds them.
+
+    Raises:
+        ConfigError: as `read_text_settings`.
+    """
+    settings = check_settings(source, transformer, TRANSFORMER, (*TEXT_KEYS, *OUTPUT_SETTINGS["tokens"]))
     longest, lower = settings.get("max_seq_length"), settings.get("do_lower_case") or False
     if longest is not None and (not isinstance(longest, int) or isinstance(longest, bool) or longest < 1):
-        raise ConfigError(f"{path}: max_seq_length must be a positive integer or null, found {show(longest)}")
+        raise ConfigError(f"{source}: max_seq_length must be a positive integer or null, found {show(longest)}")
     if not isinstance(lower, bool):
-        raise ConfigError(f"{path}: do_lower_case must be true or false, found {show(lower)}")
-    return TextSettings(longest, lower, _read_prompt(directory / PROMPTS), read_prompts(directory))
+        raise ConfigError(f"{source}: do_lower_case must be true or false, found {show(lower)}")
+    texts = {name: prompt or "" for name, prompt in _prompts(source_of_prompts, prompts).items()}
+    return TextSettings(longest, lower, _default_prompt(source_of_prompts, prompts), texts)
 
 
-def _read_prompt(path: Path) -> str:
+def _default_prompt(source: str | Path, given: Mapping[str, Any]) -> str:
     """The prompt that is put before every text for which no other is asked."""
-    settings = read_settings(path, PROMPTS, ("prompts", "default_prompt_name", "similarity_fn_name", "activation_fn"))
-    prompts, name = _prompts(path, settings), settings.get("default_prompt_name")
+    handled = ("prompts", "default_prompt_name", "similarity_fn_name", "activation_fn")
+    settings = check_settings(source, given, PROMPTS, handled)
+    prompts, name = _prompts(source, settings), settings.get("default_prompt_name")
     if name is not None and name not in (known := ("query", "document", *prompts)):
-        raise ConfigError(f"{path}: default_prompt_name is {show(name)}, but the prompts are {some_of(known)}")
+        raise ConfigError(f"{source}: default_prompt_name is {show(name)}, but the prompts are {some_of(known)}")
     similarity = settings.get("similarity_fn_name")
     if similarity not in (None, "cosine"):
-        message = f"{path}: similarity_fn_name is {show(similarity)}; bertjax compares vectors by their cosine"
-        warnings.warn(message, SentenceSettingsWarning, stacklevel=3)
+        message = f"{source}: similarity_fn_name is {show(similarity)}; bertjax compares vectors by their cosine"
+        warnings.warn(message, SentenceSettingsWarning, stacklevel=4)
     return (prompts.get(name) or "") if name is not None else ""
 
 
-def read_prompts(directory: Path) -> dict[str, str]:
-    """What a sentence-transformers directory may put before texts, by name; nothing where it is none.
-
-    Raises:
-        ConfigError: prompts are no table of texts.
-    """
-    path = directory / PROMPTS
-    if not is_there(directory / MODULES, ConfigError) or not is_there(path, ConfigError):
-        return {}
-    return {name: prompt or "" for name, prompt in _prompts(path, read_json(path, ConfigError)).items()}
-
-
-def _prompts(path: Path, settings: Mapping[str, Any]) -> dict[str, str | None]:
+def _prompts(path: str | Path, settings: Mapping[str, Any]) -> dict[str, str | None]:
     prompts = settings.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(prompt, str | None) for prompt in prompts.values()):
         raise ConfigError(f"{path}: prompts must be a table of texts, found {show(prompts)}")
@@ -196,15 +202,24 @@ def read_score_activation(directory: Path) -> str | None:
         return None
     path = directory / MODULES
     types = [module.get("type") for module in read_json(path, ConfigError, list) if isinstance(module, dict)]
-    if [_TYPES.get(kind) if isinstance(kind, str) else None for kind in types] != ["Transformer"]:
-        found = some_of([str(kind) for kind in types]) if types else "none"
-        raise ConfigError(f"{path}: bertjax knows a cross-encoder of a Transformer alone; found {found}")
+    check_cross_encoder(path, types)
     read_settings(transformer_file(directory), TRANSFORMER, ("do_lower_case",), CROSS_ENCODER)
-    given = read_json(directory / PROMPTS, ConfigError).get("activation_fn")
+    return score_activation(directory / PROMPTS, read_json(directory / PROMPTS, ConfigError).get("activation_fn"))
+
+
+def check_cross_encoder(source: str | Path, types: Sequence[Any]) -> None:
+    """Raise `ConfigError` where a cross-encoder has modules besides a Transformer."""
+    if [kind_of_module(kind) for kind in types] != ["Transformer"]:
+        found = some_of([str(kind) for kind in types]) if types else "none"
+        raise ConfigError(f"{source}: bertjax knows a cross-encoder of a Transformer alone; found {found}")
+
+
+def score_activation(source: str | Path, given: Any) -> str | None:
+    """`activation_of` a cross-encoder's activation_fn; `source` begins the message."""
     try:
         return activation_of(given)
     except ConfigError as error:
-        raise ConfigError(f"{directory / PROMPTS}: activation_fn {error}") from None
+        raise ConfigError(f"{source}: activation_fn {error}") from None
 
 
 def activation_of(given: Any) -> str | None:
@@ -227,9 +242,23 @@ def kind_of_module(given: Any) -> str | None:
 
 
 def read_settings(path: Path, file: str, handled: Sequence[str], output: str | None = None) -> dict[str, Any]:
-    """The settings in a file, each handled or without effect; none where there is no file.
+    """`check_settings` of a file; none where there is no file."""
+    return check_settings(path, read_file(path), file, handled, output)
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """What a file holds; nothing where there is no file."""
+    settings: dict[str, Any] = read_json(path, ConfigError) if is_there(path, ConfigError) else {}
+    return settings
+
+
+def check_settings(
+    source: str | Path, settings: Mapping[str, Any], file: str, handled: Sequence[str], output: str | None = None
+) -> dict[str, Any]:
+    """The settings in a file, or of a module in memory, each handled or without effect.
 
     Args:
+        source: begins messages.
         file: which tables of keys apply.
         handled: keys that the caller reads.
         output: for the Transformer: what it must give, a key of `OUTPUT_SETTINGS`.
@@ -237,18 +266,17 @@ def read_settings(path: Path, file: str, handled: Sequence[str], output: str | N
     Raises:
         ConfigError: a key or value that bertjax does not know.
     """
-    settings: dict[str, Any] = read_json(path, ConfigError) if is_there(path, ConfigError) else {}
     only_at = _HARMLESS_ONLY_AT[file] | OUTPUT_SETTINGS.get(output or "", {})
-    if output is not None:  # what an absent key stands for must be meant too
-        settings = dict.fromkeys(OUTPUT_SETTINGS[output]) | settings
-    for key, value in settings.items():
+    # What an absent key stands for must be meant too.
+    checked = {**(dict.fromkeys(OUTPUT_SETTINGS[output]) if output is not None else {}), **settings}
+    for key, value in checked.items():
         if key in handled or key in _HARMLESS[file]:
             continue
         if key not in only_at:
             raise ConfigError(
-                f"{path}: bertjax does not know the key {show(key)} (value {show(value)}), which may change the "
+                f"{source}: bertjax does not know the key {show(key)} (value {show(value)}), which may change the "
                 "vectors; remove it if it does not"
             )
         if value not in only_at[key]:
-            raise ConfigError(f"{path}: {key} is {show(value)}; bertjax supports only {only_at[key][0]!r}")
-    return settings
+            raise ConfigError(f"{source}: {key} is {show(value)}; bertjax supports only {only_at[key][0]!r}")
+    return checked

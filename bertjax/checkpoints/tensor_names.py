@@ -8,7 +8,7 @@ merged into one axis, bertjax as `[inputs, outputs]` with the heads as an axis o
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -238,6 +238,15 @@ def write_parameters(parameters: Mapping[str, np.ndarray], config: BertConfig, h
 def word_embeddings(family: Family = BERT) -> str:
     """The tensor of the word embeddings, to which a decoder may be tied."""
     return next(entry.tensor for entry in family.body if entry.parameter == "bert.embeddings.word")
+
+
+def has_pooler(weights: Collection[str], family: Family = BERT) -> bool:
+    """Whether an encoder's tensors include a pooler's.
+
+    >>> has_pooler(["bert.pooler.dense.weight"]), has_pooler(["bert.embeddings.word_embeddings.weight"])
+    (True, False)
+    """
+    return any(entry.tensor in weights for entry in family.body if ".pooler." in entry.parameter)
 
 
 _OLD_ENDINGS = {".gamma": ".weight", ".beta": ".bias"}

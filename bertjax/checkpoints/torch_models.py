@@ -25,7 +25,7 @@ def read_torch_model(
         state: the model's `state_dict()`.
         source: names the model in messages.
 
-    Returns: the config, and arrays under canonical names in the model's dtype, which share its memory.
+    Returns: the config, and arrays under canonical names in the model's dtype, which share its memory if it is a CPU's.
 
     Raises:
         ConfigError: bertjax does not support the config.
@@ -34,13 +34,22 @@ def read_torch_model(
     Warns:
         CheckpointWarning: tensors hold NaN or infinity.
     """
-    try:
+    with _named(source):
         config = BertConfig.from_dict(settings)
-        weights = canonical_weights(torch_arrays(source, state), config.family)
-    except (ConfigError, CheckpointError) as error:
-        raise type(error)(f"{source}: {error}") from None
+    arrays = torch_arrays(source, state)
+    with _named(source):
+        weights = canonical_weights(arrays, config.family)
     check_values(source, weights)
     return config, weights
+
+
+@contextmanager
+def _named(source: str | Path) -> Iterator[None]:
+    """Messages of errors begin with the source."""
+    try:
+        yield
+    except (ConfigError, CheckpointError) as error:
+        raise type(error)(f"{source}: {error}") from None
 
 
 def make_torch_model(config: BertConfig, weights: Mapping[str, np.ndarray]) -> tuple[Any, list[str]]:

@@ -216,7 +216,7 @@ def _read_torch(path: Path) -> dict[str, np.ndarray]:
 
 
 def torch_arrays(source: str | Path, state: Mapping[Any, Any]) -> dict[str, np.ndarray]:
-    """The tensors of PyTorch in a table as NumPy arrays that share their memory.
+    """The tensors of PyTorch in a table as NumPy arrays, which share their memory where that is the CPU's.
 
     Raises:
         CheckpointError: something in the table is not a plain tensor.
@@ -239,9 +239,10 @@ def _torch_array(source: str | Path, name: Any, tensor: Any) -> np.ndarray:
     if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
         raise CheckpointError(f"{source}: {reprlib.repr(name)} must name a tensor, found a {type(tensor).__name__}")
     with library_errors(f"{source}: {some_of([name])} is not a plain array", CheckpointError):  # sparse, quantised ...
+        tensor = tensor.detach().cpu()
         if tensor.dtype == torch.bfloat16:  # which NumPy does not have
-            return tensor.detach().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-        return tensor.detach().numpy()
+            return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        return tensor.numpy()
 
 
 def _read_flax(path: Path) -> dict[str, np.ndarray]:

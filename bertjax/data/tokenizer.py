@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,16 @@ from jaxtyping import Int, Int32
 
 from bertjax import arguments
 from bertjax.checkpoints import (
+    TextSettings,
     base_options,
     counts_prompts,
     locate,
-    read_prompts,
     read_text_settings,
     texts_directory,
 )
 from bertjax.data.long_texts import Texts, shorten, shorten_checked
 from bertjax.data.tokenizer_files import (
+    check_backend,
     lower_first,
     read_limit,
     read_tokenizer,
@@ -165,24 +166,53 @@ class Tokenizer:
             MissingDependencyError: a package that reads the vocabulary is not installed.
         """
         directory = texts_directory(locate(name_or_path, **hub), **base_options(hub))
-        theirs, text_settings = read_tokenizer(directory), read_text_settings(directory)
-        lowered = text_settings.do_lower_case and lower_first(theirs.backend_tokenizer)
+        text = read_text_settings(directory)
+        return cls._wrap(read_tokenizer(directory), str(directory), text, counts_prompts(directory))
+
+    @classmethod
+    def from_transformers(
+        cls, tokenizer: Any, text: TextSettings | None = None, *, counts_prompts: bool = True
+    ) -> "Tokenizer":
+        """A tokenizer of transformers in memory, such as `AutoTokenizer.from_pretrained` makes; it is copied.
+
+        Args:
+            tokenizer: one that the `tokenizers` library runs (a "fast" one).
+            text: what a model of sentence-transformers does to texts before they are tokenised.
+            counts_prompts: whether the model's pooling counts a prompt's tokens; where it does not, prompts are
+                refused.
+
+        Raises:
+            InputError: not a tokenizer of transformers.
+            DataError: it runs in Python, has no vocabulary, or lacks a special token.
+        """
+        name = type(tokenizer).__name__
+        if not hasattr(tokenizer, "special_tokens_map"):
+            arguments.refuse("tokenizer", "a bertjax.Tokenizer or a fast tokenizer of transformers", tokenizer)
+        check_backend(tokenizer, name)
+        copied = deepcopy(tokenizer)
+        copied.init_kwargs.setdefault("model_input_names", copied.model_input_names)  # what it does is stated, then
+        return cls._wrap(copied, name, text or TextSettings(), counts_prompts)
+
+    @classmethod
+    def _wrap(cls, theirs: Any, source: str, text: TextSettings, counts_prompts: bool) -> "Tokenizer":
+        """A tokenizer of transformers that nobody else uses; `source` begins messages."""
+        lowered = text.do_lower_case and lower_first(theirs.backend_tokenizer)
         try:
             tokenizer = cls(
                 theirs.backend_tokenizer,
                 theirs.special_tokens_map,
-                max_length=text_settings.max_length or read_limit(directory, theirs),
+                max_length=text.max_length or read_limit(theirs),
                 truncation_side=theirs.truncation_side,
-                prompt=text_settings.prompt,
-                prompts=read_prompts(directory),
+                prompt=text.prompt,
+                prompts=text.prompts,
                 token_types=takes_token_types(theirs),
             )
         except DataError as error:
-            raise DataError(f"{directory}: {error}") from None
+            raise DataError(f"{source}: {error}") from None
         # Without names of special tokens in the checkpoint's files, those of BERT hold, and are saved.
         tokenizer._splits_as_roberta = type(theirs).__name__ == "RobertaTokenizer"
         tokenizer._theirs = None if lowered or theirs.pad_token is None else theirs
-        tokenizer._counts_prompts = counts_prompts(directory)
+        tokenizer._counts_prompts = counts_prompts
         return tokenizer
 
     def save_pretrained(self, directory: str | Path) -> None:

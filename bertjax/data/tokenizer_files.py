@@ -73,15 +73,20 @@ def read_tokenizer(directory: Path) -> Any:
             except ImportError as error:
                 reason = " ".join(str(error).split())
                 raise MissingDependencyError(f"{directory}: its tokenizer needs another package: {reason}") from error
-    if getattr(theirs, "backend_tokenizer", None) is None:
-        raise DataError(
-            f"{directory}: a {type(theirs).__name__} runs in Python; bertjax takes those of the tokenizers library"
-        )
-    if not set(theirs.get_vocab()) - set(theirs.all_special_tokens):  # as transformers makes of no file
-        raise DataError(f"{directory}: its vocabulary is empty, or is not in a file that {type(theirs).__name__} reads")
+    check_backend(theirs, directory)
     if is_there(directory / FILE):
         _check_class(directory, theirs)
     return theirs
+
+
+def check_backend(theirs: Any, source: str | Path) -> None:
+    """Raise `DataError` if a tokenizer of transformers runs in Python or has no vocabulary."""
+    if getattr(theirs, "backend_tokenizer", None) is None:
+        raise DataError(
+            f"{source}: a {type(theirs).__name__} runs in Python; bertjax takes those of the tokenizers library"
+        )
+    if not set(theirs.get_vocab()) - set(theirs.all_special_tokens):  # as transformers makes of no file
+        raise DataError(f"{source}: its vocabulary is empty, or is not in a file that {type(theirs).__name__} reads")
 
 
 def _check_class(directory: Path, theirs: Any) -> None:
@@ -122,12 +127,12 @@ def _probes(stated: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> list[s
     return [lower, _PLAIN] if followed else [lower, _PLAIN, lower.title(), _SPECIAL]
 
 
-def read_limit(directory: Path, theirs: Any) -> int | None:
+def read_limit(theirs: Any) -> int | None:
     """The most tokens that the model was made for; None where there is no limit."""
     length = theirs.model_max_length
     is_number = isinstance(length, int | float) and not isinstance(length, bool)
     if not is_number or not 1 <= length < 1e300 or length != int(length):
-        raise DataError(f"{directory / CONFIG}: model_max_length must be a positive integer, found {show(length)}")
+        raise DataError(f"model_max_length must be a positive integer, found {show(length)}")
     return int(length) if length < _NO_LIMIT else None
 
 

@@ -3,6 +3,7 @@
 A class stands for a task, whatever the family; what the head computes is said by the config's description.
 """
 
+import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,22 +22,33 @@ from bertjax.checkpoints import (
     CheckpointWarning,
     HeadPlan,
     HubOptions,
+    InMemory,
     architecture,
     base_options,
     is_sentence_directory,
     locate,
     read_checkpoint,
     read_config,
+    read_in_memory,
     tensor_names,
     texts_directory,
 )
-from bertjax.errors import ConfigError
+from bertjax.data import Tokenizer
+from bertjax.errors import CheckpointError, ConfigError
 from bertjax.model import ops
 from bertjax.model.body import BertModel, TaskModel
-from bertjax.model.checks import FIELDS, read_batch
 from bertjax.model.encoder import Dense, LayerNorm, value_of
 from bertjax.model.layer import Drop, keep_all
-from bertjax.model.pretrained import PretrainedModel, by_path, check_config, split_key
+from bertjax.model.origin import Origin
+from bertjax.model.pretrained import (
+    PretrainedModel,
+    build,
+    by_path,
+    check_config,
+    make_numerics,
+    split_key,
+    untie_if_different,
+)
 from bertjax.model.sentences.embedding import BertForSentenceEmbedding
 from bertjax.model.sentences.pooling import ACTIVATIONS, read_vector
 from bertjax.model.types import Inputs, ModelOutput, Numerics, Overrides
@@ -191,8 +203,7 @@ class BertForMultipleChoice(LinearTaskModel):
         tokenizer: Any = None,
     ) -> Inputs:
         """Check the arguments of a call and complete them, one text after another. Raises `InputError`."""
-        given = (input_ids, attention_mask, token_type_ids, position_ids)
-        batch = read_batch(dict(zip(FIELDS, given, strict=True)), tokenizer)
+        batch = self._read_batch((input_ids, attention_mask, token_type_ids, position_ids), tokenizer)
         return super().inputs(**{name: _one_by_one(array, name) for name, array in batch.items()})
 
     def __call__(
@@ -206,8 +217,7 @@ class BertForMultipleChoice(LinearTaskModel):
         tokenizer: Any = None,
     ) -> ModelOutput:
         """Run the model; arguments are those of `PretrainedModel.__call__`, or have an axis for choices."""
-        given = (input_ids, attention_mask, token_type_ids, position_ids)
-        batch = read_batch(dict(zip(FIELDS, given, strict=True)), tokenizer)
+        batch = self._read_batch((input_ids, attention_mask, token_type_ids, position_ids), tokenizer)
         output = super().__call__(**batch, overrides=overrides)
         shape = np.shape(batch["input_ids"])
         if len(shape) < 3:
@@ -374,13 +384,79 @@ def load(name_or_path: str | Path, **options: Unpack[LoadOptions]) -> Pretrained
     config = read_config(directory, **of_base)
     texts = texts_directory(directory, **of_base)
     if is_sentence_directory(texts) and (texts == directory or _is_body(config)):
-        return BertForSentenceEmbedding.from_pretrained(directory, **rest)
+        cls: type[PretrainedModel] = BertForSentenceEmbedding
+    else:
+        cls = _class_of(config, directory)
+    model = cls.from_pretrained(directory, **rest)
+    model.origin.name = os.fsdecode(name_or_path)
+    return model
+
+
+def _class_of(config: BertConfig, source: str | Path) -> type[PretrainedModel]:
+    """The class that a config names; `source` is for the message where there is none."""
     tasks = {head.architecture: task for task, head in config.family.heads.items()}
     names = config.architectures or (config.family.heads[architecture.BODY].architecture,)
     for name in names:
         if name in tasks:
-            return CLASSES[tasks[name]].from_pretrained(directory, **rest)
-    raise ConfigError(f"architectures {list(names)} in {directory}: none is one of {', '.join(tasks)}")
+            return CLASSES[tasks[name]]
+    raise ConfigError(f"architectures {list(names)} in {source}: none is one of {', '.join(tasks)}")
+
+
+def from_torch(
+    model: Any,
+    tokenizer: Any = None,
+    *,
+    dtype: DTypeLike = "float32",
+    precision: str | None = None,
+    attention: str = "explicit",
+) -> PretrainedModel:
+    """Make a model of a PyTorch model in memory. Nothing is written to disk, and the PyTorch model is not changed.
+
+    Args:
+        model: of transformers, of a class that `load` reads; a `SentenceTransformer` or `CrossEncoder` of
+            sentence-transformers; or a `PeftModel`, whose active adapters are merged in a copy. Its weights may be of
+            any dtype and on any device.
+        tokenizer: a `bertjax.Tokenizer`, or a fast tokenizer of transformers, which is copied. A model of
+            sentence-transformers brings its own, with its prompts and its longest text.
+        dtype, precision, attention: as for `BertModel.from_pretrained`.
+
+    Returns: a model of the class that `load` would choose for the same model in a directory.
+
+    Raises:
+        InputError: neither such a model nor such a tokenizer.
+        ConfigError: a class or a setting that bertjax does not support.
+        CheckpointError: the tensors are not those of the model's class, or an adapter cannot be merged.
+        DataError: the tokenizer runs in Python.
+
+    Warns:
+        CheckpointWarning: tensors hold NaN or infinity.
+    """
+    numerics = make_numerics(dtype, precision, attention)
+    found = read_in_memory(model)
+    options: dict[str, Any] = dict(found.vectors or {})
+    cls = BertForSentenceEmbedding if found.vectors is not None else _class_of(found.config, found.name)
+    if cls is BertModel:  # transformers makes it without a pooler, too
+        options["add_pooling_layer"] = tensor_names.has_pooler(found.weights, found.config.family)
+    config = untie_if_different(found.config, found.weights, cls.task)
+
+    def create(key: Array) -> PretrainedModel:
+        return cls(config, key, numerics, **options)  # type: ignore[call-arg]
+
+    try:
+        made = build(create, found.weights, config, cls.task, None, found.dense)
+    except CheckpointError as error:
+        raise CheckpointError(f"{found.name}: {error}") from None
+    made.origin = Origin(found.name, _tokenizer_of(found, tokenizer))
+    return made
+
+
+def _tokenizer_of(found: InMemory, tokenizer: Any) -> Tokenizer | None:
+    """The tokenizer of a call of `from_torch`, or the model's own; prompts and the longest text are the model's."""
+    tokenizer = found.tokenizer if tokenizer is None else tokenizer
+    if tokenizer is None or isinstance(tokenizer, Tokenizer):
+        return tokenizer
+    counted = (found.vectors or {}).get("include_prompt", True)
+    return Tokenizer.from_transformers(tokenizer, found.text, counts_prompts=counted)
 
 
 def load_for(

@@ -1,9 +1,11 @@
 """What all models share: calling them, loading them from a checkpoint and saving them."""
 
+import copy
 import dataclasses
 import inspect
+import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -31,12 +33,14 @@ from bertjax.checkpoints import (
     texts_directory,
     write_weights,
 )
-from bertjax.errors import CheckpointError, ConfigError, InputError, OutputError, some_of
+from bertjax.data import Tokenizer
+from bertjax.errors import BertjaxError, CheckpointError, ConfigError, InputError, OutputError, some_of
 from bertjax.model import ops
 from bertjax.model.checks import FIELDS, check_overrides, check_process, prepare_inputs, read_batch
 from bertjax.model.encoder import Body
+from bertjax.model.origin import ORIGINS, Origin
 from bertjax.model.places import PLACES, Place
-from bertjax.model.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides, SavedTokenizer
+from bertjax.model.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides
 from bertjax.paths import is_directory, user_path
 
 T = TypeVar("T")
@@ -45,6 +49,7 @@ M = TypeVar("M", bound="PretrainedModel")
 Graph: TypeAlias = nnx.GraphDef[Any]
 # The parameters that `nnx.split` takes out of a module.
 State: TypeAlias = PyTree[Array]
+TOKENIZER = "a bertjax.Tokenizer (Tokenizer.from_pretrained)"
 
 
 class PretrainedModel(nnx.Module):
@@ -71,6 +76,54 @@ class PretrainedModel(nnx.Module):
 
     def __str__(self) -> str:
         return repr(self)
+
+    @property
+    def origin(self) -> Origin:
+        """Where the model comes from. A model that `nnx.merge` makes, also inside `jax.jit`, has no origin."""
+        return ORIGINS.get(self, Origin())
+
+    @origin.setter
+    def origin(self, origin: Origin) -> None:
+        ORIGINS[self] = origin
+
+    @property
+    def name(self) -> str:
+        """The checkpoint as the user wrote it: a hub id, a directory or 'package:NAME'; or that it is in memory."""
+        return self.origin.name or f"{self.class_name} in memory"
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """The tokenizer of the model's checkpoint, read when it is first needed; None where there is none.
+
+        It can be replaced: `model.tokenizer = bertjax.Tokenizer.from_pretrained(name)`.
+        """
+        return self.origin.tokenizer
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: Tokenizer | None) -> None:
+        if tokenizer is not None:
+            arguments.instance(tokenizer, "tokenizer", Tokenizer, TOKENIZER)
+        self.origin = Origin(self.origin.name, tokenizer)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Flax's own would list a property among the attributes that `nnx.split` takes."""
+        if isinstance(getattr(type(self), name, None), property):
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def __deepcopy__(self: M, memo: Any = None) -> M:
+        copied: M = super().__deepcopy__(memo)
+        copied.origin = copy.deepcopy(self.origin, memo)
+        return copied
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"origin": self.origin}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        self.origin = state.pop("origin")
+        super().__setstate__(state)
 
     @property
     def body(self) -> Body:
@@ -123,9 +176,25 @@ class PretrainedModel(nnx.Module):
     ) -> Inputs:
         """Check the arguments of a call and complete them: what `forward` takes. Raises `InputError`."""
         check_process()
-        given = (input_ids, attention_mask, token_type_ids, position_ids)
-        batch = read_batch(dict(zip(FIELDS, given, strict=True)), tokenizer)
+        batch = self._read_batch((input_ids, attention_mask, token_type_ids, position_ids), tokenizer)
         return prepare_inputs(self.config, self.numerics, **batch)
+
+    def _read_batch(self, given: Sequence[Any], tokenizer: Any) -> dict[str, Any]:
+        """The arrays of a call; texts go through the tokenizer of the call, or that of the model."""
+        return read_batch(dict(zip(FIELDS, given, strict=True)), self._tokenize if tokenizer is None else tokenizer)
+
+    def _tokenize(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Texts as a batch, by the model's own tokenizer."""
+        return self._own_tokenizer()(texts)
+
+    def _own_tokenizer(self) -> Tokenizer:
+        """The model's tokenizer. Raises `InputError` where it has none."""
+        if self.tokenizer is None:
+            raise InputError(
+                "the model takes token ids, found texts, and it has no tokenizer: give tokenizer=, or set "
+                "model.tokenizer = bertjax.Tokenizer.from_pretrained(name)"
+            )
+        return self.tokenizer
 
     def __call__(
         self,
@@ -141,12 +210,12 @@ class PretrainedModel(nnx.Module):
 
         Args:
             input_ids: integers `[batch, token]` of NumPy, JAX, PyTorch or nested lists; or a whole batch, that is a
-                dict of these arguments as tokenizers make it; or, with a tokenizer, texts.
+                dict of these arguments as tokenizers make it; or a text, or a list of texts.
             attention_mask: 1 or True for real tokens: `[batch, token]`, or `[batch, query, key]`.
             token_type_ids: segment 0 or 1 of each token, `[batch, token]`.
             position_ids: `[batch, token]`; default 0, 1, 2 ...
             overrides: what to change in which heads (`bertjax.overrides`).
-            tokenizer: makes a batch of texts, for example a `bertjax.Tokenizer`.
+            tokenizer: makes a batch of texts, for example a `bertjax.Tokenizer`; by default the model's own.
 
         Returns: a `ModelOutput`; fields that the model has no part for are None.
 
@@ -225,7 +294,7 @@ class PretrainedModel(nnx.Module):
         _check_options(cls, options)
         numerics = make_numerics(dtype, precision, attention)
         config, weights = read_checkpoint(directory, config, **of_base)
-        config = _untie_if_different(config, weights, cls.task)
+        config = untie_if_different(config, weights, cls.task)
         texts = texts_directory(directory, **of_base)
         options = cls._read_options(texts) | options
         own = cls._read_own(texts, options)
@@ -234,9 +303,11 @@ class PretrainedModel(nnx.Module):
             return cls(config, key, numerics, **options)  # type: ignore[call-arg]
 
         try:
-            return build(create, weights, config, cls.task, seed, own)
+            model = build(create, weights, config, cls.task, seed, own)
         except CheckpointError as error:
             raise CheckpointError(f"{directory}: {error}") from None
+        model.origin = Origin(os.fsdecode(name_or_path), texts.absolute())
+        return model
 
     @classmethod
     def _read_options(cls, directory: Path) -> dict[str, Any]:
@@ -251,7 +322,7 @@ class PretrainedModel(nnx.Module):
     def save_pretrained(
         self,
         directory: str | Path,
-        tokenizer: SavedTokenizer | None = None,
+        tokenizer: Tokenizer | None = None,
         *,
         without: Iterable[str | tuple[int, int]] = (),
     ) -> None:
@@ -261,8 +332,8 @@ class PretrainedModel(nnx.Module):
 
         Args:
             directory: made where it does not exist; empty, or with a checkpoint that bertjax saved.
-            tokenizer: saved with it. Without a tokenizer's files transformers makes one of five tokens that takes every
-                word for the unknown one, and says nothing.
+            tokenizer: saved with it, by default the model's own. Without a tokenizer's files transformers makes one of
+                five tokens that takes every word for the unknown one, and says nothing.
             without: heads whose weights are not written, such as ["3.0", (2, 7)]. Such a checkpoint is smaller, and has
                 `pruned_heads` in its config.json as transformers wrote it up to version 4: bertjax reads it, later
                 versions of transformers do not.
@@ -271,14 +342,17 @@ class PretrainedModel(nnx.Module):
             ConfigError: no list of heads, one that the model does not have, or layers share its weights that keep it.
             OutputError: the directory holds what bertjax did not save, or cannot be written; what was there before
                 stays.
+
+        Warns:
+            CheckpointWarning: the tokenizer of the model's checkpoint cannot be read, and is not saved.
         """
         directory = user_path(directory, OutputError)
         if is_directory(directory, OutputError) and holds_adapter(directory):
             raise OutputError(f"{directory}: holds an adapter, which would be merged again on loading; save elsewhere")
-        if tokenizer is not None:
-            arguments.instance(
-                tokenizer, "tokenizer", SavedTokenizer, "a bertjax.Tokenizer (Tokenizer.from_pretrained)"
-            )
+        if tokenizer is None:
+            tokenizer = self._readable_tokenizer()
+        else:
+            arguments.instance(tokenizer, "tokenizer", Tokenizer, TOKENIZER)
         config = self.config.without_heads(without)
         weights, family = self._weights_for(config), config.family
         if self.task == architecture.BODY:
@@ -290,11 +364,19 @@ class PretrainedModel(nnx.Module):
             write_weights(directory, weights, config.to_dict() | {"architectures": names})
             self._write_more_files(directory, tokenizer)
 
+    def _readable_tokenizer(self) -> Tokenizer | None:
+        """The model's own tokenizer, if it can be read: one that cannot must not cost a trained model."""
+        try:
+            return self.tokenizer
+        except BertjaxError as error:
+            _warn(f"the model's tokenizer is not saved: {error}")
+            return None
+
     def _names_of_more_files(self) -> list[str]:
         """Files beside the encoder's; classes that have such override it."""
         return []
 
-    def _write_more_files(self, directory: Path, tokenizer: SavedTokenizer | None) -> None:
+    def _write_more_files(self, directory: Path, tokenizer: Tokenizer | None) -> None:
         """Write the files beside the encoder's; classes that have such override it."""
 
     def _weights_for(self, config: BertConfig) -> dict[str, np.ndarray]:
@@ -404,16 +486,17 @@ def make_numerics(dtype: DTypeLike, precision: str | None = None, attention: str
 
 def build(
     create: Callable[[Array], M],
-    weights: dict[str, np.ndarray],
+    weights: Mapping[str, np.ndarray],
     config: BertConfig,
     task: str,
-    seed: int,
+    seed: int | None,
     own: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> M:
     """A model whose parameters are those of a checkpoint; what the checkpoint lacks is newly initialised.
 
     Args:
         task: what the model has on top of its encoder.
+        seed: of what the checkpoint lacks; None where it must lack nothing.
         own: parameters by path that are not among the weights.
 
     Raises:
@@ -430,7 +513,10 @@ def build(
     loaded |= own
     fresh: dict[str, Any] = {}
     if missing:
-        _warn(f"not in the checkpoint, newly initialised: {some_of(list(dict.fromkeys(missing.values())))}")
+        absent = some_of(list(dict.fromkeys(missing.values())))
+        if seed is None:
+            raise CheckpointError(f"the model has no tensor {absent}")
+        _warn(f"not in the checkpoint, newly initialised: {absent}")
         fresh = by_path(nnx.split(create(jax.random.key(seed)))[1])
     # A copy: on a CPU, JAX may use the memory of the array that it is given, which may be that of a file.
     leaves = [
@@ -492,7 +578,7 @@ def by_path(state: Any) -> dict[str, Any]:
     return named
 
 
-def _untie_if_different(config: BertConfig, weights: dict[str, np.ndarray], task: str) -> BertConfig:
+def untie_if_different(config: BertConfig, weights: Mapping[str, np.ndarray], task: str) -> BertConfig:
     """A decoder that differs from the word embeddings is not tied, whatever the config says (as in transformers)."""
     head = config.family.heads.get(task)
     decoder, words = None if head is None else head.decoder, tensor_names.word_embeddings(config.family)

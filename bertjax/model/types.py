@@ -14,10 +14,9 @@ Axes, always by these names and in this order of letters in an einsum:
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol, TypeVar, dataclass_transform, runtime_checkable
+from typing import Any, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
@@ -27,27 +26,6 @@ from bertjax import arguments
 from bertjax.errors import InputError
 
 T = TypeVar("T")
-
-
-@runtime_checkable
-class SavedTokenizer(Protocol):
-    """What a model saves besides itself: `bertjax.Tokenizer` is one.
-
-    Attributes:
-        prompt: what is put before each text.
-        prompts: what may be, by name.
-    """
-
-    @property
-    def prompt(self) -> str:
-        """What is put before each text."""
-
-    @property
-    def prompts(self) -> Mapping[str, str]:
-        """What may be put before a text, by name."""
-
-    def save_pretrained(self, directory: str | Path) -> None:
-        """Write the tokenizer's files into a directory."""
 
 
 def _repr_of_shapes(record: Any) -> str:

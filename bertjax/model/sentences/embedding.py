@@ -20,12 +20,13 @@ from bertjax.checkpoints import (
     sentence_file_names,
     write_sentence_files,
 )
+from bertjax.data import Tokenizer
 from bertjax.errors import ConfigError
 from bertjax.model.body import TaskModel
 from bertjax.model.encoder import Dense
 from bertjax.model.pretrained import check_config, split_key
 from bertjax.model.sentences.pooling import ACTIVATIONS, POOLER, POOLINGS, normalize, pool
-from bertjax.model.types import ModelOutput, Numerics, SavedTokenizer
+from bertjax.model.types import ModelOutput, Numerics
 
 DENSE = "dense."  # how paths of the dense layers' parameters begin
 
@@ -93,6 +94,11 @@ class BertForSentenceEmbedding(TaskModel):
         first = self.poolings in (("cls",), (POOLER,))
         return super().fields_of_first_token | ({"sentence_embedding"} if first else set())
 
+    def _tokenize(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Texts as a batch, cut where sentence-transformers cuts them."""
+        tokenizer = self._own_tokenizer()
+        return tokenizer(texts, max_length=self.max_length or tokenizer.max_length)
+
     def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
         """The sentence vector, in wide floats."""
         vectors = pool(output, keep.astype(self.numerics.wide), self.poolings)
@@ -122,7 +128,7 @@ class BertForSentenceEmbedding(TaskModel):
     def _names_of_more_files(self) -> list[str]:
         return sentence_file_names(self._modules)
 
-    def _write_more_files(self, directory: Path, tokenizer: SavedTokenizer | None) -> None:
+    def _write_more_files(self, directory: Path, tokenizer: Tokenizer | None) -> None:
         """Write what makes its vectors for sentence-transformers, with the tokenizer's prompts."""
         prompt, prompts = ("", {}) if tokenizer is None else (tokenizer.prompt, tokenizer.prompts)
         parameters = {name: np.asarray(value) for name, value in self.parameters().items() if name.startswith(DENSE)}

@@ -1,0 +1,160 @@
+"""PyTorch models in memory, of transformers, sentence-transformers and peft, read as a checkpoint is.
+
+Nothing is written to disk, and the models stay as they are. Whoever has such a model has imported its library: none is
+imported here.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from bertjax import arguments
+from bertjax.checkpoints.adapters import merge
+from bertjax.checkpoints.config import BertConfig
+from bertjax.checkpoints.sentence_modules import Module, dense_weights, module_kinds, vector_options
+from bertjax.checkpoints.sentence_transformers import (
+    CROSS_ENCODER,
+    TRANSFORMER,
+    TextSettings,
+    check_cross_encoder,
+    check_settings,
+    score_activation,
+    text_settings,
+)
+from bertjax.checkpoints.tensor_names import is_known
+from bertjax.checkpoints.torch_models import read_torch_model
+from bertjax.checkpoints.weight_files import torch_arrays
+from bertjax.errors import CheckpointError, ConfigError, some_of
+
+EXPECTED = (
+    "a PyTorch model: one of transformers, a SentenceTransformer or CrossEncoder of sentence-transformers, or a "
+    "PeftModel of peft"
+)
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """What a PyTorch model in memory holds.
+
+    Args:
+        name: 'BertModel in memory'.
+        config: of the encoder and the head.
+        weights: under canonical names.
+        tokenizer: the model's own, of transformers; None where it has none.
+        text: what sentence-transformers does to texts.
+        vectors: how a sentence embedder makes its vectors (`vector_options`); None for other models.
+        dense: parameters of its dense layers, by path.
+    """
+
+    name: str
+    config: BertConfig
+    weights: Mapping[str, np.ndarray]
+    tokenizer: Any = None
+    text: TextSettings = field(default_factory=TextSettings)
+    vectors: Mapping[str, Any] | None = None
+    dense: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+def read_in_memory(model: Any) -> InMemory:
+    """Read a PyTorch model in memory.
+
+    Raises:
+        InputError: it is none that bertjax reads.
+        ConfigError: a class, setting or module that bertjax does not support.
+        CheckpointError: its tensors are not those of its class, or an adapter cannot be merged.
+    """
+    name = f"{type(model).__name__} in memory"
+    if _is_a(model, "sentence_transformers", "SentenceTransformer"):
+        return _read_embedder(model, name)
+    if _is_a(model, "sentence_transformers", CROSS_ENCODER):
+        return _read_cross_encoder(model, name)
+    return InMemory(name, *_read_encoder(model, name))
+
+
+def _is_a(model: Any, library: str, *names: str) -> bool:
+    """Whether a model is of a class of a library that may not be imported."""
+    module = sys.modules.get(library)
+    return module is not None and isinstance(model, tuple(getattr(module, name) for name in names))
+
+
+def _read_encoder(
+    model: Any, source: str, settings: Mapping[str, Any] | None = None
+) -> tuple[BertConfig, dict[str, np.ndarray]]:
+    """The config and tensors of a model of transformers, or of peft, which is merged in a copy.
+
+    Args:
+        settings: more keys of its config.json.
+    """
+    if _is_a(model, "peft", "PeftModel", "PeftMixedModel") or getattr(model, "_hf_peft_config_loaded", False):
+        model = merge(model, source)
+    if not _is_a(model, "transformers", "PreTrainedModel"):
+        arguments.refuse("model", EXPECTED, model)
+    name = type(model).__name__
+    if type(model) is not getattr(sys.modules["transformers"], name, None):
+        raise ConfigError(f"{source}: {name} is no class of transformers itself, and may compute anything")
+    described = json.loads(model.config.to_json_string(use_diff=False)) | {"architectures": [name], **(settings or {})}
+    config, weights = read_torch_model(described, model.state_dict(), source)
+    if unknown := sorted(tensor for tensor in weights if not is_known(tensor, config.family)):
+        raise CheckpointError(
+            f"{source}: {name} of transformers has no tensor {some_of(unknown, most=2)}; undo what replaced its modules"
+        )
+    return config, weights
+
+
+def _read_embedder(model: Any, source: str) -> InMemory:
+    """A `SentenceTransformer`: its modules are checked as those of a directory are."""
+    kinds = module_kinds(source, _types(model))
+    modules = [
+        Module(kind, f"{source}: {kind}", _settings(module), partial(_tensors, module, source))
+        for kind, module in zip(kinds, model, strict=True)
+    ]
+    text = _read_text(model, source, similarity_fn_name=model.similarity_fn_name, truncate_dim=model.truncate_dim)
+    vectors = vector_options(source, modules, text)
+    dense = dense_weights(modules, vectors["dense"])
+    config, weights = _read_encoder(model[0].auto_model, source)
+    return InMemory(source, config, weights, model.tokenizer, text, vectors, dense)
+
+
+def _read_cross_encoder(model: Any, source: str) -> InMemory:
+    """A `CrossEncoder`: a classifier, and the activation of its scores."""
+    check_cross_encoder(source, _types(model))
+    check_settings(f"{source}: Transformer", _settings(model[0]), TRANSFORMER, ("do_lower_case",), CROSS_ENCODER)
+    activation = _type_of(model.activation_fn)
+    score_activation(source, activation)
+    settings = {"sentence_transformers": {"activation_fn": activation}}
+    config, weights = _read_encoder(model[0].auto_model, source, settings)
+    return InMemory(source, config, weights, model.tokenizer, _read_text(model, source))
+
+
+def _types(model: Any) -> list[str]:
+    """The types of its modules, as modules.json has them."""
+    return [_type_of(module) for module in model]
+
+
+def _type_of(module: Any) -> str:
+    """A class of a module, as sentence-transformers writes it; an approximate GELU is none that it can write."""
+    kind, approximate = type(module), getattr(module, "approximate", "none")
+    return f"{kind.__module__}.{kind.__name__}" + (f"({approximate})" if approximate != "none" else "")
+
+
+def _settings(module: Any) -> dict[str, Any]:
+    """A module's settings, as its file has them."""
+    settings: dict[str, Any] = json.loads(json.dumps(module.get_config_dict()))
+    if "activation_function" in settings:
+        settings["activation_function"] = _type_of(module.activation_function)
+    return settings
+
+
+def _tensors(module: Any, source: str) -> dict[str, np.ndarray]:
+    return torch_arrays(source, module.state_dict())
+
+
+def _read_text(model: Any, source: str, **settings: Any) -> TextSettings:
+    """What a model of sentence-transformers does to texts."""
+    settings |= {"prompts": dict(model.prompts), "default_prompt_name": model.default_prompt_name}
+    return text_settings(source, _settings(model[0]), source, settings)
