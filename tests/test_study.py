@@ -208,7 +208,7 @@ def test_every_option_has_its_own_sentence():
         texts = study.descriptions(options)
         if options.__name__ == "Settings":
             continue
-        assert [*texts] == [one.name for one in fields(options)], options
+        assert {*texts} == {one.name for one in fields(options)}, options
         assert len({*texts.values()}) == len(texts)
     assert len(classes) > 7
 

@@ -6,7 +6,7 @@ Signatures, checks of values, the command line and its help, and the reference d
 import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from functools import cache, wraps
 from inspect import Parameter, Signature, cleandoc, getdoc
 from pathlib import Path
@@ -305,7 +305,7 @@ def descriptions(options: type) -> dict[str, str]:
         _, _, section = cleandoc(cls.__doc__ or "").partition("Args:\n")
         for name, text in re.findall(r"^    (\w+): (.*(?:\n        .*)*)", section, re.MULTILINE):
             found[name] = " ".join(text.split())
-    return {one.name: found[one.name] for one in fields(options) if one.name in found}
+    return {one.name: found[one.name] for one in in_order(options) if one.name in found}
 
 
 def takes(options: Callable[P, C]) -> Callable[[Callable[[Any, C], R]], Callable[Concatenate[Any, P], R]]:
@@ -332,13 +332,20 @@ def takes(options: Callable[P, C]) -> Callable[[Callable[[Any, C], R]], Callable
 
 
 def parameters(options: type[Options]) -> list[Parameter]:
-    """The parameters of a call that takes options, those that may be passed by position first."""
-    found = []
+    """The parameters of a call that takes options: those that may be passed by position, its own, and of results."""
     hints: Mapping[str, Any] = kinds(cast(Any, options))
-    for one in fields(options):
+    found = []
+    for one in in_order(options):
         how = Parameter.KEYWORD_ONLY if one.kw_only else Parameter.POSITIONAL_OR_KEYWORD
-        found.append(Parameter(one.name, how, default=one.default, annotation=hints[one.name]))
+        base, optional = base_of(hints[one.name])[0], is_optional(hints[one.name])
+        found.append(Parameter(one.name, how, default=one.default, annotation=base | None if optional else base))
     return sorted(found, key=lambda parameter: parameter.kind)
+
+
+def in_order(options: Any) -> list["Field[Any]"]:
+    """The fields of options, those of `OutputOptions` last."""
+    last = names(OutputOptions) if issubclass(options, OutputOptions) else frozenset()
+    return sorted(fields(options), key=lambda one: one.name in last)
 
 
 def with_options(text: str, *options: type[Options], only: Collection[str] | None = None) -> str:

@@ -157,8 +157,11 @@ def for_this_device(settings: Settings) -> Settings:
     the model: its config is looked up there.
     """
     settings = replace(settings, output=str(settings.directory))
-    if settings.screen is not None or settings.sources.model is not None or jax.default_backend() != "tpu":
+    model = settings.sources.model
+    if settings.screen is not None or (model is None and jax.default_backend() != "tpu"):
         settings = in_float32(settings)
+    if model is not None:
+        settings = replace(settings, precision=model.numerics.dtype)
     precision = "bfloat16" if settings.precision == "auto" else settings.precision
     return replace(settings, precision=precision, attention=_choose_attention(settings, Numerics(precision)))
 
@@ -179,9 +182,18 @@ def _find_config(model: str) -> BertConfig | None:
 
 
 def in_float32(settings: Settings) -> Settings:
-    """The settings in float32, or a model in memory's precision, where the precision is left to the device."""
+    """The settings in float32 where the precision is left to the device, or a model in memory's if it is float64.
+
+    Raises:
+        InputError: a model in memory computes in less than float32.
+    """
     model = settings.sources.model
     precision = "float32" if model is None else model.numerics.dtype
+    if precision not in ("float32", "float64"):
+        raise InputError(
+            f"this is computed in float32, but the model in memory computes in {precision}: load it with "
+            "dtype='float32'"
+        )
     return replace(settings, precision=precision) if settings.precision == "auto" else settings
 
 

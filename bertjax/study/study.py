@@ -310,6 +310,9 @@ class Study:
         return facts
 
 
+Study.__doc__ = with_options(getdoc(Study) or "", StudyOptions)
+
+
 def in_one_call(name: str, options: type[Options], reads: Set[str] = ALL) -> Callable[..., Results]:
     """A method of `Study` as a function: `ablate(model, task, ...)` is `Study(model, task, ...).ablate(...)`.
 
