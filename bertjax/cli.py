@@ -211,17 +211,16 @@ def _add_analysis(commands: "argparse._SubParsersAction[Parser]", analysis: Anal
     from bertjax import study
 
     options, reads = getattr(study, analysis.options), getattr(study, analysis.reads)
-    for part in (study.ModelOptions, study.DataOptions, study.TaskOptions):
-        _add_options(parser, part, reads)
-    own = study.names(options) - study.names(study.OutputOptions)
-    _add_options(parser, options, own)
+    _add_options(parser, study.ModelOptions, reads)
+    _add_options(parser, options, study.names(options) - study.names(study.OutputOptions))
     if analysis.name == "importance":
         text = "results of bertjax ablate on the same model, to compare the order of heads"
         parser.add_argument("--against", metavar="DIR", help=text)
     if analysis.name == "patch":
         _add_template(parser)
         _add_options(parser, study.PathsOptions, study.names(study.PathsOptions) - study.names(options))
-    _add_options(parser, study.ComputeOptions, reads)
+    for part in (study.DataOptions, study.TaskOptions, study.ComputeOptions):
+        _add_options(parser, part, reads)
     _add_options(parser, study.OutputOptions, study.names(study.OutputOptions))
     parser.add_argument("--no-compile-cache", action="store_true", help="do not cache compiled code")
 
