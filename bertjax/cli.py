@@ -98,27 +98,22 @@ class Analysis:
     Args:
         name: of the command.
         run: does what it is for; takes the options, and returns the exit code.
-        options: the name in `bertjax.study` of the class of its options, besides those of model and examples.
         help: in a list of commands.
         text: above its options.
         example: below them.
-        reads: the name in `bertjax.study` of the set of options of a study that it reads.
     """
 
     name: str
     run: Callable[[argparse.Namespace], int]
-    options: str
     help: str
     text: str
     example: str
-    reads: str = "ALL"
 
 
 ANALYSES = (
     Analysis(
         "ablate",
         run_ablate,
-        "AblateOptions",
         "ablate heads on a task, and test what each does",
         "Ablate every head (or other sets of heads) of a model in turn, score it on a task, and write the results. On "
         "two CPU cores the default takes about three minutes, all 1,500 pairs of STS-B six; `bertjax plan` with the "
@@ -128,7 +123,6 @@ ANALYSES = (
     Analysis(
         "plan",
         run_plan,
-        "AblateOptions",
         "estimate the cost of a sweep",
         "What `bertjax ablate` with the same options would cost: work, memory and time on this device. The "
         "time does not include loading, compilation and statistics.",
@@ -137,18 +131,15 @@ ANALYSES = (
     Analysis(
         "importance",
         run_importance,
-        "ImportanceOptions",
         "estimate by gradients what each head does",
         "What gradients say of each head, from one pass back through the model: how the task's loss would change "
         "without it, and the importance of Michel et al. 2019. The results are read by show, plot, report and compare. "
         "Gradients are estimates: --against names results of `bertjax ablate` that say how good they are.",
         "bertjax importance --task mrpc --data glue/MRPC --against mrpc-zero",
-        "NO_COMPUTE",
     ),
     Analysis(
         "interactions",
         run_interactions,
-        "InteractionsOptions",
         "which heads matter together, pair by pair",
         "Which heads matter together: for each pair the effect of ablating both, less the sum of the effects of "
         "ablating each. All pairs of 144 heads are 10,296 runs: --heads takes some. The cost is printed before it "
@@ -158,7 +149,6 @@ ANALYSES = (
     Analysis(
         "shapley",
         run_shapley,
-        "ShapleyOptions",
         "what each head adds, over random orders of removal",
         "The Shapley value of each head: what it adds to the score, on average over orders in which heads are removed "
         "one after another. Orders are drawn in pairs, each with its reverse; where every set of the heads costs no "
@@ -168,7 +158,6 @@ ANALYSES = (
     Analysis(
         "prune",
         run_prune,
-        "PruneOptions",
         "how many heads can go, and in which order",
         "How many heads can be removed: orders chosen on half of the examples (by gradients, the size of weights, at "
         "random, and backwards; when named, by exact losses that are computed again as heads go, and learned gates), "
@@ -179,18 +168,15 @@ ANALYSES = (
     Analysis(
         "roles",
         run_roles,
-        "OutputOptions",
         "what kind of head each is, by where it looks",
         "What kind of head each is: how much of its attention goes to the previous and next token, [CLS], [SEP], "
         "punctuation, the same word elsewhere, the other text of a pair, by weights and by the norms of what is added "
         "up; how spread it is; each beside uniform attention. Any model and any texts: no labels, no task head.",
         "bertjax roles --model bert-base-uncased --task mlm --data texts.txt",
-        "TEXTS",
     ),
     Analysis(
         "patch",
         run_patch,
-        "PatchOptions",
         "where in text and model a contrast acts",
         "Where in text and model a contrast acts: clean and corrupted texts are run, then each cell of a grid (a layer "
         "or a head, at a span of tokens) with the activations of the other text, all in one sweep. The score is how "
@@ -198,7 +184,6 @@ ANALYSES = (
         "label than the corrupted one's, or the similarity with a second text; the results are shares of the "
         "difference between the two texts' scores. An interrupted run resumes.",
         "bertjax patch --template 'the {} near the door [MASK] old' --words keys/key --good are --bad is",
-        "CONTRASTS",
     ),
 )
 
@@ -208,20 +193,30 @@ def _add_analysis(commands: "argparse._SubParsersAction[Parser]", analysis: Anal
     parser.epilog = f"example: {analysis.example}"
     if not with_options:
         return
-    from bertjax import study
+    from bertjax.study import (
+        OPTIONS,
+        READS,
+        ComputeOptions,
+        DataOptions,
+        ModelOptions,
+        OutputOptions,
+        PathsOptions,
+        TaskOptions,
+        names,
+    )
 
-    options, reads = getattr(study, analysis.options), getattr(study, analysis.reads)
-    _add_options(parser, study.ModelOptions, reads)
-    _add_options(parser, options, study.names(options) - study.names(study.OutputOptions))
+    options, reads = OPTIONS[analysis.name], READS[analysis.name]
+    _add_options(parser, ModelOptions, reads)
+    _add_options(parser, options, names(options) - names(OutputOptions))
     if analysis.name == "importance":
         text = "results of bertjax ablate on the same model, to compare the order of heads"
         parser.add_argument("--against", metavar="DIR", help=text)
     if analysis.name == "patch":
         _add_template(parser)
-        _add_options(parser, study.PathsOptions, study.names(study.PathsOptions) - study.names(options))
-    for part in (study.DataOptions, study.TaskOptions, study.ComputeOptions):
+        _add_options(parser, PathsOptions, names(PathsOptions) - names(options))
+    for part in (DataOptions, TaskOptions, ComputeOptions):
         _add_options(parser, part, reads)
-    _add_options(parser, study.OutputOptions, study.names(study.OutputOptions))
+    _add_options(parser, OutputOptions, names(OutputOptions))
     parser.add_argument("--no-compile-cache", action="store_true", help="do not cache compiled code")
 
 
@@ -237,13 +232,13 @@ def _add_template(parser: Parser) -> None:
 
 def _add_options(parser: Parser, options: Any, chosen: Set[str]) -> None:
     """Add a group of options: those of a class's fields that are chosen and on the command line."""
-    from bertjax import study
+    from bertjax.study import descriptions, kinds, title_of
 
     found = [one for one in fields(options) if one.name in chosen and one.metadata.get("on_command_line", True)]
     if not found:
         return
-    group = parser.add_argument_group(study.title_of(options))
-    texts, kinds = study.descriptions(options), study.kinds(options)
+    group = parser.add_argument_group(title_of(options))
+    texts, types = descriptions(options), kinds(options)
     for one in found:
         default: Any = one.default
         flags = ["--" + one.name.replace("_", "-"), *filter(None, [one.metadata.get("flag")])]
@@ -252,18 +247,18 @@ def _add_options(parser: Parser, options: Any, chosen: Set[str]) -> None:
         unsaid = default in (None, False, "") or isinstance(default, Mapping)
         text = texts[one.name].partition(" In Python ")[0].replace("`", "").replace("%", "%%").removesuffix(".")
         help = text if unsaid else f"{text} (default {shown})"
-        group.add_argument(*flags, dest=one.name, default=default, help=help, **_form(kinds[one.name], one.metadata))
+        group.add_argument(*flags, dest=one.name, default=default, help=help, **_form(types[one.name], one.metadata))
 
 
 def _form(kind: Any, metadata: Mapping[str, Any]) -> dict[str, Any]:
     """How argparse reads a value of a type."""
-    from bertjax import study
+    from bertjax.study import Choices, base_of
 
-    base, notes = study.base_of(kind)
+    base, notes = base_of(kind)
     if base is bool:
         return {"action": "store_true"}
     form: dict[str, Any] = {"metavar": metadata["metavar"]} if metadata.get("metavar") else {}
-    if notes and isinstance(notes[0], study.Choices):
+    if notes and isinstance(notes[0], Choices):
         return {"choices": list(notes[0])}
     item = get_args(base)[0] if get_origin(base) is tuple else base
     if item is not base or (base is Any and "=" in metadata["metavar"]):

@@ -34,10 +34,8 @@ from bertjax.study.removal import heads_gone_in, save_without_heads
 from bertjax.study.run import ABLATION, estimate_job, run_job
 from bertjax.study.settings import COLLECTIONS, DEFAULTS, Settings, check_settings, for_this_device
 from bertjax.study.study import (
-    ALL,
-    CONTRASTS,
-    NO_COMPUTE,
-    TEXTS,
+    OPTIONS,
+    READS,
     Baseline,
     Study,
     StudyOptions,
@@ -65,14 +63,12 @@ from bertjax.study.tables import (
 
 __all__ = [
     "ABLATION",
-    "ALL",
     "COLLECTIONS",
-    "CONTRASTS",
     "DEFAULTS",
-    "NO_COMPUTE",
+    "OPTIONS",
     "ORDERS",
+    "READS",
     "STREAMS",
-    "TEXTS",
     "AblateOptions",
     "Baseline",
     "Choices",

@@ -32,7 +32,6 @@ from bertjax.study.options import (
     ComputeOptions,
     DataOptions,
     ModelOptions,
-    Options,
     OutputOptions,
     TaskOptions,
     check_names,
@@ -66,11 +65,30 @@ class StudyOptions(ComputeOptions, TaskOptions, DataOptions, ModelOptions):
     labels: Any = option(None, on_command_line=False)
 
 
-# Which options of a study an analysis reads.
-ALL = names(StudyOptions)
-NO_COMPUTE = ALL - names(ComputeOptions)
-TEXTS = (names(DataOptions) | {"model", "tokenizer", "texts", "labels", "max_length"}) - {"exclude_self"}
-CONTRASTS = names(ComputeOptions) | {"model", "tokenizer", "max_length", "allow_new_head", "limit", "seed"}
+_ALL = names(StudyOptions)
+_NO_COMPUTE = _ALL - names(ComputeOptions)
+_TEXTS = (names(DataOptions) | {"model", "tokenizer", "texts", "labels", "max_length"}) - {"exclude_self"}
+_CONTRASTS = names(ComputeOptions) | {"model", "tokenizer", "max_length", "allow_new_head", "limit", "seed"}
+# Of each analysis the class of its options.
+OPTIONS: Mapping[str, type[OutputOptions]] = {
+    "ablate": AblateOptions,
+    "plan": AblateOptions,
+    "importance": ImportanceOptions,
+    "interactions": InteractionsOptions,
+    "shapley": ShapleyOptions,
+    "prune": PruneOptions,
+    "roles": OutputOptions,
+    "patch": PatchOptions,
+    "patch_paths": PathsOptions,
+}
+# Of each analysis the names of the options of a study that it reads.
+READS: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(OPTIONS, _ALL),
+    "importance": _NO_COMPUTE,
+    "roles": _TEXTS,
+    "patch": _CONTRASTS,
+    "patch_paths": _CONTRASTS - {"memory", "attention"},
+}
 
 
 @dataclass(frozen=True)
@@ -168,7 +186,7 @@ class Study:
             BertjaxError: whatever is wrong with model, data or options; raised before the sweep begins.
             SweepInterrupted: Ctrl-C; with `output`, what is finished is kept, and the same call resumes.
         """
-        return self._run(run_job, options, "ablating")
+        return self._run("ablate", run_job, options, "ablating")
 
     @takes(ImportanceOptions)
     def importance(self, options: ImportanceOptions) -> Results:
@@ -179,7 +197,7 @@ class Study:
             at each token.
         """
         run = partial(run_importance, steps=options.steps)
-        return self._run(run, options, "gradients", reads=NO_COMPUTE)
+        return self._run("importance", run, options, "gradients")
 
     @takes(InteractionsOptions)
     def interactions(self, options: InteractionsOptions) -> Results:
@@ -187,7 +205,7 @@ class Study:
 
         Returns: results of a set for each pair, with the metrics 'interaction', 'effect_of_both' and 'sum_of_effects'.
         """
-        return self._run(run_interactions, options, "ablating", ablate="pairs")
+        return self._run("interactions", run_interactions, options, "ablating", ablate="pairs")
 
     @takes(ShapleyOptions)
     def shapley(self, options: ShapleyOptions) -> Results:
@@ -196,7 +214,7 @@ class Study:
         Returns: results with the metric 'shapley', above 0 where the head adds to the score. Intervals are over
             examples; `summary["shapley"]["half_widths"]` are over orders.
         """
-        return self._run(partial(run_shapley, options=options), options, "ablating")
+        return self._run("shapley", partial(run_shapley, options=options), options, "ablating")
 
     @takes(PruneOptions)
     def prune(self, options: PruneOptions) -> Results:
@@ -207,7 +225,7 @@ class Study:
         Returns: results of a set for each order and point, named like 'greedy 36' after the heads that are left;
             `summary["pruning"]` has the orders.
         """
-        return self._run(partial(run_pruning, pruning=options), options, "pruning")
+        return self._run("prune", partial(run_pruning, pruning=options), options, "pruning")
 
     @takes(OutputOptions)
     def roles(self, options: OutputOptions) -> Results:
@@ -221,7 +239,7 @@ class Study:
         >>> bertjax.Study(limit=40).roles(progress=False).summary["roles"]["kinds"]["0.2"]
         ['positional', 'previous']
         """
-        return self._run(run_roles, options, "reading", reads=TEXTS)
+        return self._run("roles", run_roles, options, "reading")
 
     @takes(PatchOptions)
     def patch(self, options: PatchOptions) -> Results:
@@ -239,8 +257,8 @@ class Study:
         >>> [row.name for row in sorted(found.rows_of("restored"), key=lambda row: -row.score)[:1]]
         ['hidden_states 0 at 4']
         """
-        run = partial(run_patching, grid=options)
-        return self._run(run, options, "patching", reads=CONTRASTS, data=options.file, contrasts=options.rows)
+        run = partial(run_patching, grid=options, contrasts=options.rows)
+        return self._run("patch", run, options, "patching", data=options.file)
 
     @takes(PathsOptions)
     def patch_paths(self, options: PathsOptions) -> Results:
@@ -256,22 +274,16 @@ class Study:
         >>> study.patch_paths(pairs, receivers={"values": ["1.3"]}, heads=["0.1", "0.2"], progress=False).names
         ['0.1', '0.2']
         """
-        run, reads = partial(run_paths, paths=options), CONTRASTS - {"memory", "attention"}
-        return self._run(run, options, "patching", reads=reads, data=options.file, contrasts=options.rows)
+        run = partial(run_paths, paths=options, contrasts=options.rows)
+        return self._run("patch_paths", run, options, "patching", data=options.file)
 
     def _run(
-        self, run: Callable[..., Results], options: OutputOptions, text: str, reads: Set[str] = ALL, **fixed: Any
+        self, analysis: str, run: Callable[..., Results], options: OutputOptions, text: str, **fixed: Any
     ) -> Results:
-        """Run an analysis with a bar.
+        """Run an analysis with a bar; `fixed` are settings that are not the user's."""
+        return call(run, self._settings(options, READS[analysis], **fixed), options.progress, text)
 
-        Args:
-            reads: options of the study that the analysis reads.
-            fixed: other settings, or `contrasts`.
-        """
-        run = partial(run, contrasts=fixed.pop("contrasts")) if "contrasts" in fixed else run
-        return call(run, self._settings(options, reads, **fixed), options.progress, text)
-
-    def _settings(self, options: OutputOptions, reads: Set[str] = ALL, **fixed: Any) -> Settings:
+    def _settings(self, options: OutputOptions, reads: Set[str] = _ALL, **fixed: Any) -> Settings:
         """The settings of an analysis of this study."""
         sources, chosen = self._sources, {name: getattr(self.options, name) for name in reads & {*DEFAULTS}}
         if sources.model is not None:
@@ -313,14 +325,15 @@ class Study:
 Study.__doc__ = with_options(getdoc(Study) or "", StudyOptions)
 
 
-def in_one_call(name: str, options: type[Options], reads: Set[str] = ALL) -> Callable[..., Results]:
+def in_one_call(name: str) -> Callable[..., Results]:
     """A method of `Study` as a function: `ablate(model, task, ...)` is `Study(model, task, ...).ablate(...)`.
+
+    The function takes those options of a study that the analysis reads, and the analysis's.
 
     Args:
         name: of the method.
-        options: of the method.
-        reads: options of the study that the analysis reads; the function takes no others.
     """
+    options, reads = OPTIONS[name], READS[name]
     mine = [one for one in parameters(StudyOptions) if one.name in reads]
     every = sorted([*mine, *parameters(options)], key=lambda parameter: parameter.kind)
     signature, known = Signature(every), [one.name for one in every]
@@ -337,15 +350,15 @@ def in_one_call(name: str, options: type[Options], reads: Set[str] = ALL) -> Cal
     function.__signature__ = signature  # type: ignore[attr-defined]
     what = (getdoc(getattr(Study, name)) or "").partition("\n")[0]
     text = f"{what}\n\nThe same as `Study(...).{name}(...)`, in one call."
-    function.__doc__ = with_options(text, *(cls for cls in (StudyOptions, options)), only=known)
+    function.__doc__ = with_options(text, StudyOptions, options, only=known)
     return function
 
 
-ablate = in_one_call("ablate", AblateOptions)
-importance = in_one_call("importance", ImportanceOptions, NO_COMPUTE)
-interactions = in_one_call("interactions", InteractionsOptions)
-shapley = in_one_call("shapley", ShapleyOptions)
-prune = in_one_call("prune", PruneOptions)
-roles = in_one_call("roles", OutputOptions, TEXTS)
-patch = in_one_call("patch", PatchOptions, CONTRASTS)
-patch_paths = in_one_call("patch_paths", PathsOptions, CONTRASTS - {"memory", "attention"})
+ablate = in_one_call("ablate")
+importance = in_one_call("importance")
+interactions = in_one_call("interactions")
+shapley = in_one_call("shapley")
+prune = in_one_call("prune")
+roles = in_one_call("roles")
+patch = in_one_call("patch")
+patch_paths = in_one_call("patch_paths")
