@@ -238,8 +238,7 @@ def _shadowed(files: Mapping[str, File]) -> list[str]:
             continue
         folder = file.path.removesuffix("/__init__.py")
         for name in file.exports:
-            there = any(path.startswith(f"{folder}/") and name in File(path, "").parts[1:] for path in files)
-            there = there if file.is_door else f"{folder}/{name}/__init__.py" in files or f"{folder}/{name}.py" in files
+            there = f"{folder}/{name}/__init__.py" in files or f"{folder}/{name}.py" in files
             itself = any(n == name and f"{module.replace('.', '/')}/{n}.py" in files for module, n in file.imports)
             if there and not itself:
                 found.append(f"{file.path}: exports {name}, and a module beside it has that name")

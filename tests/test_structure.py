@@ -82,7 +82,6 @@ def test_a_small_package_keeps_the_rules():
             "encoder.py: imports attend through the door of its own",
         ),
         ({"engine__run": "from bertjax.model import attend\nattend._inner"}, "run.py: uses attend._inner"),
-        ({"engine__far/sweep": ""}, "exports sweep, and a module beside it has that name"),
         ({"experiments__x": "def f(a, b, c, d, e, g, h): pass"}, "x.py: f takes 7 arguments by place"),
         ({"model__ops": "def f(a, b, c, d, e, g, h): pass"}, "ops.py: f takes 7 arguments by place"),
         ({"engine__sweep": ""}, "exports sweep, and a module beside it has that name"),

@@ -1,6 +1,5 @@
 """The study: the main job from its settings to its results."""
 
-from bertjax.study import parity, torch_reference
 from bertjax.study.conclusion import conclude
 from bertjax.study.derived.contrasts import contrasts_of_template
 from bertjax.study.derived.gradients import ImportanceOptions, run_importance, trust_in
@@ -28,8 +27,9 @@ from bertjax.study.options import (
     title_of,
 )
 from bertjax.study.outputs import mean_outputs, sweep_examples
-from bertjax.study.parity import check_model
 from bertjax.study.provenance import command_line, find_finished, versions, where_from
+from bertjax.study.pytorch import parity, torch_reference
+from bertjax.study.pytorch.parity import check_model
 from bertjax.study.removal import heads_gone_in, save_without_heads
 from bertjax.study.run import ABLATION, estimate_job, run_job
 from bertjax.study.settings import COLLECTIONS, DEFAULTS, Settings, check_settings, for_this_device

@@ -1,14 +1,16 @@
 """What a job is: its options as values, checked, and the ablations that they ask for."""
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
 from bertjax import arguments
 from bertjax.checkpoints import BertConfig, locate, read_config
+from bertjax.data import Tokenizer
 from bertjax.engine import choose_attention
 from bertjax.errors import BertjaxError, InputError, OutputError
 from bertjax.evidence import as_metric
@@ -27,7 +29,7 @@ from bertjax.interventions import (
     whole_layers,
 )
 from bertjax.machine import AUTO, find_shard, parse_bytes, parse_shard
-from bertjax.model import Numerics
+from bertjax.model import Numerics, PretrainedModel
 from bertjax.paths import hash_file, is_file, is_there, user_path
 from bertjax.results import NOT_COMPARED
 from bertjax.study.naming import name_directory
@@ -39,8 +41,8 @@ from bertjax.study.options import (
     TaskOptions,
     available_modes,
 )
-from bertjax.study.sources import Sources
 
+T = TypeVar("T")
 # Which sets of heads: for each whether `heads` can narrow it.
 COLLECTIONS = {
     "heads": True,
@@ -51,6 +53,47 @@ COLLECTIONS = {
     "cumulative": True,
     "subsets": False,
 }
+
+
+class Sources:
+    """Model, tokenizer and data in memory, and for a study a cache of what was loaded.
+
+    Args:
+        model: a model in memory; None loads the one that the settings name.
+        tokenizer: its tokenizer; None for the model's.
+        data: for `load_examples`: `data`, or `texts` with `labels`; empty for what the settings name.
+        caches: whether what was loaded is kept; if not, each job reads its files again.
+    """
+
+    def __init__(
+        self,
+        model: PretrainedModel | None = None,
+        tokenizer: Tokenizer | None = None,
+        data: dict[str, Any] | None = None,
+        *,
+        caches: bool = False,
+    ):
+        self.model, self.tokenizer, self.data, self.caches = model, tokenizer, data or {}, caches
+        self._loaded: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, load: Callable[[], T]) -> T:
+        """What `load` returned when it was first called with this key."""
+        if not self.caches:
+            return load()
+        if key not in self._loaded:
+            self._loaded[key] = load()
+        value: T = self._loaded[key]
+        return value
+
+    def loaded(self, kind: str) -> Any:
+        """The first thing of a kind that was loaded; None if nothing was."""
+        return next((value for key, value in self._loaded.items() if isinstance(key, tuple) and key[0] == kind), None)
+
+    def without_data(self) -> "Sources":
+        """The same model and tokenizer, and what was loaded, without data in memory."""
+        other = Sources(self.model, self.tokenizer, caches=self.caches)
+        other._loaded = self._loaded
+        return other
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,8 +44,7 @@ from bertjax.study.options import (
 from bertjax.study.outputs import sweep_examples
 from bertjax.study.run import estimate_job, run_job
 from bertjax.study.scoring import score_ablations
-from bertjax.study.settings import DEFAULTS, Settings, check_settings, for_this_device
-from bertjax.study.sources import Sources
+from bertjax.study.settings import DEFAULTS, Settings, Sources, check_settings, for_this_device
 
 MODELS = "a hub id, a directory, or a model of bertjax (bertjax.from_torch makes one of a PyTorch model)"
 

@@ -12,7 +12,7 @@ from bertjax.engine import Estimate
 from bertjax.evidence import Q
 from bertjax.formatting import count_of, format_bytes, format_duration
 from bertjax.results import Results, Row, column, describe_silhouette
-from bertjax.study.parity import Difference
+from bertjax.study.pytorch.parity import Difference
 
 
 def plan_table(estimate: Estimate) -> PlainTable:

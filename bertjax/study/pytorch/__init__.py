@@ -1,0 +1,1 @@
+"""Comparison with PyTorch: the same checkpoint in transformers, and how far its outputs are apart."""
