@@ -15,6 +15,7 @@ import bertjax
 from bertjax import BertForSequenceClassification, Tokenizer
 from bertjax.checkpoints import CheckpointWarning, locate
 from bertjax.errors import DataError, InputError
+from bertjax.interventions import ablations, readouts
 from bertjax.model import pretrained
 from tests.factories import SENTENCES, add_tokenizer, make_classifier, make_config, make_embedder
 from tests.tiny_models import random_model
@@ -56,6 +57,15 @@ def test_a_tokenizer_can_be_assigned(directory, in_memory):
         model("the cat")
     with pytest.raises(InputError, match=r"tokenizer must be a bertjax\.Tokenizer .*, found the string 'bert'"):
         model.tokenizer = "bert"
+
+
+def test_a_sweep_of_texts_uses_the_models_tokenizer(directory, in_memory):
+    model, heads = bertjax.load(directory), ablations.single_heads(make_config(), "zero")
+    texts = list(SENTENCES[:2])
+    expected = bertjax.sweep(model, model.tokenizer.encode(texts), heads, readouts.logits).outputs
+    assert np.array_equal(bertjax.sweep(model, texts, heads, readouts.logits).outputs, expected)
+    with pytest.raises(InputError, match="examples are plain texts, and the model has no tokenizer: give tokenizer="):
+        bertjax.sweep(in_memory, texts, heads, readouts.logits)
 
 
 @pytest.mark.integration

@@ -73,8 +73,8 @@ def sweep(
     Args:
         model: any model of bertjax.
         examples: tokenised texts or pairs (`Tokenizer.encode`), a batch as tokenizers make it, rows of token ids (all
-            real), or, with a tokenizer, plain texts; for each example one, or a tuple of several that are run apart,
-            the same number everywhere.
+            real), or plain texts; for each example one, or a tuple of several that are run apart, the same number
+            everywhere.
         ablations: sets of heads (`bertjax.ablations`).
         readout: what to keep of each run (`bertjax.readouts`, or any function of a `ModelOutput`); a function defined
             once, since each new one is compiled again.
@@ -95,7 +95,7 @@ def sweep(
             number of devices.
         attention: 'explicit', 'fused' or 'pallas' (`Numerics.attention`); 'auto' is the model's own where that is not
             explicit, else what is fastest on this device. A last layer at [CLS] alone has a form of its own.
-        tokenizer: for plain texts among examples and donors; it cuts none of them.
+        tokenizer: for plain texts among examples and donors, by default the model's own; it cuts none of them.
         journal: a directory in which finished parts are kept, from which a killed sweep resumes;
             its outputs are then the same bytes as those of one that was not.
         replace_journal: discard the journal of another sweep that is there.

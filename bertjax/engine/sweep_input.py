@@ -55,7 +55,7 @@ Texts: TypeAlias = list[tuple[Encoding, ...]]
 Spans: TypeAlias = list[tuple[Int32[np.ndarray, " _"], ...]]
 
 EXPECTED = (
-    "a list of tokenised texts (Tokenizer.encode), a batch, rows of token ids, or with tokenizer= a list of texts"
+    "a list of tokenised texts (Tokenizer.encode), a batch, rows of token ids, or with a tokenizer a list of texts"
 )
 
 
@@ -178,8 +178,12 @@ def make_sweep_input(
     form = choose_attention(attention, model.numerics, model.config)
     check_attention(model.config, form)
     plan = make_plan(model.config, ablations)
-    texts = read_texts(examples, tokenizer)
-    given = texts if donors is examples else None if donors is None else read_texts(donors, tokenizer, "donors")
+
+    def find_tokenizer() -> Tokenizer | None:
+        return model.tokenizer if tokenizer is None else tokenizer
+
+    texts = read_texts(examples, find_tokenizer)
+    given = texts if donors is examples else None if donors is None else read_texts(donors, find_tokenizer, "donors")
     if len(texts[0]) > 1 and combine is None:
         raise InputError(f"each example has {len(texts[0])} texts: give combine, which makes one output of theirs")
     means = None if means is None else _check_means(model, means)
@@ -360,11 +364,11 @@ def _check_targets(texts: Texts, targets: Any) -> Shaped[np.ndarray, "examples .
     return array if wide is None or array.dtype.itemsize <= 4 else array.astype(wide)
 
 
-def read_texts(examples: Examples, tokenizer: Tokenizer | None = None, name: str = "examples") -> Texts:
+def read_texts(examples: Examples, find_tokenizer: Callable[[], Tokenizer | None], name: str = "examples") -> Texts:
     """The tokenised texts of each example.
 
     Args:
-        tokenizer: for texts that are not tokenised.
+        find_tokenizer: for texts that are not tokenised; called only if there are some.
         name: of the argument, for messages.
 
     Raises:
@@ -375,7 +379,7 @@ def read_texts(examples: Examples, tokenizer: Tokenizer | None = None, name: str
         texts: Texts = [(text,) for text in _rows_of(examples)]
     else:
         given = arguments.several([examples] if isinstance(examples, str) else examples, name, EXPECTED)
-        texts = _tokenised([(text,) if _is_text(text) else text for text in given], tokenizer, name)
+        texts = _tokenised([(text,) if _is_text(text) else text for text in given], find_tokenizer, name)
     total_lengths(texts)
     counts = sorted({len(several) for several in texts})
     if len(counts) > 1:
@@ -383,7 +387,7 @@ def read_texts(examples: Examples, tokenizer: Tokenizer | None = None, name: str
     return texts
 
 
-def _tokenised(examples: Sequence[Any], tokenizer: Tokenizer | None, name: str) -> Texts:
+def _tokenised(examples: Sequence[Any], find_tokenizer: Callable[[], Tokenizer | None], name: str) -> Texts:
     """Examples with their plain texts tokenised, all at once."""
     texts: list[tuple[Any, ...]] = []
     for number, example in enumerate(examples):
@@ -396,8 +400,12 @@ def _tokenised(examples: Sequence[Any], tokenizer: Tokenizer | None, name: str) 
     plain = [text for several in texts for text in several if isinstance(text, str)]
     if not plain:
         return texts
+    tokenizer = find_tokenizer()
     if tokenizer is None:
-        raise InputError(f"{name} are plain texts: give tokenizer=bertjax.Tokenizer.from_pretrained(...) as well")
+        raise InputError(
+            f"{name} are plain texts, and the model has no tokenizer: give tokenizer=bertjax.Tokenizer.from_pretrained"
+            "(...) as well"
+        )
     expected = "a bertjax.Tokenizer (Tokenizer.from_pretrained)"
     encodings = iter(arguments.instance(tokenizer, "tokenizer", Tokenizer, expected).encode(plain))
     return [tuple(next(encodings) if isinstance(text, str) else text for text in several) for several in texts]
