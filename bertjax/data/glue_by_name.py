@@ -36,10 +36,10 @@ def read_by_name(task: Task, split: str, data_dir: str | Path | None) -> Example
     try:
         import datasets
     except ImportError as error:
-        raise MissingDependencyError(_three_ways(task, "pip install 'bertjax[datasets]'")) from error
+        raise MissingDependencyError(_three_ways(task, "pip install 'bertjax[datasets]', then no argument")) from error
     if not (is_offline_mode() or _is_reachable() or _is_cached(datasets, task)):
-        raise DataError(_three_ways(task, "the hub cannot be reached"))
-    with library_errors(_three_ways(task, "datasets cannot load it"), DataError):
+        raise DataError(_three_ways(task, "it cannot be reached: connect to a network"))
+    with library_errors(_three_ways(task, f"it failed to load {REPOSITORY}"), DataError):
         found = datasets.load_dataset(REPOSITORY, task.config, split=split)
     table, _ = table_of(found, task, split)
     examples = read_examples(table, task, split)
@@ -48,11 +48,11 @@ def read_by_name(task: Task, split: str, data_dir: str | Path | None) -> Example
     return replace(examples, ids=ids, source=f"{REPOSITORY} {task.config} {split} of datasets ({len(examples)} rows)")
 
 
-def _three_ways(task: Task, problem: str) -> str:
+def _three_ways(task: Task, hub: str) -> str:
     return (
-        f"{task.name} by name needs one of three: the Hugging Face hub by datasets ({problem}), or give local files of "
-        "GLUE (data='GLUE_DIR', --data GLUE_DIR), or make a copy of TensorFlow Datasets (bertjax data prepare --from "
-        "GLUE_DIR --data-dir DIR, then data_dir='DIR', --data-dir DIR)"
+        f"{task.name}: no copy found; three ways: GLUE's own files (data='GLUE_DIR', --data GLUE_DIR), a copy "
+        "of TensorFlow Datasets (bertjax data prepare --from GLUE_DIR --data-dir DIR, then data_dir='DIR', --data-dir "
+        f"DIR), or the Hugging Face hub through datasets: {hub}"
     )
 
 

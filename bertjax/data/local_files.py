@@ -140,7 +140,9 @@ def read_examples(
             check_missing(table, values, names, infer_labels)
         task, values = _with_classes(task, values, table, columns.label, infer_labels, may_lack)
         if infer_labels and model_labels is not None:
-            columns, task = _in_models_order(columns, task, values, table, model_labels)
+            hidden = _unlabelled_rows(values, model_labels) if may_lack else ()
+            known = {row: value for row, value in enumerate(values) if row not in hidden}
+            columns, task = _in_models_order(columns, task, known, table, model_labels)
     task = replace(task, text_columns=columns.texts, label_column=columns.label)
     texts = [table.texts(name) for name in columns.texts]
     return Examples(
@@ -521,28 +523,28 @@ def _with_classes(
 
 
 def _in_models_order(
-    columns: _Columns, task: Task, values: Sequence[object], table: Table, names: Sequence[str]
+    columns: _Columns, task: Task, labels: Mapping[int, object], table: Table, names: Sequence[str]
 ) -> tuple[_Columns, Task]:
     """The task with the model's names for its classes, where these are numbers; and what the source says of that.
 
     Args:
+        labels: by row, those that there are.
         names: of the model's labels. Those that say nothing (`LABEL_0`), or whose numbers are others (`1 star`, the
             first), leave the numbers as they are.
 
     Raises:
         DataError: a number is beyond the names.
     """
-    numbers = [whole_number(name) for name in task.label_names or ()]
     counted = [re.search(r"\d+", name) for name in names]
     other = any(found is not None and int(found[0]) != number for number, found in enumerate(counted))
-    if not numbers or None in numbers or other or all(map(GENERIC.fullmatch, names)):
+    numbers = {row: whole_number(label) for row, label in labels.items()}
+    if task.label_names is None or None in numbers.values() or other or all(map(GENERIC.fullmatch, names)):
         return columns, task
-    for row, value in enumerate(values):
-        number = whole_number(value)
-        if number is not None and number in numbers and not 0 <= number < len(names):
+    for row, number in numbers.items():
+        if number not in range(len(names)):
             raise table.error(
                 row,
-                f"label {_shown(value)} is not the number of one of the model's {len(names)} labels (from 0: "
+                f"label {_shown(labels[row])} is not the number of one of the model's {len(names)} labels (from 0: "
                 f"{some_of(names)}); give the names of your numbers in ascending order with --label-names "
                 "(label_names=)",
             )

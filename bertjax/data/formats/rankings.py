@@ -161,6 +161,8 @@ def _read_rows(table: Table, task: Task, columns: Sequence[str] | None) -> _Foun
     """The queries of a table."""
     if columns is not None and len(columns) != 2:
         raise DataError(f"{task.name} takes two text columns, the queries' first; found {', '.join(columns)}")
+    if columns is None and isinstance(table.path, str) and table.find(QUERIES) is None:
+        raise DataError(f"{table.no_column(QUERIES[0])}; a collection with qrels is read from its directory")
     query = columns[0] if columns else table.need(QUERIES)
     left_out: list[str] = []
     if columns is None and table.find((*POSITIVE, *LISTS)):
