@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import bertjax
-from bertjax.data import glue_by_name, load_examples, tfds_glue
+from bertjax.data import glue_by_name, load_examples, read_contrasts, tfds_glue
 from bertjax.errors import DataError, MissingDependencyError
 from tests.factories import make_labeller
 
@@ -128,6 +128,7 @@ def test_a_split_is_chosen_as_of_saved_datasets(tmp_path):
         found, saved = (load_examples(None, data=data, split=split) for data in (several, tmp_path / "saved"))
         assert (found.first, found.split, found.sha256) == ((split,), split, saved.sha256)
     assert refusal(data=several, split="test") == "DatasetDict: no split 'test'; there are train, validation, extra"
+    assert load_examples(None, data=several).source.startswith("DatasetDict['validation'] (1 rows), column text")
     stated = datasets.Dataset.from_dict({"text": ["a"], "label": [0]}, split="train")
     assert load_examples(None, data=stated).split == "train"
     assert refusal(data=stated, split="test").startswith("Dataset: holds the split train, not test; give the Dataset")
@@ -315,6 +316,27 @@ def test_saved_datasets_of_minimal_pairs_are_read(tmp_path):
     dataset.save_to_disk(tmp_path / "saved")
     saved, found = (load_examples("minimal-pairs", data=data) for data in (tmp_path / "saved", dataset))
     assert saved.sha256 == found.sha256
+
+
+def test_class_labels_in_lists_name_the_tags():
+    tags = datasets.Sequence(datasets.ClassLabel(names=["O", "B-per"]))
+    features = datasets.Features({"tokens": datasets.Sequence(datasets.Value("string")), "ner_tags": tags})
+    rows = {"tokens": [["Zoë", "ran"], ["it"]], "ner_tags": [[1, 0], [0]]}
+    dataset = datasets.Dataset.from_dict(rows, features=features)
+    expected = load_examples("ner", data=OWN["token-classification"])
+    for data in (dataset, dataset.with_format("arrow")[:]):  # a table of Arrow keeps the names in its metadata
+        assert load_examples("ner", data=data).sha256 == expected.sha256
+    assert "row 0 (from 0): column 'ner_tags' holds [1, 0], which is no list of texts" in refusal("ner", data=rows)
+
+
+def test_contrasts_are_read_from_objects_as_from_files(tmp_path):
+    rows = [{"clean": "a b", "corrupted": "a c", "id": 4}, {"clean": "d", "corrupted": "e", "id": 2}]
+    expected = read_contrasts(write_rows(tmp_path / "a.jsonl", rows)).examples
+    for data in (rows, pd.DataFrame(rows), pl.DataFrame(rows)):
+        found = read_contrasts(data).examples
+        assert (found.sha256, found.ids) == (expected.sha256, (4, 2))
+    with pytest.raises(DataError, match=r"^DataFrame, row 1 \(from 0\): column 'clean' is null"):
+        read_contrasts(pd.DataFrame(rows).assign(clean=["a", None]))
 
 
 def test_a_wrong_row_of_an_own_format_is_named():

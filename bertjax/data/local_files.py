@@ -254,11 +254,11 @@ def guess_texts(table: Table, taken: Collection[str | None]) -> tuple[str, ...]:
     found: list[tuple[str, ...]] = [*pairs, *singles]
     if len(found) > 1:
         candidates = ", or in ".join(" and ".join(names) for names in found[:6])
-        raise DataError(f"{table.where}: texts may be in {candidates}: say which with --text-columns")
+        raise DataError(f"{table.where}: texts may be in {candidates}: say which with --text-columns (text_columns=)")
     if not found:
         raise DataError(
             f"{table.where}: no column is called as texts are ({', '.join(_SINGLES)}, sentence1 and sentence2, ...); "
-            f"there {available(table.columns)}; name one or two with --text-columns"
+            f"there {available(table.columns)}; name one or two with --text-columns (text_columns=)"
         )
     return found[0]
 
@@ -271,11 +271,12 @@ def guess_label(table: Table, taken: Collection[str | None], default: str | None
     """
     found = [name for name in table.columns if name.lower() in _LABELS and name not in taken]
     if len(found) > 1:
-        raise DataError(f"{table.where}: labels may be in {', or in '.join(found[:6])}: say which with --label-column")
+        candidates = ", or in ".join(found[:6])
+        raise DataError(f"{table.where}: labels may be in {candidates}: say which with --label-column (label_column=)")
     if not found and default is None:
         raise DataError(
             f"{table.where}: no column is called as labels are ({', '.join(_LABELS)}); there "
-            f"{available(table.columns)}; name it with --label-column"
+            f"{available(table.columns)}; name it with --label-column (label_column=)"
         )
     return found[0] if found else str(default)
 

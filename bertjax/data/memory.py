@@ -42,7 +42,7 @@ def table_of(data: Any, task: Task, split: str) -> tuple[Table, str]:
     """
     if _is_a(data, "datasets", "DatasetDict"):
         key, split = choose_split([*data], "DatasetDict", task, split)
-        table = _of_dataset(data[key], f"DatasetDict, split {key}")
+        table = _of_dataset(data[key], f"DatasetDict[{key!r}]")
     elif _is_a(data, "datasets", "Dataset"):
         split = stated_split(data.split, "Dataset", task, split)
         table = _of_dataset(data, "Dataset")
