@@ -27,8 +27,11 @@ def test_parity_names_its_extra(missing, monkeypatch, tmp_path):
 
 
 def test_glue_by_name_names_its_extra(monkeypatch, capsys, tmp_path):
-    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    for missing in ("tensorflow_datasets", "datasets"):
+        monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'bertjax\[datasets\]', or give local files"):
+        load_examples("mrpc", data_dir=tmp_path)
+    with pytest.raises(MissingDependencyError, match=r"three ways: .* pip install 'bertjax\[datasets\]'"):
         load_examples("mrpc")
     assert main(["ablate", "--task", "mrpc", "--output", str(tmp_path / "out")]) != 0
     assert "pip install 'bertjax[datasets]'" in capsys.readouterr().err

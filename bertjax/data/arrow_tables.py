@@ -6,7 +6,7 @@ do.
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def read_parquet(path: Path) -> Table:
         with library_errors(failure, DataError):
             return parquet.read([name], use_threads=False).column(name)
 
-    return Table(path, tuple(schema.names), read, range(rows), classes=_classes(schema.metadata or {}))
+    return Table(path, tuple(schema.names), read, range(rows), classes=names_in_metadata(schema.metadata or {}))
 
 
 def _open(path: Path) -> Any:
@@ -54,7 +54,7 @@ def _open(path: Path) -> Any:
     return pa.CompressedInputStream(file, "gzip") if path.suffix == ".gz" else file
 
 
-def _classes(metadata: Mapping[bytes, bytes]) -> dict[str, tuple[str, ...]]:
+def names_in_metadata(metadata: Mapping[bytes, bytes]) -> dict[str, tuple[str, ...]]:
     """The names of classes that `datasets` writes into the metadata of Parquet; none where these are not as it does."""
     try:
         features = parse_json(metadata[b"huggingface"].decode())["info"]["features"]
@@ -80,7 +80,7 @@ def read_saved(path: Path) -> Table:
         MissingDependencyError: `datasets` is not installed.
     """
     try:
-        from datasets import ClassLabel, Dataset
+        from datasets import Dataset
     except ImportError as error:
         raise MissingDependencyError(
             f"{path}: to read what datasets saved takes datasets ({error}): pip install 'bertjax[datasets]'"
@@ -88,9 +88,7 @@ def read_saved(path: Path) -> Table:
     failure = f"{path}: cannot be read as a saved dataset; save it again"
     with library_errors(failure, DataError):
         saved = Dataset.load_from_disk(str(path), keep_in_memory=False)
-        single = {name: getattr(kind, "feature", kind) for name, kind in saved.features.items()}
-        named = {name: tuple(kind.names) for name, kind in single.items() if isinstance(kind, ClassLabel)}
-        data = saved.data.table
+        named, data = class_names(saved.features), saved.data.table
 
     def read(name: str) -> Any:
         with library_errors(failure, DataError):
@@ -98,6 +96,14 @@ def read_saved(path: Path) -> Table:
             return data.column(name)
 
     return Table(path, tuple(saved.column_names), read, range(len(saved)), classes=named)
+
+
+def class_names(features: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """By column, the names of classes in the features of a `Dataset`, also of lists of classes."""
+    from datasets import ClassLabel
+
+    single = {name: getattr(kind, "feature", kind) for name, kind in features.items()}
+    return {name: tuple(kind.names) for name, kind in single.items() if isinstance(kind, ClassLabel)}
 
 
 def is_saved_dataset(directory: Path) -> bool:
@@ -121,26 +127,50 @@ def saved_split(directory: Path, task: Task, split: str) -> tuple[Path, str]:
         DataError: there is no such split, or what says so is damaged.
     """
     if not is_file(directory / SPLITS):
-        stated = re.match(r"(train|dev|validation|test)(?![a-zA-Z])", str(_state(directory).get("_split")))
-        if stated is None:
-            return directory, split
-        own = split_named(task, stated[1])
-        if split not in ("validation", stated[1], own):
-            raise DataError(f"{directory}: holds the split {stated[1]}, not {split}; give the directory of that one")
-        return directory, own
+        return directory, stated_split(_state(directory).get("_split"), directory, task, split)
     names = read_json(directory / SPLITS).get("splits")
     if not _are_texts(names):
         raise DataError(f"{directory / SPLITS}: names no splits; save the dataset again")
+    name, full = choose_split(names, directory, task, split)
+    if not is_file(directory / name / STATE):
+        raise DataError(f"{directory / name}: no saved split is there; save the dataset again")
+    return directory / name, full
+
+
+def stated_split(stated: object, where: Path | str, task: Task, split: str) -> str:
+    """The split that a dataset holds: the one that it states itself, or else the one that was asked for.
+
+    Args:
+        stated: as `datasets` writes it, such as `train[:10%]`; it may be no name of a split.
+        where: what messages call the dataset.
+
+    Raises:
+        DataError: it states another split than `split`.
+    """
+    found = re.match(r"(train|dev|validation|test)(?![a-zA-Z])", str(stated))
+    if found is None:
+        return split
+    own = split_named(task, found[1])
+    if split not in ("validation", found[1], own):
+        of_one = "directory" if isinstance(where, Path) else "Dataset"
+        raise DataError(f"{where}: holds the split {found[1]}, not {split}; give the {of_one} of that one")
+    return own
+
+
+def choose_split(names: Sequence[str], where: Path | str, task: Task, split: str) -> tuple[str, str]:
+    """The name of a split among several, and its full name.
+
+    Raises:
+        DataError: there is no such split.
+    """
     try:
         full = split_named(task, split)
     except DataError:
         full = split
     for name in (split, full, re.sub("^validation", "dev", full)):
-        if name in names and Path(name).name == name:
-            if not is_file(directory / name / STATE):
-                raise DataError(f"{directory / name}: no saved split is there; save the dataset again")
-            return directory / name, re.sub("^dev", "validation", name)
-    raise DataError(f"{directory}: no split {split!r}; there are {some_of(names, most=20)}")
+        if name in names and Path(name).name == name:  # and no path to another place
+            return name, re.sub("^dev", "validation", name)
+    raise DataError(f"{where}: no split {split!r}; there are {some_of(names, most=20)}")
 
 
 def _state(directory: Path) -> dict[str, Any]:

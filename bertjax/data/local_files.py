@@ -21,6 +21,7 @@ from bertjax.errors import DataError, some_of
 from bertjax.paths import is_directory, listing
 
 _GLUE_FOLDERS = {plain_name(task.folder) for task in TASKS.values() if task.folder}
+GENERIC = re.compile(r"LABEL_\d+")  # names of labels that say nothing
 LARGEST_ID = 2**63 - 1  # as a number; larger ids are kept as texts
 _ID_COLUMNS = ("index", "idx")  # GLUE's files number their rows in these
 # What columns of texts and of labels are called, in small letters, where nobody says which they are.
@@ -99,7 +100,7 @@ def _stem(split: str) -> str:
 
 
 def read_examples(
-    path: Path,
+    table: Table,
     task: Task,
     split: str,
     *,
@@ -107,11 +108,12 @@ def read_examples(
     label_column: str | None = None,
     id_column: str | None = None,
     infer_labels: bool = False,
+    model_labels: Sequence[str] | None = None,
 ) -> Examples:
-    """Examples from one file, or from the directory of one split that `datasets` saved.
+    """Examples from a table: of a file, of a saved dataset or of an object in memory.
 
     Args:
-        path: a file that ends in one of `SUFFIXES`, or the directory.
+        table: with one row or more.
         task: the task of the examples; its columns are looked up under GLUE's names or, if the file has those
             instead, under the HuggingFace hub's. Those of a custom task without text columns are guessed.
         split: the split to record; a test split may lack labels.
@@ -120,12 +122,12 @@ def read_examples(
         id_column: a name; by default a column `index` or `idx` of distinct whole numbers if there is one (GLUE's
             files number their rows in it), else the row's number.
         infer_labels: infer the classes, or that there are none, from the labels.
+        model_labels: the names of the model's labels in their order, by which inferred classes that are mere numbers
+            are called; None to keep the numbers.
 
     Raises:
-        DataError: the file cannot be read or parsed, with the line number.
-        MissingDependencyError: a directory without `datasets`.
+        DataError: a value of the table is wrong, with its line or row.
     """
-    table = read_table(path, task)
     columns = _Asked(task, split, tuple(text_columns or ()) or None, label_column, id_column).find(table)
     may_lack = task.asks == "words" or split.startswith("test")
     if columns.labelled and task.name in DROPS_MALFORMED:
@@ -137,6 +139,10 @@ def read_examples(
             names = task.label_names or table.classes.get(columns.label)
             check_missing(table, values, names, infer_labels)
         task, values = _with_classes(task, values, table, columns.label, infer_labels, may_lack)
+        if infer_labels and model_labels is not None:
+            hidden = _unlabelled_rows(values, model_labels) if may_lack else ()
+            known = {row: value for row, value in enumerate(values) if row not in hidden}
+            columns, task = _in_models_order(columns, task, known, table, model_labels)
     task = replace(task, text_columns=columns.texts, label_column=columns.label)
     texts = [table.texts(name) for name in columns.texts]
     return Examples(
@@ -145,7 +151,9 @@ def read_examples(
         first=texts[0],
         second=texts[1] if len(texts) > 1 else None,
         labels=_labels(task, values, table, may_lack),
-        source=f"{path} ({len(table)} rows" + (f", {table.dropped} dropped)" if table.dropped else ")") + columns.said,
+        source=f"{table.path} ({len(table)} rows"
+        + (f", {table.dropped} dropped)" if table.dropped else ")")
+        + columns.said,
         split=split,
     )
 
@@ -246,11 +254,11 @@ def guess_texts(table: Table, taken: Collection[str | None]) -> tuple[str, ...]:
     found: list[tuple[str, ...]] = [*pairs, *singles]
     if len(found) > 1:
         candidates = ", or in ".join(" and ".join(names) for names in found[:6])
-        raise DataError(f"{table.where}: texts may be in {candidates}: say which with --text-columns")
+        raise DataError(f"{table.where}: texts may be in {candidates}: say which with --text-columns (text_columns=)")
     if not found:
         raise DataError(
             f"{table.where}: no column is called as texts are ({', '.join(_SINGLES)}, sentence1 and sentence2, ...); "
-            f"there {available(table.columns)}; name one or two with --text-columns"
+            f"there {available(table.columns)}; name one or two with --text-columns (text_columns=)"
         )
     return found[0]
 
@@ -263,11 +271,12 @@ def guess_label(table: Table, taken: Collection[str | None], default: str | None
     """
     found = [name for name in table.columns if name.lower() in _LABELS and name not in taken]
     if len(found) > 1:
-        raise DataError(f"{table.where}: labels may be in {', or in '.join(found[:6])}: say which with --label-column")
+        candidates = ", or in ".join(found[:6])
+        raise DataError(f"{table.where}: labels may be in {candidates}: say which with --label-column (label_column=)")
     if not found and default is None:
         raise DataError(
             f"{table.where}: no column is called as labels are ({', '.join(_LABELS)}); there "
-            f"{available(table.columns)}; name it with --label-column"
+            f"{available(table.columns)}; name it with --label-column (label_column=)"
         )
     return found[0] if found else str(default)
 
@@ -502,9 +511,44 @@ def _with_classes(
     for row, value in enumerate(values):
         if isinstance(value, int) and classes and not (may_lack and value == -1):
             if not 0 <= value < len(classes):
-                raise table.error(row, f"label {value} is not the number of a class: the file names {some_of(classes)}")
+                raise table.error(
+                    row, f"label {value} is not the number of a class: the {table.called} names {some_of(classes)}"
+                )
             if classes[value] not in task.label_names:
-                expected = f"not one of {some_of(task.label_names)}; give the file's classes as --label-names"
-                raise table.error(row, f"label {value} is {brief(classes[value])} by the file's own names, {expected}")
+                expected = f"not one of {some_of(task.label_names)}; give the {table.called}'s classes as --label-names"
+                raise table.error(
+                    row, f"label {value} is {brief(classes[value])} by the {table.called}'s own names, {expected}"
+                )
             named[row] = classes[value]
     return task, named
+
+
+def _in_models_order(
+    columns: _Columns, task: Task, labels: Mapping[int, object], table: Table, names: Sequence[str]
+) -> tuple[_Columns, Task]:
+    """The task with the model's names for its classes, where these are numbers; and what the source says of that.
+
+    Args:
+        labels: by row, those that there are.
+        names: of the model's labels. Those that say nothing (`LABEL_0`), or whose numbers are others (`1 star`, the
+            first), leave the numbers as they are.
+
+    Raises:
+        DataError: a number is beyond the names.
+    """
+    counted = [re.search(r"\d+", name) for name in names]
+    other = any(found is not None and int(found[0]) != number for number, found in enumerate(counted))
+    numbers = {row: whole_number(label) for row, label in labels.items()}
+    if task.label_names is None or None in numbers.values() or other or all(map(GENERIC.fullmatch, names)):
+        return columns, task
+    for row, number in numbers.items():
+        if number not in range(len(names)):
+            raise table.error(
+                row,
+                f"label {_shown(labels[row])} is not the number of one of the model's {len(names)} labels (from 0: "
+                f"{some_of(names)}); give the names of your numbers in ascending order with --label-names "
+                "(label_names=)",
+            )
+    places = some_of([str(number) for number in range(len(names))])
+    said = f"{columns.said}, labels {places} read as {some_of(names)}, the model's order"
+    return replace(columns, said=said), replace(task, label_names=tuple(names))

@@ -39,7 +39,7 @@ class Table:
     """Columns by name, as Python values.
 
     Args:
-        path: the file or directory.
+        path: the file or directory; of an object in memory, what messages call it.
         columns: the names of its columns.
         read: returns a column: a list, or an array of Arrow.
         numbers: each row's index among the file's rows, from 0, counting dropped rows too.
@@ -51,7 +51,7 @@ class Table:
         DataError: two columns have the same name.
     """
 
-    path: Path
+    path: Path | str
     columns: tuple[str, ...]
     read: Callable[[str], Any] = field(repr=False)
     numbers: Sequence[int] = field(repr=False)
@@ -71,6 +71,11 @@ class Table:
     def where(self) -> str:
         """Where the names of the columns are, for messages."""
         return f"{self.path}, line 1" if self.lines else str(self.path)
+
+    @property
+    def called(self) -> str:
+        """The table in a sentence: `file`, or the object in memory."""
+        return "file" if isinstance(self.path, Path) else self.path
 
     def place(self, *rows: int) -> str:
         """Where rows are in the file: `line 7`, `lines 3 and 5`, or `rows 1 and 3 (from 0)`."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.data.local_files import glue_folder, read_examples, split_file
+from bertjax.data.local_files import glue_folder, read_examples, read_table, split_file
 from bertjax.data.tasks import TASKS, Examples, Task, task_named
 from bertjax.errors import DataError, MissingDependencyError, OutputError, library_errors, some_of
 from bertjax.formatting import HALF_CHARACTER, visible
@@ -53,6 +53,20 @@ def _tfds() -> Any:
             f"GLUE by name takes tensorflow-datasets ({error}): pip install 'bertjax[datasets]', or give local files"
         ) from error
     return tfds
+
+
+def is_prepared(task: Task) -> bool:
+    """Whether the default directory of TensorFlow Datasets has a copy of a task of GLUE, and they are installed.
+
+    Raises:
+        DataError: the copy cannot be read.
+    """
+    try:
+        tfds = _tfds()
+    except MissingDependencyError:
+        return False
+    with _reading(f"glue/{task.config}", None):
+        return bool(tfds.builder(f"glue/{task.config}").info.splits)
 
 
 def read(task: Task, split: str, data_dir: str | Path | None = None) -> Examples:
@@ -189,7 +203,7 @@ def _prepare(tfds: Any, task: Task, files: dict[str, Path], data_dir: Path, over
     refuse_inputs_in(path, files.values())
     _check_replaceable(path)
     # Read all files before writing anything, so that an error in one does not waste the work on the others.
-    splits = {split: read_examples(file, task, split) for split, file in files.items()}
+    splits = {split: read_examples(read_table(file, task), task, split) for split, file in files.items()}
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="incomplete.", dir=data_dir) as temporary:

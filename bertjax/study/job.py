@@ -213,20 +213,24 @@ def new_parameters(model: PretrainedModel) -> list[str]:
 def read_examples(settings: Settings, model: PretrainedModel) -> Examples:
     """The examples; labels of a user's own file are numbers where the model gives one (`num_labels` 1).
 
-    Sets of labels are read by the model's names of these.
+    Sets of labels are read by the model's names of these, and so are class numbers of a user's own data.
     """
     names, is_custom = settings.label_names, settings.task.lower() == CUSTOM
     if names is None and is_custom and is_regression(model):
         names = ()
     several = not is_custom and task_named(settings.task).asks == "label-sets"
-    if names is None and several and isinstance(model, BertForSequenceClassification):
-        names = tuple(name for _, name in sorted(model.config.id2label.items()))
+    model_labels: tuple[str, ...] | None = None
+    if isinstance(model, BertForSequenceClassification):
+        model_labels = tuple(name for _, name in sorted(model.config.id2label.items()))
+    if names is None and several:
+        names = model_labels
     options: dict[str, Any] = {
         "split": settings.split,
         "data_dir": settings.data_dir,
         "text_columns": settings.text_columns,
         "label_column": settings.label_column,
         "label_names": names,
+        "model_labels": model_labels,
         "limit": settings.limit,
         "seed": settings.seed,
         "exclude_self": settings.exclude_self,

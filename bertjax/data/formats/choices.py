@@ -11,13 +11,12 @@ alike; WinoGrande's `answer` is the number in the name of its columns, `option1`
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from bertjax.data.local_files import is_missing, missing_labels, read_table, whole_number
+from bertjax.data.local_files import is_missing, missing_labels, whole_number
 from bertjax.data.tables import Table, brief
 from bertjax.data.tasks import Choices, Examples, Task
 from bertjax.errors import some_of
@@ -46,13 +45,13 @@ class _Row:
 
 
 def read_choices(
-    path: Path,
+    table: Table,
     task: Task,
     columns: Sequence[str] | None = None,
     *,
     may_lack: bool = False,
 ) -> Examples:
-    """Questions of a file, or of the directory of a split that `datasets` saved.
+    """Questions of a table.
 
     Args:
         task: `multiple-choice`.
@@ -62,7 +61,6 @@ def read_choices(
     Raises:
         DataError: a line of it is wrong.
     """
-    table = read_table(path, task)
     usual = (name for name in (table.find(CONTEXTS), table.find(QUESTIONS)) if name is not None)
     before = list(columns or usual) or [table.need(CONTEXTS)]
     label, texts = table.need(("label", *LABELS)), [table.texts(name) for name in before]
@@ -76,7 +74,7 @@ def read_choices(
         first=texts[0],
         second=texts[1] if len(texts) > 1 else None,
         labels=np.array(labels, np.int32),
-        source=f"{path} ({what})",
+        source=f"{table.path} ({what})",
         split="validation",
         content=tuple(Choices(one.texts) for one in choices),
     )

@@ -8,13 +8,13 @@ stand `good` and `bad`, two words for the one place that `[MASK]`, `<mask>` or `
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bertjax import arguments
 from bertjax.data.local_files import distinct_ids, read_table
+from bertjax.data.memory import is_path, table_of
 from bertjax.data.tables import brief
 from bertjax.data.tasks import Beside, Examples, Task, draw
 from bertjax.errors import DataError
@@ -67,18 +67,20 @@ def contrasts_of_rows(rows: Sequence[Mapping[str, Any]]) -> Contrasts:
     return _contrasts({name: tuple(row[name] for row in given) for name in names}, "those given", _raise)
 
 
-def read_contrasts(path: str | Path) -> Contrasts:
-    """Contrasts of a file: TSV, CSV, JSONL or Parquet, also compressed.
+def read_contrasts(data: Any) -> Contrasts:
+    """Contrasts of a file: TSV, CSV, JSONL or Parquet, also compressed; or of an object in memory.
+
+    Args:
+        data: as for `load_examples`.
 
     Raises:
-        DataError: it cannot be read, or a line is no contrast.
+        DataError: it cannot be read, or a row is no contrast.
     """
-    file = user_path(path, DataError)
-    table = read_table(file, CONTRASTS)
+    table = read_table(user_path(data), CONTRASTS) if is_path(data) else table_of(data, CONTRASTS, "validation")[0]
     columns: dict[str, tuple[Any, ...]] = {name: table.texts(name) for name in COLUMNS if name in table.columns}
     if ID in table.columns:
         columns[ID] = tuple(distinct_ids(table, ID))
-    return _contrasts(columns, str(file), table.error)
+    return _contrasts(columns, str(table.path), table.error)
 
 
 def _raise(row: int, problem: str) -> DataError:

@@ -9,16 +9,15 @@ label whether it is true.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
 from bertjax.data.local_files import (
+    GENERIC,
     guess_label,
     guess_texts,
     is_missing,
     missing_labels,
-    read_table,
     whole_number,
 )
 from bertjax.data.tables import Table, available, brief
@@ -31,7 +30,6 @@ IDS = ("id", "index", "idx")
 MOST_LABELS = 100_000  # where only the largest number says how many there are
 LONGEST_NUMBER = 9  # digits
 TRUTH = {"true": 1, "false": 0}
-GENERIC = re.compile(r"LABEL_\d+")  # names of labels that say nothing
 
 Item = str | int | float
 Set = list[int] | None  # numbers of labels
@@ -55,13 +53,13 @@ class _Columns:
 
 
 def read_label_sets(
-    path: Path,
+    table: Table,
     task: Task,
     columns: Sequence[str] | None = None,
     *,
     may_lack: bool = False,
 ) -> Examples:
-    """Texts of a file, or of the directory of a split that `datasets` saved, with their labels.
+    """Texts of a table with their labels.
 
     Args:
         task: `multi-label`, with `label_names` where these are known, and `label_column` where it was named.
@@ -73,7 +71,6 @@ def read_label_sets(
     """
     if columns is not None and len(columns) not in (1, 2):
         raise DataError(f"{task.name} takes one or two text columns; found {', '.join(columns) or 'none'}")
-    table = read_table(path, task)
     found = _find(task, tuple(columns or ()), table)
     texts = [table.texts(name) for name in found.texts]
     if found.together:
@@ -88,7 +85,7 @@ def read_label_sets(
         first=texts[0],
         second=texts[1] if len(texts) > 1 else None,
         labels=np.full(len(table), np.nan, np.float32),
-        source=f"{path} ({count_of(len(table), 'text')}, {count_of(len(names), 'label')}: {how}{said})",
+        source=f"{table.path} ({count_of(len(table), 'text')}, {count_of(len(names), 'label')}: {how}{said})",
         split="validation",
         content=tuple(
             LabelSet(None if numbers is None else tuple(names[number] for number in sorted(numbers)))

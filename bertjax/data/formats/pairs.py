@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bertjax.data.arrow_tables import is_saved_dataset
 from bertjax.data.local_files import read_table
 from bertjax.data.tables import SUFFIXES, Table, brief
 from bertjax.data.tasks import Examples, Task
@@ -25,24 +26,39 @@ GROUPS = ("UID", "paradigm", "phenomenon", "group", "condition")
 NUMBER = "pairID"  # counts a paradigm's pairs from 0 in BLiMP
 
 
-def read_pairs(path: Path, task: Task, columns: Sequence[str] | None = None) -> Examples:
-    """Pairs of a file, or of all files of a directory, in the order of their names.
+def read_pairs(table: Table, task: Task, columns: Sequence[str] | None = None) -> Examples:
+    """Pairs of a table.
 
     Args:
         task: `minimal-pairs` or `agreement`.
         columns: the two that hold good and bad sentences, in place of the usual ones.
 
     Raises:
-        DataError: a line of it is no pair.
+        DataError: a row of it is no pair.
     """
+    return _of_tables([table], table.path, task, columns)
+
+
+def is_folder_of_pairs(path: Path) -> bool:
+    """Whether a path is a directory of files of pairs."""
+    return is_directory(path) and not is_saved_dataset(path)
+
+
+def read_folder_of_pairs(path: Path, task: Task, columns: Sequence[str] | None = None) -> Examples:
+    """Pairs of all files of a directory, in the order of their names; as `read_pairs`."""
+    files = [file for file in listing(path) if file.name.endswith(SUFFIXES) and ".txt" not in file.name]
+    if not files:
+        raise DataError(f"{path}: holds no file of pairs for {task.name}: .jsonl or .tsv")
+    return _of_tables([read_table(file, task) for file in files], path, task, columns)
+
+
+def _of_tables(tables: Sequence[Table], path: Path | str, task: Task, columns: Sequence[str] | None) -> Examples:
     if columns is not None and len(columns) != 2:
         raise DataError(f"{task.name} takes two text columns, the good sentence's first; found {', '.join(columns)}")
-    files = _files(path, task)
     pairs: list[tuple[str, str]] = []
     ids: list[str | int] = []
     groups: list[str] = []
-    for file in files:
-        table = read_table(file, task)
+    for table in tables:
         pairs += _pairs(table, columns)
         group = table.find(GROUPS)
         of_rows = [""] * len(table) if group is None else _groups(table, group)
@@ -53,7 +69,7 @@ def read_pairs(path: Path, task: Task, columns: Sequence[str] | None = None) -> 
             f"{name}-{number}" if numbered else len(ids) + place
             for place, (name, number) in enumerate(zip(of_rows, numbers, strict=True))
         ]
-    several = f" of {count_of(len(files), 'file')}" if len(files) > 1 else ""
+    several = f" of {count_of(len(tables), 'file')}" if len(tables) > 1 else ""
     if equal := sum(good == bad for good, bad in pairs):  # as two of BLiMP
         several += f", {count_of(equal, 'pair')} of equal sentences, which no model gets right"
     return Examples(
@@ -75,15 +91,6 @@ def _groups(table: Table, name: str) -> list[str]:
         if value is None or value != value:
             raise table.error(row, f"column {name!r} is null, and other rows have a group")
     return [str(value) for value in values]
-
-
-def _files(path: Path, task: Task) -> list[Path]:
-    if not is_directory(path):
-        return [path]
-    files = [file for file in listing(path) if file.name.endswith(SUFFIXES) and ".txt" not in file.name]
-    if not files:
-        raise DataError(f"{path}: holds no file of pairs for {task.name}: .jsonl or .tsv")
-    return files
 
 
 def _pairs(table: Table, columns: Sequence[str] | None) -> list[tuple[str, str]]:

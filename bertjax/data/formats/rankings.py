@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bertjax.data.formats.collections import QUERY_IDS, TEXT_IDS, grade_of, is_collection, read_collection
-from bertjax.data.local_files import ids_of, read_table
+from bertjax.data.formats.collections import QUERY_IDS, TEXT_IDS, grade_of, read_collection
+from bertjax.data.local_files import ids_of
 from bertjax.data.tables import Table, brief
 from bertjax.data.tasks import Candidates, Examples, Pool, Task
 from bertjax.errors import DataError, some_of
@@ -80,25 +80,40 @@ class _Found:
 
 
 def read_rankings(
+    table: Table,
+    task: Task,
+    columns: Sequence[str] | None = None,
+    *,
+    exclude_self: bool = False,
+) -> Examples:
+    """Queries of a table, without those for which nothing is relevant.
+
+    Args:
+        task: `ranking`.
+        columns: where a row is a candidate, those of queries and of candidates.
+        exclude_self: leave out the candidate that has the id of the query, its own document.
+
+    Raises:
+        DataError: something in it is wrong, or nothing is relevant for any query.
+    """
+    return _examples(table.path, task, _read_rows(table, task, columns), exclude_self)
+
+
+def read_rankings_of_collection(
     path: Path,
     task: Task,
     columns: Sequence[str] | None = None,
     *,
     exclude_self: bool = False,
 ) -> Examples:
-    """Queries of a file or collection, without those for which nothing is relevant.
-
-    Args:
-        task: `ranking`.
-        columns: of a file with a row for each candidate, those of queries and of candidates.
-        exclude_self: leave out the candidate that has the id of the query, its own document.
-
-    Raises:
-        DataError: something in it is wrong, or nothing is relevant for any query.
-    """
-    if is_collection(path) and columns is not None:
+    """Queries of a collection; as `read_rankings`."""
+    if columns is not None:
         raise DataError(f"{path}: a collection has no text columns: leave them out")
-    found = _Found(*_of_collection(path)) if is_collection(path) else _read_rows(path, task, columns)
+    queries, left_out = read_collection(path)
+    return _examples(path, task, _Found(queries, "", left_out), exclude_self)
+
+
+def _examples(path: Path | str, task: Task, found: _Found, exclude_self: bool) -> Examples:
     if exclude_self and not found.has_ids:
         raise DataError(f"{path}: --exclude-self takes ids of queries and candidates, which it lacks: leave it out")
     queries = _without_own(found.queries) if exclude_self else list(found.queries)
@@ -128,12 +143,6 @@ def read_rankings(
     )
 
 
-def _of_collection(path: Path) -> tuple[list[tuple[str, str, Candidates]], str, list[str]]:
-    """Queries of a collection, and what was left out."""
-    queries, left_out = read_collection(path)
-    return queries, "", left_out
-
-
 def _without_own(queries: Sequence[tuple[str, str, Candidates]]) -> list[tuple[str, str, Candidates]]:
     """The queries, the candidate that has a query's id excluded."""
     names = {id(one.pool): {*one.pool.names} for _, _, one in queries}
@@ -148,11 +157,12 @@ def _is_alone(one: Candidates) -> bool:
     return len(one.pool.names) <= (one.excluded is not None)
 
 
-def _read_rows(path: Path, task: Task, columns: Sequence[str] | None) -> _Found:
-    """The queries of a file."""
+def _read_rows(table: Table, task: Task, columns: Sequence[str] | None) -> _Found:
+    """The queries of a table."""
     if columns is not None and len(columns) != 2:
         raise DataError(f"{task.name} takes two text columns, the queries' first; found {', '.join(columns)}")
-    table = read_table(path, task)
+    if columns is None and isinstance(table.path, str) and table.find(QUERIES) is None:
+        raise DataError(f"{table.no_column(QUERIES[0])}; a collection with qrels is read from its directory")
     query = columns[0] if columns else table.need(QUERIES)
     left_out: list[str] = []
     if columns is None and table.find((*POSITIVE, *LISTS)):

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.data.local_files import read_table
 from bertjax.data.tables import Table, brief, problem_of
 from bertjax.data.tasks import Answers, Examples, Task
 from bertjax.errors import DataError, reading
@@ -45,27 +44,47 @@ class _Question:
     place: str
 
 
-def read_questions(path: Path, task: Task, columns: Sequence[str] | None = None) -> Examples:
-    """Questions of a file, or of the directory of a split that `datasets` saved, with their contexts.
+def read_questions(table: Table, task: Task, columns: Sequence[str] | None = None) -> Examples:
+    """Questions of a table, with their contexts.
 
     Args:
         task: `question-answering`.
-        columns: refused: these files have columns of fixed names.
+        columns: refused: these data have columns of fixed names.
 
     Raises:
         DataError: something in it is wrong.
     """
-    if columns is not None:
-        raise DataError(f"{task.name} reads SQuAD's form, whose columns have fixed names: leave out text columns")
-    if is_directory(path) or path.name.endswith(ROWS):
-        questions = _questions_of_rows(path, task)
-    elif path.name.endswith((".json", ".json.gz")):
-        questions = _questions_of_file(path)
-    else:
+    _check_columns(task, columns)
+    return _examples(table.path, task, _questions_of_rows(table))
+
+
+def is_squad(path: Path) -> bool:
+    """Whether a path is a file that has no rows."""
+    return not is_directory(path) and not path.name.endswith(ROWS)
+
+
+def read_squad(path: Path, task: Task, columns: Sequence[str] | None = None) -> Examples:
+    """Questions of a file of one JSON object; as `read_questions`."""
+    _check_columns(task, columns)
+    if not path.name.endswith((".json", ".json.gz")):
         raise DataError(
             f"{path}: {task.name} needs a .json file in SQuAD's form (also .gz), or one of {', '.join(ROWS)}"
         )
-    found, questions = questions, [one for one in questions if one.question.strip() and one.context.strip()]
+    return _examples(path, task, _questions_of_file(path))
+
+
+def _check_columns(task: Task, columns: Sequence[str] | None) -> None:
+    if columns is not None:
+        raise DataError(f"{task.name} reads SQuAD's form, whose columns have fixed names: leave out text columns")
+
+
+def _examples(path: Path | str, task: Task, found: Sequence[_Question]) -> Examples:
+    """The questions that have a text and a context.
+
+    Args:
+        path: the file, or what messages call an object in memory.
+    """
+    questions = [one for one in found if one.question.strip() and one.context.strip()]
     if not questions:
         raise DataError(f"{path}: holds no questions with a text and a context")
     blank = [one for one in found if not (one.question.strip() and one.context.strip())]
@@ -88,7 +107,7 @@ def read_questions(path: Path, task: Task, columns: Sequence[str] | None = None)
     )
 
 
-def _ids(path: Path, questions: Sequence[_Question]) -> tuple[int | str, ...]:
+def _ids(path: Path | str, questions: Sequence[_Question]) -> tuple[int | str, ...]:
     """The questions' ids; their numbers from 0 where none has an id.
 
     Raises:
@@ -108,9 +127,8 @@ def _ids(path: Path, questions: Sequence[_Question]) -> tuple[int | str, ...]:
     return tuple(places)
 
 
-def _questions_of_rows(path: Path, task: Task) -> list[_Question]:
+def _questions_of_rows(table: Table) -> list[_Question]:
     """Questions with a row each."""
-    table = read_table(path, task)
     questions, contexts = (table.texts(name) for name in COLUMNS[:2])
     ids, marks = (
         table.column(name) if name in table.columns else [None] * len(table) for name in ("id", "is_impossible")
@@ -119,10 +137,10 @@ def _questions_of_rows(path: Path, task: Task) -> list[_Question]:
     for row, value in enumerate(table.column("answers")):
         answers, place = _answers_of_row(table, row, value), table.place(row)
         can_lack = not answers or marks[row] is True
-        question_id = _id_of(path, place, ids[row])
+        question_id = _id_of(table.path, place, ids[row])
         found.append(_Question(question_id, questions[row], contexts[row], answers, can_lack, place))
     if "is_impossible" not in table.columns and not any(one.answers for one in found):
-        raise DataError(f"{path}: no question has an answer, as in a test split that keeps them back")
+        raise DataError(f"{table.path}: no question has an answer, as in a test split that keeps them back")
     return found
 
 
@@ -143,7 +161,7 @@ def _not_empty(answers: Iterable[str]) -> tuple[str, ...]:
     return tuple(text for text in answers if text.strip())
 
 
-def _id_of(path: Path, place: str, value: object) -> str | None:
+def _id_of(path: Path | str, place: str, value: object) -> str | None:
     """The id of a question; None where it has none."""
     if value is None or value == "":
         return None

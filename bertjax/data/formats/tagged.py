@@ -37,8 +37,17 @@ NUMBERED = (
 BLANKS = " \t\r"  # between columns; a word may hold all other white space
 
 
-def read_tagged(path: Path, task: Task, columns: Sequence[str] | None = None) -> Examples:
-    """Sentences of a file, or of the directory of a split that `datasets` saved.
+def open_tagged(path: Path, task: Task) -> Table:
+    """A file of columns with a word in each line, or of rows with lists; or a saved dataset.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    return read_table(path, task) if is_directory(path) or path.name.endswith(OF_LISTS) else _read_columns(path)
+
+
+def read_tagged(table: Table, task: Task, columns: Sequence[str] | None = None) -> Examples:
+    """Sentences of a table.
 
     Args:
         task: `token-classification`; where tags are none of entities, accuracy alone judges.
@@ -49,18 +58,16 @@ def read_tagged(path: Path, task: Task, columns: Sequence[str] | None = None) ->
     """
     if columns is not None and len(columns) != 2:
         raise DataError(f"{task.name} takes two columns, of words and of tags; found {', '.join(columns)}")
-    of_lists = is_directory(path) or path.name.endswith(OF_LISTS)
-    table = read_table(path, task) if of_lists else _read_columns(path)
     names = tuple(columns) if columns else (table.need(WORDS), table.need(TAGS))
     columns_of = [(name, table.column(name)) for name in names]
     read = [_sentence(table, row, columns_of) for row in range(len(table))]
     rows = [row for row, sentence in enumerate(read) if sentence.words]
     if not rows:
-        raise DataError(f"{path}: no sentence has a word")
+        raise DataError(f"{table.path}: no sentence has a word")
     several = sum(len(_alternatives(tag)) > 1 for one in read for tag in one.tags)
     sentences = [replace(read[row], tags=tuple(_alternatives(tag)[0] for tag in read[row].tags)) for row in rows]
     task, scheme, called = _judged(task, sentences)
-    source = f"{path} ({called}"
+    source = f"{table.path} ({called}"
     source += f"; {count_of(len(read) - len(rows), 'sentence')} without words left out" * (len(rows) < len(read))
     source += f"; {count_of(several, 'word')} with several tags, the first taken" * (several > 0)
     return Examples(
@@ -120,7 +127,8 @@ def _named(table: Table, row: int, name: str, value: object) -> object:
         return value
     for number in value:
         if isinstance(number, int) and not 0 <= number < len(classes):
-            raise table.error(row, f"tag {number} of column {name!r} is none of the classes that the file names")
+            problem = f"is none of the classes that the {table.called} names"
+            raise table.error(row, f"tag {number} of column {name!r} {problem}")
     return [classes[item] if isinstance(item, int) else item for item in value]
 
 

@@ -1,0 +1,195 @@
+"""Tables of what lies in memory: frames of pandas and polars, Arrow tables, `datasets`, lists and dicts, texts.
+
+No library is imported for this: an object of pandas exists only where pandas was imported. Objects are only read.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bertjax import arguments
+from bertjax.data.arrow_tables import choose_split, class_names, names_in_metadata, stated_split
+from bertjax.data.tables import Table, brief
+from bertjax.data.tasks import Task, split_named
+from bertjax.errors import DataError, library_errors
+from bertjax.formatting import count_of
+
+KINDS = (
+    "a path, a DataFrame of pandas or polars, an Arrow table, a Dataset of datasets, a list of dicts or a dict of "
+    "columns"
+)
+TEXT, PAIR, LABEL = ("text",), ("first", "second"), "label"  # the columns of `texts` and `labels`
+
+
+def is_path(data: object) -> bool:
+    """Whether data are the path of a file or directory."""
+    return isinstance(data, str | bytes | os.PathLike)
+
+
+def table_of(data: Any, task: Task, split: str) -> tuple[Table, str]:
+    """The table that an object is, and the split that it holds.
+
+    Args:
+        data: one of `KINDS` but a path, or a `Table`.
+        task: the task it belongs to; MNLI's evaluation splits carry its section.
+        split: as the user gave it; it chooses one of a `DatasetDict`.
+
+    Raises:
+        DataError: another object, one without rows, or one without this split.
+    """
+    if _is_a(data, "datasets", "DatasetDict"):
+        key, split = choose_split([*data], "DatasetDict", task, split)
+        table = _of_dataset(data[key], f"DatasetDict[{key!r}]")
+    elif _is_a(data, "datasets", "Dataset"):
+        split = stated_split(data.split, "Dataset", task, split)
+        table = _of_dataset(data, "Dataset")
+    else:
+        split = split if split == "validation" else split_named(task, split)  # as of a file that states none
+        table = data if isinstance(data, Table) else _of_object(data)
+    if not len(table):
+        raise DataError(f"{table.path}: holds no examples")
+    return table, split
+
+
+def _is_a(value: object, module: str, name: str) -> bool:
+    """Whether a value is of a class of a library, which need not be installed."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return isinstance(kind, type) and isinstance(value, kind)
+
+
+def _of_object(data: Any) -> Table:
+    if _is_a(data, "pandas", "DataFrame"):
+        return _of_pandas(data)
+    if _is_a(data, "polars", "DataFrame"):
+        return _of_arrow(data, "to_arrow")
+    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        return _of_arrow(data)
+    if isinstance(data, Mapping):
+        return _of_columns({str(name): _values(values, f"column {brief(name)}") for name, values in data.items()})
+    if isinstance(data, list | tuple):
+        return _of_rows(data)
+    arguments.refuse("data", KINDS, data, DataError)
+
+
+def _of_pandas(frame: Any) -> Table:
+    """A DataFrame of pandas; its index is left out, and missing values of any kind are None.
+
+    Not through Arrow, which refuses a whole column where values have several types: so errors name the row.
+    """
+    names = [str(name) for name in frame.columns]
+
+    def read(name: str) -> list[object]:
+        column = frame.iloc[:, names.index(name)]
+        return [_plain(value) for value in column.astype(object).where(column.notna(), None).tolist()]
+
+    return Table("DataFrame", tuple(names), read, range(len(frame)))
+
+
+def _of_arrow(data: Any, method: str = "") -> Table:
+    """An Arrow table, or what can be exported as one.
+
+    Args:
+        method: of the object, which exports it; empty where `pyarrow.table` takes it.
+    """
+    import pyarrow as pa
+
+    kind = type(data).__name__
+    name = "Arrow table" if kind == "Table" else kind
+    with library_errors(f"{name}: cannot be read as a table", DataError, f"; data must be {KINDS}"):
+        table = getattr(data, method)() if method else pa.table(data)
+    return Table(
+        name,
+        tuple(table.column_names),
+        table.column,
+        range(table.num_rows),
+        classes=names_in_metadata(table.schema.metadata or {}),
+    )
+
+
+def _of_dataset(dataset: Any, name: str) -> Table:
+    """A `Dataset`, in the order and with the rows that `select`, `shuffle` and `filter` left it."""
+
+    def read(column: str) -> Any:
+        with library_errors(f"{name}: column {brief(column)} cannot be read", DataError):
+            return dataset.select_columns([column]).with_format("arrow")[:].column(column)
+
+    names = tuple(dataset.column_names)
+    return Table(name, names, read, range(len(dataset)), classes=class_names(dataset.features))
+
+
+def _of_columns(columns: Mapping[str, list[object]], name: str = "dict of columns") -> Table:
+    lengths = {column: len(values) for column, values in columns.items()}
+    if len({*lengths.values()}) > 1:
+        found = ", ".join(f"{brief(column)} has {length}" for column, length in lengths.items())
+        raise DataError(f"{name}: columns need equally many values; {found}")
+    return Table(name, tuple(columns), columns.__getitem__, range(max(lengths.values(), default=0)))
+
+
+def _of_rows(data: Sequence[object]) -> Table:
+    rows: list[dict[str, object]] = []
+    for number, row in enumerate(data):
+        if not isinstance(row, Mapping):
+            if not number:
+                arguments.refuse("data", KINDS, data, DataError)
+            raise DataError(f"list of dicts, row {number} (from 0): found {brief(row)}, which is no dict")
+        rows.append({str(key): value for key, value in row.items()})
+    columns = tuple(dict.fromkeys(key for row in rows for key in row))
+    return Table("list of dicts", columns, lambda name: [_plain(row.get(name)) for row in rows], range(len(rows)))
+
+
+def table_of_texts(texts: Any, labels: Any) -> Table:
+    """The table of `texts` and `labels`.
+
+    Args:
+        texts: a sequence of str, or of pairs of str.
+        labels: one for each text; None for none.
+
+    Raises:
+        DataError: they are anything else, or not equally many.
+    """
+    if texts is None:
+        raise DataError("labels go with texts: give texts=[...] too, or leave labels out")
+    values = _values(texts, "texts")
+    if pairs := any(isinstance(value, list) for value in values):
+        for row, value in enumerate(values):
+            if not isinstance(value, list) or len(value) != 2:
+                raise DataError(f"texts, row {row} (from 0): found {brief(value)}, and other rows have a pair of texts")
+    names = PAIR if pairs else TEXT
+    columns = {name: [value[place] if pairs else value for value in values] for place, name in enumerate(names)}
+    if labels is not None:
+        columns[LABEL] = _values(labels, "labels")
+        if len(columns[LABEL]) != len(values):
+            counts = f"{count_of(len(values), 'text')} and {count_of(len(columns[LABEL]), 'label')}"
+            raise DataError(f"texts and labels must be equally many; found {counts}")
+    return _of_columns(columns, "texts")
+
+
+def _values(values: Any, name: str) -> list[Any]:
+    """The values of a sequence: a list, an array, a Series ...
+
+    Raises:
+        DataError: it is none.
+    """
+    exported = getattr(values, "tolist", None) or getattr(values, "to_list", None)
+    if exported is not None:
+        values = exported()
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence):
+        arguments.refuse(name, "a list with a value for each row", values, DataError)
+    return [_plain(value) for value in values]
+
+
+def _plain(value: Any) -> Any:
+    """A value as Python has it: of NumPy's scalars and arrays, of tuples, and of what pandas writes for none."""
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if isinstance(value, np.generic | np.ndarray):
+        plain = value.tolist()
+        return plain if isinstance(plain, np.generic) else _plain(plain)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return None if type(value).__name__ in ("NAType", "NaTType") else value
