@@ -103,6 +103,19 @@ def test_a_killed_shard_resumes_and_computes_only_the_rest(pairs, tmp_path, monk
         assert (tmp_path / "again" / "journal" / part.name).read_bytes() == part.read_bytes()
 
 
+@pytest.mark.parametrize(("begun", "other"), [("2/3", "1/3"), ("2/3", None), (None, "2/3")])
+def test_no_other_run_takes_over_an_unfinished_shard(begun, other, pairs, tmp_path):
+    again = {**pairs[0], "output": tmp_path / "begun"}
+    with pytest.raises(SweepInterrupted):
+        bertjax.ablate(**{**again, "progress": StopAfter(0.6)}, shard=begun)
+    found = count_parts(tmp_path / "begun" / "journal")
+    differing = rf"shard \({begun or 'none'} there, {other or 'none'} here\)\. Give those to resume"
+    with pytest.raises(OutputError, match=differing):
+        bertjax.ablate(**again, shard=other)
+    assert count_parts(tmp_path / "begun" / "journal") == found > 0
+    bertjax.ablate(**again, shard=begun)
+
+
 def test_no_forward_pass_joins_shards(pairs, tmp_path, monkeypatch):
     """Only the attention of the sampled examples is computed."""
     monkeypatch.setattr(engine.Schedule, "run", None)

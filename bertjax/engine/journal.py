@@ -285,8 +285,11 @@ def list_differences(chosen: Sequence[tuple[str, str, str]], differing: Sequence
     return "; ".join(descriptions)
 
 
-def facts_of(sweep_input: SweepInput) -> dict[str, str]:
+def facts_of(sweep_input: SweepInput, shard: str | None = None) -> dict[str, str]:
     """All that a sweep's outputs depend on, by names that tell a user what differs.
+
+    Args:
+        shard: the shard that the journal is of, such as '3/16'; None for the whole sweep.
 
     Raises:
         InputError: the readout or the combination is something that cannot be distinguished from another.
@@ -318,6 +321,7 @@ def facts_of(sweep_input: SweepInput) -> dict[str, str]:
         "attention": sweep_input.attention,
         "precision": f"{model.numerics.dtype}, {model.numerics.precision}",
         "device": jax.devices()[0].device_kind,
+        **({} if shard is None else {"shard": shard}),
     }
     return facts | {name: package_version(name) for name in PACKAGES}
 
