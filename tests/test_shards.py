@@ -104,7 +104,7 @@ def test_a_killed_shard_resumes_and_computes_only_the_rest(pairs, tmp_path, monk
 
 
 @pytest.mark.parametrize(("begun", "other"), [("2/3", "1/3"), ("2/3", None), (None, "2/3")])
-def test_no_other_run_takes_over_an_unfinished_shard(begun, other, pairs, tmp_path):
+def test_no_other_run_takes_over_an_unfinished_shard(begun, other, pairs, tmp_path, capsys):
     again = {**pairs[0], "output": tmp_path / "begun"}
     with pytest.raises(SweepInterrupted):
         bertjax.ablate(**{**again, "progress": StopAfter(0.6)}, shard=begun)
@@ -113,6 +113,11 @@ def test_no_other_run_takes_over_an_unfinished_shard(begun, other, pairs, tmp_pa
     with pytest.raises(OutputError, match=differing):
         bertjax.ablate(**again, shard=other)
     assert count_parts(tmp_path / "begun" / "journal") == found > 0
+    what = f"an unfinished run of shard {begun}, not results" if begun else "an unfinished run, not results"
+    for command in ("show", "report"):
+        assert main([command, str(tmp_path / "begun")]) == 2
+        error = f"bertjax: error: {tmp_path / 'begun'} holds {what}: the same command resumes it\n"
+        assert capsys.readouterr().err == error
     bertjax.ablate(**again, shard=begun)
 
 

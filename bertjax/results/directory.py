@@ -31,7 +31,7 @@ from jaxtyping import Num, Shaped
 
 from bertjax.atomic_files import atomic_write, encode_json, made_directory, remove_leftovers, staged
 from bertjax.data import Answers, Beside, Candidates, Choices, Examples, LabelSet, Tagged
-from bertjax.errors import InputError, OutputError, some_of
+from bertjax.errors import InputError, OutputError, reading, some_of
 from bertjax.formatting import finite, table_name, to_json
 from bertjax.paths import hash_file, is_there, user_path
 from bertjax.plots import save_page
@@ -160,6 +160,7 @@ def read_results(directory: str | Path) -> Results:
     directory = user_path(directory, InputError)
     if not is_there(directory / NAME, InputError):
         refuse_shard(directory)
+        _refuse_unfinished(directory)
         raise InputError(f"{directory} holds no results of `bertjax ablate`: there is no {NAME}{_inside(directory)}")
     summary = read_summary(directory)
     if summary["schema"] == WITHOUT_HASHES:
@@ -183,6 +184,17 @@ def read_results(directory: str | Path) -> Results:
         raise InputError(f"{path} and {NAME} name other ablations: {AGAIN}")
     rows = [replace(row, name=entry["name"], heads=entry["heads"]) for row, entry in zip(rows, entries, strict=True)]
     return Results(summary, rows, _Files(directory, summary))
+
+
+def _refuse_unfinished(directory: Path) -> None:
+    """Raise `InputError` if a directory holds the journal of an unfinished run."""
+    with reading(directory, InputError):
+        journals = map(read_recorded, directory.glob("*/journal.json"))
+        facts = next((dict(journal["facts"]) for journal in journals if journal), None)
+    if facts is not None:
+        shard = facts.get("shard")
+        what = f"an unfinished run of shard {shard}" if shard else "an unfinished run"
+        raise InputError(f"{directory} holds {what}, not results: the same command resumes it")
 
 
 def _inside(directory: Path) -> str:
