@@ -1,6 +1,7 @@
 """Shards of a run, each computed by itself, and the merge that joins them."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -145,6 +146,32 @@ def test_a_shard_is_not_shown_as_results(pairs, capsys):
         error = capsys.readouterr().err
         assert error.count("\n") == 1
         assert f"{directory} holds shard 2/3, not results: join all shards with bertjax merge" in error
+
+
+@pytest.mark.parametrize("use", ["names", "rows", "frame", "examples", "attention", "outputs", "plot", "report"])
+def test_results_of_a_shard_refuse_what_only_the_merge_has(use, pairs):
+    given, (first, *_) = pairs
+    shard = bertjax.ablate(**given, output=first, shard="1/3")
+    assert shard.directory == first
+    assert shard.summary["shard"] == "1/3"
+    with pytest.raises(InputError, match=f"{first} holds shard 1/3, not results: join all shards with bertjax merge"):
+        getattr(shard, use)()
+
+
+def test_other_results_take_the_place_of_a_shard(pairs, tmp_path):
+    given, (first, *_) = pairs
+    shutil.copytree(first, tmp_path / "first")
+    bertjax.importance(**given, output=tmp_path / "first", overwrite=True)
+    assert not (tmp_path / "first" / "shard.json").exists()
+    assert bertjax.read_results(tmp_path / "first").analysis == "importance"
+
+
+def test_a_shard_without_parts_says_so(pairs, tmp_path, capsys):
+    given, directories = pairs
+    parts = sum(count_parts(directory / "journal") for directory in directories)
+    options = ["--model", given["model"], "--task", given["task"], "--data", given["data"]]
+    assert main(["ablate", *options, "--output", str(tmp_path / "out"), "--shard", f"1/{4 * parts}"]) == 0
+    assert f"shard 1 of {4 * parts}: nothing to do, of {parts} parts" in capsys.readouterr().out
 
 
 def changed(directory, to, **content):

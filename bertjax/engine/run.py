@@ -32,7 +32,7 @@ from bertjax.engine.sizes import (
 )
 from bertjax.engine.sweep_input import Combine, Examples, SweepInput, make_sweep_input
 from bertjax.errors import InputError, OutputError, SweepInterrupted
-from bertjax.formatting import format_bytes
+from bertjax.formatting import count_of, format_bytes
 from bertjax.interventions import Ablation, Readout
 from bertjax.machine import read_budget
 from bertjax.model import PretrainedModel
@@ -185,7 +185,8 @@ def sweep_shard(
         parts = _parts(sweep_input, runner, sizes)
         own = share_parts(parts, count)[number - 1]
         before = f", {notes.finished} of them finished before" if notes.finished else ""
-        say(f"shard {number} of {count}: {len(own)} of {len(parts)} parts{before}")
+        whole = count_of(len(parts), "part")
+        say(f"shard {number} of {count}: {f'{len(own)} of {whole}{before}' if own else f'nothing to do, of {whole}'}")
         if own:
             _run_parts(runner, own, _Outputs(sweep_input, runner, notes), progress)
     return sizes.to_dict()

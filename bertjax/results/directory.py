@@ -38,7 +38,7 @@ from bertjax.plots import save_page
 from bertjax.results.contents import Arrays, InMemory, Stored, describe_analysis
 from bertjax.results.results import Results
 from bertjax.results.schema import Candidate, Example
-from bertjax.results.shards import refuse_shard
+from bertjax.results.shards import discard_shard, refuse_shard
 from bertjax.results.summary import (
     AGAIN,
     NAME,
@@ -403,7 +403,7 @@ def _describe_candidates(sought: Candidates, firsts: Collection[int]) -> list[Ca
 def write_outputs(directory: Path, outputs: Arrays, examples: Sequence[Mapping[str, Any]]) -> None:
     """Write `outputs.npz` and `examples.jsonl`, so that what took long to compute is safe before any use of it.
 
-    Earlier results in the directory are then no longer complete, so their `summary.json` is removed first.
+    Earlier results in the directory are then no longer complete, so their `summary.json` or `shard.json` is removed.
 
     Raises:
         OutputError: they cannot be written.
@@ -416,6 +416,7 @@ def write_outputs(directory: Path, outputs: Arrays, examples: Sequence[Mapping[s
         lines.write_text("".join(f"{to_json(dict(example))}\n" for example in examples), encoding="utf-8")
         for name in DERIVED:
             (directory / name).unlink(missing_ok=True)
+        discard_shard(directory)
 
 
 def write_results(directory: Path, results: Results) -> Results:

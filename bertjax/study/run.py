@@ -28,7 +28,7 @@ from bertjax.formatting import count_of, format_duration
 from bertjax.interventions import Ablation, to_overrides
 from bertjax.paths import is_there
 from bertjax.progress import Progress, shown, silent
-from bertjax.results import InMemory, Results, Shard, check_shard, write_shard
+from bertjax.results import InMemory, Results, Shard, ShardResults, check_shard, write_shard
 from bertjax.study.conclusion import conclude
 from bertjax.study.job import Derive, Job, Prepare, as_it_is, check_scorable, load_job
 from bertjax.study.naming import check_output, discard_journals
@@ -279,7 +279,7 @@ def run_shard(
         "seconds": round(time.time() - started, 3),
     }
     write_shard(settings.directory, summary)
-    return Results(summary, [], InMemory({}, {}, [], settings.directory))
+    return ShardResults(summary, [], InMemory({}, {}, [], settings.directory))
 
 
 def merged(
