@@ -345,6 +345,7 @@ def estimate_job(settings: Settings) -> Estimate:
         raise InputError("a plan is of the whole sweep, of which each shard takes an equal part: leave --shard out")
     settings = for_this_device(settings)
     job = load_job(settings)
+    check_scorable(job)  # as `run_job` does: the modules that it imports take memory
     ablations = job.ablations
     if settings.screen is not None:  # which ones gradients choose is not known yet
         check_screen(settings.screen, len(ablations))
