@@ -128,6 +128,20 @@ def test_intervals_stay_where_differences_can_be(rng):
         assert (found.high <= most).all()
 
 
+@pytest.mark.parametrize("metric", ["roc_auc", "mean_squared_error"])
+def test_t_intervals_end_where_a_metric_is_bounded(metric, rng):
+    """Nearly all positive examples are below the negative ones, and above with the ablation."""
+    labels = np.arange(8) % 2
+    outputs = np.stack([-9 * labels, 9 * labels]) + rng.normal(size=(2, 8))
+    outputs[1, 1] = outputs[1, 0] - 1
+    found = weigh(metric, outputs[0], outputs[1:], labels, resamples=999, draws=99)
+    left_out = make_scorer(metric, outputs, labels)(1 - np.eye(8))
+    high = intervals.student(found.difference, left_out[:, 1:] - left_out[:, :1])[1, 0]
+    assert found.method == ("t",)
+    assert high > 1
+    assert found.high[0] == 1 if metric == "roc_auc" else found.high[0] >= high
+
+
 def test_the_base_of_a_sample_does_not_bound_a_gain():
     """All six are right by chance: on other examples an ablation may gain. Tango's interval for no flip: +-0.39."""
     labels = np.array([0, 1, 0, 1, 0, 1])
