@@ -14,6 +14,7 @@ import numpy as np
 
 from bertjax.checkpoints import (
     hash_weights,
+    name_base,
     read_checkpoint,
     read_dense_weights,
     texts_directory,
@@ -139,11 +140,13 @@ def where_from(model: PretrainedModel, directory: Path, name: str) -> dict[str, 
         name: what the user called the model.
     """
     family = model.config.family
+    base = name_base(directory)
     weights = read_checkpoint(directory, model.config)[1] | _dense_weights(model, directory)
     return {
         "command": command_line(),
         "model": {
             "name": name,
+            **({} if base is None else {"base": base}),
             "class": model.class_name,
             "layers": model.config.num_hidden_layers,
             "heads": model.config.num_attention_heads,
