@@ -27,7 +27,7 @@ from bertjax.engine import describe_settings, find_differences, list_differences
 from bertjax.errors import OutputError, library_errors, reading, some_of
 from bertjax.json_files import parse_json
 from bertjax.model import PretrainedModel
-from bertjax.paths import is_file, is_there, open_file, read_file
+from bertjax.paths import is_file, is_there, read_file
 
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 STATE, LAST, LOGITS, RESULT = "state.safetensors", "last", "logits.npz", "result.json"
@@ -84,7 +84,7 @@ class RunDirectory:
         with contextlib.suppress(OutputError):
             if b'"facts"' in read_file(self.path / RESULT, OutputError)[:100]:
                 return True
-        with contextlib.suppress(OutputError), open_file(self.path / STATE, OutputError) as file:
+        with contextlib.suppress(OSError), (self.path / STATE).open("rb") as file:
             return b'"run":"{' in file.read(1000)
         return False
 
