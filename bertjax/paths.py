@@ -46,12 +46,6 @@ def open_data(path: Path, error: type[BertjaxError] = DataError) -> io.BufferedR
         return gzip.GzipFile(path) if path.suffix == ".gz" else path.open("rb")
 
 
-def read_file(path: Path, error: type[BertjaxError] = DataError) -> bytes:
-    """All bytes of a file."""
-    with reading(path, error):
-        return path.read_bytes()
-
-
 def hash_file(path: Path, error: type[BertjaxError] = DataError) -> str:
     """The SHA-256 of a file."""
     with reading(path, error), path.open("rb") as file:

@@ -55,7 +55,7 @@ def test_what_says_nothing_of_the_file_passes_unchanged(error):
     assert raised.value is error
 
 
-@pytest.mark.parametrize("read", [paths.read_file, paths.read_text, paths.open_data, paths.hash_file])
+@pytest.mark.parametrize("read", [paths.read_text, paths.open_data, paths.hash_file])
 def test_a_missing_file_and_a_directory_are_named(tmp_path, read):
     for path, message in ((tmp_path / "no", "No such file or directory"), (tmp_path, "Is a directory")):
         with pytest.raises(InputError) as refused:

@@ -32,7 +32,7 @@ from bertjax.errors import InputError, OutputError, reading, some_of
 from bertjax.json_files import parse_json
 from bertjax.machine import package_version
 from bertjax.model import PretrainedModel
-from bertjax.paths import is_directory, is_there, listing, read_file, read_text
+from bertjax.paths import hash_file, is_directory, is_there, listing, read_text
 
 try:
     import fcntl
@@ -62,7 +62,7 @@ class Journal:
     def __init__(self, directory: Path, sizes: Mapping[str, int], lock: IO[Any] | None = None):
         self.directory, self.sizes, self._lock = directory, dict(sizes), lock
         self.finished = count_parts(directory)
-        self._seal = hashlib.sha256(read_file(directory / FACTS, OutputError)).digest()
+        self._seal = bytes.fromhex(hash_file(directory / FACTS, OutputError))
 
     def __enter__(self) -> "Journal":
         return self
