@@ -464,8 +464,8 @@ def choose_intervals(
         method[few] = "score"
     # The base's own score is a sample's, so the true difference may lead beyond it; effects are differences from 0.
     most = metric.highest - metric.lowest
-    ends = (metric.lowest, metric.highest) if metric.of_effects else (-most, most)
-    return np.clip(low, *ends), np.clip(high, *ends), tuple(method.tolist())
+    bounds = (metric.lowest, metric.highest) if metric.of_effects else (-most, most)
+    return np.clip(low, *bounds), np.clip(high, *bounds), tuple(method.tolist())
 
 
 def _count_flips(
