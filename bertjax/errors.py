@@ -13,7 +13,7 @@ from bertjax.formatting import visible
 
 # Exit codes: a comparison failed; a user's mistake; Ctrl-C.
 EXIT_FAILED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130
-LONGEST_NAME, LONGEST_MESSAGE = 200, 900  # letters of a name that a file gives, and of a message
+LONGEST_NAME, LONGEST_REASON, LONGEST_MESSAGE = 200, 200, 900  # letters: of a file's name, a library's words, a message
 
 
 def some_of(names: Sequence[str], most: int = 6) -> str:
@@ -121,7 +121,8 @@ def _reason(problem: BaseException) -> str:
     """What an exception says, in one line; with its type, if the message alone says too little."""
     if isinstance(problem, OSError) and problem.strerror:
         return problem.strerror
-    reason = " ".join(str(problem).split())[:200]
+    text = " ".join(str(problem).split())
+    reason = text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON].rsplit(' ', 1)[0]} ..."
     if not reason or isinstance(problem, (LookupError, TypeError, AttributeError, AssertionError, NameError)):
         reason = f"{type(problem).__name__}: {reason}".removesuffix(": ")
     # It may quote what a damaged file holds, such as a byte order mark in a name.

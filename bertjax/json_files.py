@@ -34,6 +34,9 @@ def parse_json(text: str) -> Any:
         return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_distinct)
     except JsonError:
         raise
+    except json.JSONDecodeError as problem:
+        where = f"line {problem.lineno}, column" if "\n" in text else "column"
+        raise JsonError(f"not valid JSON: {problem.msg} at {where} {problem.colno}") from None
     except (ValueError, RecursionError) as problem:
         raise JsonError(f"not valid JSON: {problem}") from None
 

@@ -40,22 +40,10 @@ def user_path(given: Any, error: type[BertjaxError] = DataError) -> Path:
         raise error(f"the path {text[:80]!r} cannot be used ({problem}): write another one in full") from None
 
 
-def open_file(path: Path, error: type[BertjaxError] = DataError) -> io.BufferedReader:
-    """Open a file for reading in binary; use it in a `with`."""
-    with reading(path, error):
-        return path.open("rb")
-
-
 def open_data(path: Path, error: type[BertjaxError] = DataError) -> io.BufferedReader | gzip.GzipFile:
     """Open a file for reading in binary; a name that ends in `.gz` is decompressed. Read it in `errors.reading`."""
     with reading(path, error):
         return gzip.GzipFile(path) if path.suffix == ".gz" else path.open("rb")
-
-
-def read_file(path: Path, error: type[BertjaxError] = DataError) -> bytes:
-    """All bytes of a file."""
-    with reading(path, error):
-        return path.read_bytes()
 
 
 def hash_file(path: Path, error: type[BertjaxError] = DataError) -> str:

@@ -8,10 +8,7 @@ from functools import partial
 from typing import Any
 
 from bertjax import arguments, interrupts
-from bertjax.console import say
 from bertjax.formatting import visible
-
-__all__ = ["Progress", "ProgressBar", "Report", "check_progress", "say", "shown", "silent"]
 
 # Called with the work done and the work in all, in whatever unit.
 Progress = Callable[[float, float], None]

@@ -37,12 +37,12 @@ from rich.table import Table
 from bertjax import BertForSequenceClassification, BertModel
 from bertjax.checkpoints import CheckpointWarning, hash_checkpoint, locate, read_config
 from bertjax.cli import Parser, positive
+from bertjax.console import say
 from bertjax.data import Examples, draw
 from bertjax.errors import DataError, Interrupted
 from bertjax.evidence import score
 from bertjax.model import PretrainedModel, make_numerics
 from bertjax.paths import is_file, user_path
-from bertjax.progress import say
 from bertjax.tasks import Encoded, encode_examples
 from experiments.shared.program import (
     Outcome,

@@ -28,10 +28,11 @@ import numpy as np
 from bertjax import BertConfig, BertForMaskedLM, Tokenizer
 from bertjax.checkpoints import MODEL, MODEL_FILES, saving, write_weights
 from bertjax.cli import Parser, guarded, positive
+from bertjax.console import say
 from bertjax.errors import Interrupted, OutputError
 from bertjax.machine import use_compile_cache
 from bertjax.paths import user_path
-from bertjax.progress import ProgressBar, Report, say
+from bertjax.progress import ProgressBar, Report
 from experiments.pretraining.corpus import Corpus, read_corpus
 from experiments.pretraining.masking import Rows, WordBatch, encode_texts
 from experiments.pretraining.vocabulary import make_tokenizer, save_tokenizer, train_vocabulary

@@ -24,10 +24,10 @@ from typing import Any
 
 from bertjax.atomic_files import atomic_write
 from bertjax.cli import Parser, guarded
+from bertjax.console import say
 from bertjax.errors import DataError
 from bertjax.formatting import to_json
 from bertjax.json_files import read_json
-from bertjax.progress import say
 
 PLACE = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- numbers: ([\w.: -]+?) -->\n).*?(<!-- end -->)", re.DOTALL)

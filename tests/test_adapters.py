@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import msgspec
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
 import bertjax
-from bertjax.checkpoints import CheckpointWarning, hash_checkpoint, holds_adapter, locate_base
+from bertjax.checkpoints import CheckpointWarning, hash_checkpoint, holds_adapter, locate_base, name_base
 from bertjax.cli import main
 from bertjax.errors import BertjaxError, CheckpointError, ConfigError, MissingDependencyError, OutputError
+from bertjax.results.schema import Model
 from bertjax.study import provenance
 from tests.factories import add_tokenizer
 from tests.family_models import ADAPTED_MODULES, DISTINCT, arguments, saved_by_torch
@@ -259,6 +261,7 @@ def test_a_model_beside_the_adapter_is_its_base(tmp_path):
     beside = make_adapter(make_base(tmp_path / "beside"))
     assert locate_base(beside) == beside
     make_adapter(beside, str(make_base(tmp_path / "base")))
+    assert name_base(beside) == str(beside)
     with pytest.warns(CheckpointWarning, match="into the weights beside it, although .* names the base .*delete"):
         assert locate_base(beside) == beside
 
@@ -304,6 +307,11 @@ def test_the_merged_model_is_saved_and_hashed_as_any(tmp_path, rng, capsys):
     assert np.array_equal(bertjax.load(tmp_path / "merged")(**given).logits, ours(**given).logits)
     assert hash_checkpoint(tmp_path / "merged") == hash_checkpoint(adapter) != hash_checkpoint(base)
     facts = provenance.where_from(ours, adapter, str(adapter))
+    assert (
+        facts["model"]["base"] == json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"]
+    )
+    assert msgspec.to_builtins(msgspec.convert(facts["model"], Model)) == facts["model"]
+    assert "base" not in provenance.where_from(ours, tmp_path / "merged", "merged")["model"]
     assert (facts["model"]["name"], facts["model"]["weights_sha256"]) == (str(adapter), hash_checkpoint(adapter))
     with pytest.raises(OutputError, match="holds an adapter, which would be merged again"):
         ours.save_pretrained(adapter)

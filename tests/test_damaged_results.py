@@ -68,6 +68,7 @@ def edit_summary(directory, change):
     path.write_text(json.dumps(summary))
 
 
+@pytest.mark.filterwarnings("always:.*lacks attention.npz")
 @pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "foreign", "missing"])
 @pytest.mark.parametrize("name", HASHED)
 def test_a_damaged_file_is_named_in_a_line(some, foreign, capsys, name, damage):
@@ -78,6 +79,8 @@ def test_a_damaged_file_is_named_in_a_line(some, foreign, capsys, name, damage):
         path.unlink()
         if name == "attention.npz":  # a page does without it
             assert main(["report", str(some)]) == 0
+            warning = f"bertjax: warning: {some} lacks attention.npz, so the page shows no attention: copy"
+            assert capsys.readouterr().err.startswith(warning)
             return
     else:
         flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
@@ -85,7 +88,11 @@ def test_a_damaged_file_is_named_in_a_line(some, foreign, capsys, name, damage):
         path.write_bytes({"empty": b"", "cut": content[:middle], "flipped": flipped, "foreign": other}[damage])
     line = refusal("report", some, capsys)
     assert str(path) in line
-    assert damage == "missing" or "is not the file that summary.json was written with" in line
+    if damage != "missing":
+        found = path.stat().st_size
+        sizes = f"it has {found:,} bytes, not {len(content):,}"
+        reason = "its content differs: another SHA-256" if found == len(content) else sizes
+        assert f"is not the file that summary.json was written with ({reason})" in line
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,9 @@ def test_a_page_whose_charts_are_damaged_says_so(browser, results, tmp_path, dam
 def test_a_page_without_kept_attention(browser, tmp_path):
     path = make_results(tmp_path / "some", examples=30)
     (path / "attention.npz").unlink()
-    browser.get(write_page(read_results(path)).as_uri())
+    with pytest.warns(UserWarning, match="lacks attention.npz"):
+        page = write_page(read_results(path))
+    browser.get(page.as_uri())
     wait_for(lambda: browser.execute_script("return document.body.dataset.ready"))
     browser.execute_script("document.querySelector(\"tr[data-name='1.1'] button\").click()")
     assert "head 1.1" in text_of(browser, "#chosen")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertjax.attribution import patching_metrics
+from bertjax.attribution import gradient_metrics, interaction_metrics, patching_metrics, shapley_metric
 from bertjax.evidence import intervals
 from bertjax.evidence import weighing as ev
 from bertjax.evidence.metrics import METRICS, make_scorer, score
@@ -126,6 +126,41 @@ def test_intervals_stay_where_differences_can_be(rng):
         most = METRICS[metric].highest - METRICS[metric].lowest
         assert (found.low >= -most).all()
         assert (found.high <= most).all()
+
+
+@pytest.mark.parametrize(("metric", "runs"), [("roc_auc", [0, 1]), ("mean_squared_error", [1, 0])])
+def test_t_intervals_end_where_a_metric_is_bounded(metric, runs, rng):
+    """Positive examples are below the negative ones in one run, and nearly all above them in the other."""
+    labels = np.arange(8) % 2
+    outputs = np.stack([-9 * labels, 9 * labels]) + rng.normal(size=(2, 8))
+    outputs[1, 1] = outputs[1, 0] - 1
+    outputs = outputs[runs]
+    found = weigh(metric, outputs[0], outputs[1:], labels, resamples=999, draws=99)
+    left_out = make_scorer(metric, outputs, labels)(1 - np.eye(8))
+    high = intervals.student(found.difference, left_out[:, 1:] - left_out[:, :1])[1, 0]
+    assert found.method == ("t",)
+    assert high > 1
+    assert found.high[0] == 1 if metric == "roc_auc" else found.high[0] >= high
+
+
+def test_t_intervals_of_effects_end_where_effects_do():
+    """An effect on a score from 0 to 1 is at most 1, an interaction of two at most 2; an absolute value at least 0."""
+    auc, loss = METRICS["roc_auc"], METRICS["cross_entropy"]
+    values = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 7.0])
+    outputs = np.broadcast_to(values[None, :, None], (1, 8, 3))
+    ends = {}
+    for metric in (*interaction_metrics(auc), *interaction_metrics(loss)[:1], gradient_metrics("nats")[1]):
+        found = weigh(metric, 0 * outputs[0], outputs, np.zeros(8), resamples=999, draws=99)
+        ends[metric.label] = found.low[0], found.high[0]
+    shapley = weigh(shapley_metric(auc), np.zeros((8, 1)), values[None, :, None], np.zeros(8), resamples=999, draws=99)
+    limits = stats.t.interval(0.95, 7, values.mean(), stats.sem(values))
+    assert limits[0] < 0
+    assert limits[1] > 2
+    assert shapley.high[0] == ends["Effect of both (ROC AUC)"][1] == 1
+    assert ends["Interaction (ROC AUC)"][1] == ends["Sum of the effects of each (ROC AUC)"][1] == 2
+    assert ends["Interaction (Cross-entropy)"][0] < 0
+    assert ends["Interaction (Cross-entropy)"][1] > 2
+    assert ends["Gradient importance"][0] == 0
 
 
 def test_the_base_of_a_sample_does_not_bound_a_gain():

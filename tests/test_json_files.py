@@ -39,6 +39,8 @@ def test_an_infinite_number_is_no_setting(tmp_path):
     [
         ("", "not valid JSON"),
         ("{", "not valid JSON"),
+        ('{"a" 1}', "not valid JSON: Expecting ':' delimiter at column 6"),
+        ('{"a": 1,\n "b" 1}', "not valid JSON: Expecting ':' delimiter at line 2, column 6"),
         ("[" * 100_000, "not valid JSON: maximum recursion depth"),
         ("1" + "0" * 5_000, "not valid JSON: Exceeds the limit"),
         ("[NaN]", "NaN is not JSON"),

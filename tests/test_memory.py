@@ -1,6 +1,7 @@
 """A sweep stays within the memory that it is given."""
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -24,6 +25,7 @@ from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
 from bertjax.machine import parse_bytes
 from bertjax.model import Numerics
+from tests.factories import make_classifier, write_pairs
 from tests.family_models import SIZES
 from tests.tiny_models import encodings, fixed_lengths, random_model
 
@@ -222,3 +224,15 @@ def test_a_memory_budget_makes_steps_smaller(rng):
     budget = sizes.memory_in_use() + sizes.COMPILER_BYTES + 20_000_000
     tight = sizes.choose_sizes(sweep_input, tokens_at_once=40_000, memory=budget)
     assert tight.rows * tight.runs < free.rows * free.runs
+
+
+def test_a_plan_needs_as_much_memory_as_the_sweep(tmp_path):
+    """Both refuse a budget that is too small, and name what they need; a process of its own starts without modules."""
+    data = write_pairs(tmp_path / "pairs.tsv", 20)
+    options = ["--model", str(make_classifier(tmp_path / "model")), "--task", "mrpc", "--data", str(data)]
+    needed = []
+    for command in (["plan"], ["ablate", "--output", str(tmp_path / "out")]):
+        words = [sys.executable, "-m", "bertjax", *command, *options, "--memory", "1MB"]
+        error = subprocess.run(words, capture_output=True, text=True).stderr
+        needed.append(parse_bytes(re.search("the sweep needs about ([^ ]+ [^ ]+) of memory", error)[1]))
+    assert needed[0] == pytest.approx(needed[1], rel=0.04)

@@ -5,8 +5,8 @@ import io
 import pytest
 
 from bertjax.cli import guarded
-from bertjax.console import PlainTable
-from bertjax.progress import ProgressBar, say
+from bertjax.console import PlainTable, say
+from bertjax.progress import ProgressBar
 
 
 class Terminal(io.StringIO):

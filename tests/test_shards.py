@@ -1,6 +1,7 @@
 """Shards of a run, each computed by itself, and the merge that joins them."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,24 @@ def test_a_killed_shard_resumes_and_computes_only_the_rest(pairs, tmp_path, monk
         assert (tmp_path / "again" / "journal" / part.name).read_bytes() == part.read_bytes()
 
 
+@pytest.mark.parametrize(("begun", "other"), [("2/3", "1/3"), ("2/3", None), (None, "2/3")])
+def test_no_other_run_takes_over_an_unfinished_shard(begun, other, pairs, tmp_path, capsys):
+    again = {**pairs[0], "output": tmp_path / "begun"}
+    with pytest.raises(SweepInterrupted):
+        bertjax.ablate(**{**again, "progress": StopAfter(0.6)}, shard=begun)
+    found = count_parts(tmp_path / "begun" / "journal")
+    differing = rf"shard \({begun or 'none'} there, {other or 'none'} here\)\. Give those to resume"
+    with pytest.raises(OutputError, match=differing):
+        bertjax.ablate(**again, shard=other)
+    assert count_parts(tmp_path / "begun" / "journal") == found > 0
+    what = f"an unfinished run of shard {begun}, not results" if begun else "an unfinished run, not results"
+    for command in ("show", "report"):
+        assert main([command, str(tmp_path / "begun")]) == 2
+        error = f"bertjax: error: {tmp_path / 'begun'} holds {what}: the same command resumes it\n"
+        assert capsys.readouterr().err == error
+    bertjax.ablate(**again, shard=begun)
+
+
 def test_no_forward_pass_joins_shards(pairs, tmp_path, monkeypatch):
     """Only the attention of the sampled examples is computed."""
     monkeypatch.setattr(engine.Schedule, "run", None)
@@ -127,6 +146,32 @@ def test_a_shard_is_not_shown_as_results(pairs, capsys):
         error = capsys.readouterr().err
         assert error.count("\n") == 1
         assert f"{directory} holds shard 2/3, not results: join all shards with bertjax merge" in error
+
+
+@pytest.mark.parametrize("use", ["names", "rows", "frame", "examples", "attention", "outputs", "plot", "report"])
+def test_results_of_a_shard_refuse_what_only_the_merge_has(use, pairs):
+    given, (first, *_) = pairs
+    shard = bertjax.ablate(**given, output=first, shard="1/3")
+    assert shard.directory == first
+    assert shard.summary["shard"] == "1/3"
+    with pytest.raises(InputError, match=f"{first} holds shard 1/3, not results: join all shards with bertjax merge"):
+        getattr(shard, use)()
+
+
+def test_other_results_take_the_place_of_a_shard(pairs, tmp_path):
+    given, (first, *_) = pairs
+    shutil.copytree(first, tmp_path / "first")
+    bertjax.importance(**given, output=tmp_path / "first", overwrite=True)
+    assert not (tmp_path / "first" / "shard.json").exists()
+    assert bertjax.read_results(tmp_path / "first").analysis == "importance"
+
+
+def test_a_shard_without_parts_says_so(pairs, tmp_path, capsys):
+    given, directories = pairs
+    parts = sum(count_parts(directory / "journal") for directory in directories)
+    options = ["--model", given["model"], "--task", given["task"], "--data", given["data"]]
+    assert main(["ablate", *options, "--output", str(tmp_path / "out"), "--shard", f"1/{4 * parts}"]) == 0
+    assert f"shard 1 of {4 * parts}: nothing to do, of {parts} parts" in capsys.readouterr().out
 
 
 def changed(directory, to, **content):

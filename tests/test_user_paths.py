@@ -39,6 +39,15 @@ def test_what_any_library_raises_is_one_line_with_the_path(tmp_path, library):
     assert refused.value.__cause__ is not None
 
 
+def test_a_long_message_of_a_library_ends_after_a_word():
+    words = [f"word-{number}" for number in range(100)]
+    with pytest.raises(InputError) as refused, reading("x", InputError):
+        raise ValueError(" ".join(words))
+    reason = str(refused.value).removeprefix("x: cannot be read (").partition(" ...); check")[0]
+    assert reason.split() == words[: len(reason.split())]
+    assert 190 < len(reason) <= 200
+
+
 @pytest.mark.parametrize("error", [MemoryError(), KeyboardInterrupt(), SystemExit(1), DataError("x: bad")])
 def test_what_says_nothing_of_the_file_passes_unchanged(error):
     with pytest.raises(type(error)) as raised, reading("x", InputError):
@@ -46,7 +55,7 @@ def test_what_says_nothing_of_the_file_passes_unchanged(error):
     assert raised.value is error
 
 
-@pytest.mark.parametrize("read", [paths.read_file, paths.read_text, paths.open_file, paths.open_data, paths.hash_file])
+@pytest.mark.parametrize("read", [paths.read_text, paths.open_data, paths.hash_file])
 def test_a_missing_file_and_a_directory_are_named(tmp_path, read):
     for path, message in ((tmp_path / "no", "No such file or directory"), (tmp_path, "Is a directory")):
         with pytest.raises(InputError) as refused:

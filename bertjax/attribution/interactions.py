@@ -80,12 +80,14 @@ def effect_metric(metric: Metric, name: str, label: str, numbers: tuple[str, ...
         numbers: what each output has.
         number: which of these.
     """
+    # Interactions and sums of two effects are sums of two differences of scores.
+    most = (2 if number in ("interaction", "sum") else 1) * (metric.highest - metric.lowest)
     return Metric.of_sums(
         name,
         label,
         ratios.mean_number(numbers, number),
-        lowest=-np.inf,
-        highest=np.inf,
+        lowest=-most,
+        highest=most,
         unit=metric.unit,
         greater_is_better=metric.greater_is_better,
         of_effects=True,

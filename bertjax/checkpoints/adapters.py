@@ -78,7 +78,7 @@ def locate_base(adapter: Path, **hub: Unpack[BaseOptions]) -> Path:
     settings = read_json(path, CheckpointError)
     name, revision = settings.get("base_model_name_or_path"), settings.get("revision")
     named = _directories(adapter, name) if isinstance(name, str) and name else []
-    if is_there(adapter / "config.json", CheckpointError) and _holds_weights(adapter):
+    if _holds_model(adapter):
         if name and not any(directory.samefile(adapter) for directory in named):
             message = (
                 f"{adapter}: the adapter is merged into the weights beside it, although {ADAPTER_CONFIG} names the "
@@ -99,8 +99,18 @@ def locate_base(adapter: Path, **hub: Unpack[BaseOptions]) -> Path:
     return base
 
 
-def _holds_weights(directory: Path) -> bool:
-    return any(is_there(directory / name, CheckpointError) for name in WEIGHT_FILES)
+def name_base(directory: Path) -> str | None:
+    """The base of an adapter by the name in adapter_config.json: a path or hub id; None for other checkpoints."""
+    if not holds_adapter(directory):
+        return None
+    if _holds_model(directory):
+        return str(directory)
+    return str(read_json(directory / ADAPTER_CONFIG, CheckpointError)["base_model_name_or_path"])
+
+
+def _holds_model(directory: Path) -> bool:
+    weights = any(is_there(directory / name, CheckpointError) for name in WEIGHT_FILES)
+    return weights and is_there(directory / "config.json", CheckpointError)
 
 
 def _directories(adapter: Path, name: str) -> list[Path]:

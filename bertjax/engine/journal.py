@@ -32,7 +32,7 @@ from bertjax.errors import InputError, OutputError, reading, some_of
 from bertjax.json_files import parse_json
 from bertjax.machine import package_version
 from bertjax.model import PretrainedModel
-from bertjax.paths import is_directory, is_there, listing, read_file, read_text
+from bertjax.paths import hash_file, is_directory, is_there, listing, read_text
 
 try:
     import fcntl
@@ -62,7 +62,7 @@ class Journal:
     def __init__(self, directory: Path, sizes: Mapping[str, int], lock: IO[Any] | None = None):
         self.directory, self.sizes, self._lock = directory, dict(sizes), lock
         self.finished = count_parts(directory)
-        self._seal = hashlib.sha256(read_file(directory / FACTS, OutputError)).digest()
+        self._seal = bytes.fromhex(hash_file(directory / FACTS, OutputError))
 
     def __enter__(self) -> "Journal":
         return self
@@ -285,8 +285,11 @@ def list_differences(chosen: Sequence[tuple[str, str, str]], differing: Sequence
     return "; ".join(descriptions)
 
 
-def facts_of(sweep_input: SweepInput) -> dict[str, str]:
+def facts_of(sweep_input: SweepInput, shard: str | None = None) -> dict[str, str]:
     """All that a sweep's outputs depend on, by names that tell a user what differs.
+
+    Args:
+        shard: the shard that the journal is of, such as '3/16'; None for the whole sweep.
 
     Raises:
         InputError: the readout or the combination is something that cannot be distinguished from another.
@@ -318,6 +321,7 @@ def facts_of(sweep_input: SweepInput) -> dict[str, str]:
         "attention": sweep_input.attention,
         "precision": f"{model.numerics.dtype}, {model.numerics.precision}",
         "device": jax.devices()[0].device_kind,
+        **({} if shard is None else {"shard": shard}),
     }
     return facts | {name: package_version(name) for name in PACKAGES}
 

@@ -32,7 +32,7 @@ from bertjax.engine.sizes import (
 )
 from bertjax.engine.sweep_input import Combine, Examples, SweepInput, make_sweep_input
 from bertjax.errors import InputError, OutputError, SweepInterrupted
-from bertjax.formatting import format_bytes
+from bertjax.formatting import count_of, format_bytes
 from bertjax.interventions import Ablation, Readout
 from bertjax.machine import read_budget
 from bertjax.model import PretrainedModel
@@ -178,14 +178,15 @@ def sweep_shard(
         OutputError, SweepInterrupted, InputError: as in `sweep`.
     """
     sizes = choose_sizes(sweep_input, memory=memory)
-    runner, facts = make_runner(sweep_input, sizes), facts_of(sweep_input)
+    runner, facts = make_runner(sweep_input, sizes), facts_of(sweep_input, f"{number}/{count}")
     with open_journal(journal, facts, sizes.to_dict(), settings=settings, replace=replace_journal) as notes:
         if Sizes.from_dict(notes.sizes) != sizes:
             sizes, runner = _begun(sweep_input, notes, memory, None)
         parts = _parts(sweep_input, runner, sizes)
         own = share_parts(parts, count)[number - 1]
         before = f", {notes.finished} of them finished before" if notes.finished else ""
-        say(f"shard {number} of {count}: {len(own)} of {len(parts)} parts{before}")
+        whole = count_of(len(parts), "part")
+        say(f"shard {number} of {count}: {f'{len(own)} of {whole}{before}' if own else f'nothing to do, of {whole}'}")
         if own:
             _run_parts(runner, own, _Outputs(sweep_input, runner, notes), progress)
     return sizes.to_dict()
@@ -197,11 +198,13 @@ def merge_shards(sweep_input: SweepInput, journals: Sequence[Path]) -> SweepResu
     Raises:
         OutputError: a part is missing or damaged, or a journal is of another sweep.
     """
-    started, facts = time.monotonic(), facts_of(sweep_input)
-    notes = [read_journal(directory, facts) for directory in journals]
+    started, count, facts = time.monotonic(), len(journals), facts_of(sweep_input)
+    notes = [
+        read_journal(directory, facts | {"shard": f"{number}/{count}"}) for number, directory in enumerate(journals, 1)
+    ]
     sizes = Sizes.from_dict(notes[0].sizes)
     runner = make_runner(sweep_input, sizes)
-    shares = share_parts(_parts(sweep_input, runner, sizes), len(journals))
+    shares = share_parts(_parts(sweep_input, runner, sizes), count)
     outputs = _Outputs(sweep_input, runner, None)
     for own, share in zip(notes, shares, strict=True):
         outputs.journal = own

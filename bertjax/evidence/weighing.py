@@ -462,8 +462,10 @@ def choose_intervals(
             )
         low[few], high[few] = ends
         method[few] = "score"
-    most = metric.highest - metric.lowest  # the base's own score is a sample's, so the true difference may lead beyond
-    return np.clip(low, -most, most), np.clip(high, -most, most), tuple(method.tolist())
+    # The base's own score is a sample's, so the true difference may lead beyond it; effects are differences from 0.
+    most = metric.highest - metric.lowest
+    bounds = (metric.lowest, metric.highest) if metric.of_effects else (-most, most)
+    return np.clip(low, *bounds), np.clip(high, *bounds), tuple(method.tolist())
 
 
 def _count_flips(

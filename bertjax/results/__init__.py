@@ -16,7 +16,7 @@ from bertjax.results.directory import (
 )
 from bertjax.results.figures import make_figure, pruning_curves
 from bertjax.results.page import check_replaceable, write_page
-from bertjax.results.results import Results, make_results
+from bertjax.results.results import Results, ShardResults, make_results
 from bertjax.results.shards import Shard, check_shard, read_shards, write_shard
 from bertjax.results.summary import Entry, read_recorded
 from bertjax.results.table import Row, column, significant
@@ -31,6 +31,7 @@ __all__ = [
     "Results",
     "Row",
     "Shard",
+    "ShardResults",
     "ablation_table",
     "check_directory",
     "check_replaceable",

@@ -31,14 +31,14 @@ from jaxtyping import Num, Shaped
 
 from bertjax.atomic_files import atomic_write, encode_json, made_directory, remove_leftovers, staged
 from bertjax.data import Answers, Beside, Candidates, Choices, Examples, LabelSet, Tagged
-from bertjax.errors import InputError, OutputError, some_of
+from bertjax.errors import InputError, OutputError, reading, some_of
 from bertjax.formatting import finite, table_name, to_json
 from bertjax.paths import hash_file, is_there, user_path
 from bertjax.plots import save_page
 from bertjax.results.contents import Arrays, InMemory, Stored, describe_analysis
 from bertjax.results.results import Results
 from bertjax.results.schema import Candidate, Example
-from bertjax.results.shards import refuse_shard
+from bertjax.results.shards import discard_shard, refuse_shard
 from bertjax.results.summary import (
     AGAIN,
     NAME,
@@ -160,6 +160,7 @@ def read_results(directory: str | Path) -> Results:
     directory = user_path(directory, InputError)
     if not is_there(directory / NAME, InputError):
         refuse_shard(directory)
+        _refuse_unfinished(directory)
         raise InputError(f"{directory} holds no results of `bertjax ablate`: there is no {NAME}{_inside(directory)}")
     summary = read_summary(directory)
     if summary["schema"] == WITHOUT_HASHES:
@@ -183,6 +184,17 @@ def read_results(directory: str | Path) -> Results:
         raise InputError(f"{path} and {NAME} name other ablations: {AGAIN}")
     rows = [replace(row, name=entry["name"], heads=entry["heads"]) for row, entry in zip(rows, entries, strict=True)]
     return Results(summary, rows, _Files(directory, summary))
+
+
+def _refuse_unfinished(directory: Path) -> None:
+    """Raise `InputError` if a directory holds the journal of an unfinished run."""
+    with reading(directory, InputError):
+        journals = map(read_recorded, directory.glob("*/journal.json"))
+        facts = next((dict(journal["facts"]) for journal in journals if journal), None)
+    if facts is not None:
+        shard = facts.get("shard")
+        what = f"an unfinished run of shard {shard}" if shard else "an unfinished run"
+        raise InputError(f"{directory} holds {what}, not results: the same command resumes it")
 
 
 def _inside(directory: Path) -> str:
@@ -391,7 +403,7 @@ def _describe_candidates(sought: Candidates, firsts: Collection[int]) -> list[Ca
 def write_outputs(directory: Path, outputs: Arrays, examples: Sequence[Mapping[str, Any]]) -> None:
     """Write `outputs.npz` and `examples.jsonl`, so that what took long to compute is safe before any use of it.
 
-    Earlier results in the directory are then no longer complete, so their `summary.json` is removed first.
+    Earlier results in the directory are then no longer complete, so their `summary.json` or `shard.json` is removed.
 
     Raises:
         OutputError: they cannot be written.
@@ -404,6 +416,7 @@ def write_outputs(directory: Path, outputs: Arrays, examples: Sequence[Mapping[s
         lines.write_text("".join(f"{to_json(dict(example))}\n" for example in examples), encoding="utf-8")
         for name in DERIVED:
             (directory / name).unlink(missing_ok=True)
+        discard_shard(directory)
 
 
 def write_results(directory: Path, results: Results) -> Results:

@@ -9,6 +9,7 @@ import base64
 import gzip
 import importlib.resources
 import io
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from bertjax.paths import is_file, user_path
 from bertjax.results.contents import Contents
 from bertjax.results.examples import shown
 from bertjax.results.figures import make_figure
-from bertjax.results.summary import has_mark, read_recorded
+from bertjax.results.summary import AGAIN, has_mark, read_recorded
 from bertjax.results.table import COLUMNS
 
 MOST_ABLATIONS = 2000  # on the page; beyond that, only those with the largest effects
@@ -63,6 +64,9 @@ def write_page(saved: Contents, path: str | Path | None = None) -> Path:
     Raises:
         InputError: the results are damaged.
         OutputError: the file cannot be written, or is there and bertjax did not write it.
+
+    Warns:
+        UserWarning: `attention.npz` is missing, so the page shows no attention.
     """
     if path is None:
         if saved.directory is None:
@@ -72,6 +76,8 @@ def write_page(saved: Contents, path: str | Path | None = None) -> Path:
     if path.suffix not in (".html", ".htm"):
         raise OutputError(f"cannot write {path}: a page's name ends in .html")
     check_replaceable(path)
+    if "attention.npz" in saved.summary.get("files", {}) and not saved.has_attention:
+        warnings.warn(f"{saved.source} lacks attention.npz, so the page shows no attention: {AGAIN}", stacklevel=2)
     atomic_write(path, make_page(saved).encode())
     return path
 

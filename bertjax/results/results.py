@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertjax import arguments
+from bertjax.errors import InputError
 from bertjax.evidence import Evidence
 from bertjax.formatting import visible
 from bertjax.results.comparison import Comparison
 from bertjax.results.contents import Contents, InMemory, describe_numbers, headings_of, note_of_tests
 from bertjax.results.figures import make_figure
 from bertjax.results.page import write_page
+from bertjax.results.shards import describe_shard
 from bertjax.results.summary import Entry, make_summary
 from bertjax.results.table import make_rows, to_frame
 
@@ -93,8 +95,6 @@ class Results(Contents):
 
     def _repr_html_(self) -> str:
         """The summary sentence and the ablations with the largest effects, for notebooks."""
-        if "shard" in self.summary:
-            return f"<p>{escape(repr(self))}</p>"
         shown = headings_of(self.measure())
         head = "".join(f'<th style="text-align:right">{name or self.kind}</th>' for name in shown.values())
         lines = ["".join(f"<td>{escape(visible(cells[number]))}</td>" for number in shown) for cells in self.largest()]
@@ -107,7 +107,22 @@ class Results(Contents):
 
     def __repr__(self) -> str:
         where = "" if self.directory is None else f" in {self.directory}"
-        return f"<Results{where}: {self.summary['sentence'] if 'shard' in self.summary else self.title}>"
+        return f"<Results{where}: {self.title}>"
+
+
+class ShardResults(Results):
+    """What a shard returns: its `directory`, `summary` and `sentence`; anything else raises `InputError`."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("_") or name in ("directory", "summary", "sentence", "stored"):
+            return super().__getattribute__(name)
+        raise InputError(describe_shard(self.directory, self.summary["shard"]))
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self))}</p>"
+
+    def __repr__(self) -> str:
+        return f"<Results in {self.directory}: {self.sentence}>"
 
 
 def make_results(

@@ -24,10 +24,11 @@ class Model(Struct, kw_only=True):
     """The model: its name as the user gave it, its sizes, and the SHA-256 of all weights in its files.
 
     `new_parameters` are tensors that the outputs depend on and that are not in the files: they were initialised at
-    random (`--allow-new-head`).
+    random (`--allow-new-head`). `base` is the model that an adapter changes: the path or hub id in its files.
     """
 
     name: str
+    base: str | UnsetType = UNSET
     class_: str = msgspec.field(name="class")
     layers: int
     heads: int

@@ -72,19 +72,28 @@ def check_shard(directory: Path, shard: str | None, overwrite: bool) -> None:
         OutputError: it does.
     """
     found = _find(directory)
-    if found is not None and overwrite:
-        (directory / NAME).unlink()
+    if overwrite:
+        discard_shard(directory)
     elif found is not None and shard != found.name:
         raise OutputError(f"{directory} holds shard {found.name}: give another --output, or --overwrite to discard it")
+
+
+def discard_shard(directory: Path) -> None:
+    """Remove `shard.json` from a directory, if it is there and bertjax wrote it."""
+    if _find(directory) is not None:
+        (directory / NAME).unlink()
 
 
 def refuse_shard(directory: Path) -> None:
     """Raise `InputError` for a shard, which has no results until it is merged."""
     found = _find(directory)
     if found is not None:
-        raise InputError(
-            f"{directory} holds shard {found.name}, not results: join all shards with bertjax merge DIR... --output DIR"
-        )
+        raise InputError(describe_shard(directory, found.name))
+
+
+def describe_shard(directory: Path | None, name: str) -> str:
+    """What a directory holds that has a shard and no results, and what to do; `name` is such as '3/16'."""
+    return f"{directory} holds shard {name}, not results: join all shards with bertjax merge DIR... --output DIR"
 
 
 def read_shards(directories: Sequence[Path]) -> list[Shard]:

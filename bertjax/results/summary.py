@@ -103,10 +103,9 @@ def open_verified(path: Path, summary: Mapping[str, Any]) -> Iterator[BinaryIO]:
     recorded = summary.get("files", {}).get(path.name)
     with library_errors(f"{path} cannot be read", InputError, f": {AGAIN}"), path.open("rb") as file:
         if recorded is not None and hashlib.file_digest(file, "sha256").hexdigest() != recorded["sha256"]:
-            raise InputError(
-                f"{path} is not the file that {NAME} was written with (its SHA-256 is another, it has {file.tell():,} "
-                f"bytes, not {recorded['bytes']:,}): {AGAIN}"
-            )
+            sizes = f"it has {file.tell():,} bytes, not {recorded['bytes']:,}"
+            reason = "its content differs: another SHA-256" if file.tell() == recorded["bytes"] else sizes
+            raise InputError(f"{path} is not the file that {NAME} was written with ({reason}): {AGAIN}")
         file.seek(0)
         yield file
 

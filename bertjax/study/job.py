@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,11 @@ class Job:
     ablations: Sequence[Ablation]
     examples: Examples
     encoded: Encoded
+
+    @property
+    def directory(self) -> Path | None:
+        """The directory of the model's checkpoint; None for a model in memory."""
+        return None if self.settings.sources.model is not None else locate(self.settings.model)
 
     @property
     def labels(self) -> Num[np.ndarray, " outputs"]:

@@ -15,6 +15,7 @@ import numpy as np
 from bertjax.checkpoints import (
     hash_weights,
     locate,
+    name_base,
     read_checkpoint,
     read_dense_weights,
     texts_directory,
@@ -106,7 +107,7 @@ def provenance(job: Job) -> dict[str, Any]:
     """Command, model, data, outputs, versions and device, for `summary.json`."""
     examples, encoded, metrics = job.examples, job.encoded, [judge.metric for judge in job.judges]
     own = {metric.name: metric.describe() for metric in metrics if BUILT_IN.get(metric.name) is not metric}
-    where = describe_model(job.model, job.settings.model, hash_of_weights(job))
+    where = describe_model(job.model, job.settings.model, hash_of_weights(job), job.directory)
     new = new_parameters(job.model) if job.settings.allow_new_head else []
     return {
         **where,
@@ -138,7 +139,7 @@ def where_from(model: PretrainedModel, directory: Path, name: str) -> dict[str, 
         directory: the model's; the hash is of all weights in its files.
         name: what the user called the model.
     """
-    return describe_model(model, name, _hash_files(model, directory))
+    return describe_model(model, name, _hash_files(model, directory), directory)
 
 
 def hash_of_weights(job: Job) -> str:
@@ -152,17 +153,20 @@ def hash_of_weights(job: Job) -> str:
     return hash_weights({**weights, **dense}, model.config.family)
 
 
-def describe_model(model: PretrainedModel, name: str, sha256: str) -> dict[str, Any]:
+def describe_model(model: PretrainedModel, name: str, sha256: str, directory: Path | None) -> dict[str, Any]:
     """Command, model, versions and device.
 
     Args:
         name: what the user called the model.
         sha256: of its weights.
+        directory: of its checkpoint; None for a model in memory.
     """
+    base = None if directory is None else name_base(directory)
     return {
         "command": command_line(),
         "model": {
             "name": name,
+            **({} if base is None else {"base": base}),
             "class": model.class_name,
             "layers": model.config.num_hidden_layers,
             "heads": model.config.num_attention_heads,

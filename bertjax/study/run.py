@@ -26,7 +26,7 @@ from bertjax.formatting import count_of, format_duration
 from bertjax.interventions import Ablation, to_overrides
 from bertjax.paths import is_there
 from bertjax.progress import Progress, silent
-from bertjax.results import InMemory, Results, Shard, check_shard, write_shard
+from bertjax.results import InMemory, Results, Shard, ShardResults, check_shard, write_shard
 from bertjax.study.conclusion import conclude
 from bertjax.study.job import Derive, Job, Prepare, as_it_is, check_scorable, load_job
 from bertjax.study.naming import check_output, discard_journals
@@ -159,7 +159,7 @@ def run_shard(
         "seconds": round(time.time() - started, 3),
     }
     write_shard(settings.directory, summary)
-    return Results(summary, [], InMemory({}, {}, [], settings.directory))
+    return ShardResults(summary, [], InMemory({}, {}, [], settings.directory))
 
 
 def merged(
@@ -225,6 +225,7 @@ def estimate_job(settings: Settings) -> Estimate:
         raise InputError("a plan is of the whole sweep, of which each shard takes an equal part: leave --shard out")
     settings = for_this_device(settings)
     job = load_job(settings)
+    check_scorable(job)  # as `run_job` does: the modules that it imports take memory
     ablations = job.ablations
     if settings.screen is not None:  # which ones gradients choose is not known yet
         check_screen(settings.screen, len(ablations))

@@ -22,13 +22,14 @@ import bertjax
 from bertjax.atomic_files import atomic_write, encode_json, remove_leftovers, staged
 from bertjax.checkpoints import DEFAULT_MODEL, locate
 from bertjax.cli import Parser, guarded, positive
+from bertjax.console import say
 from bertjax.data import draw
 from bertjax.engine import discard_journal, is_unfinished, peak_memory
 from bertjax.errors import OutputError
 from bertjax.formatting import format_bytes
 from bertjax.machine import package_version, use_compile_cache
 from bertjax.paths import refuse_inputs_in, user_path
-from bertjax.progress import ProgressBar, Report, say
+from bertjax.progress import ProgressBar, Report
 from bertjax.results import WRITING, check_directory
 from bertjax.study import command_line, versions, where_from
 

@@ -27,7 +27,7 @@ from bertjax.engine import describe_settings, find_differences, list_differences
 from bertjax.errors import OutputError, library_errors, reading, some_of
 from bertjax.json_files import parse_json
 from bertjax.model import PretrainedModel
-from bertjax.paths import is_file, is_there, open_file, read_file
+from bertjax.paths import is_file, is_there
 
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 STATE, LAST, LOGITS, RESULT = "state.safetensors", "last", "logits.npz", "result.json"
@@ -81,11 +81,10 @@ class RunDirectory:
 
     def _is_of_a_run(self) -> bool:
         """Whether a result or a state is there that a run wrote, damaged or not."""
-        with contextlib.suppress(OutputError):
-            if b'"facts"' in read_file(self.path / RESULT, OutputError)[:100]:
-                return True
-        with contextlib.suppress(OutputError), open_file(self.path / STATE, OutputError) as file:
-            return b'"run":"{' in file.read(1000)
+        for name, mark, within in ((RESULT, b'"facts"', 100), (STATE, b'"run":"{', 1000)):
+            with contextlib.suppress(OSError), (self.path / name).open("rb") as file:
+                if mark in file.read(within):
+                    return True
         return False
 
     def is_finished(self) -> bool:
