@@ -1,7 +1,8 @@
 """`Study`: models and data in memory give the numbers of files, and everything is loaded once."""
 
+import importlib
 import inspect
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
 import pytest
@@ -131,6 +132,41 @@ def test_texts_and_labels_may_be_lists(classifier):
     assert study.examples.first == SENTENCES
     assert study.examples.labels.tolist() == labels
     assert "data in memory" in repr(Study(classifier, texts=SENTENCES, labels=labels))
+
+
+def frames(path):
+    """The rows of a file as objects in memory."""
+    header, *rows = [line.split("\t") for line in path.read_text().splitlines()]
+    dicts = [dict(zip(header, row, strict=True)) for row in rows]
+    columns = {name: [row[name] for row in dicts] for name in header}
+    return {
+        "pandas": lambda: importlib.import_module("pandas").DataFrame(columns),
+        "polars": lambda: importlib.import_module("polars").DataFrame(columns),
+        "arrow": lambda: importlib.import_module("pyarrow").table(columns),
+        "datasets": lambda: importlib.import_module("datasets").Dataset.from_dict(columns),
+        "dicts": lambda: dicts,
+        "columns": lambda: columns,
+    }
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "datasets", "dicts", "columns"])
+def test_objects_in_memory_give_the_numbers_of_a_file(kind, classifier, pairs):
+    study = Study(classifier, "mrpc", data=frames(pairs)[kind]())
+    named = Study(classifier, "mrpc", data=pairs)
+    assert study.examples.sha256 == named.examples.sha256
+    assert numbers(study.ablate(progress=False)) == numbers(named.ablate(progress=False))
+
+
+def test_class_numbers_follow_the_models_order(tmp_path):
+    config = replace(make_config(), id2label={0: "negative", 1: "positive"})
+    model = random_model(bertjax.BertForSequenceClassification, config)
+    tokenizer = bertjax.Tokenizer.from_pretrained(add_tokenizer(tmp_path))
+    numbers_, names_ = [0, 1, 0, 0, 1, 1, 0], ["negative", "positive", *["negative"] * 2, *["positive"] * 2, "negative"]
+    by_number, by_name = (
+        Study(model, tokenizer=tokenizer, texts=SENTENCES, labels=labels) for labels in (numbers_, names_)
+    )
+    assert numbers(by_number.ablate(progress=False)) == numbers(by_name.ablate(progress=False))
+    assert "negative, positive, the model's order" in by_number.examples.source
 
 
 def test_results_of_models_in_memory_are_written(classifier, pairs, tmp_path):
