@@ -214,7 +214,7 @@ def test_a_directory_s_name_is_one_on_any_system():
     assert len(os.fsencode(name)) < 250
     assert not set(name) & set('/\\:*?"<>| ')
     assert Settings(model="..", data=os.fsdecode(b"\xff")).directory.name.startswith(
-        "bertjax-qnli-sample-uniform-heads-"
+        "bertjax-custom-uniform-heads-"
     )
 
 

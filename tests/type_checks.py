@@ -20,6 +20,8 @@ def without_needless_shapes(function: Any = None, *, typechecker: Callable) -> A
     """Check a function's shapes as jaxtyping does, or its types alone where it names no shape."""
     if function is None:
         return functools.partial(without_needless_shapes, typechecker=typechecker)
+    if isinstance(function, type) and any(base.__name__ == "Options" for base in function.__mro__):
+        return function  # options check and convert their values themselves: a list becomes a tuple
     if not isinstance(function, types.FunctionType) or any(map(names_shape, function.__annotations__.values())):
         return with_shapes(function, typechecker=typechecker)
     checked = typechecker(function)
