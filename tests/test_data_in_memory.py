@@ -419,9 +419,11 @@ def hub_dataset(config):
 
 
 @pytest.fixture
-def without_copy(monkeypatch):
-    """No copy of TensorFlow Datasets, and a hub that nobody asks."""
+def without_copy(monkeypatch, tmp_path):
+    """No copy of TensorFlow Datasets, nothing in the cache of `datasets`, and a hub that nobody asks."""
     monkeypatch.setattr(tfds_glue, "is_prepared", lambda task: False)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    monkeypatch.setattr(glue_by_name, "is_offline_mode", lambda: False)
     monkeypatch.setattr(glue_by_name, "_is_reachable", lambda: True)
 
 
@@ -460,10 +462,8 @@ def test_a_prepared_copy_goes_before_the_hub(monkeypatch):
     assert load_examples("mrpc", data_dir="there").source == "there"
 
 
-def test_without_any_copy_one_line_names_three_ways(without_copy, monkeypatch, tmp_path):
+def test_without_any_copy_one_line_names_three_ways(without_copy, monkeypatch):
     monkeypatch.setattr(glue_by_name, "_is_reachable", lambda: False)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
-    monkeypatch.setattr(glue_by_name, "is_offline_mode", lambda: False)
     ways = ("data='GLUE_DIR', --data GLUE_DIR", "bertjax data prepare --from GLUE_DIR --data-dir DIR", "hub", "network")
     line = refusal("mrpc")
     assert line.startswith("mrpc: no copy found; three ways: ")
@@ -506,6 +506,19 @@ def test_the_cache_of_datasets_is_read_without_a_network(tmp_path):
     )
     expected = replace(load_examples("mrpc", data=dataset), ids=(0, 1)).sha256
     assert ended.stdout.split() == ["True", expected]
+
+
+@pytest.mark.integration
+def test_a_hub_out_of_reach_is_not_tried_again_and_again(tmp_path):
+    code = "from bertjax.data import load_examples\nload_examples('mrpc')"
+    nowhere = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0", "TFDS_DATA_DIR": str(tmp_path / "none")}
+    nowhere["HF_ENDPOINT"] = "http://127.0.0.1:9"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env={**os.environ, **nowhere}
+    )
+    assert "three ways" in ended.stderr
+    assert "it cannot be reached: connect to a network" in ended.stderr
+    assert "Retrying" not in ended.stderr  # as load_dataset does
 
 
 @pytest.mark.integration
