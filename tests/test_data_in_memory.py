@@ -39,6 +39,11 @@ def frame(**columns):
     return pd.DataFrame(COLUMNS | columns)
 
 
+def plain(value):
+    """A scalar of NumPy or Arrow as Python's."""
+    return value.item() if hasattr(value, "item") else value.as_py() if hasattr(value, "as_py") else value
+
+
 def refusal(task=None, **given):
     """The one line that says why data are refused."""
     with pytest.raises(DataError) as raised:
@@ -149,6 +154,7 @@ def test_missing_labels_of_any_kind_name_their_rows():
     ("data", "message"),
     [
         (5, "data must be a path, a DataFrame of pandas or polars, an Arrow table, a Dataset of datasets, a list of "),
+        (pd.DataFrame, "found the class DataFrame itself"),
         (object(), "data must be a path, a DataFrame of pandas or polars, "),
         (pl.DataFrame(COLUMNS).lazy(), "found a LazyFrame"),
         (iter(ROWS), "found a list_iterator"),
@@ -196,13 +202,13 @@ def test_texts_and_labels_are_read_as_the_same_file(tmp_path):
         (np.array(["a", "b", "c"]), np.array([0.5, 1.5, 2.0])),
         (pd.Series(["a", "b", "c"]), pd.Series(["x", "y", "x"], dtype="category")),
         (pl.Series(["a", "b", "c"]), pl.Series([1, 0, 1])),
+        (pa.array(["a", "b", "c"]), pa.chunked_array([[1, 0], [1]])),
         ([("a", "b"), ("c", "d")], [1, 0]),
         (np.array([["a", "b"], ["c", "d"]]), [True, False]),
     ):
-        names = ("text",) if isinstance(texts[0], str) else ("first", "second")
+        names = ("first", "second") if len(texts) == 2 else ("text",)
         rows = [
-            dict(zip(names, [text] if isinstance(text, str) else map(str, text), strict=True))
-            | {"label": label.item() if isinstance(label, np.generic) else label}
+            dict(zip(names, map(str, text) if len(names) == 2 else [str(text)], strict=True)) | {"label": plain(label)}
             for text, label in zip(texts, labels, strict=True)
         ]
         expected = load_examples(None, data=write_rows(tmp_path / "a.jsonl", rows))
@@ -240,9 +246,12 @@ def test_tasks_take_texts_as_they_take_columns():
         ({"texts": ["a", None], "labels": [1, 0]}, "texts, row 1 (from 0): column 'text' is null"),
         (
             {"texts": [("a", "b"), "c"], "labels": [1, 0]},
-            "texts, row 1 (from 0): found 'c', and other rows have a pair",
+            "texts, row 1 (from 0): found 'c'; give all as texts, or all as pairs",
         ),
-        ({"texts": [("a", "b", "c")], "labels": [1]}, "texts, row 0 (from 0): found ['a', 'b', 'c'], and other rows"),
+        (
+            {"texts": [("a", "b", "c")], "labels": [1]},
+            "texts, row 0 (from 0): found ['a', 'b', 'c']; give all as texts, or",
+        ),
         ({"texts": ["a"], "labels": [None]}, "texts, row 0 (from 0): label null is neither a number nor a name"),
         ({"texts": ["a"], "labels": [1], "data": ROWS}, "texts and labels are data by themselves: leave data out"),
         ({"texts": ["a"], "data_dir": "d"}, "texts and labels are data by themselves: leave data_dir out"),
@@ -419,9 +428,11 @@ def hub_dataset(config):
 
 
 @pytest.fixture
-def without_copy(monkeypatch):
-    """No copy of TensorFlow Datasets, and a hub that nobody asks."""
+def without_copy(monkeypatch, tmp_path):
+    """No copy of TensorFlow Datasets, nothing in the cache of `datasets`, and a hub that nobody asks."""
     monkeypatch.setattr(tfds_glue, "is_prepared", lambda task: False)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    monkeypatch.setattr(glue_by_name, "is_offline_mode", lambda: False)
     monkeypatch.setattr(glue_by_name, "_is_reachable", lambda: True)
 
 
@@ -460,10 +471,8 @@ def test_a_prepared_copy_goes_before_the_hub(monkeypatch):
     assert load_examples("mrpc", data_dir="there").source == "there"
 
 
-def test_without_any_copy_one_line_names_three_ways(without_copy, monkeypatch, tmp_path):
+def test_without_any_copy_one_line_names_three_ways(without_copy, monkeypatch):
     monkeypatch.setattr(glue_by_name, "_is_reachable", lambda: False)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
-    monkeypatch.setattr(glue_by_name, "is_offline_mode", lambda: False)
     ways = ("data='GLUE_DIR', --data GLUE_DIR", "bertjax data prepare --from GLUE_DIR --data-dir DIR", "hub", "network")
     line = refusal("mrpc")
     assert line.startswith("mrpc: no copy found; three ways: ")
@@ -506,6 +515,19 @@ def test_the_cache_of_datasets_is_read_without_a_network(tmp_path):
     )
     expected = replace(load_examples("mrpc", data=dataset), ids=(0, 1)).sha256
     assert ended.stdout.split() == ["True", expected]
+
+
+@pytest.mark.integration
+def test_a_hub_out_of_reach_is_not_tried_again_and_again(tmp_path):
+    code = "from bertjax.data import load_examples\nload_examples('mrpc')"
+    nowhere = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0", "TFDS_DATA_DIR": str(tmp_path / "none")}
+    nowhere["HF_ENDPOINT"] = "http://127.0.0.1:9"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env={**os.environ, **nowhere}
+    )
+    assert "three ways" in ended.stderr
+    assert "it cannot be reached: connect to a network" in ended.stderr
+    assert "Retrying" not in ended.stderr  # as load_dataset does
 
 
 @pytest.mark.integration

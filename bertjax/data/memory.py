@@ -65,7 +65,7 @@ def _of_object(data: Any) -> Table:
         return _of_pandas(data)
     if _is_a(data, "polars", "DataFrame"):
         return _of_arrow(data, "to_arrow")
-    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+    if not isinstance(data, type) and (hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")):
         return _of_arrow(data)
     if isinstance(data, Mapping):
         return _of_columns({str(name): _values(values, f"column {brief(name)}") for name, values in data.items()})
@@ -156,7 +156,7 @@ def table_of_texts(texts: Any, labels: Any) -> Table:
     if pairs := any(isinstance(value, list) for value in values):
         for row, value in enumerate(values):
             if not isinstance(value, list) or len(value) != 2:
-                raise DataError(f"texts, row {row} (from 0): found {brief(value)}, and other rows have a pair of texts")
+                raise DataError(f"texts, row {row} (from 0): found {brief(value)}; give all as texts, or all as pairs")
     names = PAIR if pairs else TEXT
     columns = {name: [value[place] if pairs else value for value in values] for place, name in enumerate(names)}
     if labels is not None:
@@ -173,9 +173,10 @@ def _values(values: Any, name: str) -> list[Any]:
     Raises:
         DataError: it is none.
     """
-    exported = getattr(values, "tolist", None) or getattr(values, "to_list", None)
-    if exported is not None:
-        values = exported()
+    for export in ("tolist", "to_list", "to_pylist"):  # of NumPy, pandas and PyTorch; of polars; of Arrow
+        if hasattr(values, export):
+            values = getattr(values, export)()
+            break
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence):
         arguments.refuse(name, "a list with a value for each row", values, DataError)
     return [_plain(value) for value in values]
