@@ -402,6 +402,12 @@ def of_an_unknown_family():
     return transformers.T5EncoderModel(transformers.T5Config(d_model=12, num_layers=1, num_heads=3, vocab_size=20))
 
 
+def of_an_unknown_head():
+    import transformers
+
+    return transformers.ElectraForCausalLM(transformers.ElectraConfig(**SIZES["electra"][0]))
+
+
 def with_another_head():
     import torch
 
@@ -430,8 +436,13 @@ REFUSED = [
     (of_no_library, InputError, "model must be a PyTorch model: one of transformers, .* found a Linear"),
     (lambda: "bert-base-uncased", InputError, "model must be a PyTorch model: .* found the string 'bert-base-uncased'"),
     (lambda: None, InputError, "model must be a PyTorch model: .* found None"),
-    (of_an_unknown_class, ConfigError, "Mine in memory: Mine is no class of transformers itself"),
+    (of_an_unknown_class, ConfigError, "Mine in memory: Mine is not one of transformers' classes"),
     (of_an_unknown_family, ConfigError, "T5EncoderModel in memory: model_type is 't5'; bertjax loads only 'bert'"),
+    (
+        of_an_unknown_head,
+        ConfigError,
+        r"architectures \['ElectraForCausalLM'\] in \w+ in memory: none is one of Electra",
+    ),
     (with_another_head, CheckpointError, r"has no tensor classifier\.0\.bias, classifier\.0\.weight and 2 more; undo"),
     (without_a_pooler, CheckpointError, r"in memory: the model has no tensor bert\.pooler\.dense\.bias"),
     (without_values, CheckpointError, r"^\w+ in memory: .* is not a plain array \(Cannot copy out of meta tensor"),

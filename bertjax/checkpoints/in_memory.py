@@ -96,7 +96,7 @@ def _read_encoder(
         arguments.refuse("model", EXPECTED, model)
     name = type(model).__name__
     if type(model) is not getattr(sys.modules["transformers"], name, None):
-        raise ConfigError(f"{source}: {name} is no class of transformers itself, and may compute anything")
+        raise ConfigError(f"{source}: {name} is not one of transformers' classes, so what it computes is not known")
     described = json.loads(model.config.to_json_string(use_diff=False)) | {"architectures": [name], **(settings or {})}
     config, weights = read_torch_model(described, model.state_dict(), source)
     if unknown := sorted(tensor for tensor in weights if not is_known(tensor, config.family)):
@@ -137,7 +137,7 @@ def _types(model: Any) -> list[str]:
 
 
 def _type_of(module: Any) -> str:
-    """A class of a module, as sentence-transformers writes it; an approximate GELU is none that it can write."""
+    """The class of a module, as sentence-transformers writes it; it cannot write that a GELU is approximate."""
     kind, approximate = type(module), getattr(module, "approximate", "none")
     return f"{kind.__module__}.{kind.__name__}" + (f"({approximate})" if approximate != "none" else "")
 

@@ -178,12 +178,9 @@ def make_sweep_input(
     form = choose_attention(attention, model.numerics, model.config)
     check_attention(model.config, form)
     plan = make_plan(model.config, ablations)
-
-    def find_tokenizer() -> Tokenizer | None:
-        return model.tokenizer if tokenizer is None else tokenizer
-
-    texts = read_texts(examples, find_tokenizer)
-    given = texts if donors is examples else None if donors is None else read_texts(donors, find_tokenizer, "donors")
+    find: Callable[[], Tokenizer | None] = (lambda: model.tokenizer) if tokenizer is None else lambda: tokenizer
+    texts = read_texts(examples, find)
+    given = texts if donors is examples else None if donors is None else read_texts(donors, find, "donors")
     if len(texts[0]) > 1 and combine is None:
         raise InputError(f"each example has {len(texts[0])} texts: give combine, which makes one output of theirs")
     means = None if means is None else _check_means(model, means)

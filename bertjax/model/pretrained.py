@@ -100,7 +100,7 @@ class PretrainedModel(nnx.Module):
         return self.origin.tokenizer
 
     @tokenizer.setter
-    def tokenizer(self, tokenizer: Tokenizer | None) -> None:
+    def tokenizer(self, tokenizer: Any) -> None:
         if tokenizer is not None:
             arguments.instance(tokenizer, "tokenizer", Tokenizer, TOKENIZER)
         self.origin = Origin(self.origin.name, tokenizer)
