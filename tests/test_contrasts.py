@@ -436,7 +436,7 @@ def test_few_contrasts_are_drawn_in_full_colours(patched):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"contrasts": ()}, "nothing|contrasts"),
+        ({"contrasts": ()}, "list of dicts: holds no examples"),
         ({"contrasts": [{"clean": "a"}]}, "need columns clean and corrupted"),
         ({"contrasts": [{"clean": "a b", "corrupted": "a c"}]}, "give a column second"),
         ({"contrasts": [{"clean": "a [MASK]", "corrupted": "b [MASK]", "good": "c", "bad": "d"}]}, "no masked-LM head"),

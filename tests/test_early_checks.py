@@ -213,9 +213,7 @@ def test_a_directory_s_name_is_one_on_any_system():
     name = long.directory.name
     assert len(os.fsencode(name)) < 250
     assert not set(name) & set('/\\:*?"<>| ')
-    assert Settings(model="..", data=os.fsdecode(b"\xff")).directory.name.startswith(
-        "bertjax-custom-uniform-heads-"
-    )
+    assert Settings(model="..", data=os.fsdecode(b"\xff")).directory.name.startswith("bertjax-custom-uniform-heads-")
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])

@@ -1,7 +1,7 @@
 """Data: examples of a task, from GLUE or data of your own, and their tokens."""
 
 from bertjax.data.arrow_tables import is_saved_dataset
-from bertjax.data.formats.contrasts import CONTRASTS, Contrasts, contrasts_of_rows, read_contrasts
+from bertjax.data.formats.contrasts import CONTRASTS, Contrasts, read_contrasts
 from bertjax.data.formats.pairs import MARKS, fill_place
 from bertjax.data.formats.tag_schemes import Entity, strict_entities
 from bertjax.data.loading import load_examples
@@ -52,7 +52,6 @@ __all__ = [
     "Tokenizer",
     "batches_by_length",
     "collate",
-    "contrasts_of_rows",
     "draw",
     "fill_place",
     "glue_file",

@@ -121,7 +121,8 @@ class DataOptions(Options):
         data: a GLUE directory, a .tsv, .csv, .jsonl or .parquet file (for mlm also .txt), or a directory that datasets
             saved. In Python also a DataFrame of pandas or polars, an Arrow table, a `datasets.Dataset`, or a list of
             dicts.
-        data_dir: the directory of TensorFlow Datasets.
+        data_dir: read the task from this directory of TensorFlow Datasets. Without it and without data, a task of GLUE
+            is read from TensorFlow Datasets' own directory, or through datasets from the Hugging Face hub.
         split: the part of the data.
         text_columns: the columns with the first and, for pairs, the second texts; by default those with usual names.
         label_column: the column with the labels; by default the one with a usual name.

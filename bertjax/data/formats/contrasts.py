@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from bertjax import arguments
 from bertjax.data.local_files import distinct_ids, read_table
 from bertjax.data.memory import is_path, table_of
 from bertjax.data.tables import brief
@@ -53,20 +52,6 @@ class Contrasts:
         return self if limit is None or limit >= count else self.take(draw(count, limit, seed))
 
 
-def contrasts_of_rows(rows: Sequence[Mapping[str, Any]]) -> Contrasts:
-    """Contrasts from dicts with the columns of a file.
-
-    Raises:
-        DataError: a row that is no contrast.
-    """
-    given = arguments.several(rows, "contrasts", "a list of dicts with 'clean' and 'corrupted'", Mapping, DataError)
-    names = {name for row in given for name in row} & {*COLUMNS, ID}
-    for number, row in enumerate(given):
-        if missing := sorted(name for name in names if name not in row or (name != ID and type(row[name]) is not str)):
-            raise DataError(f"contrast {number} (from 0) has no text {missing[0]!r}, which others have")
-    return _contrasts({name: tuple(row[name] for row in given) for name in names}, "those given", _raise)
-
-
 def read_contrasts(data: Any) -> Contrasts:
     """Contrasts of a file: TSV, CSV, JSONL or Parquet, also compressed; or of an object in memory.
 
@@ -81,10 +66,6 @@ def read_contrasts(data: Any) -> Contrasts:
     if ID in table.columns:
         columns[ID] = tuple(distinct_ids(table, ID))
     return _contrasts(columns, str(table.path), table.error)
-
-
-def _raise(row: int, problem: str) -> DataError:
-    return DataError(f"contrast {row} (from 0): {problem}")
 
 
 def _contrasts(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int, Int32
 
-from bertjax.data import MARKS, Contrasts, Encoding, Tokenizer, contrasts_of_rows, fill_place
+from bertjax.data import MARKS, Contrasts, Encoding, Tokenizer, fill_place, read_contrasts
 from bertjax.engine import Combine
 from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.formatting import count_of
@@ -241,7 +241,7 @@ def contrasts_of_template(
         if not (clean and slash and corrupted) or "/" in corrupted:
             raise InputError(f"{pair!r} is no pair of words: write CLEAN/CORRUPTED")
         rows.append({"template": template, "clean": clean, "corrupted": corrupted, **given})
-    return contrasts_of_rows(rows)
+    return read_contrasts(rows)
 
 
 def _check_columns(model: PretrainedModel, contrasts: Contrasts) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bertjax.attribution import patching_metrics
-from bertjax.data import CONTRASTS, Contrasts, contrasts_of_rows, read_contrasts
+from bertjax.data import CONTRASTS, Contrasts, read_contrasts
 from bertjax.errors import DataError, InputError
 from bertjax.formatting import count_of
 from bertjax.model import BertForMaskedLM, BertForSequenceClassification
@@ -42,9 +42,9 @@ class ContrastOptions(OutputOptions):
     """Contrasts.
 
     Args:
-        contrasts: a file with columns clean and corrupted, texts of as many tokens, or in Python a list of such dicts.
-            For a masked-word model each text has one [MASK], and good and bad are the words that fit the clean and the
-            corrupted one; for a sentence embedder second is a second text.
+        contrasts: a file with columns clean and corrupted, texts of as many tokens. For a masked-word model each text
+            has one [MASK], and the columns good and bad are the words that fit the clean and the corrupted one; for a
+            sentence embedder the column second is a second text. In Python also a DataFrame or a list of dicts.
         into: the text that is run with activations of the other: 'corrupted' shows what restores the score of the clean
             one, 'clean' what removes it.
         only_right: leave out contrasts whose clean text does not score above the corrupted one.
@@ -69,7 +69,7 @@ class ContrastOptions(OutputOptions):
         """The contrasts in memory; None where they are in a file."""
         if self.contrasts is None or self.file is not None:
             return None
-        return self.contrasts if isinstance(self.contrasts, Contrasts) else contrasts_of_rows(self.contrasts)
+        return self.contrasts if isinstance(self.contrasts, Contrasts) else read_contrasts(self.contrasts)
 
     @property
     def direction(self) -> dict[str, Any]:
