@@ -105,7 +105,7 @@ def run_shapley(
     _check(settings)
     check_settings(settings)
     share_out = partial(_share_out, options, say, progress, keep)
-    analysis = Analysis("shapley", {"orders": options.permutations, "within": options.within})
+    analysis = Analysis("shapley", {"permutations": options.permutations, "within": options.within})
     return run_derived(for_this_device(settings), share_out, analysis, say=say, weighing=weighing, keep=keep)
 
 
