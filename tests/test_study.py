@@ -75,6 +75,14 @@ def test_parameters_that_change_later_are_studied(classifier, pairs):
     assert before.summary["model"]["weights_sha256"] != after.summary["model"]["weights_sha256"]
 
 
+def test_another_tokenizer_reads_the_texts_anew(classifier, pairs):
+    model = bertjax.load(classifier)
+    study = Study(model, "mrpc", data=pairs)
+    before = study.baseline().outputs
+    model.tokenizer = bertjax.Tokenizer.from_pretrained(classifier).with_prompt("the old cat")
+    assert not np.array_equal(study.baseline().outputs, before)
+
+
 def test_model_and_examples_are_loaded_once(classifier, pairs, monkeypatch):
     calls = []
     for name in ("load_for", "load_examples", "encode_examples"):

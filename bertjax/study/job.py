@@ -123,8 +123,9 @@ def load_job(settings: Settings) -> Job:
     tokenizer = load_tokenizer(settings)
     examples = read_examples(settings, model)
     names = ("max_length", "prompts", "seed", "every_word", "pll", "stride", "readout")
-    key = ("encoded", id(examples), id(model), *(getattr(settings, name) for name in names))
-    examples, encoded = settings.sources.once(key, lambda: encode(settings, model, tokenizer, examples))
+    key = ("encoded", id(examples), id(model), id(tokenizer), *(getattr(settings, name) for name in names))
+    kept = settings.sources.once(key, lambda: (tokenizer, encode(settings, model, tokenizer, examples)))
+    examples, encoded = kept[1]  # the tokenizer is kept so that no other gets its id
     return Job(settings, model, tokenizer, ablations, examples, encoded)
 
 
