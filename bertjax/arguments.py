@@ -203,6 +203,10 @@ def plain_head_name(name: Any) -> Any:
 
 
 def _pair(head: Any) -> tuple[int, int] | None:
-    """A head as (layer, head); None if it is something else."""
-    is_pair = isinstance(head, tuple) and len(head) == 2 and all(type(part) is int and part >= 0 for part in head)
-    return head if is_pair else None
+    """A head as (layer, head), integers of Python or NumPy; None if it is something else."""
+    try:
+        layer, number = map(index, head)
+    except (TypeError, ValueError):
+        return None
+    is_head = layer >= 0 and number >= 0 and not any(isinstance(part, bool | np.bool_) for part in head)
+    return (layer, number) if is_head else None

@@ -29,7 +29,7 @@ from bertjax.commands import (
 )
 from bertjax.programs import Parser, guarded
 
-__all__ = ["Parser", "guarded", "main", "positive", "whole"]
+__all__ = ["Parser", "guarded", "main", "positive"]
 
 LONGEST_NUMBER = 100  # digits
 # Those of `results.FIGURES`, which importing would delay every command.
@@ -355,11 +355,6 @@ def _add_data(commands: "argparse._SubParsersAction[Parser]") -> None:
     prepare.add_argument("--data-dir", metavar="DIR", help="TFDS directory (default TFDS's own)")
     prepare.add_argument("--tasks", nargs="+", metavar="T", help="only these tasks")
     prepare.add_argument("--overwrite", action="store_true", help="build again what is there")
-
-
-def whole(text: str) -> int:
-    """A whole number of at least 0, as the type of an option."""
-    return _number(text, 0)
 
 
 def positive(text: str) -> int:

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import shutil
 from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 import bertjax
 from bertjax.cli import main
-from bertjax.errors import InputError
+from bertjax.errors import InputError, OutputError
 from bertjax.evidence import score
 from bertjax.study import AblateOptions, PathsOptions, Study, StudyOptions, job, names
 from tests.factories import SENTENCES, add_tokenizer, make_config, make_masked, write_lines, write_pairs
@@ -73,6 +74,83 @@ def test_parameters_that_change_later_are_studied(classifier, pairs):
     after = study.ablate(progress=False)
     assert numbers(before) != numbers(after)
     assert before.summary["model"]["weights_sha256"] != after.summary["model"]["weights_sha256"]
+
+
+def test_changes_of_the_studys_model_are_studied(classifier, pairs, tmp_path):
+    study = Study(classifier, "mrpc", data=pairs)
+    before = study.ablate(output=tmp_path / "before", progress=False)
+    kernel = study.model.bert.encoder.layers[1].attention.output.kernel
+    assert numbers(study.ablate(output=tmp_path / "before", progress=False)) == numbers(before)  # not changed yet
+    kernel[...] = 3 * kernel[...]
+    study.model.save_pretrained(tmp_path / "changed")
+    for analysis in ("ablate", "roles", "importance"):
+        found = getattr(study, analysis)(progress=False)
+        assert numbers(found) == numbers(
+            getattr(bertjax, analysis)(tmp_path / "changed", "mrpc", data=pairs, progress=False)
+        )
+    with pytest.raises(OutputError, match="of other weights"):
+        study.ablate(output=tmp_path / "before", progress=False)
+
+
+def test_files_that_change_under_a_study_are_noticed(classifier, pairs, tmp_path):
+    shutil.copytree(classifier, tmp_path / "model")
+    study = Study(tmp_path / "model", "mrpc", data=pairs)
+    study.baseline()
+    model = bertjax.load(classifier)
+    kernel = model.bert.encoder.layers[1].attention.output.kernel
+    kernel[...] = 3 * kernel[...]
+    (tmp_path / "model" / "model.safetensors").unlink()
+    model.save_pretrained(tmp_path / "new")
+    shutil.copy(tmp_path / "new" / "model.safetensors", tmp_path / "model")
+    study.ablate(output=tmp_path / "out", progress=False)
+    with pytest.raises(OutputError, match="of other weights"):
+        bertjax.ablate(tmp_path / "model", "mrpc", data=pairs, output=tmp_path / "out", progress=False)
+    study.baseline()
+    pairs.write_text("\n".join(pairs.read_text().splitlines()[:-1]) + "\n")
+    study.ablate(output=tmp_path / "data", progress=False)
+    with pytest.raises(OutputError, match="data_sha256 "):
+        bertjax.ablate(classifier, "mrpc", data=pairs, output=tmp_path / "data", progress=False)
+
+
+def numbered_classes(class_names):
+    """Pairs whose labels are numbers of classes with these names."""
+    datasets = importlib.import_module("datasets")
+    rows = {"first": SENTENCES[:6], "second": SENTENCES[1:7], "label": [0, 1, 0, 1, 1, 0]}
+    return datasets.Dataset.from_dict(rows).cast_column("label", datasets.ClassLabel(names=class_names))
+
+
+@pytest.mark.parametrize("change", ["tokenizer", "pooling", "label names"])
+def test_results_of_other_inputs_in_memory_are_not_reused(change, pairs, tmp_path):
+    tokenizer = bertjax.Tokenizer.from_pretrained(add_tokenizer(tmp_path))
+    embedders = [random_model(bertjax.BertForSentenceEmbedding, make_config(), pooling=one) for one in ("mean", "cls")]
+    given = {
+        "tokenizer": [{"tokenizer": one} for one in (tokenizer, tokenizer.with_prompt("the old cat"))],
+        "pooling": [{"model": one} for one in embedders],
+        "label names": [{"data": numbered_classes(names_)} for names_ in (["no", "yes"], ["yes", "no"])],
+    }[change]
+    common = {"model": embedders[0], "task": "mrpc", "data": pairs, "tokenizer": tokenizer, "output": tmp_path / "out"}
+    if change == "label names":
+        common["task"] = "custom"
+    bertjax.ablate(**{**common, **given[0]}, progress=False)
+    with pytest.raises(OutputError, match="of another tokenizer, other label names or another model"):
+        bertjax.ablate(**{**common, **given[1]}, progress=False)
+
+
+def test_options_that_an_analysis_does_not_read_are_refused(embedder, pairs):
+    for name, value in {"prompts": ["the old "], "precision": "bfloat16", "readout": "similarity"}.items():
+        study = Study(embedder, "mrpc", data=pairs, **{name: value})
+        with pytest.raises(InputError, match=f"roles does not read {name}"):
+            study.roles(progress=False)
+
+
+def test_roles_of_plain_texts_need_no_labels(embedder):
+    found = Study(embedder, texts=SENTENCES).roles(progress=False)
+    assert found.summary["data"]["examples"] == len(SENTENCES)
+
+
+def test_heads_may_be_numpy_integers(classifier, pairs):
+    heads = list(zip(*np.unravel_index([1, 4], (2, 3)), strict=True))
+    assert Study(classifier, "mrpc", data=pairs).ablate(heads=heads, progress=False).names == ["0.1", "1.1"]
 
 
 def test_another_tokenizer_reads_the_texts_anew(classifier, pairs):
@@ -202,6 +280,7 @@ def test_results_of_models_in_memory_are_written(classifier, pairs, tmp_path):
         (lambda: Study().ablate(mode="half"), "mode 'half' is not one of uniform, zero, mean"),
         (lambda: Study().roles(mode="zero"), "mode is no option of this call"),
         (lambda: bertjax.roles(prompts=["query"]), "prompts is no option of this call"),
+        (lambda: bertjax.ablate("a", "mrpc", "zero"), "ablate: too many positional arguments; name the options"),
         (lambda: bertjax.ablate(limt=3), "limt is no option of this call; did you mean limit"),
     ],
 )

@@ -10,6 +10,7 @@ from bertjax.engine.journal import (
     find_differences,
     is_unfinished,
     list_differences,
+    model_facts,
     open_journal,
 )
 from bertjax.engine.packing import LANES, Packed, choose_row_length, first_fit, pack
@@ -68,6 +69,7 @@ __all__ = [
     "make_sweep_input",
     "memory_in_use",
     "merge_shards",
+    "model_facts",
     "open_journal",
     "pack",
     "peak_memory",

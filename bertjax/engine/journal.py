@@ -285,6 +285,15 @@ def list_differences(chosen: Sequence[tuple[str, str, str]], differing: Sequence
     return "; ".join(descriptions)
 
 
+def model_facts(model: PretrainedModel) -> dict[str, str]:
+    """What a model's outputs depend on besides its parameters: class, options, config and precision."""
+    return {
+        "model": f"{model.class_name} {_options(model)}".strip(),
+        "config": _digest(repr(model.config.to_dict())),
+        "precision": f"{model.numerics.dtype}, {model.numerics.precision}",
+    }
+
+
 def facts_of(sweep_input: SweepInput, shard: str | None = None) -> dict[str, str]:
     """All that a sweep's outputs depend on, by names that tell a user what differs.
 
@@ -306,8 +315,7 @@ def facts_of(sweep_input: SweepInput, shard: str | None = None) -> dict[str, str
     ]
     modes = "/".join(sorted(plan.modes())) or "base"
     facts = {
-        "model": f"{model.class_name} {_options(model)}".strip(),
-        "config": _digest(repr(model.config.to_dict())),
+        **model_facts(model),
         "weights": hash_weights(parameters)[:16],
         "examples": f"{len(sweep_input.texts)}, {_tokens(sweep_input.texts)}",
         "ablations": f"{len(plan.ablations)} sets, {modes}, {_digest(repr(changes))}",
@@ -319,7 +327,6 @@ def facts_of(sweep_input: SweepInput, shard: str | None = None) -> dict[str, str
         "positions": "all" if sweep_input.positions is None else _digest(repr(sweep_input.positions.tolist())),
         "combination": _describe(sweep_input.combine),
         "attention": sweep_input.attention,
-        "precision": f"{model.numerics.dtype}, {model.numerics.precision}",
         "device": jax.devices()[0].device_kind,
         **({} if shard is None else {"shard": shard}),
     }

@@ -95,6 +95,8 @@ class Analysis(Struct):
     name: str
     options: dict[str, Any]
     examples_sha256: str
+    inputs_sha256: str | UnsetType = UNSET
+    """SHA-256 of the tokenizer, the label names, and the model's class, options, config and precision."""
 
 
 class Gradients(Struct):

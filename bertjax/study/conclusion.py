@@ -93,7 +93,7 @@ def conclude(
         **more,
     }
     attention = _sample_attention(watched, chosen, means)
-    if settings.precision == "bfloat16" and not form.derived:
+    if settings.precision == "bfloat16" and settings.sources.model is None and not form.derived:
         summary |= _compare_precisions(partial(_deviation, sampled, means, coarse), say)
     results = make_results(summary, entries, evidence, InMemory(outputs, attention, described))
     return write_results(settings.directory, results) if keep else results

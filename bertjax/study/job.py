@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Num
 
-from bertjax.checkpoints import locate
+from bertjax.checkpoints import hash_weights, locate, read_checkpoint, read_dense_weights, texts_directory
 from bertjax.data import CUSTOM, Examples, Tokenizer, load_examples, task_named
 from bertjax.engine import SweepResult
 from bertjax.errors import CheckpointError, InputError, some_of
@@ -123,9 +123,9 @@ def load_job(settings: Settings) -> Job:
     tokenizer = load_tokenizer(settings)
     examples = read_examples(settings, model)
     names = ("max_length", "prompts", "seed", "every_word", "pll", "stride", "readout")
-    key = ("encoded", id(examples), id(model), id(tokenizer), *(getattr(settings, name) for name in names))
-    kept = settings.sources.once(key, lambda: (tokenizer, encode(settings, model, tokenizer, examples)))
-    examples, encoded = kept[1]  # the tokenizer is kept so that no other gets its id
+    reads = (tokenizer.digest, *tokenizer.prompts.items(), *(getattr(settings, name) for name in names))
+    key = ("encoded", id(examples), id(model), *reads)
+    examples, encoded = settings.sources.once(key, lambda: encode(settings, model, tokenizer, examples))
     return Job(settings, model, tokenizer, ablations, examples, encoded)
 
 
@@ -185,6 +185,8 @@ def load_model(settings: Settings, classes: Sequence[type[PretrainedModel]] | No
             classes = (BertForSequenceClassification,) if is_custom else models_of(task_named(settings.task))
         key = ("model", settings.model, settings.precision, settings.readout, tuple(classes or ()))
         model = sources.once(key, lambda: _load(settings, classes or ()))
+        if sources.caches:
+            hash_of_files(settings, model)
     elif settings.readout == "similarity" and not isinstance(model, BertForSentenceEmbedding):
         raise InputError(f"readout='similarity' needs a BertForSentenceEmbedding, not a {type(model).__name__}")
     check_parameters(model)
@@ -192,9 +194,38 @@ def load_model(settings: Settings, classes: Sequence[type[PretrainedModel]] | No
     if new and not settings.allow_new_head:
         raise CheckpointError(
             f"{settings.model} has no {some_of(new)}, so {model.class_name} would be scored with random numbers there: "
-            "give a checkpoint that was trained for the task, or allow_new_head=True (--allow-new-head)"
+            "give a checkpoint that was trained for the task, or allow_new_head=True (--allow-new-head); for a head "
+            "that was trained in memory, set model.new_parameters = ()"
         )
     return model
+
+
+def hash_files(model: PretrainedModel, directory: Path) -> str:
+    """SHA-256 of all weights in a checkpoint's files; the dense layers of a sentence embedder have their own files."""
+    weights = read_checkpoint(directory, model.config)[1]
+    if isinstance(model, BertForSentenceEmbedding):
+        weights = {**weights, **read_dense_weights(texts_directory(directory), model.plans)}
+    return hash_weights(weights, model.config.family)
+
+
+def hash_parameters(model: PretrainedModel) -> str:
+    """SHA-256 of a model's parameters."""
+    dense = {path: np.asarray(value) for path, value in model.parameters().items() if path.startswith("dense.")}
+    return hash_weights({**model.weights(), **dense}, model.config.family)
+
+
+@dataclass(frozen=True)
+class AsLoaded:
+    """SHA-256 of a checkpoint's files, and of the parameters of the model that was loaded from it."""
+
+    of_files: str
+    of_parameters: str
+
+
+def hash_of_files(settings: Settings, model: PretrainedModel) -> str:
+    """`hash_files` of the settings' checkpoint; of a study when the model was loaded, not when results are written."""
+    key = ("weights", settings.model, type(model))
+    return settings.sources.once(key, lambda: hash_files(model, locate(settings.model)))
 
 
 def _load(settings: Settings, classes: Sequence[type[PretrainedModel]]) -> PretrainedModel:
@@ -243,6 +274,7 @@ def read_examples(settings: Settings, model: PretrainedModel) -> Examples:
         "exclude_self": settings.exclude_self,
     }
     source = settings.sources.data or {"data": settings.data}
+    settings.hash_data()  # before the file is read, so that a later change of it is noticed
     key = ("examples", settings.task, settings.data, *options.values())
     return settings.sources.once(key, lambda: load_examples(settings.task, **source, **options))
 

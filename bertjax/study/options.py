@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import Field, dataclass, field, fields
 from functools import cache, wraps
 from inspect import Parameter, Signature, cleandoc, getdoc
+from numbers import Real
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -275,9 +276,10 @@ def check_option(value: Any, name: str, kind: Any) -> Any:
     if get_origin(base) is tuple:
         of_heads = notes[0] == HEADS
         item = get_args(base)[0]
-        allowed = {str: (str, tuple) if of_heads else str, float: (int, float)}[item]
+        allowed = {str: (str, tuple) if of_heads else str, float: Real}[item]
         items = arguments.several(value, name, f"a list of {notes[0]}", allowed)
-        return tuple(map(arguments.plain_head_name, items)) if of_heads else items
+        items = tuple(map(float, items)) if item is float else items
+        return tuple(_head(item, name) for item in items) if of_heads else items
     if notes and isinstance(notes[0], Choices):
         return arguments.one_of(value, name, [*notes[0]])
     if base is bool:
@@ -285,11 +287,17 @@ def check_option(value: Any, name: str, kind: Any) -> Any:
     if base is int:
         return _check_integer(value, name, notes[0])
     if base is float:
-        return float(value) if isinstance(value, int | float) else arguments.refuse(name, "a number", value)
+        return float(value) if isinstance(value, Real) else arguments.refuse(name, "a number", value)
     if Path in notes and isinstance(value, Path):
         return str(value)
     expected = {str: "a path" if Path in notes else "a str"}.get(base, f"a {base.__name__}")
     return arguments.instance(value, name, base, expected)
+
+
+def _head(head: Any, name: str) -> str:
+    """A head's name; one that names no head of any model stays, for the model to refuse."""
+    plain = arguments.plain_head_name(head)
+    return plain if isinstance(plain, str) else arguments.refuse(name, f"a list of {HEADS}", head)
 
 
 def _check_integer(value: Any, name: str, least: int) -> int:

@@ -1,5 +1,6 @@
 """Where results come from: enough to make them again."""
 
+import hashlib
 import json
 import platform
 import shlex
@@ -10,22 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from bertjax.checkpoints import (
-    hash_weights,
-    locate,
     name_base,
-    read_checkpoint,
-    read_dense_weights,
-    texts_directory,
 )
+from bertjax.engine import model_facts
 from bertjax.errors import InputError, OutputError
 from bertjax.evidence import BUILT_IN, as_metric
 from bertjax.machine import package_version
-from bertjax.model import BertForSentenceEmbedding, PretrainedModel
+from bertjax.model import PretrainedModel
 from bertjax.results import Results, read_complete, read_results
-from bertjax.study.job import Job, load_job, new_parameters
+from bertjax.study.job import Job, hash_files, hash_of_files, hash_parameters, load_job, new_parameters
 from bertjax.study.naming import JOURNALS, is_begun
 from bertjax.study.settings import Settings
 
@@ -52,7 +48,15 @@ class Analysis:
         """
         options = json.loads(json.dumps(dict(self.options), default=_as_json))
         described = {"name": self.name, "options": options}
-        return described if job is None else {**described, "examples_sha256": job.examples.sha256}
+        if job is None:
+            return described
+        return {**described, "examples_sha256": job.examples.sha256, "inputs_sha256": _hash_inputs(job)}
+
+
+def _hash_inputs(job: Job) -> str:
+    """SHA-256 of what outputs and scores depend on besides weights and examples."""
+    names = job.examples.task.label_names
+    return hashlib.sha256(json.dumps([job.tokenizer.digest, names, model_facts(job.model)]).encode()).hexdigest()
 
 
 def _as_json(value: Any) -> Any:
@@ -95,6 +99,8 @@ def find_finished(
         raise OutputError(f"{where}, of other weights of {settings.model}: {advice}")
     if job.examples.sha256 != summary["analysis"]["examples_sha256"]:
         raise OutputError(f"{where}, of other examples: {advice}")
+    if summary["analysis"].get("inputs_sha256") not in (None, _hash_inputs(job)):
+        raise OutputError(f"{where}, of another tokenizer, other label names or another model: {advice}")
     try:
         results = read_results(settings.directory)
     except InputError as error:
@@ -139,18 +145,19 @@ def where_from(model: PretrainedModel, directory: Path, name: str) -> dict[str, 
         directory: the model's; the hash is of all weights in its files.
         name: what the user called the model.
     """
-    return describe_model(model, name, _hash_files(model, directory), directory)
+    return describe_model(model, name, hash_files(model, directory), directory)
 
 
 def hash_of_weights(job: Job) -> str:
-    """SHA-256 of all weights in the checkpoint of a job's model; of a model in memory of its parameters."""
+    """SHA-256 of all weights in the checkpoint of a job's model.
+
+    Of a model in memory, and of a loaded one that was changed, it is of the parameters.
+    """
     model, sources = job.model, job.settings.sources
     if sources.model is None:
-        key = ("weights", job.settings.model, type(model))
-        return sources.once(key, lambda: _hash_files(model, locate(job.settings.model)))
-    weights = model.weights()
-    dense = {path: np.asarray(value) for path, value in model.parameters().items() if path.startswith("dense.")}
-    return hash_weights({**weights, **dense}, model.config.family)
+        return hash_of_files(job.settings, model)
+    own, as_loaded = hash_parameters(model), sources.loaded("as loaded")
+    return as_loaded.of_files if as_loaded is not None and as_loaded.of_parameters == own else own
 
 
 def describe_model(model: PretrainedModel, name: str, sha256: str, directory: Path | None) -> dict[str, Any]:
@@ -175,14 +182,6 @@ def describe_model(model: PretrainedModel, name: str, sha256: str, directory: Pa
         "versions": versions(),
         "device": {"platform": jax.default_backend(), "kind": jax.devices()[0].device_kind},
     }
-
-
-def _hash_files(model: PretrainedModel, directory: Path) -> str:
-    """SHA-256 of all weights in a checkpoint's files; the dense layers of a sentence embedder have their own files."""
-    weights = read_checkpoint(directory, model.config)[1]
-    if isinstance(model, BertForSentenceEmbedding):
-        weights = {**weights, **read_dense_weights(texts_directory(directory), model.plans)}
-    return hash_weights(weights, model.config.family)
 
 
 def command_line() -> str:

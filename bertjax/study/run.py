@@ -84,8 +84,9 @@ def run_job(
     check_settings(settings)
     if settings.shard and not keep:
         raise InputError("a shard is merged from its directory: give output=")
-    if settings.shard and (settings.sources.model is not None or settings.sources.data):
-        raise InputError("shards are merged from files: save model and data, and name their paths")
+    sources = settings.sources
+    if settings.shard and (sources.model is not None or sources.tokenizer is not None or sources.data):
+        raise InputError("shards are merged from files: save model, tokenizer and data, and name their paths")
     if settings.shard and is_there(settings.directory / "summary.json", OutputError):
         raise OutputError(f"{settings.directory} holds results: give the shard another --output")
     if keep:

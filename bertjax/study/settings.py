@@ -124,11 +124,17 @@ class Settings(AblateOptions, ComputeOptions, TaskOptions, DataOptions, ModelOpt
     def describe(self) -> dict[str, Any]:
         """The settings, and digests of the files that they name: what results depend on."""
         sets = None if self.ablate in COLLECTIONS else hash_sets(user_path(self.ablate, InputError))
-        data = None if self.data is None else _hash_file(user_path(self.data, InputError))
-        digests = {"sets_sha256": sets, "data_sha256": data}
+        digests = {"sets_sha256": sets, "data_sha256": self.hash_data()}
         options = {name: getattr(self, name) for name in DEFAULTS}
         metric = None if self.metric is None else as_metric(self.metric).name
         return {**options, "metric": metric, **{name: digest for name, digest in digests.items() if digest}}
+
+    def hash_data(self) -> str | None:
+        """SHA-256 of the file of the data; of a study when it was first read. None if there is no file."""
+        data = self.data
+        if data is None:
+            return None
+        return self.sources.once(("data", data), lambda: _hash_file(user_path(data, InputError)))
 
     def compared(self) -> dict[str, Any]:
         """What tells this job from another one: `describe` without how results are written."""
@@ -213,13 +219,15 @@ def _choose_attention(settings: Settings, numerics: Numerics) -> str:
     if settings.engine == "plain":
         return "explicit"
     depends = settings.attention == "auto" and jax.default_backend() == "tpu"
-    return choose_attention(settings.attention, numerics, _find_config(settings.model) if depends else None)
+    return choose_attention(settings.attention, numerics, _find_config(settings) if depends else None)
 
 
-def _find_config(model: str) -> BertConfig | None:
-    """A model's config; None where there is none to be found, which is said when the model is loaded."""
+def _find_config(settings: Settings) -> BertConfig | None:
+    """The model's config; None where there is none to be found, which is said when the model is loaded."""
+    if settings.sources.model is not None:
+        return settings.sources.model.config
     try:
-        return read_config(locate(model))
+        return read_config(locate(settings.model))
     except BertjaxError:
         return None
 

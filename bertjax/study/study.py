@@ -12,8 +12,9 @@ import numpy as np
 from jaxtyping import Num
 
 from bertjax import arguments
-from bertjax.data import Examples, Tokenizer
+from bertjax.data import CUSTOM, MASKED, Examples, Tokenizer
 from bertjax.engine import Estimate
+from bertjax.errors import InputError
 from bertjax.formatting import count_of
 from bertjax.interventions import Ablation
 from bertjax.model import PretrainedModel
@@ -26,7 +27,7 @@ from bertjax.study.derived.paths import PathsOptions, run_paths
 from bertjax.study.derived.pruning import PruneOptions, run_pruning
 from bertjax.study.derived.roles import run_roles
 from bertjax.study.derived.shapley import ShapleyOptions, run_shapley
-from bertjax.study.job import Job, check_scorable, load_job
+from bertjax.study.job import AsLoaded, Job, check_scorable, hash_of_files, hash_parameters, load_job
 from bertjax.study.options import (
     AblateOptions,
     ComputeOptions,
@@ -113,8 +114,8 @@ class Baseline:
 class Study:
     """A model and a task, whose attention heads are studied.
 
-    Model and examples are loaded when they are first needed, and once. Each method is an analysis and returns
-    `Results`, which `bertjax.read_results` returns for a directory of results too.
+    Model and examples are loaded when they are first needed, and once; `roles` tokenizes them in its own way. Each
+    method is an analysis and returns `Results`, which `bertjax.read_results` returns for a directory of results too.
 
     >>> import bertjax
     >>> study = bertjax.Study(limit=8)
@@ -141,8 +142,15 @@ class Study:
 
     @property
     def model(self) -> PretrainedModel:
-        """The model, with a head for the task."""
-        return self._job.model
+        """The model, with a head for the task. From then on all analyses are of this object, also if it is changed."""
+        if self._sources.model is None:
+            job = self._job
+            model = job.model
+            hashes = AsLoaded(hash_of_files(job.settings, model), hash_parameters(model))
+            self._sources.once(("as loaded",), lambda: hashes)
+            model.origin.name = str(self.options.model)
+            self._sources.model = model
+        return self._sources.model
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -238,13 +246,15 @@ class Study:
         >>> bertjax.Study(limit=40).roles(progress=False).summary["roles"]["kinds"]["0.2"]
         ['positional', 'previous']
         """
-        return self._run("roles", run_roles, options, "reading")
+        mine = self.options
+        unlabelled = mine.texts is not None and mine.labels is None and mine.task == CUSTOM
+        return self._run("roles", run_roles, options, "reading", **({"task": MASKED} if unlabelled else {}))
 
     @takes(PatchOptions)
     def patch(self, options: PatchOptions) -> Results:
         """Activation patching: where in text and model the difference of two texts acts.
 
-        The task and the data of the study are not used.
+        The task and the data of the study are not used; its limit and seed draw among the contrasts.
 
         Returns: results with a row for each cell of the grid that can change a score; metric 'restored' (with
             into='clean' 'lost') is the share of the difference between the two texts' scores, 'score' the score itself.
@@ -263,7 +273,7 @@ class Study:
     def patch_paths(self, options: PathsOptions) -> Results:
         """Path patching: which heads write what the receivers read.
 
-        The task and the data of the study are not used.
+        The task and the data of the study are not used; its limit and seed draw among the contrasts.
 
         Returns: results with a row for each sender; metrics as those of `patch`.
 
@@ -280,6 +290,12 @@ class Study:
         self, analysis: str, run: Callable[..., Results], options: OutputOptions, text: str, **fixed: Any
     ) -> Results:
         """Run an analysis with a bar; `fixed` are settings that are not the user's."""
+        for name in ("readout", "prompts", "precision"):
+            value = getattr(self.options, name)
+            if name not in READS[analysis] and value != getattr(StudyOptions, name):
+                raise InputError(
+                    f"{analysis} does not read {name}, which this study sets to {value!r}: use another study"
+                )
         return call(run, self._settings(options, READS[analysis], **fixed), options.progress, text)
 
     def _settings(self, options: OutputOptions, reads: Set[str] = _ALL, **fixed: Any) -> Settings:
@@ -339,7 +355,10 @@ def in_one_call(name: str) -> Callable[..., Results]:
 
     def function(*positional: Any, **named: Any) -> Results:
         check_names(named, known)
-        values = signature.bind(*positional, **named).arguments
+        try:
+            values = signature.bind(*positional, **named).arguments
+        except TypeError as error:
+            raise InputError(f"{name}: {error}; name the options") from error
         study = Study(**{key: value for key, value in values.items() if key in reads})
         results: Results = getattr(study, name)(**{key: value for key, value in values.items() if key not in reads})
         return results

@@ -103,6 +103,8 @@ class PruneOptions(OutputOptions):
         for name in ("gradient_share", "greedy_share"):
             if not 0 < getattr(self, name) <= 1:
                 arguments.refuse(name, "a share of all heads, above 0 and at most 1", getattr(self, name))
+        if not 0 < self.gate_rate <= 10:
+            arguments.refuse("gate_rate", "a number above 0 and at most 10", self.gate_rate)
         for name, order in OF_ORDER.items():
             if getattr(self, name) != getattr(type(self), name) and order not in self.orders:
                 flag = "--" + name.replace("_", "-")
