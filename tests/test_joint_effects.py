@@ -387,7 +387,7 @@ def command(run_analysis, name, output, *options):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(("name", "options"), [("interactions", ()), ("shapley", ("--orders", "16"))])
+@pytest.mark.parametrize(("name", "options"), [("interactions", ()), ("shapley", ("--permutations", "16"))])
 def test_commands_leave_results_that_all_others_read(run_analysis, name, options, capsys, tmp_path):
     output = tmp_path / name
     assert command(run_analysis, name, output, *options) == 0

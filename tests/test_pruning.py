@@ -213,7 +213,7 @@ def test_gates_close_the_sets_that_they_say(pruned_model):
 def test_interrupted_gates_resume_to_the_same(pruned_model, tmp_path, capsys):
     _, model, data, _ = pruned_model
     few = {"orders": ("gates",), **FEW}
-    given = {"data": data, "mode": "zero", "pruning": few, "output": tmp_path / "job"}
+    given = {"data": data, "mode": "zero", **few, "output": tmp_path / "job"}
 
     def stop(done, total):
         if total == 3 and done > 1.5:

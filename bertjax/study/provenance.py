@@ -50,10 +50,10 @@ class Analysis:
         described = {"name": self.name, "options": options}
         if job is None:
             return described
-        return {**described, "examples_sha256": job.examples.sha256, "inputs_sha256": _hash_inputs(job)}
+        return {**described, "examples_sha256": job.examples.sha256, "inputs_sha256": hash_of_inputs(job)}
 
 
-def _hash_inputs(job: Job) -> str:
+def hash_of_inputs(job: Job) -> str:
     """SHA-256 of what outputs and scores depend on besides weights and examples."""
     names = job.examples.task.label_names
     return hashlib.sha256(json.dumps([job.tokenizer.digest, names, model_facts(job.model)]).encode()).hexdigest()
@@ -99,7 +99,7 @@ def find_finished(
         raise OutputError(f"{where}, of other weights of {settings.model}: {advice}")
     if job.examples.sha256 != summary["analysis"]["examples_sha256"]:
         raise OutputError(f"{where}, of other examples: {advice}")
-    if summary["analysis"].get("inputs_sha256") not in (None, _hash_inputs(job)):
+    if summary["analysis"].get("inputs_sha256") not in (None, hash_of_inputs(job)):
         raise OutputError(f"{where}, of another tokenizer, other label names or another model: {advice}")
     try:
         results = read_results(settings.directory)

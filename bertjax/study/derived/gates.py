@@ -16,7 +16,7 @@ from bertjax.formatting import count_of
 from bertjax.interventions import every_head
 from bertjax.progress import Progress
 from bertjax.study.job import Job
-from bertjax.study.provenance import hash_of_weights, versions
+from bertjax.study.provenance import hash_of_inputs, hash_of_weights, versions
 
 OPEN = 0.5
 """A head is closed whose gate is open less often than this."""
@@ -108,6 +108,7 @@ def _facts(job: Job, strengths: Sequence[float], learning: Learning) -> dict[str
     return {
         "weights": weights[:16],
         "examples": job.examples.sha256[:16],
+        "inputs": hash_of_inputs(job)[:16],
         "gates": f"{learning}, {[float(strength) for strength in sorted(strengths)]}",
         **describe_settings(job.settings.compared()),
         **versions(),
