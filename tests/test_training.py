@@ -166,6 +166,7 @@ def test_steps_of_the_optimizer_are_pytorchs(small, rng, tmp_path):
     parameters = {name: jnp.array(value) for name, value in model.parameters().items()}
     with jax.numpy_dtype_promotion("standard"):
         memory = optimizer.init(parameters)
+    steady = {name: np.ones(parameter.shape, np.bool_) for name, parameter in twin.named_parameters()}
     for step in range(4):
         encoded, wanted = make_training_examples(model, rng, 6)
         batch = make_batch(encoded.encodings, wanted, 6, 0, 19)
@@ -173,17 +174,22 @@ def test_steps_of_the_optimizer_are_pytorchs(small, rng, tmp_path):
         parameters, memory, _ = train_step(skeleton, optimizer, *state, batch, jax.random.key(0), rate=rate_now)
         torch_loss(twin, batch).backward()
         torch.nn.utils.clip_grad_norm_(twin.parameters(), 0.5)
+        for name, parameter in twin.named_parameters():
+            size = np.abs(parameter.grad.numpy())
+            steady[name] &= (size == 0) | (size > 3e-5)
         theirs.step()
         schedule.step()
         theirs.zero_grad()
     ours = skeleton.merge(parameters).weights()
     moved = 0.0
     for name, parameter in twin.named_parameters():
-        if "key.bias" in name:  # its gradient is 0 but for rounding, which Adam scales up to whole steps
-            continue
-        assert largest_difference(ours[name], parameter.detach()) < 2e-4, name
-        moved = max(moved, largest_difference(ours[name], before[name]))
+        # Where a gradient is 0 but for rounding, as of all key biases, Adam scales the rounding up to whole steps.
+        kept = steady[name]
+        if kept.any():
+            assert largest_difference(ours[name][kept], parameter.detach().numpy()[kept]) < 2e-4, name
+            moved = max(moved, largest_difference(ours[name][kept], before[name][kept]))
     assert moved > 0.03
+    assert sum(kept.sum() for kept in steady.values()) > 0.5 * sum(kept.size for kept in steady.values())
 
 
 @pytest.mark.needs_torch
