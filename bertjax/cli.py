@@ -171,7 +171,7 @@ ANALYSES = (
         "what kind of head each is, by where it looks",
         "What kind of head each is: how much of its attention goes to the previous and next token, [CLS], [SEP], "
         "punctuation, the same word elsewhere, the other text of a pair, by weights and by the norms of what is added "
-        "up; how spread it is; each beside uniform attention. Any model and any texts: no labels, no task head.",
+        "up; how spread it is; each compared with uniform attention. Any model and any texts: no labels, no task head.",
         "bertjax roles --model bert-base-uncased --task mlm --data texts.txt",
     ),
     Analysis(

@@ -302,7 +302,7 @@ def test_paths_refuse_what_they_do_not_have():
     options = {"receivers": {"keys": ["0.1"]}, "progress": False}
     with pytest.raises(BertjaxError, match="no head comes before the receivers"):
         bertjax.patch_paths(MINILM, PAIRS[:3], **options)
-    with pytest.raises(BertjaxError, match="attention is no option of this call"):
+    with pytest.raises(BertjaxError, match="attention is not an option of this call"):
         bertjax.patch_paths(MINILM, PAIRS[:3], **options, attention="fused")
 
 
@@ -447,7 +447,7 @@ def test_few_contrasts_are_drawn_in_full_colours(patched):
         ({"contrasts": PAIRS, "spans": "tokens"}, "take --spans regions"),
         ({"contrasts": PAIRS, "into": "both"}, "into"),
         ({"contrasts": PAIRS, "heads": ["0.0"]}, "leave heads out"),
-        ({"contrasts": PAIRS, "mode": "zero"}, "mode is no option of this call"),
+        ({"contrasts": PAIRS, "mode": "zero"}, "mode is not an option of this call"),
         ({"contrasts": [{**PAIRS[0], "template": "no place"}]}, "no single place"),
     ],
 )

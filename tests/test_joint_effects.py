@@ -445,7 +445,7 @@ def test_a_score_undefined_without_an_example_is_refused_early(job, run_analysis
 
 def test_options_of_other_calls_are_refused(run_analysis):
     for name in ("ablate", "screen", "resume"):
-        with pytest.raises(InputError, match=f"{name} is no option of this call"):
+        with pytest.raises(InputError, match=f"{name} is not an option of this call"):
             run_analysis(bertjax.shapley, **{name: 3})
 
 

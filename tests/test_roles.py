@@ -383,12 +383,12 @@ def test_a_model_without_a_head_and_single_texts_will_do(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"heads": ("0.0",)}, "heads is no option of this call"),
-        ({"mode": "zero"}, "mode is no option of this call"),
-        ({"every_word": True}, "every_word is no option of this call"),
-        ({"precision": "bfloat16"}, "precision is no option of this call"),
+        ({"heads": ("0.0",)}, "heads is not an option of this call"),
+        ({"mode": "zero"}, "mode is not an option of this call"),
+        ({"every_word": True}, "every_word is not an option of this call"),
+        ({"precision": "bfloat16"}, "precision is not an option of this call"),
         ({"task": "ranking"}, "are no texts or pairs"),
-        ({"memory": "1GB"}, "memory is no option of this call"),
+        ({"memory": "1GB"}, "memory is not an option of this call"),
     ],
     ids=str,
 )

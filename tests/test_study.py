@@ -270,18 +270,18 @@ def test_results_of_models_in_memory_are_written(classifier, pairs, tmp_path):
     [
         (lambda: Study(3), "model must be a hub id, a directory, or a model of bertjax"),
         (lambda: Study(limit=0), "limit must be a whole number of at least 1"),
-        (lambda: Study(limt=3), "limt is no option of this call; did you mean limit"),
+        (lambda: Study(limt=3), "limt is not an option of this call; did you mean limit"),
         (lambda: Study("a", "b", "c"), "may be passed without their name: model, task"),
         (lambda: Study(precision="half"), "precision 'half' is not one of auto"),
         (lambda: Study(prompts="query"), "prompts must be a list of str"),
         (lambda: Study(tokenizer="bert"), "tokenizer must be a bertjax.Tokenizer"),
-        (lambda: Study().ablate(modes="zero"), "modes is no option of this call; did you mean mode"),
+        (lambda: Study().ablate(modes="zero"), "modes is not an option of this call; did you mean mode"),
         (lambda: Study().ablate(heads=[3]), "heads must be a list of heads"),
         (lambda: Study().ablate(mode="half"), "mode 'half' is not one of uniform, zero, mean"),
-        (lambda: Study().roles(mode="zero"), "mode is no option of this call"),
-        (lambda: bertjax.roles(prompts=["query"]), "prompts is no option of this call"),
+        (lambda: Study().roles(mode="zero"), "mode is not an option of this call"),
+        (lambda: bertjax.roles(prompts=["query"]), "prompts is not an option of this call"),
         (lambda: bertjax.ablate("a", "mrpc", "zero"), "ablate: too many positional arguments; name the options"),
-        (lambda: bertjax.ablate(limt=3), "limt is no option of this call; did you mean limit"),
+        (lambda: bertjax.ablate(limt=3), "limt is not an option of this call; did you mean limit"),
     ],
 )
 def test_wrong_options_get_one_line(make, message):

@@ -1,7 +1,7 @@
 """PyTorch models in memory, of transformers, sentence-transformers and peft, read as a checkpoint is.
 
-Nothing is written to disk, and the models stay as they are. Whoever has such a model has imported its library: none is
-imported here.
+Nothing is written to disk, and the models are not changed. No library is imported here: a program that has such a model
+has imported its library.
 """
 
 import json

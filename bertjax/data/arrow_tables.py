@@ -138,7 +138,7 @@ def saved_split(directory: Path, task: Task, split: str) -> tuple[Path, str]:
 
 
 def stated_split(stated: object, where: Path | str, task: Task, split: str) -> str:
-    """The split that a dataset holds: the one that it states itself, or else the one that was asked for.
+    """The split that a dataset holds: the one that it states, or else the requested one.
 
     Args:
         stated: as `datasets` writes it, such as `train[:10%]`; it may be no name of a split.

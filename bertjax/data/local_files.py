@@ -529,9 +529,9 @@ def _in_models_order(
     """The task with the model's names for its classes, where these are numbers; and what the source says of that.
 
     Args:
-        labels: by row, those that there are.
-        names: of the model's labels. Those that say nothing (`LABEL_0`), or whose numbers are others (`1 star`, the
-            first), leave the numbers as they are.
+        labels: the known labels, by row.
+        names: the model's label names. Generic names (`LABEL_0`), and names with a number that is not their index
+            (`1 star` at index 0), leave the numbers as they are.
 
     Raises:
         DataError: a number is beyond the names.

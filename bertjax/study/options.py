@@ -341,7 +341,7 @@ def takes(options: Callable[P, C]) -> Callable[[Callable[[Any, C], R]], Callable
 
 
 def parameters(options: type[Options]) -> list[Parameter]:
-    """The parameters of a call that takes options: those that may be passed by position, its own, and of results."""
+    """The parameters of a call that takes options: positional ones first, those of results last."""
     hints: Mapping[str, Any] = kinds(cast(Any, options))
     found = []
     for one in in_order(options):
@@ -361,7 +361,7 @@ def with_options(text: str, *options: type[Options], only: Collection[str] | Non
     """A docstring whose `Args` lists options, each with its sentence.
 
     Args:
-        only: the names of those that it lists; None for all.
+        only: the names of the options to list; None for all.
     """
     found = [item for cls in options for item in descriptions(cls).items() if only is None or item[0] in only]
     section = "\n".join(["Args:", *(f"    {name}: {sentence}" for name, sentence in found)])
@@ -389,7 +389,7 @@ def check_names(named: Iterable[str], known: Sequence[str]) -> None:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else f": it takes {some_of(known, most=len(known))}"
-            raise InputError(f"{name} is no option of this call{hint}")
+            raise InputError(f"{name} is not an option of this call{hint}")
 
 
 def names(options: type[Options]) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""What grids of patches and patched paths have in common: contrasts are loaded, told, and scored.
+"""What grids of patches and patched paths have in common: contrasts are loaded, described and scored.
 
 Of each contrast the patched run's score is kept beside those of the run that is patched and of the donor's
 (`attribution.restoring`).
@@ -177,7 +177,7 @@ def conclude_patches(
     donors: Float[np.ndarray, "contrasts ..."],
     patched: Float[np.ndarray, "runs contrasts ..."],
     *,
-    told: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     say: Callable[[str], None],
 ) -> Outcome:
     """Scores of all patches beside those of both texts.
@@ -185,7 +185,7 @@ def conclude_patches(
     Args:
         own, donors: what was read of the texts that are patched, and of their donors.
         patched: of all patches.
-        told: what a summary says of them.
+        metadata: what a summary says of them.
         say: called with a line where contrasts do not all go one way.
 
     Raises:
@@ -203,7 +203,7 @@ def conclude_patches(
     _check_scores(scores)
     numbers = np.stack([scores, *(np.broadcast_to(scores[run], scores.shape) for run in (0, 1))], axis=-1)
     ends = {"own_score": float(scores[0].mean()), "donor_score": float(scores[1].mean())}
-    described = {"into": options.into, **told, "score": job.texts.scored.label, **ends}
+    described = {"into": options.into, **metadata, "score": job.texts.scored.label, **ends}
     described |= {"right_way": int(right.sum()), "other_way": 0 if options.only_right else int((~right).sum())}
     result = TaskResult(numbers[0], numbers[2:], tuple(job.ablations))
     mode = {"name": MODE, "definition": DEFINITION, "title": "patched from the other text"}

@@ -157,9 +157,9 @@ def _run(grid: PatchOptions, say: Callable[[str], None], progress: Progress, kee
         {"place": change.place, "layer": change.layer, "head": _head(change), "span": span} for change, span in cells
     ]
     there = [place for place in grid.places if any(change.place == place for change, _ in cells)]
-    told = {"places": there, "spans": list(found.names), "cells": described}
+    metadata = {"places": there, "spans": list(found.names), "cells": described}
     outputs = swept.base, swept.outputs[0], swept.outputs[1:]
-    return conclude_patches(job, grid, *outputs, told=told, say=say)
+    return conclude_patches(job, grid, *outputs, metadata=metadata, say=say)
 
 
 def _sweep(job: PatchingJob, into: str, say: Callable[[str], None], progress: Progress, keep: bool) -> SweepResult:

@@ -142,9 +142,9 @@ def _run(paths: PathsOptions, say: Callable[[str], None], progress: Progress, ke
     job = replace(job, ablations=[ablation(job.model.config, [sender], MODE) for sender in senders])
     cells = [{"place": HEAD_OUTPUTS, "layer": layer, "head": head, "span": 0} for layer, head in senders]
     receivers = {name: list(heads) for name, heads in paths.receivers.items()}
-    told: dict[str, Any] = {"places": [HEAD_OUTPUTS], "spans": list(found.names), "cells": cells}
-    told |= {"receivers": receivers, "feed_forward": "frozen" if paths.freeze_feed_forward else "computed"}
-    return conclude_patches(job, paths, runs[0], runs[1], runs[2:], told=told, say=say)
+    metadata: dict[str, Any] = {"places": [HEAD_OUTPUTS], "spans": list(found.names), "cells": cells}
+    metadata |= {"receivers": receivers, "feed_forward": "frozen" if paths.freeze_feed_forward else "computed"}
+    return conclude_patches(job, paths, runs[0], runs[1], runs[2:], metadata=metadata, say=say)
 
 
 def _patch(
