@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bertjax import errors
+    from bertjax.analyses import merge
     from bertjax.checkpoints import BertConfig
     from bertjax.data import Tokenizer, collate
     from bertjax.engine import Estimate, SweepResult, estimate, plain, sweep
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
         ablate,
         importance,
         interactions,
-        merge,
         patch,
         patch_paths,
         prune,
@@ -67,14 +67,16 @@ _ROOM_OF = {
     ),
     **dict.fromkeys(["Results", "read_results"], "results"),
     **dict.fromkeys(
-        ["Study", "ablate", "interactions", "patch_paths", "roles", "importance", "merge", "patch", "prune"], "study"
+        ["Study", "ablate", "interactions", "patch_paths", "roles", "importance", "patch", "prune"], "study"
     ),
     **dict.fromkeys(["shapley"], "study"),
+    **dict.fromkeys(["merge"], "analyses"),
     **dict.fromkeys(["use_compile_cache"], "machine"),
 }
 
 # Rooms with more names behind their doors: `bertjax.data.TASKS`.
 _ROOMS = {
+    "analyses",
     "attribution",
     "checkpoints",
     "data",
@@ -84,6 +86,7 @@ _ROOMS = {
     "evidence",
     "plots",
     "probes",
+    "jobs",
     "results",
     "study",
 }

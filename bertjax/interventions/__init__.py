@@ -23,7 +23,7 @@ from bertjax.interventions.ablations import (
 )
 from bertjax.interventions.means import mean_head_outputs
 from bertjax.interventions.modes import MODES, Mode, find_mode
-from bertjax.interventions.overrides import Head, every_head, heads_of_layer, parse_head, stack
+from bertjax.interventions.overrides import Head, every_head, heads_of_layer, list_heads, parse_head, stack
 from bertjax.interventions.readouts import READOUT, Inspected, Readout, check_at_positions, inspect_readout, read
 from bertjax.interventions.removal import remove_heads
 
@@ -51,6 +51,7 @@ __all__ = [
     "head_pairs",
     "heads_of_layer",
     "inspect_readout",
+    "list_heads",
     "mean_head_outputs",
     "name_layer_head",
     "one_of_layer",

@@ -106,6 +106,15 @@ def every_head(config: BertConfig) -> tuple[tuple[int, int], ...]:
     return tuple(head for layer in range(_sizes(config)[0]) for head in heads_of_layer(config, layer))
 
 
+def list_heads(heads: Iterable[Head] | None, config: BertConfig) -> list[tuple[int, int]]:
+    """Layer and number of each of some heads, each once; of all heads for None or none.
+
+    Raises:
+        OverrideError: a head that does not exist.
+    """
+    return list(dict.fromkeys(parse_head(head, config) for head in heads)) if heads else [*every_head(config)]
+
+
 def identity(config: BertConfig) -> Overrides:
     """The override that changes nothing."""
     shape = _sizes(config)

@@ -1,21 +1,23 @@
 """Join the shards of a job: `bertjax merge`. What follows is what a single run does with its outputs."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bertjax import arguments
+from bertjax.analyses.ablate import Ablate
+from bertjax.analyses.interactions import Interactions
 from bertjax.errors import InputError, OutputError
 from bertjax.evidence import METRICS
+from bertjax.jobs import STUDY, Say, Settings, run_analysis
 from bertjax.paths import user_path
 from bertjax.progress import Progress, shown, silent
 from bertjax.results import Results, read_shards
-from bertjax.study.derived.interactions import run_interactions
-from bertjax.study.run import run_job
-from bertjax.study.settings import DEFAULTS, Settings
 from bertjax.tasks import Chosen
 
-ANALYSES: dict[str, Callable[..., Results]] = {"ablation": run_job, "interactions": run_interactions}
+SHARDED = {cls.name: cls for cls in (Ablate, Interactions)}
 
 
 def merge(
@@ -55,22 +57,24 @@ def run_merge(
     metric: Chosen | None = None,
     overwrite: bool = False,
     *,
-    say: Callable[[str], None] = lambda line: None,
+    say: Say = lambda line: None,
     progress: Progress = silent,
     weighing: Progress = silent,
 ) -> Results:
-    """`merge`, with `say` called with a line at each step; `progress` and `weighing` as in `run_job`."""
+    """`merge`, with `say` called with a line at each step; `progress` and `weighing` as in `run_analysis`."""
     paths = [user_path(directory, InputError) for directory in directories]
     if user_path(output, OutputError).resolve() in [path.resolve() for path in paths]:
         raise OutputError(f"{output} is one of the shards: give another --output")
     shards = read_shards(paths)
     content = shards[0].content
-    run = ANALYSES.get(content["analysis"]["name"])
-    if run is None:
+    cls = SHARDED.get(content["analysis"]["name"])
+    if cls is None:
         raise InputError(f"{shards[0].directory} is a shard of {content['analysis']['name']}, which has no shards")
-    recorded = {name: content["settings"].get(name, default) for name, default in DEFAULTS.items()}
-    if metric is None and (content["own_metric"] or recorded["metric"] not in (None, *METRICS)):
-        raise InputError(f"the shards name a metric of your own ({recorded['metric']}): give it as --metric")
-    chosen = {"metric": recorded["metric"] if metric is None else metric, "output": output, "overwrite": overwrite}
-    settings = Settings(**{**recorded, **chosen})
-    return run(settings, say=say, progress=progress, weighing=weighing, shards=shards)
+    recorded = content["settings"]
+    chosen: dict[str, Any] = {one.name: recorded[one.name] for one in fields(cls) if one.name in recorded}
+    if metric is None and (content["own_metric"] or chosen["metric"] not in (None, *METRICS)):
+        raise InputError(f"the shards name a metric of your own ({chosen['metric']}): give it as --metric")
+    chosen |= {"output": output, "overwrite": overwrite} | ({} if metric is None else {"metric": metric})
+    study = {name: value for name, value in recorded.items() if name in STUDY}
+    settings = Settings(**study, analysis=cls(**chosen))
+    return run_analysis(settings, say=say, progress=progress, weighing=weighing, shards=shards)

@@ -5,52 +5,39 @@ import json
 import platform
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from bertjax.checkpoints import (
-    name_base,
-)
+from bertjax.checkpoints import name_base
+from bertjax.data import Examples
 from bertjax.engine import model_facts
 from bertjax.errors import InputError, OutputError
 from bertjax.evidence import BUILT_IN, as_metric
+from bertjax.jobs.analysis import Outcome
+from bertjax.jobs.job import Job, hash_files, hash_of_files, hash_parameters, new_parameters
+from bertjax.jobs.naming import is_begun
+from bertjax.jobs.options import Say
+from bertjax.jobs.scoring import Judge
+from bertjax.jobs.settings import AnalysisOptions, Settings
 from bertjax.machine import package_version
 from bertjax.model import PretrainedModel
 from bertjax.results import Results, read_complete, read_results
-from bertjax.study.job import Job, hash_files, hash_of_files, hash_parameters, load_job, new_parameters
-from bertjax.study.naming import JOURNALS, is_begun
-from bertjax.study.settings import Settings
+from bertjax.tasks import Encoded
 
 
-@dataclass(frozen=True)
-class Analysis:
-    """What makes results of a job's outputs, for `summary.json`.
+def describe_analysis(analysis: AnalysisOptions, job: Job | None = None) -> dict[str, Any]:
+    """Name and options of an analysis as JSON has them, and hashes of examples and inputs.
 
     Args:
-        name: such as 'ablation' or 'shapley'.
-        options: those that are not among the settings.
-        inputs: what it reads that is not among the settings, such as other results.
+        job: as it was loaded; None leaves the hashes out.
     """
-
-    name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    inputs: Sequence[str | Path] = ()
-
-    def describe(self, job: Job | None = None) -> dict[str, Any]:
-        """Name and options, as JSON has them, and a digest of the examples.
-
-        Args:
-            job: as it was loaded; None leaves the digest out.
-        """
-        options = json.loads(json.dumps(dict(self.options), default=_as_json))
-        described = {"name": self.name, "options": options}
-        if job is None:
-            return described
-        return {**described, "examples_sha256": job.examples.sha256, "inputs_sha256": hash_of_inputs(job)}
+    described = {"name": analysis.name, "options": json.loads(json.dumps(analysis.recorded(), default=_as_json))}
+    if job is None:
+        return described
+    return {**described, "examples_sha256": job.examples.sha256, "inputs_sha256": hash_of_inputs(job)}
 
 
 def hash_of_inputs(job: Job) -> str:
@@ -64,37 +51,32 @@ def _as_json(value: Any) -> Any:
     return value.tolist()
 
 
-def find_finished(
-    settings: Settings,
-    analysis: Analysis,
-    say: Callable[[str], None],
-    load: Callable[[Settings], Job] = load_job,
-) -> Results | None:
+def find_finished(settings: Settings, load: Callable[[Settings, Say], Job], say: Say) -> Results | None:
     """The results that the same analysis has written with the same settings; None if there are none.
 
     Model and data are loaded and compared with what the results record.
 
     Args:
         settings: for this device.
-        say: called with a line where there are results.
         load: makes the job of the settings.
+        say: called with a line where there are results.
 
     Raises:
         OutputError: there are results of another analysis, an earlier version, other settings, weights or examples, or
             of a metric of the user's own, which may have changed.
         BertjaxError: there are results, and model or data cannot be loaded.
     """
-    journal = JOURNALS.get(analysis.name)
-    if settings.overwrite or (journal is not None and is_begun(settings.directory, journal)):
+    analysis = settings.analysis
+    if analysis.overwrite or (analysis.journals is not None and is_begun(settings.directory, analysis.journals)):
         return None
-    summary = read_complete(settings.directory, settings.describe(), analysis.describe())
+    summary = read_complete(settings.directory, settings.describe(), describe_analysis(analysis))
     if summary is None:
         return None
     where, advice = f"{settings.directory} holds results already", "give another --output, or --overwrite"
-    chosen = None if settings.metric is None else as_metric(settings.metric)
+    chosen = None if analysis.metric is None else as_metric(analysis.metric)
     if chosen is not None and BUILT_IN.get(chosen.name) is not chosen:
         raise OutputError(f"{where}, with a metric of your own ({chosen.name}), which may have changed: {advice}")
-    job = load(settings)
+    job = load(settings, lambda line: None)
     if hash_of_weights(job) != summary["model"]["weights_sha256"]:
         raise OutputError(f"{where}, of other weights of {settings.model}: {advice}")
     if job.examples.sha256 != summary["analysis"]["examples_sha256"]:
@@ -109,9 +91,16 @@ def find_finished(
     return results
 
 
-def provenance(job: Job) -> dict[str, Any]:
-    """Command, model, data, outputs, versions and device, for `summary.json`."""
-    examples, encoded, metrics = job.examples, job.encoded, [judge.metric for judge in job.judges]
+def provenance(outcome: Outcome, examples: Examples, judges: Sequence[Judge], positive: int) -> dict[str, Any]:
+    """Command, model, data, outputs, versions and device, for `summary.json`.
+
+    Args:
+        examples: those of the outputs.
+        judges: the metrics.
+        positive: the label that counts as yes.
+    """
+    job, form, metrics = outcome.job, outcome.form, [judge.metric for judge in judges]
+    encoded = job.encoded
     own = {metric.name: metric.describe() for metric in metrics if BUILT_IN.get(metric.name) is not metric}
     where = describe_model(job.model, job.settings.model, hash_of_weights(job), job.directory)
     new = new_parameters(job.model) if job.settings.allow_new_head else []
@@ -124,18 +113,29 @@ def provenance(job: Job) -> dict[str, Any]:
             "split": examples.split,
             "source": examples.source,
             "examples": len(examples),
-            "truncated": encoded.truncated,
+            "truncated": _count_truncated(encoded, outcome.kept),
             "sha256": examples.sha256,
             **({"scale": list(examples.scale)} if examples.scale else {}),
         },
-        "outputs": encoded.kind,
-        **({"numbers": list(encoded.form.numbers_of(examples.task))} if encoded.form.numbers else {}),
+        "outputs": form.name,
+        **({"numbers": list(form.numbers_of(examples.task))} if form.numbers else {}),
         **({"tags": list(encoded.tags)} if encoded.tags else {}),
         "metrics": [metric.name for metric in metrics],
-        "positive": job.positive,
+        "positive": positive,
         "metric": {"name": metrics[0].name, "label": metrics[0].label},
         **({"own_metrics": own} if own else {}),
     }
+
+
+def _count_truncated(encoded: Encoded, kept: Sequence[int] | None) -> int:
+    """How many examples lost tokens to the maximum length.
+
+    Args:
+        kept: only these examples; None for all.
+    """
+    if kept is None:
+        return encoded.truncated
+    return sum(any(encoded.encodings[text].truncated for text in encoded.numbers_of(example)) for example in kept)
 
 
 def where_from(model: PretrainedModel, directory: Path, name: str) -> dict[str, Any]:

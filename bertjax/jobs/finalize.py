@@ -1,10 +1,9 @@
-"""What is made of a sweep's outputs: scores, evidence, attention of the largest effects, and a directory of it all."""
+"""Results of an analysis: scores, statistics, attention of the largest effects, and a directory of all of it."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,14 @@ from bertjax.engine import SweepResult
 from bertjax.errors import BertjaxError, some_of
 from bertjax.evidence import predictions_from_logits
 from bertjax.formatting import count_of, finite
-from bertjax.interventions import Ablation, find_mode, to_overrides
+from bertjax.interventions import Ablation, find_mode, name_layer_head, to_overrides
+from bertjax.jobs.analysis import Outcome
+from bertjax.jobs.job import Job, load_model, score_job
+from bertjax.jobs.options import Say
+from bertjax.jobs.outputs import best_guesses, sampled_attention, sweep_examples
+from bertjax.jobs.provenance import provenance
+from bertjax.jobs.scoring import judges_of, score_ablations, weigh_outputs
+from bertjax.jobs.settings import Settings
 from bertjax.progress import Progress, silent
 from bertjax.results import (
     InMemory,
@@ -25,12 +31,7 @@ from bertjax.results import (
     write_outputs,
     write_results,
 )
-from bertjax.study.job import Job, load_model
-from bertjax.study.outputs import best_guesses, sampled_attention, sweep_examples
-from bertjax.study.provenance import provenance
-from bertjax.study.scoring import weigh_outputs
-from bertjax.study.settings import Settings
-from bertjax.tasks import Encoded, Form, TaskResult
+from bertjax.tasks import Encoded, Form, TaskResult, positive_label
 
 SAMPLED_EXAMPLES, SAMPLED_ABLATIONS = 8, 5
 ATTENTION_BYTES = 2 << 30  # of the weights that are kept, at most: long texts must not end a job that is done
@@ -40,71 +41,82 @@ class NoEffectWarning(UserWarning):
     """An ablation changed no output of any example."""
 
 
-def conclude(
-    job: Job,
-    means: Float[np.ndarray, "layers heads head_dim"] | None,
-    result: SweepResult,
+def finalize(
+    outcome: Outcome,
     seconds: float,
     *,
-    say: Callable[[str], None] = lambda line: None,
+    analysis: Mapping[str, Any],
+    say: Say,
     weighing: Progress = silent,
     keep: bool = True,
-    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Results:
-    """Score and weigh all ablations, and write the directory of results.
+    """Compute scores and statistics of all ablations, and write the directory of results.
 
     Args:
-        job: what was run.
-        means: the heads' mean outputs, where mode 'mean' occurs.
-        result: outputs of the base and of all ablations.
-        seconds: how long all of that took.
+        seconds: how long the outputs took.
+        analysis: name, options and hashes, for the summary.
         say: called with a line at each step.
         weighing: called with how far the statistics are.
         keep: whether anything is written.
-        more: what else the summary says.
 
     Raises:
         OutputError: something cannot be written.
     """
-    settings, model, examples, ablations = job.settings, job.model, job.examples, job.ablations
-    details = result.details if isinstance(result, TaskResult) else {}
-    fixed = job.encoded.fixed
-    outputs = output_arrays(result.base, result.outputs, examples, job.places, job.labels, {**fixed, **details})
+    job, ablations = outcome.job, outcome.ablations
+    settings, model = job.settings, job.model
+    kept = outcome.kept
+    examples = job.examples if kept is None or len(kept) == len(job.examples) else job.examples.take(kept)
+    places = [name_layer_head(ablation, model.config, settings.analysis.mode) for ablation in ablations]
+    details = {**job.encoded.fixed, **outcome.details} if outcome.form is job.encoded.form else dict(outcome.details)
+    outputs = output_arrays(outcome.base, outcome.outputs, examples, places, outcome.labels, details)
     described = describe_examples(examples, outputs)
     if keep:
         write_outputs(settings.directory, outputs, described)
-    entries, base = job.score(result)
+    result = TaskResult(outcome.base, outcome.outputs, tuple(ablations))
+    judges = judges_of(outcome.metrics, outcome.labels, examples.groups if outcome.units is None else None)
+    positive = positive_label(outcome.form.name, examples.task)
+    entries, base = score_ablations(judges, positive, result, ablations, places)
     say(f"weighing {count_of(len(entries), 'effect')}")
-    evidence = weigh_outputs(job.judges, job.positive, result, units=job.units, seed=settings.seed, progress=weighing)
-    measure = job.judges[0].metric.measure
+    evidence = weigh_outputs(judges, positive, result, units=outcome.units, seed=settings.seed, progress=weighing)
+    measure = judges[0].metric.measure
     ablates = not measure.compared_with and measure.by == "ablation"
     largest = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
     sampled = replace(job, ablations=[ablations[number] for number in largest])
-    watched = sampled if ablates and not job.ablations_need_more else replace(sampled, ablations=[])
-    coarse, form = TaskResult(result.base, result.outputs[largest]), job.encoded.form
+    coarse = TaskResult(outcome.base, outcome.outputs[largest])
+    chosen = choose_examples(outcome.form, coarse, outcome.units)
     weights = (1 + len(largest)) * model.config.num_hidden_layers * model.config.num_attention_heads
-    chosen = those_that_fit(choose_examples(form, coarse, job.units), job.encoded, 4 * weights)
+    shown = within_budget(chosen if kept is None else [kept[number] for number in chosen], job.encoded, 4 * weights)
     summary = {
-        **provenance(job),
+        **provenance(outcome, examples, judges, positive),
         **_how(settings, keep),
         "seconds": round(seconds, 3),
-        "without_effect": [] if measure.of_effects or not ablates else _warn_if_silent(*form.sizes(result), ablations),
+        "without_effect": (
+            [] if measure.of_effects or not ablates else _warn_if_silent(*outcome.form.sizes(result), ablations)
+        ),
         "base": base,
-        **more,
+        **outcome.metadata,
+        "analysis": dict(analysis),
     }
-    attention = _sample_attention(watched, chosen, means)
-    if settings.precision == "bfloat16" and settings.sources.model is None and not form.derived:
-        summary |= _compare_precisions(partial(_deviation, sampled, means, coarse), say)
+    watched = sampled if ablates and not _needs_donors(sampled.ablations) else replace(sampled, ablations=[])
+    numbers = shown if kept is None else np.searchsorted(kept, shown).tolist()
+    attention = _sample_attention(watched, shown, numbers, outcome.means)
+    if settings.precision == "bfloat16" and settings.sources.model is None and outcome.form is job.encoded.form:
+        summary |= _compare_precisions(partial(_deviation, sampled, outcome.means, coarse), say)
     results = make_results(summary, entries, evidence, InMemory(outputs, attention, described))
     return write_results(settings.directory, results) if keep else results
 
 
+def _needs_donors(ablations: Sequence[Ablation]) -> bool:
+    """Whether ablations take activations of other texts, so that their attention cannot be shown alone."""
+    return any(change.replacement == "donor" for ablation in ablations for change in ablation.changes)
+
+
 def _how(settings: Settings, keep: bool) -> dict[str, Any]:
     """What a summary says of the settings."""
-    mode = find_mode(settings.mode)
+    mode = find_mode(settings.analysis.mode)
     return {
         "settings": {**settings.describe(), "output": str(settings.directory) if keep else None},
-        "mode": {"name": settings.mode, "definition": mode.definition, "title": mode.title},
+        "mode": {"name": settings.analysis.mode, "definition": mode.definition, "title": mode.title},
     }
 
 
@@ -131,7 +143,7 @@ def _deviation(
         memory=settings.memory_budget,
         attention=settings.attention,
     )
-    scored = [job.score(result) for result in (coarse, exact)]
+    scored = [score_job(job, result) for result in (coarse, exact)]
     scores = [[next(iter(base.values())), *(entry.score for entry in entries)] for entries, base in scored]
     apart = np.abs(np.array(scores[0]) - np.array(scores[1]))
     in_bfloat16, in_float32 = (job.encoded.form.sizes(result) for result in (coarse, exact))
@@ -187,7 +199,7 @@ def choose_examples(form: Form, swept: SweepResult, units: Int[np.ndarray, " out
     return sorted(int(numbers[place]) for place in chosen)
 
 
-def those_that_fit(chosen: Sequence[int], encoded: Encoded, pair_bytes: int) -> list[int]:
+def within_budget(chosen: Sequence[int], encoded: Encoded, pair_bytes: int) -> list[int]:
     """Of some examples those whose attention stays within `ATTENTION_BYTES`, the shortest first, but one at least.
 
     Args:
@@ -200,12 +212,17 @@ def those_that_fit(chosen: Sequence[int], encoded: Encoded, pair_bytes: int) -> 
 
 
 def _sample_attention(
-    job: Job, chosen: Sequence[int], means: Float[np.ndarray, "layers heads head_dim"] | None
+    job: Job, chosen: Sequence[int], numbers: Sequence[int], means: Float[np.ndarray, "layers heads head_dim"] | None
 ) -> dict[str, Shaped[np.ndarray, "..."]]:
-    """Attention of some examples: of the base, and of a job's ablations."""
+    """Attention of some examples: of the base, and of a job's ablations.
+
+    Args:
+        chosen: indices of the examples in the job.
+        numbers: their indices in the results.
+    """
     runs = [Ablation("base", ()), *job.ablations]
     overrides = [to_overrides(job.model.config, ablation, means) for ablation in runs]
     arrays = sampled_attention(job.model, job.encoded, chosen, overrides)
     if job.encoded.kind == "words" and job.ablations:
         arrays |= best_guesses(job.model, job.tokenizer, job.encoded, chosen, job.ablations, means=means)
-    return {"examples": np.array(chosen), "runs": np.array([ablation.name for ablation in runs]), **arrays}
+    return {"examples": np.array(numbers), "runs": np.array([ablation.name for ablation in runs]), **arrays}

@@ -24,6 +24,8 @@ from bertjax.interventions import MODES
 P = ParamSpec("P")
 C = TypeVar("C", bound="Options")
 R = TypeVar("R")
+# Called with a line for people.
+Say = Callable[[str], None]
 # Integers with the least value that they take.
 Natural = Annotated[int, 0]
 Positive = Annotated[int, 1]
@@ -64,6 +66,7 @@ def option(
     positional: bool = False,
     flag: str = "",
     nargs: str = "+",
+    recorded: bool = True,
 ) -> Any:
     """A field of options.
 
@@ -73,8 +76,10 @@ def option(
         positional: whether a call may pass it without its name.
         flag: another name on the command line.
         nargs: of a list on the command line.
+        recorded: whether `summary.json` has it.
     """
     metadata = {"metavar": metavar, "on_command_line": on_command_line, "flag": flag, "nargs": nargs}
+    metadata["recorded"] = recorded
     return field(default=default, kw_only=not positional, metadata=metadata)
 
 
@@ -196,45 +201,7 @@ class OutputOptions(Options):
 
     output: PathLike | None = option(None, "DIR")
     overwrite: bool = False
-    progress: Any = option(True, on_command_line=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class AblateOptions(OutputOptions):
-    """What is ablated.
-
-    Args:
-        mode: what replaces a head: 'uniform' attention, 'zero', or its 'mean' output.
-        ablate: heads, layers, pairs, all-but-one, one-of-layer, cumulative, subsets, or a file with a set of heads in
-            each line.
-        heads: only these heads, such as 3.0 or L3H0; for 'cumulative' in this order.
-        subset_size: with 'subsets': the number of heads in each; 2 by default.
-        subset_count: with 'subsets': their number; 100 by default.
-        metric: the main metric, in place of the task's: a name in `bertjax.METRICS`, or module:function. In Python
-            also a `Metric`, or a function of labels and outputs that returns a number.
-        screen: run only this number of ablations, those that gradients predict to change the loss most, and a few
-            others drawn at random, which show what was missed.
-        engine: 'fast' shares work between ablations; 'plain' is the reference, one vmapped run for each.
-        batch_size: with engine 'plain': texts that are computed together.
-        chunk_size: with engine 'plain': ablations that are computed together.
-        resume: resume an unfinished run; the same command without it does so too, but refuses a directory whose
-            results are complete.
-        shard: compute only shard K of N, such as '3/16', for `bertjax merge`; auto: the one that Slurm, Open MPI,
-            Kubernetes or a TPU pod names.
-    """
-
-    mode: Mode = "uniform"
-    ablate: PathLike = option("heads", "WHAT")
-    heads: Heads | None = option(None, "L.H")
-    subset_size: Positive | None = option(None, "K")
-    subset_count: Positive | None = option(None, "N")
-    metric: Any = option(None, "M")
-    screen: Positive | None = option(None, "N")
-    engine: Annotated[str, Choices(["fast", "plain"])] = "fast"
-    batch_size: Positive | None = option(None, "N")
-    chunk_size: Positive | None = option(None, "N")
-    resume: bool = False
-    shard: str | None = option(None, "K/N")
+    progress: Any = option(True, on_command_line=False, recorded=False)
 
 
 @cache
@@ -259,9 +226,11 @@ def is_optional(kind: Any) -> bool:
     return NoneType in get_args(kind)
 
 
-def title_of(options: type) -> str:
-    """The title of a group of options: the first line of the class's docstring."""
-    return cleandoc(options.__doc__ or "").partition("\n")[0].removesuffix(".").lower()
+def summary_of(options: type) -> tuple[str, str]:
+    """The first line of the docstring of options, without its full stop, and the paragraphs between it and `Args`."""
+    first, _, rest = cleandoc(options.__doc__ or "").partition("\n\n")
+    text = re.split(r"(?:^|\n\n)(?:Args|Raises|Attributes):", rest)[0]
+    return first.removesuffix("."), " ".join(text.split())
 
 
 def check_option(value: Any, name: str, kind: Any) -> Any:
@@ -352,9 +321,15 @@ def parameters(options: type[Options]) -> list[Parameter]:
 
 
 def in_order(options: Any) -> list["Field[Any]"]:
-    """The fields of options, those of `OutputOptions` last."""
-    last = names(OutputOptions) if issubclass(options, OutputOptions) else frozenset()
-    return sorted(fields(options), key=lambda one: one.name in last)
+    """The fields of options: first those that the class declares, then those of its bases, `OutputOptions` last."""
+    classes = [cls for cls in options.__mro__ if issubclass(cls, Options)]
+    first = {one.name: max(n for n, cls in enumerate(classes) if one.name in fields_of(cls)) for one in fields(options)}
+    return sorted(fields(options), key=lambda one: first[one.name])
+
+
+def fields_of(cls: Any) -> frozenset[str]:
+    """The names of the fields that a class itself declares."""
+    return frozenset(vars(cls).get("__annotations__", {}))
 
 
 def with_options(text: str, *options: type[Options], only: Collection[str] | None = None) -> str:

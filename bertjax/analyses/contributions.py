@@ -1,8 +1,8 @@
-"""A job whose outputs are not a model's but made of them: numbers of each example that are weighed like any outputs."""
+"""What each example contributes to a score: analyses of scores keep these numbers, and test them like any outputs."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,78 +11,69 @@ from jaxtyping import Float, Int
 from bertjax.evidence import Metric, contributions, score
 from bertjax.formatting import format_duration
 from bertjax.interventions import Ablation
-from bertjax.study.job import Job
-from bertjax.tasks import TaskResult
+from bertjax.jobs import Job, Means, Outcome, Say
+from bertjax.tasks import FORMS, TaskResult
 
 LONG = 5.0  # seconds: what takes less is not worth a line
 ROUNDING = 64 * float(np.finfo(np.float32).eps)  # of outputs of about 1
 
 
-@dataclass(frozen=True)
-class DerivedJob(Job):
-    """A job whose outputs are numbers of a form of their own.
+def outcome_of_examples(
+    job: Job,
+    form: str,
+    metrics: Sequence[Metric],
+    outputs: Float[np.ndarray, "ablations examples numbers"],
+    kept: Sequence[int],
+    ablations: Sequence[Ablation],
+    *,
+    base: Float[np.ndarray, "examples numbers"] | None = None,
+    means: Means = None,
+    metadata: dict[str, Any],
+) -> Outcome:
+    """The outcome of an analysis that has numbers of each example.
 
     Args:
-        of_outputs: what judges them, the main one first.
-    """
-
-    of_outputs: tuple[Metric, ...] = ()
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        """Those of its outputs."""
-        return self.of_outputs
-
-
-def derive_job(
-    job: Job, kept: Sequence[int], kind: str, metrics: Sequence[Metric], ablations: Sequence[Ablation] | None = None
-) -> DerivedJob:
-    """The job whose outputs are numbers of some of a job's examples.
-
-    Args:
+        form: the name of the form of the outputs (`tasks.FORMS`).
         kept: which examples have numbers, in ascending order.
-        kind: the form of the outputs (`tasks.FORMS`).
-        ablations: what the numbers are of; None for the job's own.
+        base: 0 by default, for effects.
     """
-    encoded = job.encoded
-    derived = replace(
-        encoded,
-        kind=kind,
-        examples=len(kept),
-        asked=None,
-        collect=None,
-        labels=None if encoded.labels is None else np.zeros(len(kept)),  # of examples, not of words
-        units=None,
-        fixed={},
-        members=[np.array(encoded.numbers_of(example), np.int64) for example in kept],
-        shown=1 if encoded.asked is not None else encoded.shown,
+    # Tasks whose outputs are not of examples, such as words, have labels of these; the numbers here have none.
+    labels = job.examples.labels[list(kept)] if job.encoded.labels is None else np.zeros(len(kept))
+    return Outcome(
+        job=job,
+        ablations=ablations,
+        base=np.zeros(outputs.shape[1:]) if base is None else base,
+        outputs=outputs,
+        form=FORMS[form],
+        metrics=metrics,
+        labels=labels,
+        kept=kept,
+        means=means,
+        metadata=metadata,
     )
-    examples = job.examples if len(kept) == len(job.examples) else job.examples.take(kept)
-    own = job.ablations if ablations is None else ablations
-    return DerivedJob(job.settings, job.model, job.tokenizer, own, examples, derived, of_outputs=tuple(metrics))
 
 
 def contributions_of(job: Job, result: TaskResult) -> tuple[Int[np.ndarray, " kept"], Float[np.ndarray, "runs kept"]]:
-    """What each example contributes to a job's main score, of the base run and then of each ablation.
+    """What each example contributes to a job's main score: without ablation, and then with each ablation.
 
     A correlation with outputs that are all equal, as where no head is left, is undefined; it counts as 0 here.
 
     Raises:
         DataError: the score is undefined without some example.
     """
-    judge, result = job.judges[0], level_out(result)
+    judge, result = job.judges[0], snap_constant_outputs(result)
     outputs = np.concatenate([result.base[None], result.outputs])
     scores = score(judge.metric, outputs, judge.labels, job.positive)
-    told = np.isfinite(scores)
-    told[0] = True  # without a score of the model as it is there is nothing to share out
-    kept, some = contributions(judge.metric, outputs[told], judge.labels, job.positive, units=job.units)
+    defined = np.isfinite(scores)
+    defined[0] = True  # an undefined score of the model without ablation is an error
+    kept, some = contributions(judge.metric, outputs[defined], judge.labels, job.positive, units=job.units)
     shared = np.zeros((len(outputs), some.shape[1]))
-    shared[told] = some
+    shared[defined] = some
     return kept, shared
 
 
 def describe_score(job: Job, contributed: Float[np.ndarray, "runs kept"]) -> dict[str, Any]:
-    """Which score derived numbers are effects on, for a summary."""
+    """The score of which these numbers are effects, for a summary."""
     metric = job.judges[0].metric
     return {
         "metric": metric.name,
@@ -92,7 +83,7 @@ def describe_score(job: Job, contributed: Float[np.ndarray, "runs kept"]) -> dic
     }
 
 
-def say_what_sharing_costs(job: Job, runs: int, say: Callable[[str], None]) -> None:
+def say_cost_of_contributions(job: Job, runs: int, say: Say) -> None:
     """See, before there are outputs, that a score can be shared out among examples; say how long that takes if long.
 
     Raises:
@@ -109,7 +100,7 @@ def say_what_sharing_costs(job: Job, runs: int, say: Callable[[str], None]) -> N
         say(f"what each example contributes to {judge.metric.label}: at most {format_duration(seconds)} more")
 
 
-def level_out(result: TaskResult) -> TaskResult:
+def snap_constant_outputs(result: TaskResult) -> TaskResult:
     """The outcome in which outputs that differ by rounding alone are equal: without any head, of all examples.
 
     A correlation with such outputs would be one with noise.

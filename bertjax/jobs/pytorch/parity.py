@@ -12,16 +12,19 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Float
+from rich.box import SIMPLE_HEAD
+from rich.text import Text
 
 from bertjax import arguments as checks_of
 from bertjax.checkpoints import BertConfig, architecture, has_tokenizer, locate, texts_directory
+from bertjax.console import PlainTable
 from bertjax.data import Tokenizer, collate, load_examples
 from bertjax.engine import plain
 from bertjax.errors import CheckpointError, some_of
 from bertjax.interventions import overrides
+from bertjax.jobs.pytorch.torch_reference import Arguments, load_torch, overridden_head, run_torch
 from bertjax.model import ModelOutput, PretrainedModel, check_parameters, load, tensor_name
 from bertjax.progress import Progress, shown
-from bertjax.study.pytorch.torch_reference import Arguments, load_torch, overridden_head, run_torch
 
 # Largest absolute differences allowed. float32: what rounding of sums in another order adds up to over the
 # layers of a real model, where hidden states are of size 1 to 10 and weights at most 1. float64: the same
@@ -206,3 +209,22 @@ def _sentences(model: PretrainedModel, directory: Path, examples: int) -> Argume
     sample = load_examples("qnli-sample", limit=examples)
     longest = min(128, model.config.max_tokens)
     return collate(tokenizer.encode(sample.first, sample.second, longest), None, tokenizer.pad_id)
+
+
+def parity_table(rows: Sequence[Difference]) -> PlainTable:
+    """The differences to PyTorch, one row for each component.
+
+    Args:
+        rows: each a `parity.Difference`, or anything with its fields.
+    """
+    table = PlainTable(
+        title="Difference to PyTorch at real tokens (padding left out)", title_justify="left", box=SIMPLE_HEAD
+    )
+    table.add_column("component")
+    for name in ("largest", "mean", "allowed"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for row in rows:
+        verdict = Text("pass", style="green") if row.passed else Text("FAIL", style="bold red")
+        table.add_row(row.component, *(f"{x:.1e}" for x in (row.largest, row.mean, row.tolerance)), verdict)
+    return table

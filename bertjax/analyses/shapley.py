@@ -1,20 +1,27 @@
-"""Shapley values of heads: `bertjax shapley`.
+"""Shapley values of heads: `Study.shapley`, `bertjax shapley`.
 
-Orders are drawn and run a few at a time, until as many were drawn as may be or the values are known well enough. Each
-few keep a journal of their own until the end, so that the same command resumes. Where every set of the heads costs no
-more runs than the orders, all are run, and the values are exact.
+Orders are drawn and run in batches, until the maximum is reached or the values are known well enough. Each batch keeps
+a journal until the end, so that the same command resumes. If every set of the heads costs no more runs than the orders,
+all sets are run, and the values are exact.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
 from jaxtyping import Float, Int
+from rich.console import RenderableType
 
 from bertjax import arguments
+from bertjax.analyses.ablate import introduce
+from bertjax.analyses.contributions import (
+    contributions_of,
+    describe_score,
+    outcome_of_examples,
+    say_cost_of_contributions,
+)
 from bertjax.attribution import (
     Drawn,
     added_in_order,
@@ -26,37 +33,32 @@ from bertjax.attribution import (
 )
 from bertjax.errors import InputError
 from bertjax.formatting import count_of, finite, format_duration
-from bertjax.interventions import Ablation, Head
-from bertjax.progress import Progress, silent
-from bertjax.results import Results
-from bertjax.study.derived.frame import Outcome, run_derived
-from bertjax.study.derived.job import (
-    contributions_of,
-    derive_job,
-    describe_score,
-    say_what_sharing_costs,
+from bertjax.interventions import Ablation, Head, ablation, list_heads
+from bertjax.jobs import (
+    NOT_COUNTED,
+    Context,
+    Heads,
+    Means,
+    Mode,
+    Outcome,
+    ScoredAnalysis,
+    estimate_runs,
+    option,
 )
-from bertjax.study.job import Job, check_scorable
-from bertjax.study.options import Heads, Mode, OutputOptions, option
-from bertjax.study.outputs import means_of
-from bertjax.study.provenance import Analysis
-from bertjax.study.run import ON_TOP, check_finite, estimate_runs, introduce, sweep_job
-from bertjax.study.settings import Settings, check_settings, for_this_device
-from bertjax.tasks import TaskResult
+from bertjax.progress import Progress
+from bertjax.results import Results
 
 RUNS_AT_ONCE = 512  # about: of orders that are run together
 DEFAULT_ORDERS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShapleyOptions(OutputOptions):
+class Shapley(ScoredAnalysis):
     """Orders.
 
     Args:
         mode: what replaces a head: 'uniform' attention, 'zero', or its 'mean' output.
         heads: values of these heads only, such as 3.0 or L3H0; the others stay.
-        metric: the main metric, in place of the task's: a name in `bertjax.METRICS`, or module:function. In Python
-            also a `Metric`, or a function of labels and outputs that returns a number.
         permutations: draw at most this number of orders of removal, an even number: each comes with its reverse.
         within: stop as soon as the 95 % interval over orders of every value is at most this to either side, as the
             score is printed, such as 0.5 (points); by default all orders are drawn.
@@ -65,9 +67,13 @@ class ShapleyOptions(OutputOptions):
         InputError: an odd number of orders, or `within` is not above 0.
     """
 
+    name = word = "shapley"
+    example = "bertjax shapley --heads 3.0 3.1 5.7 --permutations 40"
+    own = ("permutations", "within")
+    journals = "orders-*"
+
     mode: Mode = "uniform"
     heads: Heads | None = option(None, "L.H")
-    metric: Any = option(None, "M")
     permutations: Annotated[int, 2] = option(DEFAULT_ORDERS, "N")
     within: float | None = option(None, "W")
 
@@ -78,82 +84,48 @@ class ShapleyOptions(OutputOptions):
         if self.within is not None and not (np.isfinite(self.within) and self.within > 0):
             arguments.refuse("within", "a number above 0", self.within)
 
+    def run(self, context: Context) -> Outcome:
+        """The values of the heads."""
+        config = context.job.model.config
+        heads = list_heads(self.heads, config)
+        job = replace(context.job, ablations=[ablation(config, [head], self.mode) for head in heads])
+        introduce(job, context, "head")
+        say_cost_of_contributions(job, self.permutations * len(heads), context.say)
+        runner = _Runner(context)
+        if 2 ** min(len(heads), 30) - 1 <= self.permutations * len(heads):
+            values, found = _exact(runner, heads, context.progress)
+        else:
+            values, found = _drawn(runner, heads, self, context.progress)
+        return outcome_of_examples(
+            job,
+            "shapley",
+            [shapley_metric(job.metrics[0])],
+            values[..., None],
+            runner.kept,
+            job.ablations,
+            means=runner.means,
+            metadata={**runner.score, "shapley": found},
+        )
 
-def run_shapley(
-    settings: Settings,
-    options: ShapleyOptions,
-    *,
-    say: Callable[[str], None] = lambda line: None,
-    progress: Progress = silent,
-    weighing: Progress = silent,
-    keep: bool = True,
-) -> Results:
-    """Draw orders, run them, weigh the values, and write the directory.
-
-    Args:
-        settings: which model, task, examples and heads.
-        options: when to stop.
-        say: called with a line at each step.
-        progress, weighing: called with the work done and the total work.
-        keep: whether anything is written.
-
-    Raises:
-        OutputError: the directory cannot be written, holds results already, or unfinished orders of other settings.
-        SweepInterrupted: Ctrl-C; what is finished is kept, and the same call resumes.
-        BertjaxError: whatever is wrong with model, data or settings.
-    """
-    _check(settings)
-    check_settings(settings)
-    share_out = partial(_share_out, options, say, progress, keep)
-    analysis = Analysis("shapley", {"permutations": options.permutations, "within": options.within})
-    return run_derived(for_this_device(settings), share_out, analysis, say=say, weighing=weighing, keep=keep)
-
-
-def _share_out(budget: ShapleyOptions, say: Callable[[str], None], progress: Progress, keep: bool, job: Job) -> Outcome:
-    """The values of a job's heads."""
-    introduce(job, say)
-    check_scorable(job)
-    say_what_sharing_costs(job, budget.permutations * len(job.ablations), say)
-    if keep:
-        say(f"results go to {job.settings.directory}")
-    runner = _Runner(job, say, keep)
-    heads = [(change.layer, change.head) for one in job.ablations for change in one.changes]
-    if 2 ** min(len(heads), 30) - 1 <= budget.permutations * len(heads):
-        values, told = _exact(runner, heads, progress)
-    else:
-        values, told = _drawn(runner, heads, budget, progress)
-    derived = derive_job(job, runner.kept, "shapley", [shapley_metric(job.judges[0].metric)])
-    outputs = values[..., None]
-    result = TaskResult(np.zeros(outputs.shape[1:]), outputs, tuple(job.ablations))
-    return Outcome(derived, result, runner.means, {**runner.score, "shapley": told})
-
-
-def _check(settings: Settings) -> None:
-    """Raise `InputError` for what these runs do not have."""
-    if settings.ablate != "heads" or settings.screen is not None:
-        raise InputError("Shapley values are of single heads: leave out which sets to ablate")
-    if settings.shard:
-        raise InputError("Shapley values cannot be sharded: orders run one after another; leave --shard out")
-    if settings.engine != "fast":
-        raise InputError("Shapley values are computed by the fast engine")
+    def show(self, results: Results) -> Sequence[RenderableType]:
+        """The largest values, and how well they are known."""
+        return [*super().show(results), shapley_line(results)]
 
 
 class _Runner:
     """Runs sets of heads a few at a time, and keeps what each example contributes."""
 
-    def __init__(self, job: Job, say: Callable[[str], None], keep: bool):
-        self.job, self.say, self.keep = job, say, keep
-        self.means = means_of(job)
+    def __init__(self, context: Context):
+        self.context, self.job, self.say = context, context.job, context.say
+        self.means: Means = None
         self.calls = 0
         self.kept: list[int] = []
         self.score: dict[str, Any] = {}
 
     def run(self, runs: Sequence[Ablation], progress: Progress) -> Float[np.ndarray, "runs examples"]:
         """What each example contributes to the score: without ablation, and then in each run."""
-        job, settings = replace(self.job, ablations=runs), self.job.settings
-        journal = settings.directory / f"orders-{self.calls:05d}" if self.keep else None
-        result = sweep_job(job, self.means, lambda line: None, progress, journal)
-        check_finite(runs, result, journal)
+        job = replace(self.job, ablations=runs)
+        result, self.means = self.context.sweep(job, f"orders-{self.calls:05d}", progress, self.means)
         self.calls += 1
         kept, contributed = contributions_of(job, result)
         self.kept = kept.tolist()
@@ -166,10 +138,10 @@ def _exact(
 ) -> tuple[Float[np.ndarray, "heads examples"], dict[str, Any]]:
     """Values from every set of heads."""
     job = runner.job
-    runs = all_subsets(job.model.config, heads, job.settings.mode)
+    runs = all_subsets(job.model.config, heads, job.settings.analysis.mode)
     seconds = estimate_runs(job, runs).seconds
     runner.say(
-        f"all {len(runs) + 1:,} sets of {count_of(len(heads), 'head')}: about {format_duration(seconds)}; {ON_TOP}"
+        f"all {len(runs) + 1:,} sets of {count_of(len(heads), 'head')}: about {format_duration(seconds)}; {NOT_COUNTED}"
     )
     contributed = runner.run(runs, progress)
     without = float(contributed[-1].mean())
@@ -178,7 +150,7 @@ def _exact(
 
 
 def _drawn(
-    runner: _Runner, heads: Sequence[Head], budget: ShapleyOptions, progress: Progress
+    runner: _Runner, heads: Sequence[Head], budget: Shapley, progress: Progress
 ) -> tuple[Float[np.ndarray, "heads examples"], dict[str, Any]]:
     """Values from orders that are drawn, until they are known well enough."""
     job, pairs = runner.job, budget.permutations // 2
@@ -189,12 +161,12 @@ def _drawn(
     for start in range(0, pairs, at_once):
         numbers = range(start, min(start + at_once, pairs))
         orders = [order for pair in numbers for order in draw_orders(len(heads), pair, job.settings.seed)]
-        runs = [run for order in orders for run in runs_of_order(job.model.config, heads, order, job.settings.mode)]
+        runs = [run for order in orders for run in runs_of_order(job.model.config, heads, order, budget.mode)]
         if drawn is None:
             seconds = estimate_runs(job, runs).seconds / len(orders)
             most = format_duration(seconds * budget.permutations)
             one = f"each order of {len(heads)} heads about {format_duration(seconds)}"
-            runner.say(f"{one}, all {budget.permutations}: {most}; {ON_TOP}")
+            runner.say(f"{one}, all {budget.permutations}: {most}; {NOT_COUNTED}")
         contributed = runner.run(runs, _part_of(progress, start, len(numbers), max(expected, numbers.stop)))
         without = float(contributed[len(heads)].mean())
         found = _pairs_of(orders, contributed)
@@ -248,3 +220,25 @@ def _pairs_of(orders: Sequence[Int[np.ndarray, " heads"]], contributed: Float[np
     ]
     pairs = [(first + second) / 2 for first, second in zip(added[::2], added[1::2], strict=True)]
     return Drawn(np.sum(pairs, axis=0), np.stack([pair.mean(axis=1) for pair in pairs]))
+
+
+def shapley_line(results: Results) -> str:
+    """How well Shapley values are known, and what they sum to, in a line.
+
+    Args:
+        results: of `shapley`.
+    """
+    found, score, measure = results.summary["shapley"], results.summary["derived"], results.measure()
+    base, without = (measure.factor * value for value in (score["base"], found["without"]))
+    ends = f"{base:.{measure.digits}f} as it is, {without:.{measure.digits}f} with all of these heads replaced"
+    total = (
+        f"values sum to {measure.with_unit(measure.change((base - without) / measure.factor))}: {score['label']} {ends}"
+    )
+    if found["exact"]:
+        return f"Every set of heads was run: values are exact for these examples. The {total}."
+    widths = [math.inf if width is None else measure.factor * width for width in found["half_widths"]]
+    if not math.isfinite(max(widths)):
+        return f"{found['orders']} orders are too few to tell how well values are known. The {total}."
+    middle = sorted(widths)[len(widths) // 2]
+    known = f"±{max(widths):.2g} or better ({measure.with_unit(f'median ±{middle:.2g}')})"
+    return f"{found['orders']} orders: each value is known to {known} for these examples, at 95 %. The {total}."

@@ -1,7 +1,7 @@
 """Gates that are learned at several prices: sets of heads that are closed, for `bertjax prune`."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,8 @@ from bertjax.engine import describe_settings, open_journal
 from bertjax.errors import SweepInterrupted
 from bertjax.formatting import count_of
 from bertjax.interventions import every_head
+from bertjax.jobs import Job, Say, hash_of_inputs, hash_of_weights, versions
 from bertjax.progress import Progress
-from bertjax.study.job import Job
-from bertjax.study.provenance import hash_of_inputs, hash_of_weights, versions
 
 OPEN = 0.5
 """A head is closed whose gate is open less often than this."""
@@ -61,7 +60,7 @@ def learn_gates(
     learning: Learning,
     means: Float[np.ndarray, "layers heads head_dim"] | None,
     *,
-    say: Callable[[str], None],
+    say: Say,
     progress: Progress,
     journal: Path | None,
 ) -> list[LearnedGates]:
@@ -77,13 +76,15 @@ def learn_gates(
     """
     settings, heads = job.settings, [*every_head(job.model.config)]
     say(f"gates are learned at {count_of(len(strengths), 'price')}, in {count_of(learning.steps, 'step')} each")
-    learner = GateLearner(job.model, job.encoded, settings.mode, learning, means=means, seed=settings.seed)
+    learner = GateLearner(job.model, job.encoded, settings.analysis.mode, learning, means=means, seed=settings.seed)
     found, last = list[LearnedGates](), None
     with contextlib.ExitStack() as opened:
         kept = None
         if journal is not None:
             facts, chosen = _facts(job, strengths, learning), settings.compared()
-            kept = opened.enter_context(open_journal(journal, facts, {}, settings=chosen, replace=settings.overwrite))
+            kept = opened.enter_context(
+                open_journal(journal, facts, {}, settings=chosen, replace=settings.analysis.overwrite)
+            )
         for number, strength in enumerate(sorted(strengths)):
             log_a = None if kept is None else kept.read(number)
 

@@ -8,11 +8,10 @@ from bertjax.data import Tokenizer
 from bertjax.errors import InputError, OutputError
 from bertjax.formatting import plain_name
 from bertjax.interventions import Head, parse_head, remove_heads
+from bertjax.jobs.provenance import where_from
 from bertjax.model import load
 from bertjax.paths import is_there, refuse_inputs_in, user_path
 from bertjax.results import Results
-from bertjax.study.provenance import where_from
-from bertjax.study.settings import COLLECTIONS
 
 
 def heads_gone_in(results: Results, run: str) -> tuple[str, ...]:
@@ -28,7 +27,7 @@ def heads_gone_in(results: Results, run: str) -> tuple[str, ...]:
     run = run if run in rows else plain_name(run)
     if run not in rows:
         raise InputError(f"{results.source} has no run {run!r}: bertjax show {results.source} lists them")
-    if results.summary["settings"]["ablate"] not in COLLECTIONS:
+    if "sets_sha256" in results.summary["settings"]:
         raise InputError(f"{results.source} has sets of a file, in any mode: name their heads with --heads")
     if results.summary["mode"]["name"] != "zero" or any("=" in head for head in rows[run].heads):
         mode = results.summary["mode"]["name"]

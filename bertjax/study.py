@@ -1,6 +1,6 @@
 """`Study`: one model and one task in the middle; its methods are the analyses."""
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
@@ -12,40 +12,50 @@ import numpy as np
 from jaxtyping import Num
 
 from bertjax import arguments
+from bertjax.analyses import (
+    ANALYSES,
+    Ablate,
+    Importance,
+    Interactions,
+    Patch,
+    PatchPaths,
+    Prune,
+    Roles,
+    Shapley,
+)
 from bertjax.data import CUSTOM, MASKED, Examples, Tokenizer
 from bertjax.engine import Estimate
 from bertjax.errors import InputError
 from bertjax.formatting import count_of
 from bertjax.interventions import Ablation
-from bertjax.model import PretrainedModel
-from bertjax.results import Results
-from bertjax.study.derived.frame import call
-from bertjax.study.derived.gradients import ImportanceOptions, run_importance
-from bertjax.study.derived.interactions import InteractionsOptions, run_interactions
-from bertjax.study.derived.patching import PatchOptions, run_patching
-from bertjax.study.derived.paths import PathsOptions, run_paths
-from bertjax.study.derived.pruning import PruneOptions, run_pruning
-from bertjax.study.derived.roles import run_roles
-from bertjax.study.derived.shapley import ShapleyOptions, run_shapley
-from bertjax.study.job import AsLoaded, Job, check_scorable, hash_of_files, hash_parameters, load_job
-from bertjax.study.options import (
-    AblateOptions,
+from bertjax.jobs import (
+    Analysis,
+    AsLoaded,
     ComputeOptions,
     DataOptions,
+    Job,
     ModelOptions,
-    OutputOptions,
+    Settings,
+    Sources,
     TaskOptions,
     check_names,
-    names,
+    check_scorable,
+    check_settings,
+    for_this_device,
+    hash_of_files,
+    hash_parameters,
+    load_job,
     option,
     parameters,
+    run_analysis,
+    score_job,
+    sweep_examples,
     takes,
     with_options,
 )
-from bertjax.study.outputs import sweep_examples
-from bertjax.study.run import estimate_job, run_job
-from bertjax.study.scoring import score_ablations
-from bertjax.study.settings import DEFAULTS, Settings, Sources, check_settings, for_this_device
+from bertjax.model import PretrainedModel
+from bertjax.progress import shown
+from bertjax.results import Results
 
 MODELS = "a hub id, a directory, or a model of bertjax (bertjax.from_torch makes one of a PyTorch model)"
 
@@ -65,30 +75,9 @@ class StudyOptions(ComputeOptions, TaskOptions, DataOptions, ModelOptions):
     labels: Any = option(None, on_command_line=False)
 
 
-_ALL = names(StudyOptions)
-_NO_COMPUTE = _ALL - names(ComputeOptions)
-_TEXTS = (names(DataOptions) | {"model", "tokenizer", "texts", "labels", "max_length"}) - {"exclude_self"}
-_CONTRASTS = names(ComputeOptions) | {"model", "tokenizer", "max_length", "allow_new_head", "limit", "seed"}
-# Of each analysis the class of its options.
-OPTIONS: Mapping[str, type[OutputOptions]] = {
-    "ablate": AblateOptions,
-    "plan": AblateOptions,
-    "importance": ImportanceOptions,
-    "interactions": InteractionsOptions,
-    "shapley": ShapleyOptions,
-    "prune": PruneOptions,
-    "roles": OutputOptions,
-    "patch": PatchOptions,
-    "patch_paths": PathsOptions,
-}
-# Of each analysis the names of the options of a study that it reads.
-READS: Mapping[str, frozenset[str]] = {
-    **dict.fromkeys(OPTIONS, _ALL),
-    "importance": _NO_COMPUTE,
-    "roles": _TEXTS,
-    "patch": _CONTRASTS,
-    "patch_paths": _CONTRASTS - {"memory", "attention"},
-}
+def options_read(analysis: type[Analysis]) -> frozenset[str]:
+    """The names of the options of a study that an analysis reads."""
+    return analysis.reads | {"tokenizer"} | ({"texts", "labels"} if "data" in analysis.reads else set())
 
 
 @dataclass(frozen=True)
@@ -164,27 +153,31 @@ class Study:
 
     def baseline(self) -> Baseline:
         """Scores and outputs of the model as it is, without interventions."""
-        job = self._job
+        job = replace(self._job, ablations=[])
         check_scorable(job)
-        nothing, settings = [Ablation("base", ())], job.settings
+        settings = job.settings
         result = sweep_examples(
-            job.model, job.encoded, nothing, memory=settings.memory_budget, attention=settings.attention
+            job.model,
+            job.encoded,
+            [Ablation("base", ())],
+            memory=settings.memory_budget,
+            attention=settings.attention,
         )
-        _, scores = score_ablations(job.judges, job.positive, replace(result, outputs=result.outputs[:0]), [], [])
+        _, scores = score_job(job, replace(result, outputs=result.outputs[:0]))
         return Baseline(scores, result.base, job.labels)
 
-    @takes(AblateOptions)
-    def plan(self, options: AblateOptions) -> Estimate:
+    @takes(Ablate)
+    def plan(self, options: Ablate) -> Estimate:
         """What `ablate` with the same options will cost: work, memory and time on this device.
 
         Time does not include loading, compilation and statistics.
 
         Returns: the estimate.
         """
-        return estimate_job(self._settings(options))
+        return options.estimate(self.settings(options))
 
-    @takes(AblateOptions)
-    def ablate(self, options: AblateOptions) -> Results:
+    @takes(Ablate)
+    def ablate(self, options: Ablate) -> Results:
         """Ablate heads one set at a time, and test what that changes.
 
         Returns: the effect of each set on each metric, with interval, p and q. Of a shard `directory` and `summary`.
@@ -193,38 +186,37 @@ class Study:
             BertjaxError: whatever is wrong with model, data or options; raised before the sweep begins.
             SweepInterrupted: Ctrl-C; with `output`, what is finished is kept, and the same call resumes.
         """
-        return self._run("ablate", run_job, options, "ablating")
+        return self.run(options)
 
-    @takes(ImportanceOptions)
-    def importance(self, options: ImportanceOptions) -> Results:
+    @takes(Importance)
+    def importance(self, options: Importance) -> Results:
         """Estimate by gradients what each head does (Michel et al. 2019), in float32.
 
         Returns: results with the metrics 'predicted_loss', the mean loss that gradients predict without a head;
             'importance', the mean over examples of the absolute change; and 'token_importance', with absolute values
             at each token.
         """
-        run = partial(run_importance, steps=options.steps)
-        return self._run("importance", run, options, "gradients")
+        return self.run(options)
 
-    @takes(InteractionsOptions)
-    def interactions(self, options: InteractionsOptions) -> Results:
+    @takes(Interactions)
+    def interactions(self, options: Interactions) -> Results:
         """Which heads matter together: for each pair the effect of both minus the sum of each one's.
 
         Returns: results of a set for each pair, with the metrics 'interaction', 'effect_of_both' and 'sum_of_effects'.
         """
-        return self._run("interactions", run_interactions, options, "ablating", ablate="pairs")
+        return self.run(options)
 
-    @takes(ShapleyOptions)
-    def shapley(self, options: ShapleyOptions) -> Results:
+    @takes(Shapley)
+    def shapley(self, options: Shapley) -> Results:
         """The Shapley value of each head: its mean contribution over random orders of removal.
 
         Returns: results with the metric 'shapley', above 0 where the head adds to the score. Intervals are over
             examples; `summary["shapley"]["half_widths"]` are over orders.
         """
-        return self._run("shapley", partial(run_shapley, options=options), options, "ablating")
+        return self.run(options)
 
-    @takes(PruneOptions)
-    def prune(self, options: PruneOptions) -> Results:
+    @takes(Prune)
+    def prune(self, options: Prune) -> Results:
         """How many heads can be removed, and in which order.
 
         One half of the examples chooses the orders, the other half scores them.
@@ -232,10 +224,10 @@ class Study:
         Returns: results of a set for each order and point, named like 'greedy 36' after the heads that are left;
             `summary["pruning"]` has the orders.
         """
-        return self._run("prune", partial(run_pruning, pruning=options), options, "pruning")
+        return self.run(options)
 
-    @takes(OutputOptions)
-    def roles(self, options: OutputOptions) -> Results:
+    @takes(Roles)
+    def roles(self, options: Roles) -> Results:
         """What kind of head each is, by where it attends. Labels and task heads are not used.
 
         Returns: results with a metric for each role (`bertjax.probes.ROLES`), its share of attention by weights and by
@@ -246,12 +238,10 @@ class Study:
         >>> bertjax.Study(limit=40).roles(progress=False).summary["roles"]["kinds"]["0.2"]
         ['positional', 'previous']
         """
-        mine = self.options
-        unlabelled = mine.texts is not None and mine.labels is None and mine.task == CUSTOM
-        return self._run("roles", run_roles, options, "reading", **({"task": MASKED} if unlabelled else {}))
+        return self.run(options)
 
-    @takes(PatchOptions)
-    def patch(self, options: PatchOptions) -> Results:
+    @takes(Patch)
+    def patch(self, options: Patch) -> Results:
         """Activation patching: where in text and model the difference of two texts acts.
 
         The task and the data of the study are not used; its limit and seed draw among the contrasts.
@@ -266,11 +256,10 @@ class Study:
         >>> [row.name for row in sorted(found.rows_of("restored"), key=lambda row: -row.score)[:1]]
         ['hidden_states 0 at 4']
         """
-        run = partial(run_patching, grid=options, contrasts=options.rows)
-        return self._run("patch", run, options, "patching", data=options.file)
+        return self.run(options)
 
-    @takes(PathsOptions)
-    def patch_paths(self, options: PathsOptions) -> Results:
+    @takes(PatchPaths)
+    def patch_paths(self, options: PatchPaths) -> Results:
         """Path patching: which heads write what the receivers read.
 
         The task and the data of the study are not used; its limit and seed draw among the contrasts.
@@ -283,34 +272,46 @@ class Study:
         >>> study.patch_paths(pairs, receivers={"values": ["1.3"]}, heads=["0.1", "0.2"], progress=False).names
         ['0.1', '0.2']
         """
-        run = partial(run_paths, paths=options, contrasts=options.rows)
-        return self._run("patch_paths", run, options, "patching", data=options.file)
+        return self.run(options)
 
-    def _run(
-        self, analysis: str, run: Callable[..., Results], options: OutputOptions, text: str, **fixed: Any
-    ) -> Results:
-        """Run an analysis with a bar; `fixed` are settings that are not the user's."""
+    def run(self, analysis: Analysis) -> Results:
+        """Run an analysis: `study.run(Shapley(permutations=40))` is `study.shapley(permutations=40)`.
+
+        Args:
+            analysis: one of `bertjax.analyses`, or of a class of your own.
+        """
+        with shown(analysis.progress, analysis.progress_text) as report:
+            weighing = partial(report, note="weighing")
+            return run_analysis(
+                self.settings(analysis), progress=report, weighing=weighing, keep=analysis.output is not None
+            )
+
+    def settings(self, analysis: Analysis) -> Settings:
+        """The settings of an analysis of this study.
+
+        Raises:
+            InputError: the analysis does not read an option that was set for the whole study.
+        """
+        reads, sources = analysis.reads, self._sources
         for name in ("readout", "prompts", "precision"):
             value = getattr(self.options, name)
-            if name not in READS[analysis] and value != getattr(StudyOptions, name):
+            if name not in reads and value != getattr(StudyOptions, name):
                 raise InputError(
-                    f"{analysis} does not read {name}, which this study sets to {value!r}: use another study"
+                    f"{analysis.name} does not read {name}, which this study sets to {value!r}: use another study"
                 )
-        return call(run, self._settings(options, READS[analysis], **fixed), options.progress, text)
-
-    def _settings(self, options: OutputOptions, reads: Set[str] = _ALL, **fixed: Any) -> Settings:
-        """The settings of an analysis of this study."""
-        sources, chosen = self._sources, {name: getattr(self.options, name) for name in reads & {*DEFAULTS}}
+        chosen = {name: getattr(self.options, name) for name in reads}
         if sources.model is not None:
             chosen["model"] = sources.model.name
-        if sources.data:
+        if sources.data and "data" in chosen:
             chosen["data"] = None
-        theirs = {name: getattr(options, name) for name in names(type(options)) if name in DEFAULTS}
-        return Settings(**{**chosen, **theirs, **fixed}, sources=sources if "task" in reads else sources.without_data())
+        unlabelled = self.options.texts is not None and self.options.labels is None
+        if isinstance(analysis, Roles) and unlabelled and self.options.task == CUSTOM:
+            chosen["task"] = MASKED  # which reads texts without labels
+        return Settings(**chosen, analysis=analysis, sources=sources if "data" in reads else sources.without_data())
 
     @property
     def _job(self) -> Job:
-        settings = self._settings(AblateOptions())
+        settings = self.settings(Ablate())
         check_settings(settings)
         return load_job(for_this_device(settings))
 
@@ -348,7 +349,8 @@ def in_one_call(name: str) -> Callable[..., Results]:
     Args:
         name: of the method.
     """
-    options, reads = OPTIONS[name], READS[name]
+    options = ANALYSES[name]
+    reads = options_read(options)
     mine = [one for one in parameters(StudyOptions) if one.name in reads]
     every = sorted([*mine, *parameters(options)], key=lambda parameter: parameter.kind)
     signature, known = Signature(every), [one.name for one in every]

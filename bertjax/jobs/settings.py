@@ -1,10 +1,10 @@
-"""What a job is: its options as values, checked, and the ablations that they ask for."""
+"""The settings of a job: the options of a study, of one analysis, and where model and data come from."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import jax
 
@@ -14,45 +14,91 @@ from bertjax.data import Tokenizer
 from bertjax.engine import choose_attention
 from bertjax.errors import BertjaxError, InputError, OutputError
 from bertjax.evidence import as_metric
-from bertjax.interventions import (
-    Ablation,
-    ablation,
-    all_but_one,
-    cumulative,
-    every_head,
-    hash_sets,
-    head_pairs,
-    one_of_layer,
-    parse_head,
-    random_subsets,
-    read_sets,
-    whole_layers,
-)
-from bertjax.machine import AUTO, find_shard, parse_bytes, parse_shard
+from bertjax.jobs.naming import name_directory
+from bertjax.jobs.options import ComputeOptions, DataOptions, ModelOptions, OutputOptions, TaskOptions, names
+from bertjax.machine import parse_bytes, parse_shard
 from bertjax.model import Numerics, PretrainedModel
-from bertjax.paths import hash_file, is_file, is_there, user_path
+from bertjax.paths import hash_file, is_file, user_path
 from bertjax.results import NOT_COMPARED
-from bertjax.study.naming import name_directory
-from bertjax.study.options import (
-    AblateOptions,
-    ComputeOptions,
-    DataOptions,
-    ModelOptions,
-    TaskOptions,
-    available_modes,
-)
 
 T = TypeVar("T")
-# Which sets of heads: for each whether `heads` can narrow it.
-COLLECTIONS = {
-    "heads": True,
-    "layers": False,
-    "pairs": True,
-    "all-but-one": False,
-    "one-of-layer": False,
-    "cumulative": True,
-    "subsets": False,
-}
+# The options of a study, and those that are not of the computation.
+STUDY = names(ModelOptions) | names(DataOptions) | names(TaskOptions) | names(ComputeOptions)
+NO_COMPUTE = STUDY - names(ComputeOptions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalysisOptions(OutputOptions):
+    """What all analyses declare.
+
+    Attributes:
+        name: in `summary.json`.
+        word: in the name of a directory.
+        reads: the names of the options of a study that it reads.
+        own: the names of its options that `summary.json` records under "analysis"; the others are under "settings".
+        journals: the pattern of the names of its journals; None if it keeps none.
+    """
+
+    name: ClassVar[str] = ""
+    word: ClassVar[str] = ""
+    reads: ClassVar[frozenset[str]] = STUDY
+    own: ClassVar[tuple[str, ...]] = ()
+    journals: ClassVar[str | None] = None
+
+    @property
+    def mode(self) -> str:
+        """What replaces a head."""
+        return "uniform"
+
+    @property
+    def metric(self) -> Any:
+        """The main metric, in place of the task's."""
+        return None
+
+    @property
+    def shard(self) -> str | None:
+        """The shard to compute, such as '3/16'; None for all."""
+        return None
+
+    @property
+    def resume(self) -> bool:
+        """Whether an unfinished run must be there."""
+        return False
+
+    @property
+    def plain_engine(self) -> tuple[int | None, int | None] | None:
+        """Batch size and chunk size of the reference engine, None for their defaults; None for the fast engine."""
+        return None
+
+    @property
+    def float32(self) -> bool:
+        """Whether it computes in float32 on every device."""
+        return False
+
+    @property
+    def explicit(self) -> bool:
+        """Whether it computes explicit attention on every device."""
+        return False
+
+    @property
+    def inputs(self) -> list[str]:
+        """Files and directories that the analysis reads, besides those of the study."""
+        return []
+
+    def settings(self) -> dict[str, Any]:
+        """The options that `summary.json` records under "settings"."""
+        shown = [one.name for one in fields(self) if one.metadata.get("recorded", True) and one.name not in self.own]
+        metric = {} if "metric" not in shown or self.metric is None else {"metric": as_metric(self.metric).name}
+        return {name: getattr(self, name) for name in shown} | metric
+
+    def recorded(self) -> dict[str, Any]:
+        """The options that `summary.json` records under "analysis"."""
+        return {name: getattr(self, name) for name in self.own}
+
+    def check(self, settings: "Settings") -> None:
+        """Raise `InputError` for options that contradict each other or those of the study."""
+        if self.resume and self.overwrite:
+            raise InputError("--resume keeps what is there, --overwrite replaces it: give one of them")
 
 
 class Sources:
@@ -97,14 +143,15 @@ class Sources:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(AblateOptions, ComputeOptions, TaskOptions, DataOptions, ModelOptions):
-    """All options of a job: what to ablate in which model, on which examples, and how.
+class Settings(ComputeOptions, TaskOptions, DataOptions, ModelOptions):
+    """All options of a job: of the study and of one analysis.
 
     Args:
+        analysis: the analysis with its options.
         sources: where model and data come from; what was loaded once is kept there.
     """
 
-    mode: str = "uniform"  # of patches 'patched'
+    analysis: AnalysisOptions
     precision: str = "auto"  # of a model in memory its own
     sources: Sources = field(default_factory=Sources, compare=False, repr=False)
 
@@ -115,19 +162,12 @@ class Settings(AblateOptions, ComputeOptions, TaskOptions, DataOptions, ModelOpt
             if not isinstance(value, str | Path | None if name == "data" else str | Path):
                 arguments.refuse(name, "a path" if name == "data" else "a directory, hub id or 'package:NAME'", value)
             object.__setattr__(self, name, None if value is None else str(value))
-        if self.shard == AUTO:
-            object.__setattr__(self, "shard", "/".join(map(str, find_shard())))
-            path = Path(self.output or "")
-            ended = path.with_name(path.name + self._ending) if path.name else path / self._ending.removeprefix("-")
-            object.__setattr__(self, "output", self.output and str(ended))
 
     def describe(self) -> dict[str, Any]:
-        """The settings, and digests of the files that they name: what results depend on."""
-        sets = None if self.ablate in COLLECTIONS else hash_sets(user_path(self.ablate, InputError))
-        digests = {"sets_sha256": sets, "data_sha256": self.hash_data()}
-        options = {name: getattr(self, name) for name in DEFAULTS}
-        metric = None if self.metric is None else as_metric(self.metric).name
-        return {**options, "metric": metric, **{name: digest for name, digest in digests.items() if digest}}
+        """The options that the analysis reads, and the hash of the file of the data: what results depend on."""
+        mine = {name: getattr(self, name) for name in sorted(self.analysis.reads)}
+        digest = self.hash_data() if "data" in mine else None
+        return {**mine, **self.analysis.settings(), **({"data_sha256": digest} if digest else {})}
 
     def hash_data(self) -> str | None:
         """SHA-256 of the file of the data; of a study when it was first read. None if there is no file."""
@@ -142,18 +182,13 @@ class Settings(AblateOptions, ComputeOptions, TaskOptions, DataOptions, ModelOpt
 
     @property
     def shard_of(self) -> tuple[int, int] | None:
-        """Number and count of the shard; None for a whole run. Raises `InputError` if it is not a shard."""
-        return None if self.shard is None else parse_shard(self.shard)
-
-    @property
-    def _ending(self) -> str:
-        """What is put behind a directory's name that is not the user's."""
-        return "" if self.shard is None else "-shard-{}-of-{}".format(*parse_shard(self.shard))
+        """Number and count of the shard; None for a whole run."""
+        return None if self.analysis.shard is None else parse_shard(self.analysis.shard)
 
     @property
     def texts_at_once(self) -> int:
-        """`batch_size`, or what suits the device."""
-        return self.batch_size or (4 if jax.default_backend() == "cpu" else 64)
+        """Texts that suit the device, where a model is called without the engine."""
+        return 4 if jax.default_backend() == "cpu" else 64
 
     @property
     def memory_budget(self) -> int | None:
@@ -162,25 +197,26 @@ class Settings(AblateOptions, ComputeOptions, TaskOptions, DataOptions, ModelOpt
 
     @property
     def inputs(self) -> list[str]:
-        """Files and directories that are read, by the names that the settings have for them."""
-        sets = None if self.ablate in COLLECTIONS else self.ablate
+        """Files and directories that are read."""
         model = self.model if self.sources.model is None else None
-        return [name for name in (model, self.data, self.data_dir, sets) if name]
-
-    @property
-    def journal(self) -> Path:
-        """Where the finished parts of a sweep are kept until its results are written."""
-        return self.directory / "journal"
+        mine = [model, self.data, self.data_dir] if "data" in self.analysis.reads else [model]
+        return [name for name in mine if name] + self.analysis.inputs
 
     @cached_property
     def directory(self) -> Path:
         """Where the results go."""
-        output = name_directory(self.compared(), DEFAULTS) + self._ending if self.output is None else self.output
+        output = self.analysis.output
+        if output is None:
+            shard = "" if self.shard_of is None else "-shard-{}-of-{}".format(*self.shard_of)
+            chosen = self.compared() | self.analysis.recorded()
+            output = name_directory(chosen, defaults_of(type(self.analysis)), self.analysis.word) + shard
         return user_path(output, OutputError)
 
 
-# The options that results depend on or record, with their defaults.
-DEFAULTS = {one.name: one.default for one in fields(Settings) if one.name not in ("progress", "sources")}
+def defaults_of(analysis: type[AnalysisOptions]) -> dict[str, Any]:
+    """The defaults of all options of a study and of an analysis."""
+    mine = {one.name: one.default for one in fields(Settings) if one.name not in ("analysis", "sources")}
+    return mine | {one.name: one.default for one in fields(analysis)}
 
 
 def _hash_file(path: Path) -> str | None:
@@ -190,13 +226,15 @@ def _hash_file(path: Path) -> str | None:
 
 def check_settings(settings: Settings) -> None:
     """Raise `InputError` for settings that contradict themselves or name what does not exist."""
-    arguments.one_of(settings.mode, "mode", available_modes())
+    analysis = settings.analysis
     _check_precision(settings)
-    _check_values(settings)
-    if settings.resume and settings.overwrite:
-        raise InputError("--resume keeps what is there, --overwrite replaces it: give one of them")
-    _check_engine(settings)
-    _check_sets(settings)
+    if analysis.metric is not None:
+        as_metric(analysis.metric)
+    if settings.prompts is not None and len(settings.prompts) not in (1, 2):
+        raise InputError(f"--prompts takes one for both texts of a pair, or two: found {len(settings.prompts)}")
+    if analysis.float32 and settings.precision == "bfloat16":
+        raise InputError(f"{analysis.name} is computed in float32: leave --precision out")
+    analysis.check(settings)
 
 
 def for_this_device(settings: Settings) -> Settings:
@@ -205,9 +243,9 @@ def for_this_device(settings: Settings) -> Settings:
     The directory is as before: the same command has the same one on every device. What is fastest on a TPU depends on
     the model: its config is looked up there.
     """
-    settings = replace(settings, output=str(settings.directory))
+    settings = replace(settings, analysis=replace(settings.analysis, output=str(settings.directory)))
     model = settings.sources.model
-    if settings.screen is not None or (model is None and jax.default_backend() != "tpu"):
+    if settings.analysis.float32 or (model is None and jax.default_backend() != "tpu"):
         settings = in_float32(settings)
     if model is not None:
         settings = replace(settings, precision=model.numerics.dtype)
@@ -216,7 +254,7 @@ def for_this_device(settings: Settings) -> Settings:
 
 
 def _choose_attention(settings: Settings, numerics: Numerics) -> str:
-    if settings.engine == "plain":
+    if settings.analysis.explicit:
         return "explicit"
     depends = settings.attention == "auto" and jax.default_backend() == "tpu"
     return choose_attention(settings.attention, numerics, _find_config(settings) if depends else None)
@@ -265,66 +303,3 @@ def _check_precision(settings: Settings) -> None:
             f"the model in memory computes {numerics.attention} attention, without weights: load it with "
             "attention='explicit'; the option attention chooses that of the sweep"
         )
-
-
-def _check_values(settings: Settings) -> None:
-    """Whether metric, shard and prompts are what they must be."""
-    if settings.metric is not None:
-        as_metric(settings.metric)
-    if settings.shard is not None:
-        parse_shard(settings.shard)
-    if settings.prompts is not None and len(settings.prompts) not in (1, 2):
-        raise InputError(f"--prompts takes one for both texts of a pair, or two: found {len(settings.prompts)}")
-
-
-def _check_engine(settings: Settings) -> None:
-    budget = settings.memory_budget
-    if settings.engine == "plain" and budget is not None:
-        raise InputError("--engine plain has no memory budget: give --batch-size and --chunk-size")
-    if settings.engine == "plain" and settings.attention not in ("auto", "explicit"):
-        raise InputError("--engine plain has explicit attention alone: leave --attention out")
-    if settings.engine == "plain" and settings.shard_of:
-        raise InputError("--engine plain has no shards: leave --shard out")
-    if settings.engine == "plain" and settings.resume:
-        raise InputError("--engine plain keeps no journal: there is nothing to resume")
-    if settings.engine == "fast" and (settings.batch_size or settings.chunk_size):
-        raise InputError("--batch-size and --chunk-size are for --engine plain: give --memory to make steps smaller")
-
-
-def _check_sets(settings: Settings) -> None:
-    if settings.ablate not in COLLECTIONS and not is_there(user_path(settings.ablate, InputError), InputError):
-        raise InputError(f"--ablate takes {', '.join(COLLECTIONS)} or a file of sets: found {settings.ablate!r}")
-    if settings.heads and not COLLECTIONS.get(settings.ablate, False):
-        raise InputError(f"--heads names single heads: it cannot go with --ablate {settings.ablate}")
-    if settings.ablate == "cumulative" and not settings.heads:
-        raise InputError("--ablate cumulative needs an order: give --heads, first to last")
-    if settings.ablate != "subsets" and (settings.subset_size or settings.subset_count):
-        raise InputError(f"--subset-size and --subset-count are for --ablate subsets, not for {settings.ablate}")
-
-
-def list_ablations(settings: Settings, config: BertConfig) -> list[Ablation]:
-    """Every ablation that the settings ask for.
-
-    Raises:
-        OverrideError: a head that does not exist.
-        InputError: a file of sets that is not one, or nothing to ablate.
-    """
-    mode, given = settings.mode, settings.heads
-    heads = list(dict.fromkeys(parse_head(head, config) for head in given)) if given else every_head(config)
-    match settings.ablate:
-        case "heads":
-            return [ablation(config, [head], mode) for head in heads]
-        case "layers":
-            return whole_layers(config, mode)
-        case "pairs":
-            return head_pairs(config, mode, heads=heads)
-        case "all-but-one":
-            return all_but_one(config, mode)
-        case "one-of-layer":
-            return one_of_layer(config, mode)
-        case "cumulative":
-            return cumulative(config, mode, order=heads)
-        case "subsets":
-            size, count = settings.subset_size or 2, settings.subset_count or 100
-            return random_subsets(config, mode, size=size, count=count, seed=settings.seed)
-    return read_sets(user_path(settings.ablate, InputError), config, mode)

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +22,15 @@ from bertjax.results import check_directory, read_recorded
 IN_WORDS = ("task", "split", "mode", "limit", "seed", "engine", "precision", "readout", "metric")
 LONGEST = 30  # bytes of a word: together they stay far below the 255 of a file's name
 DIGITS = 6
-# The directories of each analysis's journals, as a pattern; the other analyses keep none.
-JOURNALS = {
-    "ablation": "journal",
-    "interactions": "journal",
-    "shapley": "orders-*",
-    "pruning": "pruning-*",
-    "patching": "patches",
-}
 
 
-def name_directory(chosen: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
+def name_directory(chosen: Mapping[str, Any], defaults: Mapping[str, Any], word: str = "") -> str:
     """A name for the results of a job.
 
     Args:
         chosen: the job's settings that results depend on, by name; files' contents by digests of their own.
         defaults: of these settings.
+        word: for the analysis.
 
     >>> defaults = {"task": "qnli-sample", "mode": "uniform", "ablate": "heads", "limit": None, "model": "a/b"}
     >>> name_directory(defaults, defaults)
@@ -47,8 +41,9 @@ def name_directory(chosen: Mapping[str, Any], defaults: Mapping[str, Any]) -> st
     'bertjax-tuned-mrpc-uniform-heads-909904'
     """
     own = {name: value for name, value in chosen.items() if value != defaults.get(name)}
-    words = [_last(own.get("model", "")), str(chosen["task"]), _last(own.get("data") or ""), own.get("split", "")]
-    words += [str(chosen["mode"]), _last(chosen["ablate"])]
+    data = own.get("data") or own.get("contrasts") or ""
+    words = [_last(own.get("model", "")), str(chosen.get("task", "")), _last(data), own.get("split", "")]
+    words += [str(chosen.get("mode", "")), _last(chosen.get("ablate", "")), word]
     words += [f"{own['limit']}-examples" if "limit" in own else "", f"seed-{own['seed']}" if "seed" in own else ""]
     words += [str(own.get(name, "")) for name in ("engine", "precision", "readout", "metric")]
     # A file of sets is the same under another name, and so are its sets.
@@ -70,11 +65,11 @@ def _word(text: str) -> str:
     return kept.encode()[:LONGEST].decode(errors="ignore")
 
 
-def check_output(directory: Path, analysis: str, overwrite: bool, inputs: Iterable[str | Path]) -> None:
+def check_output(directory: Path, journals: str | None, overwrite: bool, inputs: Iterable[str | Path]) -> None:
     """Check that an analysis can write its results, before anything is computed.
 
     Args:
-        analysis: its name, as in `summary.json`.
+        journals: the pattern of the names of the analysis's journals; None if it keeps none.
         overwrite: replace results that are there, and discard unfinished runs.
         inputs: files and directories that the analysis reads.
 
@@ -83,22 +78,21 @@ def check_output(directory: Path, analysis: str, overwrite: bool, inputs: Iterab
             of another analysis; or it cannot be written.
     """
     refuse_inputs_in(directory, [path for given in inputs for path in (given, *_adapter_base(given))])
-    own = JOURNALS.get(analysis)
-    for name, pattern in JOURNALS.items():
-        if pattern != own and not overwrite and is_begun(directory, pattern):
-            raise OutputError(
-                f"{directory} holds an unfinished run of another analysis ({name}): give another --output, finish "
-                "that run first, or --overwrite to discard it"
-            )
-    check_directory(directory, overwrite or (own is not None and is_begun(directory, own)))
+    begun = {path.name for path in directory.glob("*") if is_unfinished(path) and _is_journal(path)}
+    own = {name for name in begun if journals is not None and fnmatch(name, journals)}
+    if begun - own and not overwrite:
+        raise OutputError(
+            f"{directory} holds an unfinished run of another analysis: give another --output, finish that run first, "
+            "or --overwrite to discard it"
+        )
+    check_directory(directory, overwrite or bool(own))
 
 
 def discard_journals(directory: Path) -> None:
-    """Remove all journals of a directory, once its results are written; other directories of such names stay."""
-    for pattern in sorted({*JOURNALS.values()}):
-        for path in sorted(directory.glob(pattern)):
-            if _is_journal(path):
-                discard_journal(path)
+    """Remove all journals of a directory, once its results are written."""
+    for path in sorted(directory.glob("*")):
+        if _is_journal(path):
+            discard_journal(path)
 
 
 def is_begun(directory: Path, pattern: str) -> bool:

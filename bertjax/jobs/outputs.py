@@ -11,12 +11,12 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from bertjax.data import Tokenizer, collate
-from bertjax.engine import SweepInput, make_sweep_input, plain, sweep
+from bertjax.engine import Estimate, SweepInput, estimate, make_sweep_input, plain, sweep
 from bertjax.errors import InputError
 from bertjax.interventions import Ablation, mean_head_outputs, readouts, stack
+from bertjax.jobs.job import Job
 from bertjax.model import ModelOutput, Overrides, PretrainedModel
 from bertjax.progress import Progress, silent
-from bertjax.study.job import Job
 from bertjax.tasks import Encoded, TaskResult, batch_encodings
 
 # Sentence vectors of all ablations wait in memory for their partners: so many bytes at a time.
@@ -81,6 +81,22 @@ def input_of(job: Job, means: Float[np.ndarray, "layers heads head_dim"] | None)
         targets=encoded.targets,
         means=means,
         attention=job.settings.attention,
+    )
+
+
+def estimate_runs(job: Job, ablations: Sequence[Ablation]) -> Estimate:
+    """What ablations of a job's model on its examples will cost."""
+    form, settings = job.encoded.form, job.settings
+    return estimate(
+        job.model,
+        job.encoded.texts,
+        ablations,
+        form.readout,
+        combine=form.combine,
+        at=job.encoded.at,
+        targets=job.encoded.targets,
+        memory=settings.memory_budget,
+        attention=settings.attention,
     )
 
 

@@ -1,19 +1,22 @@
-"""How many heads can go, and in which order: `bertjax prune`.
+"""Pruning: how many heads can be removed, and in which order. `Study.prune`, `bertjax prune`.
 
-Half of the examples choose the orders, the other half judge them: an order that was chosen on the examples that judge
-it would look better than it is. What is judged are the sets of heads that are gone at some points of each order, as in
-any sweep of sets; the summary says which set belongs to which order.
+One half of the examples chooses the orders, the other half scores them: on the examples that chose it, an order would
+look better than it is. The sets of heads that are removed at some points of each order are run as one sweep; the
+summary says which set belongs to which order.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
 from jaxtyping import Float
+from rich.box import SIMPLE_HEAD
+from rich.console import RenderableType
 
 from bertjax import arguments
+from bertjax.analyses.contributions import snap_constant_outputs
+from bertjax.analyses.learned_gates import LearnedGates, learn_gates
 from bertjax.attribution import (
     Learning,
     ablated_losses,
@@ -23,20 +26,27 @@ from bertjax.attribution import (
     order_by,
     steps_of,
 )
+from bertjax.console import PlainTable
 from bertjax.errors import InputError
 from bertjax.formatting import count_of, format_duration
-from bertjax.interventions import Ablation, ablation, every_head
-from bertjax.progress import Progress, silent
+from bertjax.interventions import Ablation, ablation, every_head, single_heads
+from bertjax.jobs import (
+    NOT_COUNTED,
+    Context,
+    Job,
+    Mode,
+    Outcome,
+    Positive,
+    Say,
+    ScoredAnalysis,
+    check_scorable,
+    encode,
+    estimate_runs,
+    means_of,
+    option,
+    outcome_of_sweep,
+)
 from bertjax.results import Results
-from bertjax.study.derived.frame import Outcome, run_derived
-from bertjax.study.derived.gates import LearnedGates, learn_gates
-from bertjax.study.derived.job import level_out
-from bertjax.study.job import Job, check_scorable, encode
-from bertjax.study.options import Mode, OutputOptions, Positive, option
-from bertjax.study.outputs import means_of
-from bertjax.study.provenance import Analysis
-from bertjax.study.run import ON_TOP, check_finite, estimate_runs, sweep_job
-from bertjax.study.settings import Settings, check_settings, for_this_device, in_float32
 
 # By what heads are taken away.
 ORDERS = ("gradient", "greedy", "magnitude", "gates", "random", "reversed")
@@ -50,17 +60,14 @@ OF_ORDER = {
 }
 """The order that each option belongs to."""
 PASSES = 2.5  # forward passes that take as long as one pass forward and back
-Line = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PruneOptions(OutputOptions):
+class Prune(ScoredAnalysis):
     """Orders.
 
     Args:
         mode: what replaces a head: 'zero', which `bertjax remove-heads` can do to weights, 'uniform' or 'mean'.
-        metric: the main metric, in place of the task's: a name in `bertjax.METRICS`, or module:function. In Python
-            also a `Metric`, or a function of labels and outputs that returns a number.
         orders: by what heads are removed: gradient, greedy (exact losses), magnitude, gates, random, reversed (the
             first of gradient, greedy and magnitude backwards). Greedy and gates take minutes.
         gradient_share: the share of all heads that is removed before gradients are computed again.
@@ -75,8 +82,13 @@ class PruneOptions(OutputOptions):
         InputError: orders that make no comparison, or an option of an order that is not among them.
     """
 
+    name, word = "pruning", "pruning"
+    progress_text = "pruning"
+    example = "bertjax prune --task mrpc --data glue/MRPC --orders gradient magnitude random"
+    own = ("orders", "gradient_share", "greedy_share", "draws", "points", "strengths", "gate_steps", "gate_rate")
+    journals = "pruning-*"
+
     mode: Mode = "zero"
-    metric: Any = option(None, "M")
     orders: Annotated[tuple[str, ...], "names of orders"] = option(QUICK, "ORDER")
     gradient_share: float = option(0.1, "S")
     greedy_share: float = option(0.05, "S")
@@ -116,10 +128,47 @@ class PruneOptions(OutputOptions):
         return Learning(self.gate_steps, rate=self.gate_rate)
 
     @property
-    def recorded(self) -> dict[str, Any]:
-        """The options as `summary.json` has them."""
-        names = ("orders", "gradient_share", "greedy_share", "draws", "points", "strengths")
-        return {**{name: getattr(self, name) for name in names}, "learning": asdict(self.learning)}
+    def float32(self) -> bool:
+        """Gradients and losses are computed in float32."""
+        return True
+
+    def run(self, context: Context) -> Outcome:
+        """The outputs at points of all orders, on the examples that did not choose them."""
+        choosing, scoring = _halves(context.job, self)
+        check_scorable(scoring)
+        chosen_on = 0 if choosing is scoring else len(choosing.examples)
+        if chosen_on:
+            check_scorable(choosing)
+        _say_how_long(choosing, scoring, self, context.say)
+        if chosen_on:
+            context.say(f"{len(choosing.examples):,} examples choose the orders, {len(scoring.examples):,} score them")
+        context.say_directory()
+        chooser = _Chooser(choosing, self, context)
+        orders, gates = chooser.orders(), chooser.gates()
+        runs, named = _runs(scoring, orders, self.points)
+        runs += [
+            ablation(scoring.model.config, learned.closed, self.mode, learned.run) for learned in gates if learned.run
+        ]
+        if not runs:
+            raise InputError("all gates stay open at these prices: give higher ones, or another order too")
+        scoring = replace(scoring, ablations=runs)
+        context.say(f"judging {count_of(len(runs), 'set')}")
+        result, means = context.sweep(scoring, "pruning-judged")
+        metadata: dict[str, Any] = {
+            "chosen_on": chosen_on,
+            "gradient_share": self.gradient_share,
+            "greedy_share": self.greedy_share,
+            "points": heads_left(len(chooser.heads), self.points),
+            "orders": [_describe(order, named[order.name]) for order in orders],
+        }
+        metadata |= {"gates": [learned.describe() for learned in gates]} if gates else {}
+        return outcome_of_sweep(scoring, snap_constant_outputs(result), means, {"pruning": metadata})
+
+    def show(self, results: Results) -> Sequence[RenderableType]:
+        """The scores along each order, and with learned gates."""
+        found = results.summary["pruning"]
+        both = "gates" in found and found["orders"]
+        return [pruning_table(results), *([gates_table(results)] if both else [])]
 
 
 @dataclass(frozen=True)
@@ -135,83 +184,14 @@ class Order:
     heads: tuple[tuple[int, int], ...]
 
 
-def run_pruning(
-    settings: Settings,
-    pruning: PruneOptions,
-    *,
-    say: Line = lambda line: None,
-    progress: Progress = silent,
-    weighing: Progress = silent,
-    keep: bool = True,
-) -> Results:
-    """Choose orders on one half of the examples, judge them on the other, and write the directory.
-
-    Args:
-        settings: which model, task and examples.
-        pruning: which orders.
-        say: called with a line at each step.
-        progress, weighing: called with the work done and the total work.
-        keep: whether anything is written.
-
-    Raises:
-        OutputError: the directory cannot be written, holds results already, or unfinished work of other settings.
-        SweepInterrupted: Ctrl-C; what is finished is kept, and the same call resumes.
-        BertjaxError: whatever is wrong with model, data or settings.
-    """
-    check_settings(settings)
-    settings = for_this_device(in_float32(settings))
-    _check(settings)
-    procedure = partial(_choose_and_judge, pruning, say, progress, keep)
-    return run_derived(
-        settings, procedure, Analysis("pruning", pruning.recorded), say=say, weighing=weighing, keep=keep
-    )
-
-
-def _choose_and_judge(pruning: PruneOptions, say: Line, progress: Progress, keep: bool, job: Job) -> Outcome:
-    """The outputs of a job's model at points of all orders."""
-    choosing, judging = _parts(job, pruning)
-    check_scorable(judging)
-    chosen_on = 0 if choosing is judging else len(choosing.examples)
-    if chosen_on:
-        check_scorable(choosing)
-    _say_how_long(choosing, judging, pruning, say)
-    if chosen_on:
-        say(f"{len(choosing.examples):,} examples choose the orders, {len(judging.examples):,} others judge them")
-    if keep:
-        say(f"results go to {job.settings.directory}")
-    chooser = _Chooser(choosing, pruning, say, progress, keep)
-    orders, gates = chooser.orders(), chooser.gates()
-    runs, named = _runs(judging, orders, pruning.points)
-    runs += [
-        ablation(judging.model.config, learned.closed, job.settings.mode, learned.run)
-        for learned in gates
-        if learned.run
-    ]
-    if not runs:
-        raise InputError("all gates stay open at these prices: give higher ones, or another order too")
-    judging = replace(judging, ablations=runs)
-    means = means_of(judging)
-    say(f"judging {count_of(len(runs), 'set')}")
-    journal = job.settings.directory / "pruning-judged" if keep else None
-    result = sweep_job(judging, means, say, progress, journal)
-    assert result is not None
-    check_finite(runs, result, journal)
-    points = heads_left(len(chooser.heads), pruning.points)
-    told = {"gradient_share": pruning.gradient_share, "greedy_share": pruning.greedy_share, "points": points}
-    described = [_describe(order, named[order.name]) for order in orders]
-    learned = {"gates": [learned.describe() for learned in gates]} if gates else {}
-    more = {"pruning": {"chosen_on": chosen_on, **told, "orders": described, **learned}}
-    return Outcome(judging, level_out(result), means, more)
-
-
-def _say_how_long(choosing: Job, judging: Job, pruning: PruneOptions, say: Line) -> None:
+def _say_how_long(choosing: Job, judging: Job, pruning: Prune, say: Say) -> None:
     """Say how long all of it takes, before anything is run."""
     parts = _seconds(choosing, judging, pruning)
     shown = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in parts.items())
-    say(f"about {format_duration(sum(parts.values()))} in all ({shown}); {ON_TOP}")
+    say(f"about {format_duration(sum(parts.values()))} in all ({shown}); {NOT_COUNTED}")
 
 
-def _seconds(choosing: Job, judging: Job, pruning: PruneOptions) -> dict[str, float]:
+def _seconds(choosing: Job, judging: Job, pruning: Prune) -> dict[str, float]:
     """How long each order takes to choose, and all of them to judge.
 
     The orders are not known yet; orders at random cost about as much to judge.
@@ -222,7 +202,9 @@ def _seconds(choosing: Job, judging: Job, pruning: PruneOptions) -> dict[str, fl
     runs, _ = _runs(judging, drawn, pruning.points)
     if "gates" in pruning.orders:
         sets = [rng.permutation(len(heads))[: len(heads) // 2] for _ in pruning.strengths]
-        runs += [ablation(judging.model.config, [heads[i] for i in one], judging.settings.mode) for one in sets]
+        runs += [
+            ablation(judging.model.config, [heads[i] for i in one], judging.settings.analysis.mode) for one in sets
+        ]
     judged = estimate_runs(judging, runs)
     tokens = int(choosing.encoded.lengths.sum())
     back = PASSES * judged.plain_seconds / (judged.ablations + 1) / judged.tokens  # of a token, forward and back
@@ -231,10 +213,10 @@ def _seconds(choosing: Job, judging: Job, pruning: PruneOptions) -> dict[str, fl
         parts["gradient"] = back * tokens * len(steps_of(len(heads), pruning.gradient_share))
     if "greedy" in pruning.orders:
         sweeps = sum(steps_of(len(heads), pruning.greedy_share)) / len(heads)
-        parts["greedy"] = sweeps * estimate_runs(choosing, choosing.ablations).seconds
+        parts["greedy"] = sweeps * estimate_runs(choosing, single_heads(choosing.model.config, pruning.mode)).seconds
     if "gates" in pruning.orders:
-        steps = len(pruning.strengths) * pruning.learning.steps
-        parts["gates"] = back * min(tokens, pruning.learning.tokens) * steps
+        steps = len(pruning.strengths) * pruning.gate_steps
+        parts["gates"] = back * min(tokens, Learning.tokens) * steps
     return {**parts, f"judging {count_of(len(runs), 'set')}": judged.seconds}
 
 
@@ -243,17 +225,7 @@ def _describe(order: Order, runs: Mapping[str, str]) -> dict[str, Any]:
     return {"name": order.name, "heads": [f"{layer}.{head}" for layer, head in order.heads], "runs": dict(runs)}
 
 
-def _check(settings: Settings) -> None:
-    """Raise `InputError` for what pruning does not have."""
-    if settings.ablate != "heads" or settings.heads or settings.screen is not None:
-        raise InputError("pruning takes all heads: leave out which to ablate")
-    if settings.shard:
-        raise InputError("pruning cannot be sharded: each step needs all examples; leave --shard out")
-    if settings.engine != "fast" or settings.precision == "bfloat16":
-        raise InputError("pruning is computed by the fast engine, with --precision float32")
-
-
-def _parts(job: Job, pruning: PruneOptions) -> tuple[Job, Job]:
+def _halves(job: Job, pruning: Prune) -> tuple[Job, Job]:
     """The job on a half of its examples that is drawn, and on the other; on all, where no order needs any to choose."""
     if not {"gradient", "greedy", "gates"} & {*pruning.orders}:
         return job, job
@@ -273,10 +245,11 @@ def _parts(job: Job, pruning: PruneOptions) -> tuple[Job, Job]:
 class _Chooser:
     """Makes the orders, on the examples that choose."""
 
-    def __init__(self, job: Job, pruning: PruneOptions, say: Line, progress: Progress, keep: bool):
-        self.job, self.pruning, self.say, self.progress, self.keep = job, pruning, say, progress, keep
+    def __init__(self, job: Job, pruning: Prune, context: Context):
+        self.job, self.pruning, self.context = job, pruning, context
+        self.say, self.progress = context.say, context.progress
         self.heads = every_head(job.model.config)
-        self.means = means_of(job)
+        self.means = means_of(replace(job, ablations=single_heads(job.model.config, pruning.mode)))
         self.steps = 0
 
     def orders(self) -> list[Order]:
@@ -298,15 +271,21 @@ class _Chooser:
         """Learned gates, if they are asked for."""
         if "gates" not in self.pruning.orders:
             return []
-        strengths, learning = self.pruning.strengths, self.pruning.learning
-        journal = self.job.settings.directory / "pruning-gates" if self.keep else None
+        learning = Learning(self.pruning.gate_steps, rate=self.pruning.gate_rate)
+        journal = self.context.journal("pruning-gates")
         return learn_gates(
-            self.job, strengths, learning, self.means, say=self.say, progress=self.progress, journal=journal
+            self.job,
+            self.pruning.strengths,
+            learning,
+            self.means,
+            say=self.say,
+            progress=self.progress,
+            journal=journal,
         )
 
     def _by_gradient(self) -> list[tuple[int, int]]:
         self.say("order by gradients")
-        costs = gradient_costs(self.job.model, self.job.encoded, self.job.settings.mode, self.means)
+        costs = gradient_costs(self.job.model, self.job.encoded, self.job.settings.analysis.mode, self.means)
         return order_by(costs, self.heads, self.pruning.gradient_share)
 
     def _by_magnitude(self) -> list[tuple[int, int]]:
@@ -323,7 +302,7 @@ class _Chooser:
     ) -> Float[np.ndarray, " heads"]:
         """The mean loss without each head that is left, where others are gone."""
         job, settings = self.job, self.job.settings
-        runs = [ablation(job.model.config, [*gone, head], settings.mode) for head in left]
+        runs = [ablation(job.model.config, [*gone, head], settings.analysis.mode) for head in left]
         total = float(len(self.heads))
 
         def report(done: float, all_of_it: float) -> None:
@@ -336,8 +315,8 @@ class _Chooser:
             means=self.means,
             memory=settings.memory_budget,
             attention=settings.attention,
-            journal=settings.directory / f"pruning-{self.steps:05d}" if self.keep else None,
-            replace_journal=settings.overwrite,
+            journal=self.context.journal(f"pruning-{self.steps:05d}"),
+            replace_journal=settings.analysis.overwrite,
             settings=settings.compared() | {"greedy_share": self.pruning.greedy_share},
             progress=report,
         )
@@ -354,6 +333,70 @@ def _runs(job: Job, orders: Sequence[Order], points: int) -> tuple[list[Ablation
         for left in heads_left(len(order.heads), points):
             name = f"{order.name}: {left}" if order.name.startswith("random") else f"{order.name} {left}"
             gone = order.heads[: len(order.heads) - left]
-            runs.append(ablation(job.model.config, gone, job.settings.mode, name))
+            runs.append(ablation(job.model.config, gone, job.settings.analysis.mode, name))
             named[order.name][str(left)] = name
     return runs, named
+
+
+def pruning_table(results: Results, metric: str | None = None) -> PlainTable:
+    """Scores of each order at each point; of orders at random the mean, and the least and the most.
+
+    Args:
+        results: of `prune`.
+        metric: by default the main one.
+    """
+    measure, told = results.measure(metric), results.summary["pruning"]
+    rows = {row.name: row for row in results.rows_of(metric)}
+    if not told["orders"]:
+        return gates_table(results, metric)
+    single = [order for order in told["orders"] if not order["name"].startswith("random")]
+    drawn = [order for order in told["orders"] if order["name"].startswith("random")]
+    base = next(iter(rows.values())).base
+    every = len(told["orders"][0]["heads"])
+    title = f"{measure.label}{f' in {measure.unit}' if measure.unit else ''}: {measure.score(base)} with all {every}"
+    table = PlainTable(title=title, title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("heads left", justify="right")
+    for name in [order["name"] for order in single] + (["random", "from", "to"] if drawn else []):
+        table.add_column(name, justify="right")
+    for left in map(str, told["points"]):
+        cells = [measure.score(rows[order["runs"][left]].score) for order in single]
+        if drawn:
+            scores = [rows[order["runs"][left]].score for order in drawn]
+            known = [score for score in scores if score is not None]
+            ends = (sum(known) / len(known), min(known), max(known)) if known else (None, None, None)
+            cells += [measure.score(end) for end in ends]
+        table.add_row(left, *cells)
+    table.caption, table.caption_justify = _judged_on(results), "left"
+    return table
+
+
+def gates_table(results: Results, metric: str | None = None) -> PlainTable:
+    """Scores with the heads whose learned gates are open, at each price.
+
+    Args:
+        results: of `prune`, with gates.
+        metric: by default the main one.
+    """
+    measure, told = results.measure(metric), results.summary["pruning"]
+    rows = {row.name: row for row in results.rows_of(metric)}
+    base = next(iter(rows.values())).base
+    table = PlainTable(title="Learned gates", title_justify="left", box=SIMPLE_HEAD)
+    for name in ("price", "heads left", measure.label_in_unit, "change", "95 % CI"):
+        table.add_column(name, justify="right")
+    for learned in told["gates"]:
+        row = rows.get(learned["run"])
+        if row is None:  # no gate is closed
+            table.add_row(f"{learned['strength']:g}", str(learned["left"]), measure.score(base), "", "")
+            continue
+        change = "" if row.difference is None else measure.change(row.difference)
+        ends = "" if row.low is None or row.high is None else f"{measure.change(row.low)} to {measure.change(row.high)}"
+        table.add_row(f"{learned['strength']:g}", str(learned["left"]), measure.score(row.score), change, ends)
+    price = "price: of all open gates together, in losses of the whole model"
+    table.caption, table.caption_justify = f"{price}; {_judged_on(results)}", "left"
+    return table
+
+
+def _judged_on(results: Results) -> str:
+    """Which examples chose the orders, and which judge them."""
+    chosen, counts = results.summary["pruning"]["chosen_on"], count_of(results.summary["data"]["examples"], "example")
+    return f"{f'{chosen:,} other examples chose the orders; these' if chosen else 'these'} scores are of {counts}"

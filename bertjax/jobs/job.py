@@ -1,6 +1,6 @@
 """The main job once it is loaded: model, data and ablations as values, checked before anything is computed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from bertjax.engine import SweepResult
 from bertjax.errors import CheckpointError, InputError, some_of
 from bertjax.evidence import Metric, check_labels, check_weighable
 from bertjax.interventions import Ablation, Change, name_layer_head
+from bertjax.jobs.scoring import Judge, judges_of, score_ablations
+from bertjax.jobs.settings import Settings
 from bertjax.model import (
     BertForPreTraining,
     BertForSentenceEmbedding,
@@ -24,13 +26,10 @@ from bertjax.model import (
     load_for,
     tensor_name,
 )
-from bertjax.results import Entry, Place
-from bertjax.study.scoring import Judge, judges_of, score_ablations
-from bertjax.study.settings import Settings, list_ablations
+from bertjax.results import Entry
 from bertjax.tasks import (
     Encoded,
     Options,
-    TaskResult,
     encode_examples,
     is_regression,
     metrics_of,
@@ -47,17 +46,17 @@ class Job:
         settings: for this device; they say where the results go.
         model: from memory, or loaded.
         tokenizer: the model's.
-        ablations: sets of heads.
         examples: as they were read.
         encoded: the examples as the model reads them.
+        ablations: the sets of heads to run.
     """
 
     settings: Settings
     model: PretrainedModel
     tokenizer: Tokenizer
-    ablations: Sequence[Ablation]
     examples: Examples
     encoded: Encoded
+    ablations: Sequence[Ablation] = ()
 
     @property
     def directory(self) -> Path | None:
@@ -77,7 +76,7 @@ class Job:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """What judges the outputs, the main one first."""
-        return metrics_of(self.encoded.kind, self.examples.task, self.settings.metric)
+        return metrics_of(self.encoded.kind, self.examples.task, self.settings.analysis.metric)
 
     @property
     def judges(self) -> list[Judge]:
@@ -97,20 +96,6 @@ class Job:
         count = of_kind.get(form.name, len(form.numbers_of(self.examples.task)))
         return np.zeros((len(self.labels), count) if count else (len(self.labels),))
 
-    @property
-    def ablations_need_more(self) -> bool:
-        """Whether ablations take more than means, such as donors, so that their attention cannot be shown alone."""
-        return any(change.replacement == "donor" for ablation in self.ablations for change in ablation.changes)
-
-    @property
-    def places(self) -> list[Place]:
-        """Name, layer and head of each ablation."""
-        return [name_layer_head(ablation, self.model.config, self.settings.mode) for ablation in self.ablations]
-
-    def score(self, result: SweepResult) -> tuple[list[Entry], dict[str, float]]:
-        """The scores of all ablations, and of the base run by metric."""
-        return score_ablations(self.judges, self.positive, result, self.ablations, self.places)
-
 
 def load_job(settings: Settings) -> Job:
     """Load model and data, and see that outputs of this kind can be scored by the labels.
@@ -119,14 +104,13 @@ def load_job(settings: Settings) -> Job:
         BertjaxError: whatever is wrong with model, data or settings.
     """
     model = load_model(settings)
-    ablations = list_ablations(settings, model.config)
     tokenizer = load_tokenizer(settings)
     examples = read_examples(settings, model)
     names = ("max_length", "prompts", "seed", "every_word", "pll", "stride", "readout")
     reads = (tokenizer.digest, *tokenizer.prompts.items(), *(getattr(settings, name) for name in names))
     key = ("encoded", id(examples), id(model), *reads)
     examples, encoded = settings.sources.once(key, lambda: encode(settings, model, tokenizer, examples))
-    return Job(settings, model, tokenizer, ablations, examples, encoded)
+    return Job(settings, model, tokenizer, examples, encoded)
 
 
 def encode(
@@ -289,12 +273,8 @@ def check_scorable(job: Job) -> None:
         check_weighable(metric, labels, job.positive)
 
 
-Derive = Callable[[Job, TaskResult], tuple[Job, TaskResult, Mapping[str, Any]]]
-"""Takes a job and its outcome; returns the job and the outcome that are weighed, and what else the summary says."""
-Prepare = Callable[[Job, Callable[[str], None]], tuple[Job, Derive]]
-"""Takes a job and what is called with lines for people; returns the job that is run, and what is made of that."""
-
-
-def as_it_is(job: Job, result: TaskResult) -> tuple[Job, TaskResult, Mapping[str, Any]]:
-    """What is made of an outcome that is weighed as it is."""
-    return job, result, {}
+def score_job(job: Job, result: SweepResult) -> tuple[list[Entry], dict[str, float]]:
+    """The task's scores of a job's ablations, and by metric of the base run."""
+    mode, config = job.settings.analysis.mode, job.model.config
+    places = [name_layer_head(ablation, config, mode) for ablation in job.ablations]
+    return score_ablations(job.judges, job.positive, result, job.ablations, places)

@@ -1,0 +1,158 @@
+"""Activation patching: where in text and model the difference of two texts acts. `Study.patch`, `bertjax patch`.
+
+Each cell of a grid, a site of a layer or a head at a span of tokens, is a run of one text with the activations that the
+other text has there. All cells are one sweep. `attribution.restoring` defines the metrics.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from bertjax import arguments
+from bertjax.analyses.contrasts import SPANS
+from bertjax.analyses.patches import PatchingAnalysis, PatchingJob, introduce_patches, outcome_of_patches
+from bertjax.checkpoints import BertConfig
+from bertjax.engine import SweepResult, estimate, sweep
+from bertjax.errors import InputError
+from bertjax.formatting import count_of, format_duration
+from bertjax.interventions import HEAD_OUTPUTS, SWEPT, Ablation, Change, list_heads
+from bertjax.jobs import NOT_COUNTED, Choices, Context, Outcome, Settings, check_finite, option
+from bertjax.model import PLACES
+from bertjax.tasks import TaskResult
+
+JOURNAL = "patches"
+# The places of whole layers, which a grid has if none are named.
+STREAMS = ("hidden_states", "attention_outputs", "feed_forward_outputs")
+WHOLE = "everything"  # the run that is the donor's own: the stream before layer 0 is all that a text is to the model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patch(PatchingAnalysis):
+    """What is patched.
+
+    Args:
+        places: hidden_states (the residual stream), attention_outputs, feed_forward_outputs, of each layer;
+            head_outputs, queries, keys, values, of each head.
+        spans: tokens, where all texts have as many; regions (before, changed, after, ...); all, one span; auto, tokens
+            where all texts have as many and at most 48, else regions.
+
+    Raises:
+        InputError: a site or spans that there are not.
+    """
+
+    name, word = "patching", "contrasts-patching"
+    example = "bertjax patch --template 'the {} near the door [MASK] old' --words keys/key --good are --bad is"
+    own = ("places", "spans", "into", "only_right")
+    journals = JOURNAL
+
+    places: Annotated[tuple[str, ...], f"some of {', '.join(SWEPT)}"] = option(STREAMS, "PLACE")
+    spans: Annotated[str, Choices(SPANS)] = option("auto", "KIND")
+
+    def __post_init__(self) -> None:
+        if isinstance(self.places, str):
+            object.__setattr__(self, "places", (self.places,))
+        super().__post_init__()
+        for place in self.places:
+            if place in PLACES and place not in SWEPT:
+                raise InputError(f"{place} are read and overridden, but not patched in a grid: take {', '.join(SWEPT)}")
+            arguments.one_of(place, "place", SWEPT)
+        if not self.places or len(set(self.places)) < len(self.places):
+            raise InputError("name each place to patch once, one at least")
+
+    @property
+    def kind_of_spans(self) -> str:
+        """One of `contrasts.SPANS`."""
+        return self.spans
+
+    def check(self, settings: Settings) -> None:
+        """Raise `InputError` for heads where only whole layers are patched."""
+        super().check(settings)
+        if self.heads is not None and not any(PLACES[place].of_heads for place in self.places):
+            raise InputError(f"{', '.join(self.places)} are of whole layers: leave heads out")
+
+    def run(self, context: Context) -> Outcome:
+        """Run all cells of the grid as one sweep."""
+        job = context.job
+        assert isinstance(job, PatchingJob)
+        found = job.contrasts
+        every = self.cells(job.model.config, len(found.names))
+        cells = [cell for cell in every if found.can_act(*cell, job.model.config.num_hidden_layers)]
+        runs = [Ablation(_name(change, found.labels[span]), (change,)) for change, span in cells]
+        places = f"{', '.join(self.places)} at {count_of(len(found.names), 'span')}"
+        introduce_patches(job, f"{count_of(len(cells), 'cell')} ({places})", context)
+        if len(cells) < len(every):
+            left_out = count_of(len(every) - len(cells), "cell")
+            context.say(f"{left_out} left out: there texts are the same, or nothing is read of it")
+        swept = _sweep(job, runs, self.into, context)
+        described = [
+            {"place": change.place, "layer": change.layer, "head": _head(change), "span": span}
+            for change, span in cells
+        ]
+        there = [place for place in self.places if any(change.place == place for change, _ in cells)]
+        metadata = {"places": there, "spans": list(found.names), "cells": described}
+        both = swept.base, swept.outputs[0]
+        return outcome_of_patches(job, self, runs, both, swept.outputs[1:], metadata, context.say)
+
+    def cells(self, config: BertConfig, spans: int) -> list[tuple[Change, int]]:
+        """What each run patches, and at which span.
+
+        Args:
+            spans: the number of spans.
+
+        Raises:
+            OverrideError: a head that does not exist.
+        """
+        chosen = list_heads(self.heads, config)
+        cells = []
+        for place in self.places:
+            rows = chosen if PLACES[place].of_heads else [(layer, 0) for layer in range(config.num_hidden_layers)]
+            cells += [
+                (Change(layer, head, self.mode, place=place, at=(span,)), span)
+                for layer, head in rows
+                for span in range(spans)
+            ]
+        return cells
+
+
+def _name(change: Change, span: str) -> str:
+    """A cell's name: 'hidden_states 3 at 5', '3.1 at changed', 'queries 3.1 at 5'."""
+    row = f"{change.layer}.{change.head}" if PLACES[change.place].of_heads else str(change.layer)
+    place = "" if change.place == HEAD_OUTPUTS else f"{change.place} "
+    return f"{place}{row} at {span}"
+
+
+def _sweep(job: PatchingJob, patches: Sequence[Ablation], into: str, context: Context) -> SweepResult:
+    """Run the text whose activations are inserted, as a patch of everything, and then all patches."""
+    found, settings = job.contrasts, job.settings
+    texts, sources = (found.corrupted, found.clean) if into == "corrupted" else (found.clean, found.corrupted)
+    runs = [Ablation(WHOLE, (Change(0, 0, settings.analysis.mode, place="hidden_states"),)), *patches]
+    options: dict[str, Any] = {
+        "combine": found.scored.combine,
+        "at": found.scored.at,
+        "targets": found.scored.targets,
+        "spans": found.spans,
+        "memory": settings.memory,
+        "attention": settings.attention,
+    }
+    cost = estimate(job.model, texts, runs, found.scored.readout, **options)
+    context.say(f"all cells on this device: about {format_duration(cost.seconds)}; {NOT_COUNTED}")
+    journal = context.journal(JOURNAL)
+    swept = sweep(
+        job.model,
+        texts,
+        runs,
+        found.scored.readout,
+        **options,
+        donors=sources,
+        journal=journal,
+        replace_journal=settings.analysis.overwrite,
+        settings=settings.compared(),
+        progress=context.progress,
+        say=context.say,
+    )
+    check_finite(runs, TaskResult(swept.base, swept.outputs, swept.ablations), journal)
+    return swept
+
+
+def _head(change: Change) -> int | None:
+    return change.head if PLACES[change.place].of_heads else None

@@ -1,0 +1,289 @@
+"""What activation patching and path patching share: contrasts, their scores, and the shares that patches restore.
+
+For each contrast three scores are kept: of the patched run, of the run that is patched, and of the run whose
+activations are inserted (`attribution.restoring`).
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from jaxtyping import Float
+from rich.box import SIMPLE_HEAD
+from rich.console import RenderableType
+
+from bertjax.analyses.contrasts import EncodedContrasts, encode_contrasts
+from bertjax.attribution import patching_metrics
+from bertjax.console import PlainTable
+from bertjax.data import Contrasts, read_contrasts
+from bertjax.errors import DataError, InputError
+from bertjax.evidence import Q
+from bertjax.formatting import count_of
+from bertjax.interventions import Ablation
+from bertjax.jobs import (
+    Analysis,
+    Choices,
+    ComputeOptions,
+    Context,
+    Heads,
+    Job,
+    Outcome,
+    Say,
+    Settings,
+    load_model,
+    load_tokenizer,
+    names,
+    option,
+)
+from bertjax.model import BertForMaskedLM, BertForSequenceClassification
+from bertjax.results import Results
+from bertjax.tasks import FORMS, Encoded
+
+DEFAULT_LENGTH = 128
+INTO = ["corrupted", "clean"]
+DEFINITION = (
+    "what is at a place replaced by what is there on the other text of the contrast (activation patching; Vig et al. "
+    "2020, Meng et al. 2022)"
+)
+CANCELLED = 0.5  # of what the differences of scores would sum to if all went one way: less is worth a line
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatchingJob(Job):
+    """A job of patches.
+
+    Args:
+        contrasts: as the model reads them.
+    """
+
+    contrasts: EncodedContrasts
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatchingAnalysis(Analysis):
+    """Contrasts.
+
+    Args:
+        contrasts: a file with columns clean and corrupted, texts of as many tokens. For a masked-word model each text
+            has one [MASK], and the columns good and bad are the words that fit the clean and the corrupted one; for a
+            sentence embedder the column second is a second text. In Python also a DataFrame or a list of dicts.
+        into: the text that is run with activations of the other: 'corrupted' shows what restores the score of the clean
+            one, 'clean' what removes it.
+        only_right: leave out contrasts whose clean text does not score above the corrupted one.
+        heads: with sites of heads, and of paths the senders: only these heads, such as 3.0 or L3H0.
+
+    Raises:
+        InputError: no contrasts, or not such texts.
+    """
+
+    progress_text = "patching"
+    reads = names(ComputeOptions) | {"model", "max_length", "allow_new_head", "limit", "seed"}
+
+    contrasts: Any = option(None, "FILE", positional=True, flag="--data", recorded=False)
+    into: Annotated[str, Choices(INTO)] = "corrupted"
+    only_right: bool = False
+    heads: Heads | None = option(None, "L.H")
+
+    @property
+    def mode(self) -> str:
+        """What replaces activations: those of the other text."""
+        return "patched"
+
+    @property
+    def float32(self) -> bool:
+        """Shares of small differences need float32."""
+        return True
+
+    @property
+    @abstractmethod
+    def kind_of_spans(self) -> str:
+        """One of `contrasts.SPANS`."""
+
+    @property
+    def file(self) -> str | None:
+        """The file of the contrasts; None where they are in memory."""
+        return str(self.contrasts) if isinstance(self.contrasts, str | Path) else None
+
+    @property
+    def rows(self) -> Contrasts | None:
+        """The contrasts in memory; None where they are in a file."""
+        if self.contrasts is None or self.file is not None:
+            return None
+        return self.contrasts if isinstance(self.contrasts, Contrasts) else read_contrasts(self.contrasts)
+
+    @property
+    def inputs(self) -> list[str]:
+        """The file of the contrasts."""
+        return [] if self.file is None else [self.file]
+
+    def recorded(self) -> dict[str, Any]:
+        """The options, with the path of the contrasts, or a hash of those in memory."""
+        rows = self.rows
+        named = {"contrasts": self.file} if rows is None else {"contrasts_sha256": rows.examples.sha256}
+        return {**super().recorded(), **named}
+
+    def check(self, settings: Settings) -> None:
+        """Raise `InputError` if there are no contrasts."""
+        super().check(settings)
+        if self.contrasts is None:
+            raise InputError("give contrasts: a file of clean and corrupted texts, or a template with words")
+
+    def load(self, settings: Settings, say: Say) -> Job:
+        """Model and contrasts, tokenised."""
+        contrasts = self.rows
+        if contrasts is None:
+            contrasts = read_contrasts(self.file)
+        words = "good" in contrasts.more
+        model = load_model(settings, [BertForMaskedLM if words else BertForSequenceClassification])
+        contrasts = contrasts.limited(settings.limit, settings.seed)
+        tokenizer = load_tokenizer(settings)
+        length = min(settings.max_length or DEFAULT_LENGTH, model.config.max_tokens)
+        found = encode_contrasts(model, tokenizer, contrasts, length, self.kind_of_spans)
+        if found.note:
+            say(found.note)
+        examples = found.contrasts.examples
+        patched = tuple(texts[0] for texts in (found.corrupted if self.into == "corrupted" else found.clean))
+        encoded = Encoded("logits", patched, tokenizer.pad_id, len(examples))
+        return PatchingJob(settings, model, tokenizer, examples, encoded, contrasts=found)
+
+    def show(self, results: Results) -> Sequence[RenderableType]:
+        """The cells or senders that restore most."""
+        return [patching_table(results)]
+
+
+def introduce_patches(job: PatchingJob, what: str, context: Context) -> None:
+    """Say what will be run.
+
+    Args:
+        what: the number of patches, and their kind.
+    """
+    contrasts = f"{count_of(len(job.examples), 'contrast')} of {job.examples.source}"
+    context.say(f"{job.model.class_name} {job.settings.model}: {what}, {contrasts}")
+    context.say_directory()
+
+
+def outcome_of_patches(
+    job: PatchingJob,
+    analysis: PatchingAnalysis,
+    ablations: Sequence[Ablation],
+    runs: tuple[Float[np.ndarray, "contrasts ..."], Float[np.ndarray, "contrasts ..."]],
+    patched: Float[np.ndarray, "runs contrasts ..."],
+    metadata: Mapping[str, Any],
+    say: Say,
+) -> Outcome:
+    """Scores of all patches, with those of both texts.
+
+    Args:
+        ablations: the patches.
+        runs: outputs for the texts that are patched, and for the texts whose activations are inserted.
+        patched: outputs of all patches.
+        metadata: for the summary.
+        say: called with a line if some contrasts have the other sign.
+
+    Raises:
+        DataError: there is nothing to restore.
+    """
+    scored = job.contrasts.scored
+    both = [part.astype(np.float64) for part in runs]
+    clean, corrupted = both[::-1] if analysis.into == "corrupted" else both
+    scores = scored.score(np.stack([*both, *patched.astype(np.float64)]), clean, corrupted)
+    differences = scores[1] - scores[0] if analysis.into == "corrupted" else scores[0] - scores[1]
+    right = differences > 0
+    for line in _lines_about(job.examples.ids, differences, analysis.only_right):
+        say(line)
+    kept = np.flatnonzero(right).tolist() if analysis.only_right and not right.all() else None
+    scores = scores if kept is None else scores[:, kept]
+    _check_scores(scores)
+    numbers = np.stack([scores, *(np.broadcast_to(scores[run], scores.shape) for run in (0, 1))], axis=-1)
+    described = {"into": analysis.into, **metadata, "score": scored.label}
+    described |= {"own_score": float(scores[0].mean()), "donor_score": float(scores[1].mean())}
+    described |= {"right_way": int(right.sum()), "other_way": 0 if analysis.only_right else int((~right).sum())}
+    return Outcome(
+        job=job,
+        ablations=ablations,
+        base=numbers[0],
+        outputs=numbers[2:],
+        form=FORMS["patching"],
+        metrics=patching_metrics(scored.label, lost=analysis.into == "clean"),
+        labels=np.zeros(scores.shape[1]),
+        kept=kept,
+        metadata={
+            "patching": described,
+            "mode": {"name": analysis.mode, "definition": DEFINITION, "title": "patched from the other text"},
+        },
+    )
+
+
+def _lines_about(ids: Sequence[Any], differences: Float[np.ndarray, " contrasts"], only_right: bool) -> list[str]:
+    """What is to be said where some clean texts do not score above their corrupted ones.
+
+    Args:
+        ids: of the contrasts.
+        differences: the clean text's score less the corrupted one's.
+
+    Raises:
+        DataError: none does, and only such contrasts are wanted.
+    """
+    wrong, count = differences <= 0, len(differences)
+    if not wrong.any():
+        return []
+    if only_right and wrong.all():
+        raise DataError("no clean text scores above its corrupted one: there is no contrast of the right way")
+    last = int(differences.argmin())
+    goes = "goes" if wrong.sum() == 1 else "go"
+    line = f"{int(wrong.sum())} of {count_of(count, 'contrast')} {goes} the other way: the clean text does not score "
+    line += f"above the corrupted one (by {differences[last]:.3g} in contrast {ids[last]}, "
+    line += f"{differences.mean():.3g} on average)"
+    if only_right:
+        return [f"{line}; left out"]
+    lines = [line]
+    if abs(differences.sum()) < CANCELLED * np.abs(differences).sum():
+        share = abs(differences.sum()) / np.abs(differences).sum()
+        lines.append(
+            f"contrasts cancel: {100 * share:.0f} % of what they differ by is left, and shares are of that; look at "
+            "the contrasts, or take those of the right way alone (--only-right)"
+        )
+    return lines
+
+
+def _check_scores(scores: Float[np.ndarray, "runs contrasts"]) -> None:
+    """Raise `DataError` where there is nothing to restore."""
+    if np.abs(scores[1].mean() - scores[0].mean()) <= 1e-6 * max(1.0, np.abs(scores[:2]).max()):
+        raise DataError("clean and corrupted texts have the same score on average: there is nothing to restore")
+
+
+def patching_table(results: Results, most: int = 3) -> PlainTable:
+    """Of each place the cells that restore most.
+
+    Args:
+        results: of `patch`.
+        most: how many cells are named.
+    """
+    told, measure = results.summary["patching"], results.measure()
+    table = PlainTable(title=f"{measure.label}, in points", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("place", no_wrap=True)
+    table.add_column("q < 0.05", justify="right", no_wrap=True)
+    table.add_column("most")
+    rows = results.rows_of()
+    for place in told["places"]:
+        own = [(row, cell) for row, cell in zip(rows, told["cells"], strict=True) if cell["place"] == place]
+        found = sum(row.q is not None and row.q < Q for row, _ in own)
+        later = [
+            (row, cell) for row, cell in own if cell["layer"] or place != "hidden_states"
+        ]  # 0: the texts themselves
+        first = sorted(later, key=lambda one: -abs(one[0].score or 0.0))[:most]
+        named = []
+        for row, cell in first:
+            name = f"{cell['layer']}{'' if cell['head'] is None else '.{}'.format(cell['head'])}"
+            name += f" at {told['spans'][cell['span']]}" if len(told["spans"]) > 1 else ""
+            named.append(f"{name} ({measure.factor * (row.score or 0.0):.0f})")
+        table.add_row(place, f"{found} of {len(own)}", ", ".join(named))
+    table.caption_justify = "left"
+    table.caption = (
+        f"{told['score']}: {told['own_score']:.3g} in {told['into']} texts, {told['donor_score']:.3g} in the others; "
+        f"{results.too_few_contrasts or count_of(results.summary['data']['examples'], 'contrast')}"
+    )
+    return table

@@ -1,0 +1,281 @@
+"""The protocol of analyses: a frozen dataclass whose fields are the options, with a method `run`.
+
+An analysis is one file in `bertjax.analyses`. `run_analysis` loads model and examples, calls `run`, and writes results.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int, Num
+from rich.console import RenderableType
+
+from bertjax import arguments
+from bertjax.engine import discard_journal, merge_shards
+from bertjax.errors import InputError, some_of
+from bertjax.evidence import Metric
+from bertjax.formatting import format_duration
+from bertjax.interventions import Ablation, to_overrides
+from bertjax.jobs.job import Job, load_job
+from bertjax.jobs.options import Say, option
+from bertjax.jobs.outputs import estimate_runs, input_of, means_of, sweep_examples, sweep_plainly
+from bertjax.jobs.settings import AnalysisOptions, Settings
+from bertjax.machine import AUTO, find_shard, parse_shard
+from bertjax.progress import Progress
+from bertjax.results import Results, Shard, show_table
+from bertjax.tasks import Form, TaskResult
+
+SHOWN_EFFECTS = 20
+NOT_COUNTED = "not counting compilation and statistics"  # of an estimate of time
+Means = Float[np.ndarray, "layers heads head_dim"] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What an analysis measured, for statistics and results.
+
+    Args:
+        job: model, examples and settings.
+        ablations: what each row of outputs is of.
+        base: outputs of the model without interventions, or what takes their place.
+        outputs: of each ablation.
+        form: what the outputs are.
+        metrics: what is computed of the outputs, the main one first.
+        labels: of the outputs.
+        kept: the ids of the examples of the outputs, in ascending order; None for all examples of the job.
+        units: the example of each output, where examples have several.
+        means: the heads' mean outputs, where mode 'mean' occurs.
+        details: further arrays that are saved with the outputs.
+        metadata: further keys of the summary.
+    """
+
+    job: Job
+    ablations: Sequence[Ablation]
+    base: Num[np.ndarray, "outputs ..."]
+    outputs: Num[np.ndarray, "ablations outputs ..."]
+    form: Form
+    metrics: Sequence[Metric]
+    labels: Num[np.ndarray, " outputs"]
+    kept: Sequence[int] | None = None
+    units: Int[np.ndarray, " outputs"] | None = None
+    means: Means = None
+    details: Mapping[str, np.ndarray] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def outcome_of_sweep(
+    job: Job, result: TaskResult, means: Means, metadata: Mapping[str, Any] = MappingProxyType({})
+) -> Outcome:
+    """The outcome of a task's outputs, which the task's metrics read."""
+    return Outcome(
+        job=job,
+        ablations=job.ablations,
+        base=result.base,
+        outputs=result.outputs,
+        form=job.encoded.form,
+        metrics=job.metrics,
+        labels=job.labels,
+        units=job.units,
+        means=means,
+        details=result.details,
+        metadata=metadata,
+    )
+
+
+@dataclass(frozen=True)
+class Context:
+    """What an analysis runs with.
+
+    Args:
+        job: model and examples, without ablations.
+        say: called with a line at each step.
+        progress: called with the work done and the total work.
+        keep: whether results are written; if not, no journal is kept.
+        shards: take the outputs of the sweep from these, all shards of the job.
+    """
+
+    job: Job
+    say: Say
+    progress: Progress
+    keep: bool
+    shards: Sequence[Shard] = ()
+
+    def journal(self, name: str) -> Path | None:
+        """The directory of a journal; None if nothing is written."""
+        return self.job.settings.directory / name if self.keep else None
+
+    def sweep(
+        self, job: Job, journal: str = "journal", progress: Progress | None = None, means: Means = None
+    ) -> tuple[TaskResult, Means]:
+        """Outputs of a job's ablations on its examples, and the means that mode 'mean' used.
+
+        Args:
+            journal: the name of the journal, in which finished parts are kept.
+            progress: in place of the context's.
+            means: the heads' mean outputs; None computes them if an ablation needs them.
+
+        Raises:
+            InputError: outputs that are not finite.
+            SweepInterrupted: Ctrl-C; what is finished is kept in the journal.
+        """
+        if self.shards:
+            result, means = self._merge(job)
+        else:
+            means = means_of(job) if means is None else means
+            result = sweep_job(job, means, self.say, progress or self.progress, self.journal(journal))
+        check_finite(job.ablations, result, self.journal(journal))
+        return result, means
+
+    def _merge(self, job: Job) -> tuple[TaskResult, Means]:
+        """The outputs of a job from all of its shards.
+
+        Raises:
+            OutputError: a shard is damaged, or of another sweep.
+        """
+        recorded = self.shards[0].content["means"]
+        means = None if recorded is None else np.asarray(arguments.array(recorded, "means"))
+        journals = [shard.directory / "journal" for shard in self.shards]
+        return job.encoded.outputs_of(merge_shards(input_of(job, means), journals)), means
+
+    def say_cost(self, job: Job) -> None:
+        """Say how long a job's ablations take on this device."""
+        seconds = estimate_runs(job, job.ablations).seconds
+        self.say(f"{len(job.ablations):,} runs on this device: about {format_duration(seconds)}; {NOT_COUNTED}")
+
+    def say_directory(self) -> None:
+        """Say where results go, if they are written."""
+        if self.keep:
+            self.say(f"results go to {self.job.settings.directory}")
+
+
+def sweep_job(job: Job, means: Means, say: Say, progress: Progress, journal: Path | None) -> TaskResult:
+    """Run a job's ablations on its examples.
+
+    Args:
+        means: the heads' mean outputs, where mode 'mean' occurs.
+        journal: where finished parts are kept; None for nowhere.
+    """
+    settings, model = job.settings, job.model
+    if settings.analysis.plain_engine is None:
+        return sweep_examples(
+            model,
+            job.encoded,
+            job.ablations,
+            means=means,
+            memory=settings.memory_budget,
+            attention=settings.attention,
+            journal=journal,
+            replace_journal=settings.analysis.overwrite,
+            settings=settings.compared(),
+            say=say,
+            progress=progress,
+        )
+    batch_size, chunk_size = settings.analysis.plain_engine
+    return sweep_plainly(
+        model,
+        job.encoded,
+        [to_overrides(model.config, ablation, means) for ablation in job.ablations],
+        batch_size=batch_size or settings.texts_at_once,
+        chunk_size=chunk_size,
+        progress=progress,
+    )
+
+
+def check_finite(ablations: Sequence[Ablation], result: TaskResult, journal: Path | None) -> None:
+    """Raise `InputError` where outputs of an ablation are not finite, and discard the journal that holds them."""
+    runs = zip(ablations, result.outputs, strict=True)
+    broken = [ablation.name for ablation, outputs in runs if not np.isfinite(outputs).all()]
+    if broken:
+        if journal is not None:
+            discard_journal(journal)
+        hint = "look for NaN or infinity in the weights"
+        raise InputError(f"outputs are not finite where {some_of(broken)} is ablated: {hint}")
+
+
+class Analysis(AnalysisOptions, ABC):
+    """An analysis of the heads of a model: its fields are its options.
+
+    Attributes:
+        progress_text: beside the progress bar.
+        example: a command line, for `--help`.
+    """
+
+    progress_text: ClassVar[str] = "ablating"
+    example: ClassVar[str] = ""
+
+    def load(self, settings: Settings, say: Say) -> Job:
+        """Model and examples.
+
+        Args:
+            say: called with a line about examples that are left out.
+        """
+        return load_job(settings)
+
+    @abstractmethod
+    def run(self, context: Context) -> Outcome:
+        """Compute the outputs of all ablations."""
+
+    def show(self, results: Results) -> Sequence[RenderableType]:
+        """Tables and lines for a terminal."""
+        return [show_table(results, top=SHOWN_EFFECTS)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredAnalysis(Analysis):
+    """An analysis of effects on a score.
+
+    Args:
+        metric: the main metric, in place of the task's: a name in `bertjax.METRICS`, or module:function. In Python
+            also a `Metric`, or a function of labels and outputs that returns a number.
+    """
+
+    metric: Any = option(None, "M")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep(ScoredAnalysis):
+    """An analysis that runs its ablations as one sweep, which can be split into shards.
+
+    Args:
+        shard: compute only shard K of N, such as '3/16', for `bertjax merge`; auto: the one that Slurm, Open MPI,
+            Kubernetes or a TPU pod names.
+    """
+
+    journals = "journal"
+    shard: str | None = option(None, "K/N")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.shard == AUTO:
+            object.__setattr__(self, "shard", "/".join(map(str, find_shard())))
+            if self.output is not None:
+                ending = "-shard-{}-of-{}".format(*parse_shard(str(self.shard)))
+                path = Path(self.output)
+                ended = path.with_name(path.name + ending) if path.name else path / ending.removeprefix("-")
+                object.__setattr__(self, "output", str(ended))
+        elif self.shard is not None:
+            parse_shard(self.shard)
+
+    @abstractmethod
+    def prepare(self, context: Context) -> Job:
+        """The job with the ablations to run."""
+
+    @abstractmethod
+    def finish(self, context: Context, job: Job, result: TaskResult, means: Means) -> Outcome:
+        """The outcome of the outputs of the job that `prepare` returns."""
+
+    def run(self, context: Context) -> Outcome:
+        """Run all ablations as one sweep."""
+        job = self.prepare(context)
+        return self.finish(context, job, *context.sweep(job))
+
+    def check(self, settings: Settings) -> None:
+        """Raise `InputError` for a shard of data in memory, which `merge` could not read."""
+        super().check(settings)
+        sources = settings.sources
+        if self.shard and (sources.model is not None or sources.tokenizer is not None or sources.data):
+            raise InputError("shards are merged from files: save model, tokenizer and data, and name their paths")
