@@ -4,27 +4,20 @@ import argparse
 import reprlib
 import sys
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, get_args, get_origin
 
 from bertjax.arguments import LARGEST_INTEGER
 from bertjax.commands import (
-    run_ablate,
+    run_analysis,
     run_compare,
-    run_importance,
-    run_interactions,
     run_merge,
     run_parity,
-    run_patch,
     run_plan,
     run_plot,
     run_prepare,
-    run_prune,
     run_remove_heads,
     run_report,
-    run_roles,
-    run_shapley,
     run_show,
 )
 from bertjax.programs import Parser, guarded
@@ -35,6 +28,23 @@ LONGEST_NUMBER = 100  # digits
 # Those of `results.FIGURES`, which importing would delay every command.
 FIGURES: tuple[str, ...] = ("auto", "map", "ranking", "layers", "pairs", "curves")
 FIGURES += ("roles", "distances", "patches", "attention", "change")
+
+
+# The commands that run an analysis, with their help; `summary_of` the class is the same text, but imports JAX.
+ANALYSES = {
+    "ablate": "ablate heads on a task, and test what each does",
+    "plan": "estimate the cost of a sweep",
+    "importance": "estimate by gradients what each head does",
+    "interactions": "which heads matter together, pair by pair",
+    "shapley": "what each head adds, over random orders of removal",
+    "prune": "how many heads can go, and in which order",
+    "roles": "what kind of head each is, by where it looks",
+    "patch": "where in text and model a contrast acts",
+}
+PLAN = (
+    "What `bertjax ablate` with the same options would cost: work, memory and time on this device. The time does not "
+    "include loading, compilation and statistics."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,8 +66,8 @@ def _parser(command: str | None = None) -> Parser:
     """The parser of the command line.
 
     Args:
-        command: the one whose options are needed, None for all. The options of a job name what only rooms with JAX
-            know, and importing JAX would delay the commands that read saved results.
+        command: the one whose options are needed, None for all. The options of a job name what only packages that
+            import JAX know, which would delay the commands that read saved results.
     """
     from bertjax import __version__
 
@@ -66,8 +76,8 @@ def _parser(command: str | None = None) -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"bertjax {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
-    for analysis in ANALYSES:
-        _add_analysis(commands, analysis, command in (analysis.name, None))
+    for name, help in ANALYSES.items():
+        _add_analysis(commands, name, help, command in (name, None))
     _add_remove_heads(commands)
     _add_saved(commands)
     _add_merge(commands)
@@ -91,131 +101,31 @@ def _add_command(
     return parser
 
 
-@dataclass(frozen=True)
-class Analysis:
-    """A command that runs an analysis.
+def _add_analysis(commands: "argparse._SubParsersAction[Parser]", name: str, help: str, with_options: bool) -> None:
+    """The command of an analysis.
 
     Args:
-        name: of the command.
-        run: does what it is for; takes the options, and returns the exit code.
+        name: of the command; that of the method of `Study`.
         help: in a list of commands.
-        text: above its options.
-        example: below them.
+        with_options: whether the options are needed: their classes import JAX.
     """
-
-    name: str
-    run: Callable[[argparse.Namespace], int]
-    help: str
-    text: str
-    example: str
-
-
-ANALYSES = (
-    Analysis(
-        "ablate",
-        run_ablate,
-        "ablate heads on a task, and test what each does",
-        "Ablate every head (or other sets of heads) of a model in turn, score it on a task, and write the results. On "
-        "two CPU cores the default takes about three minutes, all 1,500 pairs of STS-B six; `bertjax plan` with the "
-        "same options says how long another job takes.",
-        "bertjax ablate --model bert-base-uncased --task mrpc --data glue/MRPC --mode zero --output mrpc-zero",
-    ),
-    Analysis(
-        "plan",
-        run_plan,
-        "estimate the cost of a sweep",
-        "What `bertjax ablate` with the same options would cost: work, memory and time on this device. The "
-        "time does not include loading, compilation and statistics.",
-        "bertjax plan --ablate pairs --limit 100",
-    ),
-    Analysis(
-        "importance",
-        run_importance,
-        "estimate by gradients what each head does",
-        "What gradients say of each head, from one pass back through the model: how the task's loss would change "
-        "without it, and the importance of Michel et al. 2019. The results are read by show, plot, report and compare. "
-        "Gradients are estimates: --against names results of `bertjax ablate` that say how good they are.",
-        "bertjax importance --task mrpc --data glue/MRPC --against mrpc-zero",
-    ),
-    Analysis(
-        "interactions",
-        run_interactions,
-        "which heads matter together, pair by pair",
-        "Which heads matter together: for each pair the effect of ablating both, less the sum of the effects of "
-        "ablating each. All pairs of 144 heads are 10,296 runs: --heads takes some. The cost is printed before it "
-        "runs, an interrupted run resumes, and the results are read by show, plot, report and compare.",
-        "bertjax interactions --heads 3.0 3.1 5.7 --limit 200",
-    ),
-    Analysis(
-        "shapley",
-        run_shapley,
-        "what each head adds, over random orders of removal",
-        "The Shapley value of each head: what it adds to the score, on average over orders in which heads are removed "
-        "one after another. Orders are drawn in pairs, each with its reverse; where every set of the heads costs no "
-        "more, all are run. The cost is printed before it runs, and an interrupted run resumes.",
-        "bertjax shapley --heads 3.0 3.1 5.7 --permutations 40",
-    ),
-    Analysis(
-        "prune",
-        run_prune,
-        "how many heads can go, and in which order",
-        "How many heads can be removed: orders chosen on half of the examples (by gradients, the size of weights, at "
-        "random, and backwards; when named, by exact losses that are computed again as heads go, and learned gates), "
-        "and the score at points of each on the other half. The total time is printed first; an interrupted run "
-        "resumes.",
-        "bertjax prune --task mrpc --data glue/MRPC --orders gradient magnitude random",
-    ),
-    Analysis(
-        "roles",
-        run_roles,
-        "what kind of head each is, by where it looks",
-        "What kind of head each is: how much of its attention goes to the previous and next token, [CLS], [SEP], "
-        "punctuation, the same word elsewhere, the other text of a pair, by weights and by the norms of what is added "
-        "up; how spread it is; each compared with uniform attention. Any model and any texts: no labels, no task head.",
-        "bertjax roles --model bert-base-uncased --task mlm --data texts.txt",
-    ),
-    Analysis(
-        "patch",
-        run_patch,
-        "where in text and model a contrast acts",
-        "Where in text and model a contrast acts: clean and corrupted texts are run, then each cell of a grid (a layer "
-        "or a head, at a span of tokens) with the activations of the other text, all in one sweep. The score is how "
-        "much more likely a masked-word model finds the good word than the bad one, a classifier the clean text's "
-        "label than the corrupted one's, or the similarity with a second text; the results are shares of the "
-        "difference between the two texts' scores. An interrupted run resumes.",
-        "bertjax patch --template 'the {} near the door [MASK] old' --words keys/key --good are --bad is",
-    ),
-)
-
-
-def _add_analysis(commands: "argparse._SubParsersAction[Parser]", analysis: Analysis, with_options: bool) -> None:
-    parser = _add_command(commands, analysis.name, analysis.run, analysis.help, analysis.text)
-    parser.epilog = f"example: {analysis.example}"
+    run = run_plan if name == "plan" else run_analysis
+    parser = _add_command(commands, name, run, help, "")
     if not with_options:
         return
-    from bertjax.study import (
-        OPTIONS,
-        READS,
-        ComputeOptions,
-        DataOptions,
-        ModelOptions,
-        OutputOptions,
-        PathsOptions,
-        TaskOptions,
-        names,
-    )
+    from bertjax.analyses import ANALYSES, Ablate, PatchPaths
+    from bertjax.jobs import ComputeOptions, DataOptions, ModelOptions, OutputOptions, TaskOptions, names, summary_of
 
-    options, reads = OPTIONS[analysis.name], READS[analysis.name]
-    _add_options(parser, ModelOptions, reads)
-    _add_options(parser, options, names(options) - names(OutputOptions))
-    if analysis.name == "importance":
-        text = "results of bertjax ablate on the same model, to compare the order of heads"
-        parser.add_argument("--against", metavar="DIR", help=text)
-    if analysis.name == "patch":
+    options = ANALYSES.get(name, Ablate)
+    parser.description = PLAN if name == "plan" else summary_of(options)[1]
+    parser.epilog = f"example: {'bertjax plan --ablate pairs --limit 100' if name == 'plan' else options.example}"
+    _add_options(parser, ModelOptions, options.reads)
+    _add_options(parser, options, names(options) - names(OutputOptions), name)
+    if name == "patch":
         _add_template(parser)
-        _add_options(parser, PathsOptions, names(PathsOptions) - names(options))
+        _add_options(parser, PatchPaths, names(PatchPaths) - names(options), "paths")
     for part in (DataOptions, TaskOptions, ComputeOptions):
-        _add_options(parser, part, reads)
+        _add_options(parser, part, options.reads)
     _add_options(parser, OutputOptions, names(OutputOptions))
     parser.add_argument("--no-compile-cache", action="store_true", help="do not cache compiled code")
 
@@ -230,14 +140,18 @@ def _add_template(parser: Parser) -> None:
     add("--second", metavar="T", help="the second text")
 
 
-def _add_options(parser: Parser, options: Any, chosen: Set[str]) -> None:
-    """Add a group of options: those of a class's fields that are chosen and on the command line."""
-    from bertjax.study import descriptions, kinds, title_of
+def _add_options(parser: Parser, options: Any, chosen: Set[str], title: str = "") -> None:
+    """Add a group of options: those of a class's fields that are chosen and on the command line.
 
-    found = [one for one in fields(options) if one.name in chosen and one.metadata.get("on_command_line", True)]
+    Args:
+        title: of the group; by default the summary of the class.
+    """
+    from bertjax.jobs import descriptions, in_order, kinds, summary_of
+
+    found = [one for one in in_order(options) if one.name in chosen and one.metadata.get("on_command_line", True)]
     if not found:
         return
-    group = parser.add_argument_group(title_of(options))
+    group = parser.add_argument_group(title or summary_of(options)[0].lower())
     texts, types = descriptions(options), kinds(options)
     for one in found:
         default: Any = one.default
@@ -252,7 +166,7 @@ def _add_options(parser: Parser, options: Any, chosen: Set[str]) -> None:
 
 def _form(kind: Any, metadata: Mapping[str, Any]) -> dict[str, Any]:
     """How argparse reads a value of a type."""
-    from bertjax.study import Choices, base_of
+    from bertjax.jobs import Choices, base_of
 
     base, notes = base_of(kind)
     if base is bool:

@@ -33,7 +33,11 @@ from bertjax.results import Results, Row, read_results
 
 @dataclass(frozen=True, kw_only=True)
 class Importance(Analysis):
-    """Gradients.
+    """Estimate by gradients what each head does.
+
+    What gradients say of each head, from one pass back through the model: how the task's loss would change without
+    it, and the importance of Michel et al. 2019. The results are read by show, plot, report and compare. Gradients
+    are estimates: --against names results of `bertjax ablate` that say how good they are.
 
     Args:
         mode: what replaces a head: 'zero' (Michel et al. 2019), 'uniform' attention, or its 'mean' output.

@@ -28,7 +28,13 @@ WHOLE = "everything"  # the run that is the donor's own: the stream before layer
 
 @dataclass(frozen=True, kw_only=True)
 class Patch(PatchingAnalysis):
-    """What is patched.
+    """Where in text and model a contrast acts.
+
+    Where in text and model a contrast acts: clean and corrupted texts are run, then each cell of a grid (a layer or
+    a head, at a span of tokens) with the activations of the other text, all in one sweep. The score is how much
+    more likely a masked-word model finds the good word than the bad one, a classifier the clean text's label than
+    the corrupted one's, or the similarity with a second text; the results are shares of the difference between the
+    two texts' scores. An interrupted run resumes.
 
     Args:
         places: hidden_states (the residual stream), attention_outputs, feed_forward_outputs, of each layer;

@@ -64,7 +64,11 @@ PASSES = 2.5  # forward passes that take as long as one pass forward and back
 
 @dataclass(frozen=True, kw_only=True)
 class Prune(ScoredAnalysis):
-    """Orders.
+    """How many heads can go, and in which order.
+
+    How many heads can be removed: orders chosen on half of the examples (by gradients, the size of weights, at
+    random, and backwards; when named, by exact losses that are computed again as heads go, and learned gates), and
+    the score at points of each on the other half. The total time is printed first; an interrupted run resumes.
 
     Args:
         mode: what replaces a head: 'zero', which `bertjax remove-heads` can do to weights, 'uniform' or 'mean'.

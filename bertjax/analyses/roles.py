@@ -57,7 +57,12 @@ DEFAULT_LENGTH = 128
 
 @dataclass(frozen=True, kw_only=True)
 class Roles(Analysis):
-    """Roles."""
+    """What kind of head each is, by where it looks.
+
+    What kind of head each is: how much of its attention goes to the previous and next token, [CLS], [SEP],
+    punctuation, the same word elsewhere, the other text of a pair, by weights and by the norms of what is added up;
+    how spread it is; each compared with uniform attention. Any model and any texts: no labels, no task head.
+    """
 
     name = word = "roles"
     progress_text = "reading"

@@ -54,7 +54,11 @@ DEFAULT_ORDERS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Shapley(ScoredAnalysis):
-    """Orders.
+    """What each head adds, over random orders of removal.
+
+    The Shapley value of each head: what it adds to the score, on average over orders in which heads are removed one
+    after another. Orders are drawn in pairs, each with its reverse; where every set of the heads costs no more, all
+    are run. The cost is printed before it runs, and an interrupted run resumes.
 
     Args:
         mode: what replaces a head: 'uniform' attention, 'zero', or its 'mean' output.

@@ -41,6 +41,7 @@ from bertjax.jobs.options import (
     check_names,
     check_option,
     descriptions,
+    in_order,
     kinds,
     names,
     option,
@@ -52,6 +53,7 @@ from bertjax.jobs.options import (
 from bertjax.jobs.outputs import estimate_runs, mean_outputs, means_of, sweep_examples
 from bertjax.jobs.provenance import command_line, hash_of_inputs, hash_of_weights, versions, where_from
 from bertjax.jobs.pytorch import parity, torch_reference
+from bertjax.jobs.pytorch.parity import check_model, parity_table
 from bertjax.jobs.removal import heads_gone_in, save_without_heads
 from bertjax.jobs.run import run_analysis
 from bertjax.jobs.scoring import score_ablations
@@ -85,6 +87,7 @@ __all__ = [
     "available_modes",
     "base_of",
     "check_finite",
+    "check_model",
     "check_names",
     "check_option",
     "check_scorable",
@@ -99,6 +102,7 @@ __all__ = [
     "hash_of_weights",
     "hash_parameters",
     "heads_gone_in",
+    "in_order",
     "kinds",
     "load_job",
     "load_model",
@@ -110,6 +114,7 @@ __all__ = [
     "outcome_of_sweep",
     "parameters",
     "parity",
+    "parity_table",
     "read_examples",
     "run_analysis",
     "save_without_heads",
