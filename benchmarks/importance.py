@@ -29,7 +29,7 @@ from bertjax.checkpoints import DEFAULT_MODEL, locate
 from bertjax.data import Encoding, Tokenizer, load_examples
 from bertjax.engine import GatePasses, GateTexts, sweep
 from bertjax.interventions import ablation, every_head, readouts
-from bertjax.study import torch_reference
+from bertjax.jobs import torch_reference
 from bertjax.tasks import encode_examples
 
 BATCHES = (8, 32)

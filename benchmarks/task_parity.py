@@ -24,7 +24,7 @@ import bertjax
 from bertjax.checkpoints import locate
 from bertjax.data import load_examples
 from bertjax.results import Results, read_results
-from bertjax.study import torch_reference
+from bertjax.jobs import torch_reference
 from bertjax.tasks import UNKNOWN
 
 BATCH = 64

@@ -17,7 +17,7 @@ from bertjax.engine import Estimate, estimate
 from bertjax.interventions import Ablation, single_heads
 from bertjax.machine import peak_resident
 from bertjax.model import PretrainedModel
-from bertjax.study import sweep_examples
+from bertjax.jobs import sweep_examples
 from bertjax.tasks import Encoded, encode_examples
 
 

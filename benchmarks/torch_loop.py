@@ -23,7 +23,7 @@ from bertjax.engine import SweepResult
 from bertjax.evidence import score
 from bertjax.interventions import overrides, single_heads
 from bertjax.model import PretrainedModel
-from bertjax.study import sweep_examples, torch_reference
+from bertjax.jobs import sweep_examples, torch_reference
 from bertjax.tasks import Encoded, batch_encodings, cosine, encode_examples, metrics_of, positive_label
 
 BATCH = 32

@@ -36,7 +36,7 @@ from bertjax.cli import Parser, positive
 from bertjax.errors import InputError
 from bertjax.evidence import METRICS, Q, benjamini_hochberg
 from bertjax.paths import user_path
-from bertjax.study import available_modes
+from bertjax.jobs import available_modes
 from experiments.disabling.agreement import draw_agreement
 from experiments.disabling.effects import short_or_none
 from experiments.disabling.head_maps import HeadMap, read_frames, read_map, read_patterns

@@ -30,7 +30,7 @@ from bertjax.errors import DataError, InputError, reading
 from bertjax.evidence import rank_correlation
 from bertjax.model import BertForMaskedLM, BertForPreTraining
 from bertjax.paths import open_data, user_path
-from bertjax.study import STREAMS
+from bertjax.analyses import STREAMS
 from experiments.disabling.summary_lines import table_of
 from experiments.shared.patches import best_cells, describe_grid, draw_grid, moved_by
 from experiments.shared.program import Outcome, Run, draw_sample, make_parser, run_program, short_name

@@ -32,7 +32,7 @@ from bertjax.evidence import Measure, contributions, find_metric
 from bertjax.interventions import ablation, every_head
 from bertjax.model import PretrainedModel
 from bertjax.plots import Curve
-from bertjax.study import sweep_examples
+from bertjax.jobs import sweep_examples
 from bertjax.tasks import Encoded, encode_examples, positive_label
 from experiments.disabling.summary_lines import table_of
 from experiments.shared.curves import curve_of, describe_curve, describe_pruning, draw_pruning

@@ -29,7 +29,7 @@ from bertjax.attribution import compare_with_exact
 from bertjax.errors import InputError
 from bertjax.evidence import contributions, find_metric, rank_correlation
 from bertjax.plots import COLOURS, GREY, INK, PALE, WIDTH, add_axes, save_page, start_page
-from bertjax.study import trust_in
+from bertjax.analyses import trust_in
 from experiments.disabling.summary_lines import table_of
 from experiments.shared.program import Outcome, make_joining_parser, run_joining, short_name
 

@@ -37,7 +37,7 @@ from bertjax.errors import DataError, OutputError, OverrideError
 from bertjax.paths import is_there, user_path
 from bertjax.plots import INK, add_axes, save_page
 from bertjax.progress import ProgressBar
-from bertjax.study import where_from
+from bertjax.jobs import where_from
 from experiments.patterns.maps import (
     CLASSES,
     MapRow,

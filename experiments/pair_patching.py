@@ -29,7 +29,7 @@ import bertjax
 from bertjax.data import Examples
 from bertjax.errors import DataError, InputError
 from bertjax.model import BertForSequenceClassification
-from bertjax.study import STREAMS
+from bertjax.analyses import STREAMS
 from experiments.disabling.summary_lines import table_of
 from experiments.shared.patches import best_cells, cell_line, describe_grid, draw_grid, moved_by
 from experiments.shared.program import Outcome, Run, draw_sample, make_parser, run_program, short_name

@@ -13,7 +13,7 @@ GROUND = {
     *("arguments", "atomic_files", "console", "errors", "formatting", "interrupts", "json_files", "machine", "paths"),
     "progress",
 }
-FRONT = {"__init__", "__main__", "cli", "commands", "programs"}
+FRONT = {"__init__", "__main__", "cli", "commands", "programs", "study"}
 # Each room with those that it may use.
 ROOMS = {
     "checkpoints": set(),
@@ -27,9 +27,10 @@ ROOMS = {
     "tasks": {"checkpoints", "model", "data", "interventions", "engine", "evidence", "probes"},
     "attribution": {"checkpoints", "model", "data", "interventions", "engine", "evidence", "tasks"},
     "probes": {"checkpoints", "model", "data", "interventions", "evidence"},
-    "study": {
+    "jobs": {"checkpoints", "model", "data", "interventions", "engine", "evidence", "plots", "results", "tasks"},
+    "analyses": {
         *("checkpoints", "model", "data", "interventions", "engine", "evidence", "plots", "results", "tasks"),
-        *("attribution", "probes"),
+        *("attribution", "probes", "jobs"),
     },
 }
 WITHOUT_JAX = {"evidence", "plots", "results"}

@@ -8,7 +8,7 @@ import bertjax
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import patching, readouts
-from bertjax.study import parity
+from bertjax.jobs import parity
 from tests.misuse_fixtures import BATCH, CONFIG, IDS
 
 HUGE = 10**5000  # Python writes out no number of more than 4,300 digits

@@ -11,12 +11,12 @@ from bertjax.engine.plain import SweepResult
 from bertjax.evidence.metrics import METRICS, UNLABELLED, Metric
 from bertjax.interventions import find_mode, name_layer_head
 from bertjax.interventions.ablations import single_heads, whole_layers
+from bertjax.jobs.provenance import versions
+from bertjax.jobs.scoring import judges_of, score_ablations, weigh_outputs
 from bertjax.results import InMemory, describe_examples, output_arrays, write_outputs, write_results
 from bertjax.results import make_results as results_of
-from bertjax.study.provenance import versions
-from bertjax.study.scoring import judges_of, score_ablations, weigh_outputs
-from bertjax.study.settings import Settings
 from bertjax.tasks import metrics_of
+from tests.job_factories import settings_of
 
 HEADS, LAYERS = 4, 3
 CONFIG = BertConfig(
@@ -55,7 +55,7 @@ def make_results(
         labels[labelled:] = UNLABELLED if labels.dtype == np.int32 else np.nan
     texts = [f"{EVIL} first {number}" for number in range(examples)]
     found = Examples(TASKS[task], tuple(range(examples)), tuple(texts), tuple(texts[::-1]), labels, "made up", "test")
-    settings = Settings(model="made-up", task=task, output=str(directory), mode=mode, ablate=ablate, seed=seed)
+    settings = settings_of(model="made-up", task=task, output=str(directory), mode=mode, ablate=ablate, seed=seed)
     places = [name_layer_head(one, CONFIG, mode) for one in ablations]
     metrics = tuple(metrics) or metrics_of("logits", found.task)
     judges = judges_of(metrics, labels)
@@ -107,9 +107,9 @@ def make_provenance(settings, found, scores, metrics):
         "metric": {"name": next(iter(scores)), "label": next(iter(scores)).upper()},
         "settings": settings.describe(),
         "mode": {
-            "name": settings.mode,
-            "definition": find_mode(settings.mode).definition,
-            "title": find_mode(settings.mode).title,
+            "name": settings.analysis.mode,
+            "definition": find_mode(settings.analysis.mode).definition,
+            "title": find_mode(settings.analysis.mode).title,
         },
         "seconds": 1.0,
         "without_effect": [],

@@ -6,8 +6,8 @@ from functools import partial
 
 import numpy as np
 
-from bertjax.study.job import load_job
-from bertjax.study.settings import Settings, for_this_device
+from bertjax.jobs.job import load_job
+from bertjax.jobs.settings import for_this_device
 from tests.factories import (
     SENTENCES,
     make_chooser,
@@ -21,6 +21,7 @@ from tests.factories import (
     write_lines,
     write_pairs,
 )
+from tests.job_factories import settings_of
 from tests.task_files import LABEL_NAMES, write_choices, write_collection, write_conll, write_label_sets, write_squad
 
 
@@ -67,7 +68,7 @@ def load_task_job(case, folder, mode="zero", **changes):
     task, file = (case, name) if case in TASK_FACTORIES else (name, "pairs.tsv")
     data = write(folder / file)
     given = {"model": str(make(folder / "model")), "task": task, "mode": mode, "data": str(data), "output": "unused"}
-    return load_job(for_this_device(Settings(**given, **changes)))
+    return load_job(for_this_device(settings_of(**given, **changes)))
 
 
 def example_losses(encoded, given):

@@ -15,12 +15,13 @@ from bertjax.engine.plain import SweepResult
 from bertjax.errors import ConfigError, DataError, InputError, OutputError, OverrideError
 from bertjax.evidence.metrics import score
 from bertjax.interventions import overrides as ov
-from bertjax.study.conclusion import NoEffectWarning, choose_examples, those_that_fit
-from bertjax.study.outputs import sampled_attention
-from bertjax.study.run import run_job
-from bertjax.study.settings import Settings, check_settings, list_ablations
+from bertjax.jobs.finalize import NoEffectWarning, choose_examples, within_budget
+from bertjax.jobs.outputs import sampled_attention
+from bertjax.jobs.run import run_analysis
+from bertjax.jobs.settings import check_settings
 from bertjax.tasks import FORMS, Encoded, encode_examples, label_order, positive_label
 from tests.factories import SENTENCES, make_classifier, write_pairs
+from tests.job_factories import changed, settings_of
 from tests.schema_checks import check_by_jsonschema
 from tests.tiny_models import arrays_of, largest_difference
 
@@ -29,7 +30,7 @@ from tests.tiny_models import arrays_of, largest_difference
 def settings(classifier, tmp_path):
     """All heads of the classifier on ten made-up paraphrase pairs."""
     data = write_pairs(tmp_path / "pairs.tsv", 10)
-    return Settings(model=str(classifier), task="mrpc", data=str(data), output=str(tmp_path / "out"))
+    return settings_of(model=str(classifier), task="mrpc", data=str(data), output=str(tmp_path / "out"))
 
 
 def summary_of(settings):
@@ -37,7 +38,7 @@ def summary_of(settings):
 
 
 def test_all_files_are_written_and_agree_with_each_other(settings):
-    run_job(settings)
+    run_analysis(settings)
     summary, arrays = summary_of(settings), arrays_of(settings.directory / "outputs.npz")
     names = {path.name for path in settings.directory.iterdir()}
     assert names == {"summary.json", "results.parquet", "outputs.npz", "examples.jsonl", "attention.npz", "heads.png"}
@@ -60,7 +61,7 @@ def test_all_files_are_written_and_agree_with_each_other(settings):
 
 
 def test_the_summary_says_where_everything_came_from(settings):
-    run_job(settings)
+    run_analysis(settings)
     summary = summary_of(settings)
     assert summary["model"]["name"] == settings.model
     assert len(summary["model"]["weights_sha256"]) == len(summary["data"]["sha256"]) == 64
@@ -73,7 +74,7 @@ def test_the_summary_says_where_everything_came_from(settings):
 
 @pytest.mark.parametrize("mode", ["uniform", "zero", "mean"])
 def test_outputs_are_those_of_single_runs(settings, mode):
-    results = run_job(replace(settings, mode=mode))
+    results = run_analysis(changed(settings, mode=mode))
     model = bertjax.load(settings.model)
     encodings = _encode(settings, results.examples)
     outputs = []
@@ -100,7 +101,7 @@ def _encode(settings, examples):
 
 
 def test_whole_layers(settings):
-    results = run_job(replace(settings, ablate="layers"))
+    results = run_analysis(changed(settings, ablate="layers"))
     assert [(entry["layer"], entry["head"]) for entry in results.summary["ablations"]] == [(0, None), (1, None)]
     assert (settings.directory / "layers.png").is_file()
     model = bertjax.load(settings.model)
@@ -111,7 +112,7 @@ def test_whole_layers(settings):
 
 
 def test_pairs_are_scored_by_similarity_with_a_sentence_embedder(settings, embedder):
-    results = run_job(replace(settings, model=str(embedder), heads=("1.1", "0.2")))
+    results = run_analysis(changed(settings, model=str(embedder), heads=("1.1", "0.2")))
     assert [(entry["layer"], entry["head"]) for entry in results.summary["ablations"]] == [(1, 1), (0, 2)]
     assert list(results.summary["base"]["scores"]) == ["roc_auc", "average_precision"]
     model = bertjax.load(embedder)
@@ -129,7 +130,7 @@ def test_pairs_are_scored_by_similarity_with_a_sentence_embedder(settings, embed
 
 def test_a_file_of_sets(settings, tmp_path):
     (tmp_path / "sets.txt").write_text("two layers: 0.0 1.2  # a name\n\n1.0=zero, 1.1=mean\n0.2\n")
-    results = run_job(replace(settings, ablate=str(tmp_path / "sets.txt")))
+    results = run_analysis(changed(settings, ablate=str(tmp_path / "sets.txt")))
     assert results.names == ["two layers", "1.0=zero+1.1=mean", "0.2"]
     heads = [entry["heads"] for entry in results.summary["ablations"]]
     assert heads == [["0.0", "1.2"], ["1.0=zero", "1.1=mean"], ["0.2"]]
@@ -160,8 +161,8 @@ def test_a_file_of_sets(settings, tmp_path):
     ],
 )
 def test_ready_made_collections(settings, change, count):
-    chosen = replace(settings, **change)
-    assert len(list_ablations(chosen, bertjax.load(settings.model).config)) == count
+    chosen = changed(settings, **change)
+    assert len(chosen.analysis.ablations(bertjax.load(settings.model).config)) == count
     check_settings(chosen)
 
 
@@ -178,7 +179,7 @@ def test_ready_made_collections(settings, change, count):
 def test_mistakes_in_a_file_of_sets(settings, tmp_path, content, message):
     (tmp_path / "sets.txt").write_text(content)
     with pytest.raises(InputError, match=message):
-        run_job(replace(settings, ablate=str(tmp_path / "sets.txt")))
+        run_analysis(changed(settings, ablate=str(tmp_path / "sets.txt")))
 
 
 def test_kept_attention_is_of_changed_and_evenly_spread_examples(rng):
@@ -203,16 +204,16 @@ def test_long_texts_of_which_attention_is_kept_are_fewer(monkeypatch):
         Encoding((1,) * length, (0,) * length, ("",) * length, ((0, 0),) * length, False) for length in (3, 9, 4)
     ]
     encoded = Encoded("logits", tuple(encodings), 0, 3)
-    monkeypatch.setattr("bertjax.study.conclusion.ATTENTION_BYTES", 2 * (9 + 16))
-    assert those_that_fit([0, 1, 2], encoded, 2) == [0, 2]
-    assert those_that_fit([0, 1, 2], encoded, 1) == [0, 2]
-    assert those_that_fit([1], encoded, 2) == [1]
+    monkeypatch.setattr("bertjax.jobs.finalize.ATTENTION_BYTES", 2 * (9 + 16))
+    assert within_budget([0, 1, 2], encoded, 2) == [0, 2]
+    assert within_budget([0, 1, 2], encoded, 1) == [0, 2]
+    assert within_budget([1], encoded, 2) == [1]
     monkeypatch.undo()
-    assert those_that_fit([0, 1, 2], encoded, 2) == [0, 1, 2]
+    assert within_budget([0, 1, 2], encoded, 2) == [0, 1, 2]
 
 
 def test_attention_of_the_largest_effects_is_kept(settings):
-    results = run_job(settings)
+    results = run_analysis(settings)
     kept = arrays_of(settings.directory / "attention.npz")
     assert kept["runs"][0] == "base"
     assert len(kept["runs"]) == 6
@@ -230,19 +231,19 @@ def test_attention_of_the_largest_effects_is_kept(settings):
 
 
 def test_a_limit_draws_by_seed(settings):
-    several = [run_job(replace(settings, limit=4, seed=seed, overwrite=True)) for seed in (1, 1, 2)]
+    several = [run_analysis(changed(settings, limit=4, seed=seed, overwrite=True)) for seed in (1, 1, 2)]
     ids = [[example["id"] for example in results.examples] for results in several]
     assert len(ids[0]) == 4
     assert ids[0] == ids[1] != ids[2]
 
 
 def test_results_are_not_replaced_unless_asked(settings):
-    run_job(settings)
+    run_analysis(settings)
     before = (settings.directory / "summary.json").read_bytes()
     with pytest.raises(OutputError, match="--overwrite"):
-        run_job(replace(settings, mode="zero"))
+        run_analysis(changed(settings, mode="zero"))
     assert (settings.directory / "summary.json").read_bytes() == before
-    run_job(replace(settings, mode="zero", ablate="layers", overwrite=True))
+    run_analysis(changed(settings, mode="zero", ablate="layers", overwrite=True))
     assert not (settings.directory / "heads.png").exists()
 
 
@@ -250,10 +251,10 @@ def test_a_failure_while_drawing_keeps_what_took_the_time(settings, monkeypatch)
     def fail(*arguments, **options):
         raise OSError(28, "No space left on device")
 
-    run_job(settings)
+    run_analysis(settings)
     monkeypatch.setattr("bertjax.results.directory.save_page", fail)
     with pytest.raises(OutputError, match="No space left"):
-        run_job(replace(settings, mode="zero", overwrite=True))
+        run_analysis(changed(settings, mode="zero", overwrite=True))
     # The outputs are whole and new; nothing of the old results is left beside them that would not fit. The journal
     # stays until all is written.
     assert {path.name for path in settings.directory.iterdir()} == {
@@ -266,18 +267,18 @@ def test_a_failure_while_drawing_keeps_what_took_the_time(settings, monkeypatch)
 
 
 def test_what_cannot_be_scored_is_refused_before_the_sweep(settings, embedder, tmp_path, monkeypatch):
-    monkeypatch.setattr("bertjax.study.run.sweep_examples", lambda *a, **o: pytest.fail("the sweep began"))
+    monkeypatch.setattr("bertjax.jobs.analysis.sweep_examples", lambda *a, **o: pytest.fail("the sweep began"))
     rows = ["first\tsecond\tlabel", *(f"{SENTENCES[i]}\t{SENTENCES[i + 1]}\t{'AB'[i % 2]}" for i in range(5))]
     (tmp_path / "ab.tsv").write_text("\n".join(rows) + "\n")
-    custom = replace(settings, task="custom", data=str(tmp_path / "ab.tsv"), text_columns=("first", "second"))
+    custom = changed(settings, task="custom", data=str(tmp_path / "ab.tsv"), text_columns=("first", "second"))
     with pytest.raises(DataError, match="A, B says that a pair is similar"):
-        run_job(replace(custom, model=str(embedder)))
+        run_analysis(changed(custom, model=str(embedder)))
     ratings = ["first\tsecond\tlabel", *(f"{SENTENCES[i]}\t{SENTENCES[i + 1]}\t{i}" for i in range(5))]
     (tmp_path / "ab.tsv").write_text("\n".join(ratings) + "\n")
     with pytest.raises(DataError, match="give --label-names with nothing behind it"):
-        run_job(replace(custom, model=str(embedder)))
+        run_analysis(changed(custom, model=str(embedder)))
     with pytest.raises(ConfigError, match="2 labels, but custom has 5"):
-        run_job(custom)
+        run_analysis(custom)
     assert not settings.directory.exists()
 
 
@@ -287,13 +288,13 @@ def test_an_ablation_without_effect_is_warned_about(classifier, settings, tmp_pa
     kernel[...] = kernel[...].at[2].set(0)
     copy = make_classifier(tmp_path / "copy", model)
     with pytest.warns(NoEffectWarning, match=r"ablating 1\.2 changed no output"):
-        run_job(replace(settings, model=str(copy)))
+        run_analysis(changed(settings, model=str(copy)))
     assert summary_of(settings)["without_effect"] == ["1.2"]
 
 
 def test_bfloat16_is_near_float32(settings):
-    exact = run_job(settings).outputs["outputs"]
-    coarse = run_job(replace(settings, precision="bfloat16", overwrite=True)).outputs["outputs"]
+    exact = run_analysis(settings).outputs["outputs"]
+    coarse = run_analysis(changed(settings, precision="bfloat16", overwrite=True)).outputs["outputs"]
     assert 1e-5 < largest_difference(coarse, exact) < 0.2
     apart = summary_of(settings)["float32"]
     assert apart["runs"][0] == "base"
@@ -349,12 +350,21 @@ def test_impossible_settings_are_refused_before_computing(settings, embedder):
         ),
     ):
         with pytest.raises(error, match=message):
-            run_job(replace(settings, **change))
+            run_analysis(changed(settings, **change))
     assert not (settings.directory / "summary.json").exists()
 
 
 def test_the_plan_says_what_a_sweep_costs_and_writes_nothing(settings, capsys):
-    arguments = ["--model", settings.model, "--task", "mrpc", "--data", settings.data, "--output", settings.output]
+    arguments = [
+        "--model",
+        settings.model,
+        "--task",
+        "mrpc",
+        "--data",
+        settings.data,
+        "--output",
+        settings.analysis.output,
+    ]
     assert main(["plan", *arguments, "--ablate", "pairs"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "15 sets of heads" in printed
@@ -375,7 +385,7 @@ def test_the_command_prints_the_table(settings, capsys):
         "--data",
         settings.data,
         "--output",
-        settings.output,
+        settings.analysis.output,
     ]
     assert main(["ablate", *arguments, "--mode", "zero", "--limit", "6"]) == 0
     printed = capsys.readouterr().out
@@ -387,7 +397,7 @@ def test_the_command_prints_the_table(settings, capsys):
 def test_heads_in_another_mode_and_parts_of_a_layer_are_sets(settings, tmp_path):
     sets = tmp_path / "sets.txt"
     sets.write_text("0.0=zero\n0.0=mean\n0: 0.0 0.1\n1: 1.0 1.1 1.2\n1.1")
-    run_job(replace(settings, ablate=str(sets)))
+    run_analysis(changed(settings, ablate=str(sets)))
     places = [(entry["name"], entry["layer"], entry["head"]) for entry in summary_of(settings)["ablations"]]
     only_named = [(name, None, None) for name in ("0.0=zero", "0.0=mean", "0")]
     assert places == [*only_named, ("1", 1, None), ("1.1", 1, 1)]

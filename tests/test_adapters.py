@@ -15,8 +15,8 @@ import bertjax
 from bertjax.checkpoints import CheckpointWarning, hash_checkpoint, holds_adapter, locate_base, name_base
 from bertjax.cli import main
 from bertjax.errors import BertjaxError, CheckpointError, ConfigError, MissingDependencyError, OutputError
+from bertjax.jobs import provenance
 from bertjax.results.schema import Model
-from bertjax.study import provenance
 from tests.factories import add_tokenizer
 from tests.family_models import ADAPTED_MODULES, DISTINCT, arguments, saved_by_torch
 from tests.tiny_models import largest_difference

@@ -136,7 +136,7 @@ def test_interrupting_writes_nothing(place, monkeypatch, capsys):
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bertjax.study.run.sweep_examples", interrupt)
+    monkeypatch.setattr("bertjax.jobs.analysis.sweep_examples", interrupt)
     monkeypatch.chdir(place)
     arguments = ["--model", "model", "--task", "mrpc", "--data", "pairs.tsv", "--output", "interrupted"]
     assert main(["ablate", *arguments]) == 130

@@ -5,10 +5,10 @@ import pytest
 from scipy.stats import spearmanr
 
 import bertjax
+from bertjax.analyses import trust_in
 from bertjax.cli import main
 from bertjax.errors import InputError
 from bertjax.results.comparison import agreeing, compare
-from bertjax.study import trust_in
 from tests.factories import make_classifier, write_pairs
 
 HEADS = ["0.0", "0.1", "0.2", "1.0", "1.1"]
@@ -105,7 +105,7 @@ def test_what_measures_the_same_is_compared(all_results, tmp_path):
 @pytest.mark.parametrize("name", ["roles", "shapley", "interactions", "importance"])
 def test_gradients_are_tested_against_exact_effects_alone(name, all_results, tmp_path, monkeypatch, capsys):
     settings = all_results["ablation"].summary["settings"]
-    monkeypatch.setattr("bertjax.study.derived.gradients.head_gradients", lambda *given, **more: pytest.fail("ran"))
+    monkeypatch.setattr("bertjax.analyses.importance.head_gradients", lambda *given, **more: pytest.fail("ran"))
     command = ["importance", "--model", settings["model"], "--task", "mrpc", "--data", settings["data"]]
     more = ["--against", str(all_results[name].directory), "--output", str(tmp_path / "out")]
     assert main([*command, *more]) == 2

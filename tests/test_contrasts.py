@@ -11,13 +11,13 @@ from rich.console import Console
 
 import bertjax
 from bertjax import cli, collate
+from bertjax.analyses.contrasts import EncodedContrasts
+from bertjax.analyses.patches import patching_table
 from bertjax.attribution import patch_paths
 from bertjax.data import Tokenizer, draw
 from bertjax.errors import BertjaxError, ConfigError, DataError
 from bertjax.interventions import SWEPT, readouts
 from bertjax.results import show_table
-from bertjax.study import patching_table
-from bertjax.study.derived.contrasts import EncodedContrasts
 from tests.browser import assert_quiet, browser_needed, is_shown, rows_of, start_browser, text_of, wait_for
 from tests.factories import add_tokenizer, make_masked
 from tests.family_models import saved_by_torch

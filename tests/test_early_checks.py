@@ -18,10 +18,11 @@ from bertjax.checkpoints.weight_files import CheckpointWarning
 from bertjax.cli import main
 from bertjax.errors import BertjaxError, DataError, InputError, OutputError
 from bertjax.interventions import overrides, readouts, single_heads
+from bertjax.jobs.run import run_analysis
+from bertjax.jobs.settings import for_this_device
 from bertjax.results.directory import read_results
-from bertjax.study.run import run_job
-from bertjax.study.settings import Settings, for_this_device
 from tests.factories import SENTENCES, make_classifier, make_config, write_pairs
+from tests.job_factories import changed, settings_of
 from tests.tiny_models import arguments, random_model
 
 
@@ -29,7 +30,7 @@ from tests.tiny_models import arguments, random_model
 def settings(classifier, tmp_path):
     """Two heads of the classifier on six made-up paraphrase pairs."""
     data = write_pairs(tmp_path / "pairs.tsv", 6)
-    return Settings(
+    return settings_of(
         model=str(classifier), task="mrpc", data=str(data), output=str(tmp_path / "out"), heads=("0.0", "1.1")
     )
 
@@ -46,9 +47,9 @@ def write_labels(path: Path, labels) -> dict:
 def assert_refused(settings, monkeypatch, error: type[BertjaxError], message: str, **changes):
     """A job is refused before its sweep, and leaves nothing."""
     for name in ("sweep_examples", "sweep_plainly"):
-        monkeypatch.setattr(f"bertjax.study.run.{name}", lambda *given, **more: pytest.fail("the sweep began"))
+        monkeypatch.setattr(f"bertjax.jobs.analysis.{name}", lambda *given, **more: pytest.fail("the sweep began"))
     with pytest.raises(error, match=message):
-        run_job(replace(settings, **changes))
+        run_analysis(changed(settings, **changes))
     assert not (settings.directory / "journal").exists()
 
 
@@ -123,18 +124,27 @@ def test_a_name_of_a_set_that_cannot_be_seen(settings, monkeypatch, tmp_path):
 def test_names_that_others_would_read_as_commands_go_through(settings, tmp_path, capsys):
     names = ["[/x] :smile:", "$\\frac{1$", "=cmd|' /C calc'!A0"]
     (tmp_path / "sets.txt").write_text("".join(f"{name}: 0.{head}\n" for head, name in enumerate(names)))
-    arguments = ["--model", settings.model, "--task", "mrpc", "--data", settings.data, "--output", settings.output]
+    arguments = [
+        "--model",
+        settings.model,
+        "--task",
+        "mrpc",
+        "--data",
+        settings.data,
+        "--output",
+        settings.analysis.output,
+    ]
     assert main(["ablate", *arguments, "--ablate", str(tmp_path / "sets.txt")]) == 0
     printed = capsys.readouterr().out
-    assert read_results(settings.output).names == names
+    assert read_results(settings.analysis.output).names == names
     assert "3 sets (" in printed
-    assert main(["show", settings.output]) == 0
+    assert main(["show", settings.analysis.output]) == 0
     assert all(name in capsys.readouterr().out for name in names[:1])
 
 
 def test_an_output_that_is_not_utf_8(settings, tmp_path):
     output = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
-    run_job(replace(settings, output=output))
+    run_analysis(changed(settings, output=output))
     assert read_results(output).summary["settings"]["output"] == output
 
 
@@ -142,7 +152,7 @@ def test_a_model_of_one_label_takes_whole_ratings(settings, tmp_path):
     config = replace(make_config(), id2label={0: "LABEL_0"})
     model = make_classifier(tmp_path / "rater", random_model(BertForSequenceClassification, config))
     own = write_labels(tmp_path / "own.jsonl", range(6))
-    found = run_job(replace(settings, model=str(model), **own))
+    found = run_analysis(changed(settings, model=str(model), **own))
     assert found.summary["metrics"] == ["pearson", "spearman", "mean_squared_error", "mean_absolute_error"]
     assert found.summary["data"]["label_names"] == []
     assert [example["label"] for example in found.examples] == list(range(6))
@@ -151,16 +161,16 @@ def test_a_model_of_one_label_takes_whole_ratings(settings, tmp_path):
 def test_label_names_with_nothing_behind_it_make_ratings(settings, embedder, tmp_path, capsys):
     own = write_labels(tmp_path / "own.jsonl", [0, 3, 5, 1, 2])
     arguments = ["ablate", "--model", str(embedder), "--task", "custom", "--data", own["data"], "--heads", "0.0"]
-    arguments += ["--text-columns", "first", "second", "--output", settings.output]
+    arguments += ["--text-columns", "first", "second", "--output", settings.analysis.output]
     assert main(arguments) == 2
     assert "give --label-names with nothing behind it" in capsys.readouterr().err
     assert main([*arguments, "--label-names"]) == 0
-    assert read_results(settings.output).metric == "spearman"
+    assert read_results(settings.analysis.output).metric == "spearman"
     assert "1 head," in capsys.readouterr().out
 
 
 def test_the_main_metric_can_be_chosen(settings):
-    found = run_job(replace(settings, metric="matthews"))
+    found = run_analysis(changed(settings, metric="matthews"))
     assert found.summary["metrics"] == ["matthews", "f1", "accuracy"]
     assert found.summary["metric"]["name"] == "matthews"
     assert read_results(settings.directory).rows_of()[0].metric == "matthews"
@@ -171,7 +181,7 @@ def test_each_job_has_its_output_directory(tmp_path, monkeypatch):
     for name, label in (("one", "a"), ("two", "a"), ("edited", "b")):
         Path(f"{name}.tsv").write_text(f"first\tsecond\tlabel\n{label}\tx\t1\n")
     Path("sets.txt").write_text("a name: 0.0 0.1\n")
-    default = Settings()
+    default = settings_of()
     assert default.directory == Path("bertjax-qnli-sample-uniform-heads")
     own = {"task": "custom", "text_columns": ("first", "second")}
     changes = [
@@ -191,29 +201,29 @@ def test_each_job_has_its_output_directory(tmp_path, monkeypatch):
         {**own, "data": "one.tsv"},
         {**own, "data": "two.tsv"},
     ]
-    jobs = [default, *(replace(default, **change) for change in changes)]
+    jobs = [default, *(changed(default, **change) for change in changes)]
     names = [job.directory.name for job in jobs]
     assert len(set(names)) == len(names)
-    assert [replace(job).directory.name for job in jobs] == names
+    assert [changed(job).directory.name for job in jobs] == names
     assert [for_this_device(job).directory.name for job in jobs] == names
     how = {"memory": "1GB", "overwrite": True}
-    assert [replace(job, **how).directory.name for job in jobs] == names
+    assert [changed(job, **how).directory.name for job in jobs] == names
     assert any(name.startswith("bertjax-tuned-qnli-sample-uniform-heads-") for name in names)
     assert any(name.startswith("bertjax-custom-one-uniform-heads-") for name in names)
     Path("sets.txt").write_text("# another name\n\nanother: 0.1, 0.0\n")
     Path("one.tsv").write_bytes(Path("edited.tsv").read_bytes())
-    again = [replace(job).directory.name for job in jobs]
+    again = [changed(job).directory.name for job in jobs]
     assert [before == now for before, now in zip(names, again, strict=True)] == [job.data != "one.tsv" for job in jobs]
 
 
 def test_a_directory_s_name_is_one_on_any_system():
-    long = Settings(
+    long = settings_of(
         model="m/" + "\N{SNOWMAN}x" * 200, task="custom", data="../" * 9 + "d" * 250, ablate="/s/" + "e" * 99
     )
     name = long.directory.name
     assert len(os.fsencode(name)) < 250
     assert not set(name) & set('/\\:*?"<>| ')
-    assert Settings(model="..", data=os.fsdecode(b"\xff")).directory.name.startswith("bertjax-custom-uniform-heads-")
+    assert settings_of(model="..", data=os.fsdecode(b"\xff")).directory.name.startswith("bertjax-custom-uniform-heads-")
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])

@@ -13,7 +13,7 @@ from bertjax import BertModel
 from bertjax.checkpoints import architecture
 from bertjax.engine import plain
 from bertjax.interventions import overrides as ov
-from bertjax.study import parity, torch_reference
+from bertjax.jobs import parity, torch_reference
 from tests.family_models import DISTINCT, arguments, config_of, saved_by_torch
 from tests.tiny_models import largest_difference, random_model
 

@@ -14,9 +14,9 @@ from bertjax.engine import sizes
 from bertjax.errors import OutputError
 from bertjax.evidence.weighing import weigh
 from bertjax.interventions import overrides
+from bertjax.jobs.outputs import mean_outputs
 from bertjax.results.directory import read_results
 from bertjax.results.table import make_rows
-from bertjax.study.outputs import mean_outputs
 from bertjax.tasks import encode_examples
 from experiments import head_ablation, layer_ablation
 from experiments.disabling import program

@@ -10,6 +10,7 @@ import pytest
 
 import bertjax
 from bertjax import BertConfig, BertForSequenceClassification
+from bertjax.analyses import PatchPaths
 from bertjax.arguments import parse_head_name
 from bertjax.cli import main
 from bertjax.engine import SweepResult
@@ -17,9 +18,8 @@ from bertjax.formatting import plain_name, table_name
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.results.directory import read_results
-from bertjax.study import PathsOptions, Settings
-from bertjax.study.settings import list_ablations
 from tests.factories import add_tokenizer, make_config, write_pairs
+from tests.job_factories import settings_of
 from tests.tiny_models import random_model
 
 LAYERS, HEADS = 6, 12  # as MiniLM has: 3.1 and 3.10 are two heads
@@ -116,16 +116,16 @@ def test_both_spellings_name_the_same_head(tmp_path):
     for wrong in ("L3", "H10", "LH", "L3H", "3H10", "L3.10", "L12H0"):
         with pytest.raises(bertjax.errors.OverrideError):
             ov.parse_head(wrong, config)
-    first, second = (Settings(ablate="heads", heads=heads) for heads in (("3.10", "L0H1"), ("L3H10", "0.1")))
+    first, second = (settings_of(ablate="heads", heads=heads) for heads in (("3.10", "L0H1"), ("L3H10", "0.1")))
     assert first.describe() == second.describe()
     assert first.directory == second.directory
-    assert list_ablations(first, config) == list_ablations(second, config)
+    assert first.analysis.ablations(config) == second.analysis.ablations(config)
     for number, text in enumerate(("3.1 3.10=mean\na: 4.0", "L3H1, L3H10=mean\na: L4H0")):
         (tmp_path / str(number)).write_text(text)
     sets = [ab.read_sets(tmp_path / str(number), config, "zero") for number in range(2)]
     assert sets[0] == sets[1]
     assert ab.hash_sets(tmp_path / "0") == ab.hash_sets(tmp_path / "1")
-    assert PathsOptions(receivers={"queries": ("L3H7",)}) == PathsOptions(receivers={"queries": [(3, 7)]})
+    assert PatchPaths(receivers={"queries": ("L3H7",)}) == PatchPaths(receivers={"queries": [(3, 7)]})
 
 
 def test_names_come_back_from_tables():

@@ -3,25 +3,25 @@
 import itertools
 import json
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import bertjax
+from bertjax.analyses import Importance, Prune, prune, trust_in
 from bertjax.attribution import compare_with_exact, gradients, head_gradients
 from bertjax.cli import main
 from bertjax.engine import sweep
 from bertjax.errors import InputError
 from bertjax.interventions import Ablation, Change, every_head
+from bertjax.jobs import run_analysis
+from bertjax.jobs.job import load_job
+from bertjax.jobs.outputs import mean_outputs
+from bertjax.jobs.settings import for_this_device
 from bertjax.results.page import page_data
-from bertjax.study import run_importance, trust_in
-from bertjax.study.derived import pruning
-from bertjax.study.job import load_job
-from bertjax.study.outputs import mean_outputs
-from bertjax.study.settings import Settings, for_this_device
 from bertjax.tasks.losses import binary_cross_entropy, cosine_and_gradients, cross_entropy, grade_logits
 from tests.factories import make_classifier, make_embedder, write_pairs
+from tests.job_factories import changed, settings_of
 from tests.schema_checks import check_by_jsonschema
 from tests.task_factories import LABEL_TASK_FACTORIES, TASK_FACTORIES, example_losses, load_task_job
 
@@ -47,7 +47,7 @@ def rated(folder, make, task, **changes):
     more = {} if task == "stsb" else {"text_columns": ("sentence1", "sentence2"), "label_column": "score"}
     model = folder / "model" if (folder / "model").exists() else make(folder / "model")
     given = {"model": str(model), "task": task, "data": str(data), "output": "unused", "mode": "zero"}
-    return load_job(for_this_device(Settings(**given, **more, **changes)))
+    return load_job(for_this_device(settings_of(**given, **more, **changes)))
 
 
 def targets_of(job):
@@ -71,7 +71,7 @@ def test_losses_of_ratings_do_not_depend_on_others(tmp_path):
     whole = targets_of(job)
     np.testing.assert_allclose([*whole.values()], (np.array(RATINGS) - 0.5) / 4, rtol=1e-6)
     parts = [rated(tmp_path, make_embedder, "custom", limit=5, seed=seed) for seed in (1, 2)]
-    parts += pruning._parts(job, pruning.PruneOptions())
+    parts += prune._halves(job, Prune())
     for part in parts:
         found = targets_of(part)
         assert len(found) < len(whole)
@@ -319,21 +319,14 @@ def test_trust_is_what_is_counted():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"ablate": "layers"}, "gradients are taken of every head by itself"),
-        ({"heads": ("0.0",)}, "gradients are taken of every head by itself"),
-        ({"precision": "bfloat16"}, "gradients are computed in float32"),
-        ({"metric": "f1"}, "gradients are those of the task's loss"),
         ({"mode": "patched"}, "mode 'patched' is not one of uniform, zero, mean"),
         ({"steps": 0}, "steps must be a whole number of at least 1"),
     ],
     ids=str,
 )
-def test_what_gradients_do_not_have_is_refused(wrong, message, importance_results):
-    folder, *_ = importance_results
-    steps, settings = wrong.get("steps", 1), {name: value for name, value in wrong.items() if name != "steps"}
-    given = {"model": str(folder / "model"), "task": "mrpc", "data": str(folder / "pairs.tsv")}
+def test_impossible_options_of_gradients_are_refused(wrong, message):
     with pytest.raises(InputError, match=message):
-        run_importance(Settings(**given | settings), steps, keep=False)
+        Importance(**wrong)
 
 
 def test_gradients_of_another_model_are_not_compared(importance_results, tmp_path):
@@ -358,14 +351,14 @@ def test_incomparable_results_are_refused_before_computing(which, message, impor
     exact = {"gradients": found, "another task": heads}.get(which)
     if exact is None:
         exact = bertjax.ablate(folder / "model", "mrpc", ablate="layers", data=data, progress=False)
-    settings = Settings(model=str(folder / "model"), task="mrpc", data=str(data))
+    settings = settings_of(Importance, model=str(folder / "model"), task="mrpc", data=str(data), against=exact)
     if which == "another task":
-        settings = replace(settings, task="custom", label_column="Quality", label_names=("0", "1"))
-        settings = replace(settings, text_columns=("#1 String", "#2 String"))
-    place = "bertjax.study.derived.gradients.head_gradients"
+        settings = changed(settings, task="custom", label_column="Quality", label_names=("0", "1"))
+        settings = changed(settings, text_columns=("#1 String", "#2 String"))
+    place = "bertjax.analyses.importance.head_gradients"
     monkeypatch.setattr(place, lambda *given, **more: pytest.fail("computed"))
     with pytest.raises(InputError, match=message):
-        run_importance(settings, against=exact, keep=False)
+        run_analysis(settings, keep=False)
 
 
 def test_the_page_has_the_examples_own_labels(importance_results):

@@ -12,20 +12,20 @@ from sklearn.metrics import roc_auc_score
 
 import bertjax
 from bertjax import BertForSentenceEmbedding
+from bertjax.analyses import Shapley, ablate, shapley
+from bertjax.analyses.contributions import contributions_of, snap_constant_outputs
 from bertjax.attribution import Drawn, added_in_order, all_subsets, draw_orders, exact_values, with_singles
 from bertjax.cli import main
 from bertjax.engine import sweep
 from bertjax.errors import DataError, InputError, SweepInterrupted
 from bertjax.interventions import Ablation, Change, ablation, every_head
-from bertjax.study import ShapleyOptions, run_shapley, screening
-from bertjax.study.derived import shapley
-from bertjax.study.derived.job import contributions_of, level_out
-from bertjax.study.job import load_job
-from bertjax.study.scoring import Judge
-from bertjax.study.settings import Settings, for_this_device
+from bertjax.jobs.job import load_job
+from bertjax.jobs.scoring import Judge
+from bertjax.jobs.settings import for_this_device
 from bertjax.tasks import TaskResult
 from tests.factories import add_tokenizer, make_config, write_pairs
 from tests.interruptions import StopAfter
+from tests.job_factories import settings_of
 from tests.schema_checks import check_by_jsonschema
 from tests.task_factories import TASK_FACTORIES
 from tests.tiny_models import random_model
@@ -197,7 +197,9 @@ def test_intervals_over_few_orders_hold():
 @pytest.fixture(scope="module")
 def all_sets(run_analysis):
     """ROC AUC of the ten-headed model without each of its 1,024 sets of heads, by the engine alone."""
-    job = load_job(for_this_device(Settings(model=str(run_analysis.model), task="mrpc", data=str(run_analysis.data))))
+    job = load_job(
+        for_this_device(settings_of(model=str(run_analysis.model), task="mrpc", data=str(run_analysis.data)))
+    )
     sets = all_subsets(TEN_HEADS, every_head(TEN_HEADS), "zero")
     form = job.encoded.form
     swept = sweep(job.model, job.encoded.texts, sets, form.readout, combine=form.combine, progress=False)
@@ -300,31 +302,14 @@ def test_interrupted_orders_resume_to_the_same_values(run_analysis, tmp_path, mo
 )
 def test_orders_that_cannot_be_are_refused(wrong, message):
     with pytest.raises(InputError, match=message):
-        ShapleyOptions(**wrong)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"ablate": "layers"}, "Shapley values are of single heads"),
-        ({"engine": "plain"}, "by the fast engine"),
-    ],
-    ids=str,
-)
-def test_what_shapley_values_do_not_have_is_refused(wrong, message, run_analysis):
-    with pytest.raises(InputError, match=message):
-        run_shapley(
-            Settings(model=str(run_analysis.model), task="mrpc", data=str(run_analysis.data), **wrong),
-            ShapleyOptions(),
-            keep=False,
-        )
+        Shapley(**wrong)
 
 
 # ---- screens ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_screen_runs_what_gradients_choose_and_some_others(run_analysis, monkeypatch):
-    monkeypatch.setattr(screening, "FEWEST_AUDITED", 3)
+    monkeypatch.setattr(ablate, "FEWEST_AUDITED", 3)
     found, whole = (
         run_analysis(bertjax.ablate, screen=screen, output=run_analysis.folder / f"screen {screen}")
         for screen in (4, None)
@@ -351,15 +336,15 @@ def test_a_screen_of_pairs_adds_up_what_gradients_say_of_both():
     changes = np.array([[1.0, -1.0], [1.0, 1.0], [-1.0, 1.0], [0.5, 0.5]])
     config = replace(make_config(), num_hidden_layers=2, num_attention_heads=2)
     pairs = [ablation(config, pair, "zero") for pair in (["0.0", "1.0"], ["0.0", "0.1"], ["0.1", "1.1"])]
-    assert screening.predicted_sizes(pairs, changes, every_head(config), "zero").tolist() == [0.0, 1.0, 1.5]
+    assert ablate.predicted_sizes(pairs, changes, every_head(config), "zero").tolist() == [0.0, 1.0, 1.5]
     mixed = Ablation("mixed", (Change(0, 0, "uniform"),))
     with pytest.raises(InputError, match="ablation mixed is not in mode zero"):
-        screening.predicted_sizes([mixed], changes, every_head(config), "zero")
+        ablate.predicted_sizes([mixed], changes, every_head(config), "zero")
 
 
 @pytest.mark.parametrize(("count", "drawn"), [(52, 10), (2548, 10), (7, 3), (3, 3), (4, 1)])
 def test_so_many_are_larger_at_most(count, drawn):
-    most = screening.most_larger(count, drawn)
+    most = ablate.most_larger(count, drawn)
     missed = [hypergeom(count, larger, drawn).pmf(0) for larger in range(count + 1)]
     assert most == max((larger for larger in range(count + 1) if missed[larger] > 0.05 and larger < count), default=0)
 
@@ -369,7 +354,7 @@ def test_so_many_are_larger_at_most(count, drawn):
     [
         ({"screen": 10}, "a screen of 10 runs 20 with those it is checked by, of 10"),
         ({"screen": 0}, "screen must be a whole number of at least 1"),
-        ({"screen": 2, "precision": "bfloat16"}, "by the fast engine, with --precision float32"),
+        ({"screen": 2, "precision": "bfloat16"}, "is computed in float32: leave --precision out"),
     ],
     ids=str,
 )
@@ -423,7 +408,7 @@ def test_outputs_that_differ_by_rounding_alone_are_equal(unchecked):
     """Without any head a classifier of [CLS] says the same of every text: a correlation with that is none."""
     rng = np.random.default_rng(0)
     outputs = np.stack([rng.normal(size=8), 3 + 1e-7 * rng.normal(size=8)]).astype(np.float32)
-    found = level_out(TaskResult(outputs[0], outputs))
+    found = snap_constant_outputs(TaskResult(outputs[0], outputs))
     assert np.array_equal(found.outputs[0], outputs[0])
     assert np.ptp(found.outputs[1]) == 0
     job = type("MadeUp", (), {"judges": [Judge(bertjax.METRICS["pearson"], rng.normal(size=8))], "positive": 1})

@@ -16,8 +16,8 @@ from bertjax.engine import SweepResult, sizes
 from bertjax.engine.journal import count_parts
 from bertjax.errors import ConfigError, DataError, InputError, SweepInterrupted
 from bertjax.evidence import weigh
+from bertjax.jobs import torch_reference
 from bertjax.results import read_results
-from bertjax.study import torch_reference
 from bertjax.tasks import FORMS
 from bertjax.tasks.masked_words import mask_words
 from tests.factories import make_masked, write_lines

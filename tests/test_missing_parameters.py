@@ -11,8 +11,8 @@ from bertjax import BertForPreTraining, BertForSequenceClassification
 from bertjax.checkpoints.weight_files import CheckpointWarning
 from bertjax.cli import main
 from bertjax.errors import CheckpointError
+from bertjax.jobs.pytorch.parity import check_model
 from bertjax.results.page import page_data
-from bertjax.study.pytorch.parity import check_model
 from tests.factories import add_tokenizer, make_config, make_encoder, write_lines, write_pairs
 from tests.tiny_models import random_model
 

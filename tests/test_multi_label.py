@@ -15,11 +15,11 @@ from benchmarks.task_parity import compare
 from bertjax.cli import main
 from bertjax.data import load_examples
 from bertjax.errors import ConfigError, DataError, InputError
+from bertjax.jobs.run import run_analysis
 from bertjax.results import read_results
 from bertjax.results.page import choose_examples
-from bertjax.study.run import run_job
-from bertjax.study.settings import Settings
 from tests.factories import SENTENCES, make_classifier, make_labeller, make_masked
+from tests.job_factories import settings_of
 from tests.task_files import LABEL_NAMES, LABEL_SET_ROWS, LABEL_SETS, write_label_sets
 
 BITS = [[int(number in numbers) for number in range(len(LABEL_NAMES))] for numbers in LABEL_SETS]
@@ -99,7 +99,7 @@ def test_pairs_and_other_orders_of_the_labels_too(model, tmp_path):
 
 
 def test_the_plain_form_gives_the_same(model, data, ablated):
-    plain = run_job(Settings(model=str(model), task="multi-label", data=str(data), engine="plain"), keep=False)
+    plain = run_analysis(settings_of(model=str(model), task="multi-label", data=str(data), engine="plain"), keep=False)
     for name in ("base", "outputs"):
         assert np.abs(plain.outputs[name] - ablated.outputs[name]).max() < 1e-5
 

@@ -13,6 +13,7 @@ from bertjax.errors import ConfigError, DataError
 from bertjax.results import read_results
 from bertjax.results.page import choose_examples
 from tests.factories import make_chooser, make_classifier
+from tests.job_factories import settings_of
 from tests.task_files import CHOICE_ROWS, write_choices
 
 
@@ -39,11 +40,12 @@ def test_outputs_and_scores_are_those_of_transformers(ablated):
 
 
 def test_the_plain_form_gives_the_same(model, ablated, tmp_path):
-    from bertjax.study.run import run_job
-    from bertjax.study.settings import Settings
+    from bertjax.jobs.run import run_analysis
 
     data = write_choices(tmp_path / "dev.jsonl")
-    plain = run_job(Settings(model=str(model), task="multiple-choice", data=str(data), engine="plain"), keep=False)
+    plain = run_analysis(
+        settings_of(model=str(model), task="multiple-choice", data=str(data), engine="plain"), keep=False
+    )
     for name in ("base", "outputs"):
         assert np.abs(plain.outputs[name] - ablated.outputs[name]).max() < 1e-5
 

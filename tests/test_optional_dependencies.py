@@ -9,8 +9,8 @@ from bertjax.checkpoints import BertConfig
 from bertjax.cli import main
 from bertjax.data import load_examples
 from bertjax.errors import MissingDependencyError
+from bertjax.jobs import torch_reference
 from bertjax.model import BertModel
-from bertjax.study import torch_reference
 from tests.tiny_models import SIZES, random_model
 
 pytestmark = pytest.mark.integration

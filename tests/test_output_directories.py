@@ -48,8 +48,8 @@ def contents(directory):
 @pytest.mark.parametrize("more", [[], ["--overwrite"]])
 def test_no_command_replaces_a_file_of_the_user(command, more, inputs, tmp_path, monkeypatch, capsys):
     model, data = inputs
-    monkeypatch.setattr("bertjax.study.job.load_for", lambda *given, **more: pytest.fail("the model was loaded"))
-    monkeypatch.setattr("bertjax.study.derived.roles.load", lambda *given, **more: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("bertjax.jobs.job.load_for", lambda *given, **more: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("bertjax.analyses.roles.load", lambda *given, **more: pytest.fail("the model was loaded"))
     for number, name in enumerate(NAMES):
         output = tmp_path / str(number)
         output.mkdir()
@@ -153,7 +153,7 @@ def test_results_half_written_by_a_killed_run_are_ours(inputs, tmp_path, monkeyp
     model, data = inputs
     shared = {"data": data, "output": tmp_path / "out", "progress": False}
     with monkeypatch.context() as patch:
-        patch.setattr("bertjax.study.conclusion.write_results", lambda *given: (_ for _ in ()).throw(SystemExit))
+        patch.setattr("bertjax.jobs.finalize.write_results", lambda *given: (_ for _ in ()).throw(SystemExit))
         with pytest.raises(SystemExit):
             bertjax.importance(model, "mrpc", **shared)
     assert (tmp_path / "out" / "outputs.npz").exists()

@@ -11,7 +11,7 @@ from bertjax import BertConfig
 from bertjax.checkpoints.location import DEFAULT_MODEL, locate
 from bertjax.cli import main
 from bertjax.interventions import overrides as ov
-from bertjax.study import parity, torch_reference
+from bertjax.jobs import parity, torch_reference
 from tests.tiny_models import CLASSES, SIZES, arguments, random_model
 
 pytestmark = pytest.mark.needs_torch

@@ -9,6 +9,7 @@ import pytest
 
 import bertjax
 from bertjax import BertForSequenceClassification
+from bertjax.analyses import ORDERS, Prune, prune
 from bertjax.attribution import (
     ablated_losses,
     gradient_costs,
@@ -30,13 +31,12 @@ from bertjax.interventions import (
     remove_heads,
     single_heads,
 )
+from bertjax.jobs.job import load_job
+from bertjax.jobs.settings import for_this_device
 from bertjax.plots import Curve, make_curves
-from bertjax.study import ORDERS, PruneOptions, run_pruning
-from bertjax.study.derived import pruning
-from bertjax.study.job import load_job
-from bertjax.study.settings import Settings, for_this_device
 from tests.factories import make_config, make_embedder, write_pairs
 from tests.family_models import config_of
+from tests.job_factories import settings_of
 from tests.schema_checks import check_by_jsonschema
 from tests.task_factories import TASK_FACTORIES, example_losses, load_task_job
 from tests.tiny_models import random_model
@@ -58,9 +58,7 @@ def pruned_model(tmp_path_factory):
 
 def halves(pruned_model):
     _, model, data, _ = pruned_model
-    return pruning._parts(
-        load_job(for_this_device(Settings(model=str(model), task="mrpc", data=str(data)))), PruneOptions()
-    )
+    return prune._halves(load_job(for_this_device(settings_of(model=str(model), task="mrpc", data=str(data)))), Prune())
 
 
 def test_an_order_takes_the_least_of_what_is_left():
@@ -280,7 +278,7 @@ def test_an_interrupted_pruning_resumes_to_the_same_results(pruned_model, tmp_pa
     with pytest.raises(SweepInterrupted):
         bertjax.prune(model, "mrpc", **given, progress=stop)
     assert [*(tmp_path / "job").glob("pruning-*")]
-    losses_of, taken = pruning.ablated_losses, []
+    losses_of, taken = prune.ablated_losses, []
 
     def counted(*arguments, progress, **options):
         left_to_do = []
@@ -288,7 +286,7 @@ def test_an_interrupted_pruning_resumes_to_the_same_results(pruned_model, tmp_pa
         taken.append(max(left_to_do))
         return found
 
-    monkeypatch.setattr(pruning, "ablated_losses", counted)
+    monkeypatch.setattr(prune, "ablated_losses", counted)
     again = bertjax.prune(model, "mrpc", **given, progress=False)
     assert taken[0] == 0  # that was done before
     assert taken[-1] > 0
@@ -339,13 +337,11 @@ def test_by_default_only_quick_orders_run_by_zero(pruned_model, tmp_path, capsys
 
 def test_the_time_that_is_said_has_a_part_for_each_order(pruned_model):
     choosing, judging = halves(pruned_model)
-    both = PruneOptions(orders=("gradient", "greedy", "gates"), strengths=(1.0, 2.0), gate_steps=10)
-    parts = pruning._seconds(choosing, judging, both)
+    both = Prune(orders=("gradient", "greedy", "gates"), strengths=(1.0, 2.0), gate_steps=10)
+    parts = prune._seconds(choosing, judging, both)
     assert list(parts) == ["gradient", "greedy", "gates", "judging 14 sets"]
     assert all(seconds > 0 for seconds in parts.values())
-    assert list(pruning._seconds(choosing, judging, PruneOptions(orders=("magnitude",), points=3))) == [
-        "judging 3 sets"
-    ]
+    assert list(prune._seconds(choosing, judging, Prune(orders=("magnitude",), points=3))) == ["judging 3 sets"]
 
 
 @pytest.mark.parametrize(
@@ -364,23 +360,7 @@ def test_the_time_that_is_said_has_a_part_for_each_order(pruned_model):
 )
 def test_orders_that_are_none_are_refused(wrong, message):
     with pytest.raises(InputError, match=message):
-        PruneOptions(**wrong)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"ablate": "layers"}, "pruning takes all heads"),
-        ({"heads": ("0.0",)}, "pruning takes all heads"),
-        ({"precision": "bfloat16"}, "by the fast engine, with --precision float32"),
-        ({"limit": 3}, "cannot both choose and judge"),
-    ],
-    ids=str,
-)
-def test_what_pruning_does_not_have_is_refused(wrong, message, pruned_model):
-    _, model, data, _ = pruned_model
-    with pytest.raises(InputError, match=message):
-        run_pruning(Settings(model=str(model), task="mrpc", data=str(data), **wrong), PruneOptions(), keep=False)
+        Prune(**wrong)
 
 
 def test_all_heads_of_a_layer_but_one():

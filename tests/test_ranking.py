@@ -13,13 +13,13 @@ import bertjax
 from benchmarks.task_parity import compare
 from bertjax.data import Candidates, Pool, Tokenizer, load_examples
 from bertjax.errors import ConfigError, DataError, InputError
+from bertjax.jobs.run import run_analysis
 from bertjax.results import read_results
 from bertjax.results.page import choose_examples
-from bertjax.study.run import run_job
-from bertjax.study.settings import Settings
 from bertjax.tasks import Options, encode_examples, ranking
 from bertjax.tasks.options import Options as Chosen
 from tests.factories import SENTENCES, make_classifier, make_cross_encoder, make_embedder, make_masked
+from tests.job_factories import settings_of
 from tests.task_files import CANDIDATES, GRADES, ranking_rows, write_collection
 
 
@@ -55,8 +55,8 @@ def test_outputs_and_scores_equal_an_independent_computation(ablated):
 
 def test_the_plain_form_gives_the_same(ablated):
     settings = ablated.summary["settings"]
-    job = Settings(model=settings["model"], task="ranking", data=settings["data"], engine="plain")
-    plain = run_job(job, keep=False)
+    job = settings_of(model=settings["model"], task="ranking", data=settings["data"], engine="plain")
+    plain = run_analysis(job, keep=False)
     for name in ("base", "outputs"):
         assert np.abs(plain.outputs[name] - ablated.outputs[name]).max() < 1e-5
     assert np.array_equal(plain.outputs["rank"], ablated.outputs["rank"])

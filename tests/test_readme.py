@@ -15,7 +15,7 @@ from bertjax.checkpoints.weight_files import read_weights
 from bertjax.cli import main
 from bertjax.data import TASKS
 from bertjax.interventions import MODES, overrides
-from bertjax.study import parity
+from bertjax.jobs import parity
 from tests.factories import SENTENCES, make_classifier, write_pairs
 from tests.markdown_pages import commands, parse_command, run_snippets, snippets
 

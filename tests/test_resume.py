@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 
 import datasets
 import numpy as np
@@ -20,10 +19,10 @@ from bertjax.cli import main
 from bertjax.engine import sizes
 from bertjax.engine.journal import count_parts
 from bertjax.errors import OutputError, SweepInterrupted
-from bertjax.study.run import run_job
-from bertjax.study.settings import Settings
+from bertjax.jobs.run import run_analysis
 from tests.factories import make_classifier, make_config, write_pairs
 from tests.interruptions import COMMAND_OF_SMALL_PARTS, TINY_PARTS, StopAfter
+from tests.job_factories import changed, settings_of
 from tests.tiny_models import compiled_alike, random_model
 
 
@@ -32,11 +31,21 @@ def settings(tmp_path):
     """All heads of a tiny classifier on 60 made-up pairs."""
     model = make_classifier(tmp_path / "model")
     data = write_pairs(tmp_path / "pairs.tsv", 60)
-    return Settings(model=str(model), task="mrpc", data=str(data), output=str(tmp_path / "out"))
+    return settings_of(model=str(model), task="mrpc", data=str(data), output=str(tmp_path / "out"))
 
 
 def arguments_of(settings):
-    return ["ablate", "--model", settings.model, "--task", "mrpc", "--data", settings.data, "--output", settings.output]
+    return [
+        "ablate",
+        "--model",
+        settings.model,
+        "--task",
+        "mrpc",
+        "--data",
+        settings.data,
+        "--output",
+        settings.analysis.output,
+    ]
 
 
 @pytest.mark.integration
@@ -57,7 +66,7 @@ def test_the_command_says_what_is_saved_and_goes_on(settings, monkeypatch, capsy
     assert "complete already" in capsys.readouterr().out
     assert main([*arguments_of(settings), "--resume", "--mode", "zero"]) == 2
     assert "mode (uniform there, zero here)" in capsys.readouterr().err
-    other = replace(settings, output=settings.output + "-2")
+    other = changed(settings, output=settings.analysis.output + "-2")
     assert main([*arguments_of(other), "--resume"]) == 0
     assert "nothing to resume" in capsys.readouterr().out
 
@@ -68,8 +77,8 @@ def kill_and_resume(settings, kills, tmp_path):
     killed = 0
     for _ in range(kills):
         process = subprocess.Popen([*command, "--resume"], env=alike, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        before, wanted = count_parts(settings.journal), random.randrange(8)
-        while process.poll() is None and count_parts(settings.journal) < before + wanted:
+        before, wanted = count_parts(settings.directory / "journal"), random.randrange(8)
+        while process.poll() is None and count_parts(settings.directory / "journal") < before + wanted:
             time.sleep(0.001)
         time.sleep(random.random() * 0.02 if wanted else random.random() * 4)
         if process.poll() is None:
@@ -81,7 +90,7 @@ def kill_and_resume(settings, kills, tmp_path):
 
 
 def check_killed(settings, kills, tmp_path):
-    undisturbed = replace(settings, output=str(tmp_path / "undisturbed"))
+    undisturbed = changed(settings, output=str(tmp_path / "undisturbed"))
     command = [sys.executable, "-c", COMMAND_OF_SMALL_PARTS, *arguments_of(undisturbed)]
     subprocess.run(command, env=compiled_alike(), check=True, capture_output=True)
     assert kill_and_resume(settings, kills, tmp_path) >= kills / 2
@@ -106,13 +115,13 @@ def test_the_plain_form_does_not_discard_what_is_unfinished(settings, monkeypatc
     monkeypatch.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
     monkeypatch.setattr(sizes, "CACHED_FLOATS", 700)
     with pytest.raises(SweepInterrupted):
-        run_job(settings, progress=StopAfter(0.5))
-    saved = count_parts(settings.journal)
+        run_analysis(settings, progress=StopAfter(0.5))
+    saved = count_parts(settings.directory / "journal")
     with pytest.raises(OutputError, match="an unfinished sweep, which --engine plain cannot resume"):
-        run_job(replace(settings, engine="plain"))
-    assert count_parts(settings.journal) == saved > 0
+        run_analysis(changed(settings, engine="plain"))
+    assert count_parts(settings.directory / "journal") == saved > 0
     said = []
-    run_job(replace(settings, mode="zero", overwrite=True), say=said.append)
+    run_analysis(changed(settings, mode="zero", overwrite=True), say=said.append)
     assert not any("going on" in line for line in said)
 
 
@@ -138,7 +147,7 @@ OTHER = {"shapley": ["--permutations", "6"], "prune": ["--points", "2"], "import
 
 
 def words_of(command, settings):
-    given = ["--model", settings.model, "--task", "mrpc", "--data", settings.data, "--output", settings.output]
+    given = ["--model", settings.model, "--task", "mrpc", "--data", settings.data, "--output", settings.analysis.output]
     return [command, *given, "--limit", "8", *ANALYSES[command]]
 
 
@@ -149,8 +158,7 @@ def test_a_command_that_has_finished_shows_its_results(command, settings, monkey
     first = capsys.readouterr().out
     before = {path.name: path.stat().st_mtime_ns for path in settings.directory.iterdir()}
     with monkeypatch.context() as patch:
-        for where in ("run.conclude", "derived.frame.conclude"):
-            patch.setattr(f"bertjax.study.{where}", lambda *given, **more: pytest.fail("results were computed"))
+        patch.setattr("bertjax.jobs.run.finalize", lambda *given, **more: pytest.fail("results were computed"))
         assert main(words_of(command, settings)) == 0
         again = capsys.readouterr().out
         assert "is complete already" in again
@@ -201,13 +209,13 @@ def test_no_analysis_replaces_another_one(other, settings, monkeypatch, capsys):
     monkeypatch.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
     monkeypatch.setattr(sizes, "CACHED_FLOATS", 700)
     with pytest.raises(SweepInterrupted):
-        run_job(settings, progress=StopAfter(0.5))
+        run_analysis(settings, progress=StopAfter(0.5))
     saved = {path.name: path.read_bytes() for path in settings.journal.iterdir()}
     assert main(words_of(other, settings)) == 2
     assert "unfinished" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in settings.journal.iterdir()} == saved
     assert [path.name for path in settings.directory.iterdir()] == ["journal"]
-    shutil.rmtree(settings.journal)
+    shutil.rmtree(settings.directory / "journal")
     assert main(words_of(other, settings)) == 0
     capsys.readouterr()
     assert main(words_of("ablate", settings)) == 2
@@ -218,7 +226,7 @@ def test_ablations_do_not_replace_unfinished_orders(settings, capsys):
     def stop(done, total):
         raise KeyboardInterrupt
 
-    shared = {"data": settings.data, "mode": "zero", "output": settings.output}
+    shared = {"data": settings.data, "mode": "zero", "output": settings.analysis.output}
     with pytest.raises(KeyboardInterrupt):
         bertjax.shapley(settings.model, "mrpc", **shared, progress=stop)
     journals = [*settings.directory.glob("orders-*")]
@@ -236,12 +244,12 @@ def test_sets_may_be_renamed_in_an_unfinished_sweep(settings, tmp_path, monkeypa
     monkeypatch.setattr(sizes, "CACHED_FLOATS", 700)
     sets = tmp_path / "sets.txt"
     sets.write_text("a: 0.0\nb: 1.1 1.2\n0.1 1.0\n")
-    chosen = replace(settings, ablate=str(sets))
+    chosen = changed(settings, ablate=str(sets))
     with pytest.raises(SweepInterrupted):
-        run_job(chosen, progress=StopAfter(0.5))
+        run_analysis(chosen, progress=StopAfter(0.5))
     sets.write_text("# better names\none: 0.0\ntwo: 1.2, 1.1\nthree: 0.1 1.0\n")
     said = []
-    results = run_job(chosen, say=said.append)
+    results = run_analysis(chosen, say=said.append)
     assert any("resuming there" in line for line in said)
     assert results.names == ["one", "two", "three"]
     sets.write_text("0.0\n1.1 1.2\n1.0 0.1\n")
@@ -253,11 +261,11 @@ def test_what_a_killed_process_left_half_written_is_removed(settings):
     settings.directory.mkdir()
     (settings.directory / ".0123abcd-outputs.npz").touch()
     (settings.directory / ".mine-outputs.npz").touch()
-    run_job(settings)
+    run_analysis(settings)
     assert [path.name for path in settings.directory.iterdir() if path.name[0] == "."] == [".mine-outputs.npz"]
 
 
 def test_outputs_of_a_job_equal_the_engine_without_a_journal(settings):
-    found = run_job(settings)
-    again = run_job(replace(settings, output=settings.output + "-2", engine="plain"))
+    found = run_analysis(settings)
+    again = run_analysis(changed(settings, output=settings.analysis.output + "-2", engine="plain"))
     assert np.abs(found.outputs["outputs"] - again.outputs["outputs"]).max() < 2e-5

@@ -12,8 +12,9 @@ from bertjax.engine.sizes import choose_sizes
 from bertjax.engine.sweep_input import make_sweep_input
 from bertjax.interventions import readouts
 from bertjax.interventions.ablations import single_heads
-from bertjax.study.settings import Settings, for_this_device
+from bertjax.jobs.settings import for_this_device
 from experiments.training.trainer import dropout_key
+from tests.job_factories import settings_of
 from tests.tiny_models import SIZES, encodings, random_model
 
 
@@ -24,21 +25,21 @@ def platform(request, monkeypatch):
 
 
 def test_bfloat16_is_the_default_there_alone(platform):
-    assert for_this_device(Settings()).precision == {"cpu": "float32", "tpu": "bfloat16"}[platform]
+    assert for_this_device(settings_of()).precision == {"cpu": "float32", "tpu": "bfloat16"}[platform]
     for chosen in ("float32", "bfloat16"):
-        assert for_this_device(Settings(precision=chosen)).precision == chosen
+        assert for_this_device(settings_of(precision=chosen)).precision == chosen
 
 
 def test_tpu_attention_is_the_kernel_for_supported_models(monkeypatch, tmp_path):
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "mpnet"}))
-    assert for_this_device(Settings()).attention == "pallas"
-    assert for_this_device(Settings(precision="float32")).attention == "explicit"
-    assert for_this_device(Settings(engine="plain")).attention == "explicit"
-    assert for_this_device(Settings(model=str(tmp_path))).attention == "explicit"
-    assert for_this_device(Settings(attention="fused")).attention == "fused"
+    assert for_this_device(settings_of()).attention == "pallas"
+    assert for_this_device(settings_of(precision="float32")).attention == "explicit"
+    assert for_this_device(settings_of(engine="plain")).attention == "explicit"
+    assert for_this_device(settings_of(model=str(tmp_path))).attention == "explicit"
+    assert for_this_device(settings_of(attention="fused")).attention == "fused"
     # What is wrong with a model is said when it is loaded; results of one that is gone can be shown.
-    assert for_this_device(Settings(model=str(tmp_path / "gone"))).attention == "pallas"
+    assert for_this_device(settings_of(model=str(tmp_path / "gone"))).attention == "pallas"
 
 
 @pytest.mark.parametrize("longest", [9, 127, 128, 129, 400])

@@ -97,7 +97,7 @@ class Patch(PatchingAnalysis):
         there = [place for place in self.places if any(change.place == place for change, _ in cells)]
         metadata = {"places": there, "spans": list(found.names), "cells": described}
         both = swept.base, swept.outputs[0]
-        return outcome_of_patches(job, self, runs, both, swept.outputs[1:], metadata, context.say)
+        return outcome_of_patches(job, self, runs, both, swept.outputs[1:], metadata=metadata, say=context.say)
 
     def cells(self, config: BertConfig, spans: int) -> list[tuple[Change, int]]:
         """What each run patches, and at which span.

@@ -171,6 +171,7 @@ def outcome_of_patches(
     ablations: Sequence[Ablation],
     runs: tuple[Float[np.ndarray, "contrasts ..."], Float[np.ndarray, "contrasts ..."]],
     patched: Float[np.ndarray, "runs contrasts ..."],
+    *,
     metadata: Mapping[str, Any],
     say: Say,
 ) -> Outcome:

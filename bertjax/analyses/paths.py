@@ -88,7 +88,7 @@ class PatchPaths(PatchingAnalysis):
         metadata: dict[str, Any] = {"places": [HEAD_OUTPUTS], "spans": list(found.names), "cells": cells}
         metadata |= {"receivers": {name: list(heads) for name, heads in self.receivers.items()}}
         metadata |= {"feed_forward": "frozen" if self.freeze_feed_forward else "computed"}
-        return outcome_of_patches(job, self, patches, (runs[0], runs[1]), runs[2:], metadata, context.say)
+        return outcome_of_patches(job, self, patches, (runs[0], runs[1]), runs[2:], metadata=metadata, say=context.say)
 
 
 def parse_receivers(words: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -63,10 +63,10 @@ def finalize(
         OutputError: something cannot be written.
     """
     job, ablations = outcome.job, outcome.ablations
-    settings, model = job.settings, job.model
+    settings = job.settings
     kept = outcome.kept
     examples = job.examples if kept is None or len(kept) == len(job.examples) else job.examples.take(kept)
-    places = [name_layer_head(ablation, model.config, settings.analysis.mode) for ablation in ablations]
+    places = [name_layer_head(ablation, job.model.config, settings.analysis.mode) for ablation in ablations]
     details = {**job.encoded.fixed, **outcome.details} if outcome.form is job.encoded.form else dict(outcome.details)
     outputs = output_arrays(outcome.base, outcome.outputs, examples, places, outcome.labels, details)
     described = describe_examples(examples, outputs)
@@ -83,9 +83,6 @@ def finalize(
     largest = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
     sampled = replace(job, ablations=[ablations[number] for number in largest])
     coarse = TaskResult(outcome.base, outcome.outputs[largest])
-    chosen = choose_examples(outcome.form, coarse, outcome.units)
-    weights = (1 + len(largest)) * model.config.num_hidden_layers * model.config.num_attention_heads
-    shown = within_budget(chosen if kept is None else [kept[number] for number in chosen], job.encoded, 4 * weights)
     summary = {
         **provenance(outcome, examples, judges, positive),
         **_how(settings, keep),
@@ -97,13 +94,29 @@ def finalize(
         **outcome.metadata,
         "analysis": dict(analysis),
     }
-    watched = sampled if ablates and not _needs_donors(sampled.ablations) else replace(sampled, ablations=[])
-    numbers = shown if kept is None else np.searchsorted(kept, shown).tolist()
-    attention = _sample_attention(watched, shown, numbers, outcome.means)
+    shown = ablates and not _needs_donors(sampled.ablations)
+    attention = _attention_of(outcome, coarse, sampled if shown else replace(sampled, ablations=[]), len(largest))
     if settings.precision == "bfloat16" and settings.sources.model is None and outcome.form is job.encoded.form:
         summary |= _compare_precisions(partial(_deviation, sampled, outcome.means, coarse), say)
     results = make_results(summary, entries, evidence, InMemory(outputs, attention, described))
     return write_results(settings.directory, results) if keep else results
+
+
+def _attention_of(
+    outcome: Outcome, coarse: TaskResult, sampled: Job, largest: int
+) -> dict[str, Shaped[np.ndarray, "..."]]:
+    """Attention of some examples: of the base, and of a job's ablations.
+
+    Args:
+        coarse: outputs of the ablations of the largest effects.
+        largest: the number of these ablations.
+    """
+    encoded, config, kept = outcome.job.encoded, outcome.job.model.config, outcome.kept
+    weights = (1 + largest) * config.num_hidden_layers * config.num_attention_heads
+    chosen = choose_examples(outcome.form, coarse, outcome.units)
+    shown = within_budget(chosen if kept is None else [kept[number] for number in chosen], encoded, 4 * weights)
+    numbers = shown if kept is None else np.searchsorted(kept, shown).tolist()
+    return _sample_attention(sampled, shown, numbers, outcome.means)
 
 
 def _needs_donors(ablations: Sequence[Ablation]) -> bool:

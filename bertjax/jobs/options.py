@@ -321,7 +321,9 @@ def parameters(options: type[Options]) -> list[Parameter]:
 
 
 def in_order(options: Any) -> list["Field[Any]"]:
-    """The fields of options: first those that the class declares, then those of its bases, `OutputOptions` last."""
+    """The fields of options; of an analysis first those that its class declares, those of `OutputOptions` last."""
+    if not issubclass(options, OutputOptions):
+        return list(fields(options))
     classes = [cls for cls in options.__mro__ if issubclass(cls, Options)]
     first = {one.name: max(n for n, cls in enumerate(classes) if one.name in fields_of(cls)) for one in fields(options)}
     return sorted(fields(options), key=lambda one: first[one.name])

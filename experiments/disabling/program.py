@@ -21,7 +21,8 @@ from bertjax.evidence import RESAMPLES, UNLABELLED
 from bertjax.formatting import finite
 from bertjax.interventions import Ablation
 from bertjax.results import NOT_COMPARED, Results, check_directory
-from bertjax.study import Job, Settings, conclude, for_this_device, mean_outputs, sweep_examples
+from bertjax.jobs import Settings, for_this_device, mean_outputs, sweep_examples
+from bertjax.study import Job, conclude
 from bertjax.tasks import Encoded, encode_examples, positive_label
 from experiments.disabling.effects import Effects, correlate_places, draw_changes, draw_means, make_effects
 from experiments.disabling.summary_lines import single_lines

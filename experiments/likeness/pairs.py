@@ -11,7 +11,7 @@ from bertjax.checkpoints import BertConfig
 from bertjax.data import Examples
 from bertjax.evidence import make_scorer, percentile
 from bertjax.interventions import Ablation, ablation
-from bertjax.study import sweep_examples
+from bertjax.jobs import sweep_examples
 from bertjax.tasks import Encoded, metrics_of, positive_label
 from experiments.disabling.beyond import Beyond, describe_beyond, measure_beyond
 from experiments.disabling.effects import draw_changes, rounded_or_none, short_or_none

@@ -9,7 +9,7 @@ import numpy as np
 import bertjax
 from bertjax.evidence import Measure, Q
 from bertjax.plots import grids_of_cells, make_grids, save_page
-from bertjax.study import STREAMS
+from bertjax.analyses import STREAMS
 
 
 def moved_by(results: bertjax.Results) -> np.ndarray:

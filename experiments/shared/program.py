@@ -31,7 +31,7 @@ from bertjax.machine import package_version, use_compile_cache
 from bertjax.paths import refuse_inputs_in, user_path
 from bertjax.progress import ProgressBar, Report
 from bertjax.results import WRITING, check_directory
-from bertjax.study import command_line, versions, where_from
+from bertjax.jobs import command_line, versions, where_from
 
 # Packages used by some of the programs, in addition to those that bertjax lists in its own results.
 PACKAGES = ("optax", "safetensors", "matplotlib", "conllu", "nltk", "spacy")
