@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 ROOMS = (
+    "analyses",
     "attribution",
     "checkpoints",
     "data",
@@ -22,6 +23,7 @@ ROOMS = (
     "errors",
     "evidence",
     "interventions",
+    "jobs",
     "machine",
     "model",
     "plots",
