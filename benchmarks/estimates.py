@@ -1,6 +1,6 @@
 """Is the time true that `bertjax plan` tells?
 
-Sweeps of several shapes on random models of BERT-base's and MiniLM's sizes and MRPC's lengths: `bertjax.estimate` and
+Sweeps of several shapes on random models of BERT-base's and MiniLM's sizes and MRPC's lengths: `bertjax.plan_sweep` and
 the sweep itself, in turns.
 
     python -m benchmarks.estimates        ten minutes on two CPU cores
@@ -45,7 +45,7 @@ def measure(shape: Shape, rounds: int) -> tuple[list[float], list[float]]:
     texts, sets = random_examples(draw_lengths("mrpc", shape.pairs), config.vocab_size), shape.sets(config)
     told, took = [], []
     for _ in range(rounds):
-        told.append(bertjax.estimate(model, texts, sets, readouts.logits).seconds)
+        told.append(bertjax.plan_sweep(model, texts, sets, readouts.logits).seconds)
         took.append(bertjax.sweep(model, texts, sets, readouts.logits, progress=False).seconds)
     return told, took
 

@@ -1,7 +1,7 @@
 """What a large sweep costs beside its steps: the plan, memory, the journal, resuming; and is the estimate true?
 
 A random model of 12 layers x 12 heads, narrow, so that a sweep of very many runs takes minutes. Each sweep runs in a
-process of its own. `plan`: seconds until the runs of all sets are known. `told`: what `bertjax.estimate` says.
+process of its own. `plan`: seconds until the runs of all sets are known. `told`: what `bertjax.plan_sweep` says.
 `journal`: how much longer the same sweep takes with one. `resume`: seconds, in a new process, from the start of `sweep`
 on a journal of which half is finished to the first new step.
 
@@ -74,7 +74,7 @@ def work(name: str, scale: float, job: str, journal: str | None, pipe: Connectio
     if job == "plan":
         make_plan(CONFIG, sets)
         found["plan"] = time.perf_counter() - started
-        told = bertjax.estimate(model, texts, sets, readouts.logits)
+        told = bertjax.plan_sweep(model, texts, sets, readouts.logits)
         found |= {"estimate": time.perf_counter() - started, "told": told.seconds, "peak_told": told.peak_bytes}
     else:
         try:

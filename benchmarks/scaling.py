@@ -44,7 +44,7 @@ def make_sized(layers: int, heads: int, examples: int) -> Sized:
         return bertjax.sweep(model, texts, subset, readouts.logits, progress=False).seconds
 
     run(ablations[-2 * heads :])  # the heads of two layers need all kinds of steps
-    cost = bertjax.estimate(model, texts, ablations, readouts.logits).cost
+    cost = bertjax.plan_sweep(model, texts, ablations, readouts.logits).cost
     return Sized(cost.flops, sum(lengths), lambda: run(ablations))
 
 

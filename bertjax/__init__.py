@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bertjax.analyses import merge
     from bertjax.checkpoints import BertConfig
     from bertjax.data import Tokenizer, collate
-    from bertjax.engine import Estimate, SweepResult, estimate, plain, sweep
+    from bertjax.engine import Estimate, SweepResult, plain, plan_sweep, sweep
     from bertjax.evidence import METRICS, Metric, weigh
     from bertjax.interventions import ablations, mean_head_outputs, overrides, patching, readouts
     from bertjax.machine import use_compile_cache
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         interactions,
         patch,
         patch_paths,
+        plan,
         prune,
         roles,
         shapley,
@@ -55,7 +56,7 @@ __version__ = "0.1.0"
 _ROOM_OF = {
     **dict.fromkeys(["BertConfig"], "checkpoints"),
     **dict.fromkeys(["Tokenizer", "collate"], "data"),
-    **dict.fromkeys(["Estimate", "SweepResult", "estimate", "plain", "sweep"], "engine"),
+    **dict.fromkeys(["Estimate", "SweepResult", "plain", "plan_sweep", "sweep"], "engine"),
     **dict.fromkeys(["METRICS", "Metric", "weigh"], "evidence"),
     **dict.fromkeys(["ablations", "mean_head_outputs", "overrides", "patching", "readouts"], "interventions"),
     **dict.fromkeys(["BertForMultipleChoice", "BertForReplacedTokenDetection"], "model"),
@@ -69,7 +70,7 @@ _ROOM_OF = {
     **dict.fromkeys(
         ["Study", "ablate", "interactions", "patch_paths", "roles", "importance", "patch", "prune"], "study"
     ),
-    **dict.fromkeys(["shapley"], "study"),
+    **dict.fromkeys(["plan", "shapley"], "study"),
     **dict.fromkeys(["merge"], "analyses"),
     **dict.fromkeys(["use_compile_cache"], "machine"),
 }
@@ -117,7 +118,6 @@ __all__ = [
     "ablations",
     "collate",
     "errors",
-    "estimate",
     "from_torch",
     "importance",
     "interactions",
@@ -129,6 +129,8 @@ __all__ = [
     "patch_paths",
     "patching",
     "plain",
+    "plan",
+    "plan_sweep",
     "prune",
     "read_results",
     "readouts",

@@ -341,7 +341,7 @@ class Study:
 Study.__doc__ = with_options(getdoc(Study) or "", StudyOptions)
 
 
-def in_one_call(name: str) -> Callable[..., Results]:
+def in_one_call(name: str) -> Callable[..., Any]:
     """A method of `Study` as a function: `ablate(model, task, ...)` is `Study(model, task, ...).ablate(...)`.
 
     The function takes those options of a study that the analysis reads, and the analysis's.
@@ -349,21 +349,20 @@ def in_one_call(name: str) -> Callable[..., Results]:
     Args:
         name: of the method.
     """
-    options = ANALYSES[name]
+    options = ANALYSES.get(name, Ablate)  # of `plan` those of `ablate`
     reads = options_read(options)
     mine = [one for one in parameters(StudyOptions) if one.name in reads]
     every = sorted([*mine, *parameters(options)], key=lambda parameter: parameter.kind)
     signature, known = Signature(every), [one.name for one in every]
 
-    def function(*positional: Any, **named: Any) -> Results:
+    def function(*positional: Any, **named: Any) -> Any:
         check_names(named, known)
         try:
             values = signature.bind(*positional, **named).arguments
         except TypeError as error:
             raise InputError(f"{name}: {error}; name the options") from error
         study = Study(**{key: value for key, value in values.items() if key in reads})
-        results: Results = getattr(study, name)(**{key: value for key, value in values.items() if key not in reads})
-        return results
+        return getattr(study, name)(**{key: value for key, value in values.items() if key not in reads})
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = __name__
@@ -382,3 +381,4 @@ prune = in_one_call("prune")
 roles = in_one_call("roles")
 patch = in_one_call("patch")
 patch_paths = in_one_call("patch_paths")
+plan = in_one_call("plan")

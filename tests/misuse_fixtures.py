@@ -43,7 +43,7 @@ class MisuseFixtures:
 
     def estimate(self, **changes):
         given = {"model": self.model, "examples": self.texts, "ablations": self.heads}
-        return bertjax.estimate(**given | {"readout": readouts.sentence_embedding} | changes)
+        return bertjax.plan_sweep(**given | {"readout": readouts.sentence_embedding} | changes)
 
     def run(self, **changes):
         given = {"model": self.model, "inputs": BATCH, "overrides": ov.stack([ov.zero(CONFIG, ["0.1"])])}

@@ -320,7 +320,7 @@ def test_a_sweep_changes_no_setting_of_jax(small, rng):
     try:
         before = dict(jax.config.values)
         bertjax.sweep(model, examples, ab.single_heads(small), READOUTS["logits"][1], progress=False)
-        bertjax.estimate(model, examples, ab.single_heads(small), READOUTS["logits"][1])
+        bertjax.plan_sweep(model, examples, ab.single_heads(small), READOUTS["logits"][1])
         assert dict(jax.config.values) == before
     finally:
         jax.config.update("jax_compilation_cache_dir", given)

@@ -7,7 +7,7 @@ import pytest
 
 from bertjax import BertConfig, BertForMaskedLM, BertModel
 from bertjax.engine import run
-from bertjax.engine.costs import Work, count_work, estimate, flops, price
+from bertjax.engine.costs import Work, count_work, flops, plan_sweep, price
 from bertjax.engine.packing import pack
 from bertjax.engine.plan import make_plan
 from bertjax.engine.sizes import Blocks
@@ -101,7 +101,9 @@ def test_an_estimate_packs_the_examples_once(small, rng, monkeypatch):
         return pack(examples, row_length, **given)
 
     monkeypatch.setattr(run, "pack", counted)
-    estimate(random_model(BertModel, small), encodings(small, rng, [9, 5, 7]), ab.single_heads(small), readouts.pooled)
+    plan_sweep(
+        random_model(BertModel, small), encodings(small, rng, [9, 5, 7]), ab.single_heads(small), readouts.pooled
+    )
     assert packings == [3]
 
 
@@ -110,8 +112,8 @@ def test_an_estimate_counts_what_reads_masked_words(small, rng):
     model, texts = random_model(BertForMaskedLM, small), encodings(small, rng, [9, 5, 7])
     heads, at = ab.single_heads(small), np.array([[1, 3], [2, 0], [5, 6]])
     given = {"at": at, "targets": at}
-    with_words = estimate(model, texts, heads, readouts.words, **given).cost
-    without = estimate(model, texts, heads, readouts.hidden_state, at=at).cost
+    with_words = plan_sweep(model, texts, heads, readouts.words, **given).cost
+    without = plan_sweep(model, texts, heads, readouts.hidden_state, at=at).cost
     embed, words = small.hidden_size, (len(heads) + 1) * at.size
     products = words * (2 * embed**2 + 2 * embed * small.vocab_size)
     for name in ("flops", "necessary", "plain"):

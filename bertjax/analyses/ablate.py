@@ -384,7 +384,7 @@ def plan_table(estimate: Estimate) -> PlainTable:
     """What a sweep will cost, a line for each thing that it needs.
 
     Args:
-        estimate: what `bertjax.estimate` returns.
+        estimate: what `bertjax.plan` returns.
     """
     cost, blocks = estimate.cost, estimate.blocks
     now, before = cost.necessary / 1e12, cost.plain / 1e12

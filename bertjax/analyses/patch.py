@@ -12,7 +12,7 @@ from bertjax import arguments
 from bertjax.analyses.contrasts import SPANS
 from bertjax.analyses.patches import PatchingAnalysis, PatchingJob, introduce_patches, outcome_of_patches
 from bertjax.checkpoints import BertConfig
-from bertjax.engine import SweepResult, estimate, sweep
+from bertjax.engine import SweepResult, plan_sweep, sweep
 from bertjax.errors import InputError
 from bertjax.formatting import count_of, format_duration
 from bertjax.interventions import HEAD_OUTPUTS, SWEPT, Ablation, Change, list_heads
@@ -140,7 +140,7 @@ def _sweep(job: PatchingJob, patches: Sequence[Ablation], into: str, context: Co
         "memory": settings.memory,
         "attention": settings.attention,
     }
-    cost = estimate(job.model, texts, runs, found.scored.readout, **options)
+    cost = plan_sweep(job.model, texts, runs, found.scored.readout, **options)
     context.say(f"all cells on this device: about {format_duration(cost.seconds)}; {NOT_COUNTED}")
     journal = context.journal(JOURNAL)
     swept = sweep(

@@ -2,7 +2,7 @@
 
 from bertjax.engine import compiled_steps, plain
 from bertjax.engine.blocks import BlockRunner
-from bertjax.engine.costs import Estimate, estimate, estimate_with_sizes, price
+from bertjax.engine.costs import Estimate, estimate_with_sizes, plan_sweep, price
 from bertjax.engine.gates import GateGradients, GatePasses, GateTexts
 from bertjax.engine.journal import (
     describe_settings,
@@ -56,7 +56,6 @@ __all__ = [
     "default_tokens",
     "describe_settings",
     "discard_journal",
-    "estimate",
     "estimate_with_sizes",
     "fastest_attention",
     "find_differences",
@@ -75,6 +74,7 @@ __all__ = [
     "peak_memory",
     "place_on_mesh",
     "plain",
+    "plan_sweep",
     "price",
     "sweep",
     "sweep_bytes",

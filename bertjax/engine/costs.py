@@ -251,7 +251,7 @@ class Estimate:
     plain_seconds: float
 
 
-def estimate(
+def plan_sweep(
     model: PretrainedModel,
     examples: Examples,
     ablations: Sequence[Ablation],

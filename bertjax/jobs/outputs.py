@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from bertjax.data import Tokenizer, collate
-from bertjax.engine import Estimate, SweepInput, estimate, make_sweep_input, plain, sweep
+from bertjax.engine import Estimate, SweepInput, make_sweep_input, plain, plan_sweep, sweep
 from bertjax.errors import InputError
 from bertjax.interventions import Ablation, mean_head_outputs, readouts, stack
 from bertjax.jobs.job import Job
@@ -87,7 +87,7 @@ def input_of(job: Job, means: Float[np.ndarray, "layers heads head_dim"] | None)
 def estimate_runs(job: Job, ablations: Sequence[Ablation]) -> Estimate:
     """What ablations of a job's model on its examples will cost."""
     form, settings = job.encoded.form, job.settings
-    return estimate(
+    return plan_sweep(
         job.model,
         job.encoded.texts,
         ablations,
