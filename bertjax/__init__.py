@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         roles,
         shapley,
     )
+    from bertjax.tasks import load_examples
 
 __version__ = "0.1.0"
 
@@ -70,10 +71,11 @@ _ROOM_OF = {
         ["Study", "ablate", "interactions", "patch_paths", "roles", "importance", "merge", "patch", "prune"], "study"
     ),
     **dict.fromkeys(["shapley"], "study"),
+    **dict.fromkeys(["load_examples"], "tasks"),
     **dict.fromkeys(["use_compile_cache"], "machine"),
 }
 
-# Rooms with more names behind their doors: `bertjax.data.TASKS`.
+# Rooms with more names behind their doors: `bertjax.tasks.TASKS`.
 _ROOMS = {
     "attribution",
     "checkpoints",
@@ -86,6 +88,7 @@ _ROOMS = {
     "probes",
     "results",
     "study",
+    "tasks",
 }
 
 __all__ = [
@@ -119,6 +122,7 @@ __all__ = [
     "importance",
     "interactions",
     "load",
+    "load_examples",
     "mean_head_outputs",
     "merge",
     "overrides",

@@ -30,7 +30,7 @@ from bertjax.study.outputs import best_guesses, sampled_attention, sweep_example
 from bertjax.study.provenance import provenance
 from bertjax.study.scoring import weigh_outputs
 from bertjax.study.settings import Settings
-from bertjax.tasks import Encoded, Form, TaskResult
+from bertjax.tasks import EncodedDataset, Form, TaskResult
 
 SAMPLED_EXAMPLES, SAMPLED_ABLATIONS = 8, 5
 ATTENTION_BYTES = 2 << 30  # of the weights that are kept, at most: long texts must not end a job that is done
@@ -68,7 +68,7 @@ def conclude(
     """
     settings, model, examples, ablations = job.settings, job.model, job.examples, job.ablations
     details = result.details if isinstance(result, TaskResult) else {}
-    fixed = job.encoded.fixed
+    fixed = job.encoded.arrays
     outputs = output_arrays(result.base, result.outputs, examples, job.places, job.labels, {**fixed, **details})
     described = describe_examples(examples, outputs)
     if keep:
@@ -187,7 +187,7 @@ def choose_examples(form: Form, swept: SweepResult, units: Int[np.ndarray, " out
     return sorted(int(numbers[place]) for place in chosen)
 
 
-def those_that_fit(chosen: Sequence[int], encoded: Encoded, pair_bytes: int) -> list[int]:
+def those_that_fit(chosen: Sequence[int], encoded: EncodedDataset, pair_bytes: int) -> list[int]:
     """Of some examples those whose attention stays within `ATTENTION_BYTES`, the shortest first, but one at least.
 
     Args:
@@ -206,6 +206,7 @@ def _sample_attention(
     runs = [Ablation("base", ()), *job.ablations]
     overrides = [to_overrides(job.model.config, ablation, means) for ablation in runs]
     arrays = sampled_attention(job.model, job.encoded, chosen, overrides)
-    if job.encoded.kind == "words" and job.ablations:
-        arrays |= best_guesses(job.model, job.tokenizer, job.encoded, chosen, job.ablations, means=means)
+    at = job.encoded.best_guesses
+    if at is not None and job.ablations:
+        arrays |= best_guesses(job.model, job.tokenizer, job.encoded, at, chosen, job.ablations, means=means)
     return {"examples": np.array(chosen), "runs": np.array([ablation.name for ablation in runs]), **arrays}

@@ -202,8 +202,8 @@ def introduce(job: Job, say: Callable[[str], None], noun: str = "") -> None:
     called = "" if noun or settings.ablate in NOUNS else f" ({settings.ablate})"
     say(f"{job.model.class_name} {settings.model}: {what}{called}, {how}")
     counted = f"{count_of(len(examples), 'example')}, {count_of(int(job.encoded.lengths.sum()), 'token')}"
-    if job.encoded.asked is not None and job.encoded.form.counted:
-        counted += f", {count_of(len(job.encoded.asked), job.encoded.form.counted)}"
+    if job.encoded.counted:
+        counted += f", {job.encoded.counted}"
     say(f"{examples.task.name}: {counted} ({examples.source})")
 
 

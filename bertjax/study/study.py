@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Num
 
 from bertjax import arguments
-from bertjax.data import CUSTOM, MASKED, Examples, Tokenizer
+from bertjax.data import CUSTOM, Examples, Tokenizer
 from bertjax.engine import Estimate
 from bertjax.errors import InputError
 from bertjax.formatting import count_of
@@ -46,6 +46,7 @@ from bertjax.study.outputs import sweep_examples
 from bertjax.study.run import estimate_job, run_job
 from bertjax.study.scoring import score_ablations
 from bertjax.study.settings import DEFAULTS, Settings, Sources, check_settings, for_this_device
+from bertjax.tasks import MASKED
 
 MODELS = "a hub id, a directory, or a model of bertjax (bertjax.from_torch makes one of a PyTorch model)"
 

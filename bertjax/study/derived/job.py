@@ -12,7 +12,7 @@ from bertjax.evidence import Metric, contributions, score
 from bertjax.formatting import format_duration
 from bertjax.interventions import Ablation
 from bertjax.study.job import Job
-from bertjax.tasks import TaskResult
+from bertjax.tasks import DERIVED, SharedEncodings, TaskResult
 
 LONG = 5.0  # seconds: what takes less is not worth a line
 ROUNDING = 64 * float(np.finfo(np.float32).eps)  # of outputs of about 1
@@ -41,21 +41,18 @@ def derive_job(
 
     Args:
         kept: which examples have numbers, in ascending order.
-        kind: the form of the outputs (`tasks.FORMS`).
+        kind: the form of the outputs (`tasks.DERIVED`).
         ablations: what the numbers are of; None for the job's own.
     """
-    encoded = job.encoded
-    derived = replace(
-        encoded,
-        kind=kind,
-        examples=len(kept),
-        asked=None,
-        collect=None,
-        labels=None if encoded.labels is None else np.zeros(len(kept)),  # of examples, not of words
-        units=None,
-        fixed={},
-        members=[np.array(encoded.numbers_of(example), np.int64) for example in kept],
-        shown=1 if encoded.asked is not None else encoded.shown,
+    encoded, labels = job.encoded, job.examples.labels[np.asarray(kept, np.int64)]
+    derived = SharedEncodings(
+        DERIVED[kind],
+        encoded.encodings,
+        encoded.pad_id,
+        len(kept),
+        labels if np.isfinite(labels).any() else np.zeros(len(kept)),  # of a task whose examples have no labels
+        [np.array(encoded.numbers_of(example), np.int64) for example in kept],
+        len(encoded.kept_of(0)),
     )
     examples = job.examples if len(kept) == len(job.examples) else job.examples.take(kept)
     own = job.ablations if ablations is None else ablations

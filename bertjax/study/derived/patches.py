@@ -25,7 +25,7 @@ from bertjax.study.naming import name_directory
 from bertjax.study.options import Choices, Heads, OutputOptions, option
 from bertjax.study.provenance import Analysis
 from bertjax.study.settings import DEFAULTS, Settings, check_settings, for_this_device, in_float32
-from bertjax.tasks import Encoded, TaskResult
+from bertjax.tasks import DERIVED, TaskResult, TextEncodings
 
 KIND, MODE = "patching", "patched"
 DEFAULT_LENGTH = 128
@@ -152,7 +152,7 @@ def load_contrasts(
         say(found.note)
     examples = found.contrasts.examples
     encodings = tuple(own[0] for own in (found.corrupted if options.into == "corrupted" else found.clean))
-    encoded = Encoded(KIND, encodings, tokenizer.pad_id, len(examples), labels=np.zeros(len(examples)))
+    encoded = TextEncodings(DERIVED[KIND], encodings, tokenizer.pad_id, len(examples), np.zeros(len(examples)))
     metrics = patching_metrics(found.scored.label, lost=options.into == "clean")
     return PatchingJob(settings, model, tokenizer, (), examples, encoded, of_outputs=metrics, contrasts=found)
 

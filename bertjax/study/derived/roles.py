@@ -7,14 +7,14 @@ run would, so that intervals and tests say what is more than that.
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from bertjax.checkpoints import CheckpointWarning, locate
-from bertjax.data import CUSTOM, task_named
 from bertjax.errors import InputError
 from bertjax.evidence import Metric, score, silhouette_of
 from bertjax.formatting import count_of
@@ -39,10 +39,9 @@ from bertjax.study.derived.job import DerivedJob
 from bertjax.study.job import Job, load_tokenizer, read_examples
 from bertjax.study.provenance import Analysis
 from bertjax.study.settings import Settings, check_settings, for_this_device, in_float32
-from bertjax.tasks import Encoded, TaskResult
+from bertjax.tasks import DERIVED, TaskResult, TextEncodings, task_named
 
 KIND = "roles"
-READABLE = ("labels", "words")  # what tasks ask whose examples are texts or pairs
 DEFAULT_LENGTH = 128
 
 
@@ -80,11 +79,27 @@ def _check(settings: Settings) -> None:
         raise InputError("roles are read from explicit attention in float32")
 
 
+@dataclass(frozen=True)
+class _ReadTexts(TextEncodings):
+    """Texts, and once they are read the distances between heads.
+
+    Args:
+        distances: between the attention of heads.
+    """
+
+    distances: Float[np.ndarray, "all_heads all_heads"] = field(default_factory=lambda: np.zeros((0, 0)))
+
+    @property
+    def arrays(self) -> dict[str, Float[np.ndarray, "all_heads all_heads"]]:
+        """The distances."""
+        return {"distances": self.distances}
+
+
 def _load(say: Callable[[str], None], settings: Settings) -> Job:
     """Model and texts, tokenised; pairs together."""
     model = settings.sources.model or settings.sources.once(("encoder", settings.model), partial(_load_any, settings))
     check_parameters(model)
-    if settings.task.lower() != CUSTOM and task_named(settings.task).asks not in READABLE:
+    if not task_named(settings.task).is_plain:
         raise InputError(f"the examples of {settings.task} are no texts or pairs: --task mlm reads lines of any text")
     examples = read_examples(settings, model)
     tokenizer = load_tokenizer(settings).with_prompt("")
@@ -93,7 +108,7 @@ def _load(say: Callable[[str], None], settings: Settings) -> Job:
     truncated = sum(encoding.truncated for encoding in encodings)
     if truncated:
         say(f"{count_of(truncated, 'text')} of {len(examples):,} cut after {length} tokens")
-    encoded = Encoded(KIND, tuple(encodings), tokenizer.pad_id, len(examples), labels=np.zeros(len(examples)))
+    encoded = _ReadTexts(DERIVED[KIND], tuple(encodings), tokenizer.pad_id, len(examples), np.zeros(len(examples)))
     ablations = single_heads(model.config, settings.mode)
     return Job(settings, model, tokenizer, ablations, examples, encoded)
 
@@ -123,7 +138,8 @@ def _read(say: Callable[[str], None], progress: Progress, job: Job) -> Outcome:
     found = read_roles(job.model, encodings, known, pad_id, progress=half(False))
     compared = [encodings[place] for place in texts_to_compare([len(encoding) for encoding in encodings])]
     distances = read_distances(job.model, compared, pad_id, progress=half(True))
-    job = replace(job, encoded=replace(job.encoded, fixed={"distances": distances}))
+    assert isinstance(job.encoded, _ReadTexts)
+    job = replace(job, encoded=replace(job.encoded, distances=distances))
     base = np.stack([uniform_numbers(numbers) for numbers in known]).astype(found.dtype)
     metrics = role_metrics(np.sum([numbers.counts for numbers in known], axis=0))
     result = TaskResult(base, found, tuple(job.ablations))
@@ -146,5 +162,5 @@ def _describe(job: Job, metrics: Sequence[Metric], result: TaskResult) -> dict[s
     definitions = {role.name: role.definition for role in ROLES if role.name in there}
     told: dict[str, Any] = {"definitions": definitions, "criteria": dict(KINDS), "kinds": kinds}
     layers = np.array([layer for layer, _ in every_head(job.model.config)])
-    silhouette = silhouette_of(job.encoded.fixed["distances"], layers, job.settings.seed)
+    silhouette = silhouette_of(job.encoded.arrays["distances"], layers, job.settings.seed)
     return told if silhouette is None else {**told, "silhouette": asdict(silhouette)}
