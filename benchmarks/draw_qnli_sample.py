@@ -10,7 +10,8 @@ import argparse
 import hashlib
 from pathlib import Path
 
-from bertjax.data import Examples, Tokenizer, draw, load_examples
+from bertjax.data import Examples, Tokenizer, draw
+from bertjax.tasks import load_examples
 
 COUNT = 600
 LONGEST = 40

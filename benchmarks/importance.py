@@ -26,11 +26,11 @@ from benchmarks.common import config_of, describe_machine, draw_lengths, random_
 from benchmarks.rivals import make_checkpoint, torch_batches
 from bertjax.attribution import head_gradients
 from bertjax.checkpoints import DEFAULT_MODEL, locate
-from bertjax.data import Encoding, Tokenizer, load_examples
+from bertjax.data import Encoding, Tokenizer
 from bertjax.engine import GatePasses, GateTexts, sweep
 from bertjax.interventions import ablation, every_head, readouts
 from bertjax.jobs import torch_reference
-from bertjax.tasks import encode_examples
+from bertjax.tasks import encode_examples, load_examples
 
 BATCHES = (8, 32)
 

@@ -26,7 +26,7 @@ import bertjax
 from benchmarks.common import config_of, describe_machine, draw_lengths, random_examples, time_in_turns
 from benchmarks.rivals import make_checkpoint
 from bertjax.data import collate
-from bertjax.engine import estimate, sweep
+from bertjax.engine import plan_sweep, sweep
 from bertjax.interventions import every_head, readouts, remove_heads, single_heads
 from bertjax.model import PretrainedModel
 

@@ -22,10 +22,9 @@ from rich.table import Table
 
 import bertjax
 from bertjax.checkpoints import locate
-from bertjax.data import load_examples
 from bertjax.results import Results, read_results
 from bertjax.jobs import torch_reference
-from bertjax.tasks import UNKNOWN
+from bertjax.tasks import UNKNOWN, load_examples
 
 BATCH = 64
 LONGEST_ANSWER = 30  # tokens

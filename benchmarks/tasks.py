@@ -27,9 +27,9 @@ from benchmarks.tasks_engine import Job, Swept, ask_plan, serve, started
 from bertjax.atomic_files import write_json
 from bertjax.checkpoints import DEFAULT_MODEL, locate
 from bertjax.cli import positive
-from bertjax.data import Tokenizer, load_examples
+from bertjax.data import Tokenizer
 from bertjax.engine import Blocks, make_plan, price
-from bertjax.tasks import Encoded
+from bertjax.tasks import EncodedDataset, TokenEncodings, load_examples
 
 Head = tuple[int, int]
 PAIRS, LINES = "minimal-pairs", "mlm"
@@ -113,13 +113,13 @@ def make_pairs(path: Path) -> Path:
     return path
 
 
-def necessary_work(model: Any, encoded: Encoded, job: Job) -> float:
+def necessary_work(model: Any, encoded: EncodedDataset, job: Job) -> float:
     """Operations of all runs on real tokens, the vocabulary's scores at wanted ones alone."""
     plan, config = make_plan(model.config, job.ablations(model)), model.config
     lengths = encoded.lengths.tolist()
     blocks = Blocks(1, config.num_attention_heads)
-    assert encoded.asked is not None
-    words = len(encoded.asked)
+    assert isinstance(encoded, TokenEncodings)
+    words = len(encoded.positions)
     priced = price(plan, config, blocks, rows=1, row_length=1, lengths=lengths, short_last=True, asked=words)
     word = 2 * config.hidden_size * (config.hidden_size + config.vocab_size)
     return priced.necessary + (len(plan.ablations) + 1) * words * word
@@ -139,7 +139,7 @@ def measure(job: Job, options: argparse.Namespace, say: Callable[[str], None]) -
         encoded.examples,
         len(encoded.encodings),
         int(encoded.lengths.sum()),
-        0 if encoded.asked is None else len(encoded.asked),
+        len(encoded.positions) if isinstance(encoded, TokenEncodings) else 0,
         necessary_work(model, encoded, job),
         ask_plan(job).peak_bytes,
     )

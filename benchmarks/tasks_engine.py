@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 import bertjax
-from bertjax.data import Tokenizer, load_examples
+from bertjax.data import Tokenizer
 from bertjax.engine import Estimate, estimate
 from bertjax.interventions import Ablation, single_heads
 from bertjax.machine import peak_resident
 from bertjax.model import PretrainedModel
 from bertjax.jobs import sweep_examples
-from bertjax.tasks import Encoded, encode_examples
+from bertjax.tasks import EncodedDataset, encode_examples, load_examples
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Job:
     data: Path | None
     examples: int
 
-    def encode(self, model: PretrainedModel) -> Encoded:
+    def encode(self, model: PretrainedModel) -> EncodedDataset:
         """The examples as the model reads them."""
         examples = load_examples(self.task, data=self.data, limit=self.examples, seed=0)
         return encode_examples(model, Tokenizer.from_pretrained(self.directory), examples)

@@ -16,7 +16,7 @@ import torch
 from transformers import BertForMaskedLM
 
 from bertjax import collate
-from bertjax.tasks import Asked, Encoded
+from bertjax.tasks import EncodedDataset, TargetPositions, TokenEncodings
 
 Head = tuple[int, int]
 
@@ -45,21 +45,20 @@ class Loop:
 
     name: str
     model: Any
-    encoded: Encoded
+    encoded: EncodedDataset
     batches: list[Batch]
 
     def run(self, head: Head | None) -> np.ndarray:
         """Outputs of a run as metrics read them; a head is disabled, or none."""
-        asked = self.encoded.asked
-        assert asked is not None
-        assert self.encoded.collect is not None
-        with_ranks = self.encoded.kind == "words"
-        given = np.zeros((1, *asked.at.shape, 2) if with_ranks else (1, *asked.at.shape), np.float32)
+        assert isinstance(self.encoded, TokenEncodings)
+        positions = self.encoded.positions
+        with_ranks = self.encoded.form.name == "words"
+        given = np.zeros((1, *positions.at.shape, 2) if with_ranks else (1, *positions.at.shape), np.float32)
         with torch.no_grad(), without_head(self.model, head):
             for batch in self.batches:
                 values = read(self.model, batch, with_ranks)
-                wanted = np.zeros_like(asked.real)
-                wanted[batch.numbers] = asked.real[batch.numbers]
+                wanted = np.zeros_like(positions.real)
+                wanted[batch.numbers] = positions.real[batch.numbers]
                 given[0][wanted] = values[_in_order(batch)]
         return self.encoded.collect(given).outputs[0]
 
@@ -106,28 +105,27 @@ def without_head(model: Any, head: Head | None) -> Iterator[None]:
         own.copy_(kept)
 
 
-def make_batches(encoded: Encoded, size: int) -> list[Batch]:
+def make_batches(encoded: EncodedDataset, size: int) -> list[Batch]:
     """Texts sorted by length, each batch padded to its longest."""
-    asked = encoded.asked
-    assert asked is not None
+    assert isinstance(encoded, TokenEncodings)
     order = np.argsort(encoded.lengths, kind="stable").tolist()
     groups = (order[start : start + size] for start in range(0, len(order), size))
-    return [_batch(encoded, asked, numbers) for numbers in groups]
+    return [_batch(encoded, encoded.positions, numbers) for numbers in groups]
 
 
-def _batch(encoded: Encoded, asked: Asked, numbers: list[int]) -> Batch:
+def _batch(encoded: EncodedDataset, positions: TargetPositions, numbers: list[int]) -> Batch:
     inputs = {
         name: torch.as_tensor(array).long()
         for name, array in collate([encoded.encodings[number] for number in numbers], None, encoded.pad_id).items()
     }
     if inputs["attention_mask"].all():
         del inputs["attention_mask"]
-    real = asked.real[numbers]
-    places, words = (torch.as_tensor(array[numbers][real]).long() for array in (asked.at, asked.targets))
+    real = positions.real[numbers]
+    places, words = (torch.as_tensor(array[numbers][real]).long() for array in (positions.at, positions.targets))
     return Batch(numbers, inputs, torch.as_tensor(np.nonzero(real)[0]), places, words)
 
 
-def make_loops(directory: Path, encoded: Encoded, sizes: Sequence[int]) -> list[Loop]:
+def make_loops(directory: Path, encoded: EncodedDataset, sizes: Sequence[int]) -> list[Loop]:
     """Eager attention and SDPA, each with batches of several sizes."""
     loops = []
     for attention in ("eager", "sdpa"):

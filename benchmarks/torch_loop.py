@@ -18,19 +18,26 @@ from rich.table import Table
 import bertjax
 from benchmarks.common import describe_machine
 from bertjax.checkpoints import DEFAULT_MODEL, BertConfig, locate
-from bertjax.data import load_examples
 from bertjax.engine import SweepResult
 from bertjax.evidence import score
 from bertjax.interventions import overrides, single_heads
 from bertjax.model import PretrainedModel
 from bertjax.jobs import sweep_examples, torch_reference
-from bertjax.tasks import Encoded, batch_encodings, cosine, encode_examples, metrics_of, positive_label
+from bertjax.tasks import (
+    EncodedDataset,
+    batch_encodings,
+    cosine,
+    encode_examples,
+    load_examples,
+    metrics_of,
+    positive_label,
+)
 
 BATCH = 32
 
 
 def torch_similarities(
-    reference: Any, config: BertConfig, encoded: Encoded, head: tuple[int, int] | None, mode: str
+    reference: Any, config: BertConfig, encoded: EncodedDataset, head: tuple[int, int] | None, mode: str
 ) -> np.ndarray:
     """Cosine similarities of all pairs, mean pooling, in PyTorch; one head disabled, or none."""
     vectors = np.zeros((len(encoded.encodings), reference.config.hidden_size), np.float32)
@@ -46,7 +53,7 @@ def torch_similarities(
 
 
 def run_both(
-    model: PretrainedModel, reference: Any, encoded: Encoded, mode: str
+    model: PretrainedModel, reference: Any, encoded: EncodedDataset, mode: str
 ) -> tuple[SweepResult, SweepResult, float, float]:
     """Outputs and seconds of both sides."""
     heads = overrides.every_head(model.config)
@@ -76,8 +83,8 @@ def main() -> None:
     table = Table(title=f"{options.task}, {len(examples)} pairs, mode {options.mode}; {describe_machine()}")
     for name in ("metric", "base here", "base PyTorch", "largest difference of a head's score"):
         table.add_column(name, justify="right")
-    for metric in metrics_of(encoded.kind, examples.task):
-        positive = positive_label(encoded.kind, examples.task)
+    for metric in metrics_of(encoded.form, examples.task):
+        positive = positive_label(encoded.form, examples.task)
         scores = [score(metric, swept.outputs, examples.labels, positive) for swept in (ours, theirs)]
         bases = [score(metric, swept.base[None], examples.labels, positive)[0] for swept in (ours, theirs)]
         table.add_row(metric.name, *(f"{base:.6f}" for base in bases), f"{np.abs(scores[0] - scores[1]).max():.1e}")

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         roles,
         shapley,
     )
+    from bertjax.tasks import load_examples
 
 __version__ = "0.1.0"
 
@@ -72,10 +73,11 @@ _ROOM_OF = {
     ),
     **dict.fromkeys(["plan", "shapley"], "study"),
     **dict.fromkeys(["merge"], "analyses"),
+    **dict.fromkeys(["load_examples"], "tasks"),
     **dict.fromkeys(["use_compile_cache"], "machine"),
 }
 
-# Rooms with more names behind their doors: `bertjax.data.TASKS`.
+# Rooms with more names behind their doors: `bertjax.tasks.TASKS`.
 _ROOMS = {
     "analyses",
     "attribution",
@@ -90,6 +92,7 @@ _ROOMS = {
     "jobs",
     "results",
     "study",
+    "tasks",
 }
 
 __all__ = [
@@ -122,6 +125,7 @@ __all__ = [
     "importance",
     "interactions",
     "load",
+    "load_examples",
     "mean_head_outputs",
     "merge",
     "overrides",

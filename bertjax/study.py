@@ -23,7 +23,7 @@ from bertjax.analyses import (
     Roles,
     Shapley,
 )
-from bertjax.data import CUSTOM, MASKED, Examples, Tokenizer
+from bertjax.data import CUSTOM, Examples, Tokenizer
 from bertjax.engine import Estimate
 from bertjax.errors import InputError
 from bertjax.formatting import count_of
@@ -56,6 +56,7 @@ from bertjax.jobs import (
 from bertjax.model import PretrainedModel
 from bertjax.progress import shown
 from bertjax.results import Results
+from bertjax.tasks import MASKED
 
 MODELS = "a hub id, a directory, or a model of bertjax (bertjax.from_torch makes one of a PyTorch model)"
 

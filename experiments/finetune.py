@@ -43,7 +43,7 @@ from bertjax.errors import DataError, Interrupted
 from bertjax.evidence import score
 from bertjax.model import PretrainedModel, make_numerics
 from bertjax.paths import is_file, user_path
-from bertjax.tasks import Encoded, encode_examples
+from bertjax.tasks import EncodedDataset, encode_examples, metrics_of
 from experiments.shared.program import (
     Outcome,
     Run,
@@ -168,7 +168,7 @@ def train_one(
 def _train(
     trainer: Trainer,
     data: Data,
-    judged: Encoded,
+    judged: EncodedDataset,
     directory: RunDirectory,
     advance: Callable[[float, str], None],
 ) -> list[Epoch]:
@@ -197,14 +197,15 @@ def _train(
 def _judge(
     data: Data,
     model: PretrainedModel,
-    judged: Encoded,
+    judged: EncodedDataset,
     loss: float | None,
     epochs: list[Epoch],
     directory: RunDirectory,
 ) -> None:
     """Score a model, append the scores to `epochs`, and save its logits over those of the previous epoch."""
     logits, labels = predict(model, judged), data.validation.labels
-    scores = {name: float(score(name, logits[None], labels)[0]) for name in data.train.task.metrics}
+    metrics = metrics_of(judged.form, data.train.task)
+    scores = {metric.name: float(score(metric, logits[None], labels)[0]) for metric in metrics}
     epochs.append(Epoch(loss, {name: None if np.isnan(value) else value for name, value in scores.items()}))
     directory.save_logits(logits, labels)
 

@@ -33,7 +33,7 @@ from bertjax.interventions import ablation, every_head
 from bertjax.model import PretrainedModel
 from bertjax.plots import Curve
 from bertjax.jobs import sweep_examples
-from bertjax.tasks import Encoded, encode_examples, positive_label
+from bertjax.tasks import EncodedDataset, encode_examples, positive_label
 from experiments.disabling.summary_lines import table_of
 from experiments.shared.curves import curve_of, describe_curve, describe_pruning, draw_pruning
 from experiments.shared.program import (
@@ -59,8 +59,8 @@ class Material:
 
     train: Examples
     judged: Examples
-    encoded: Encoded
-    encoded_judged: Encoded
+    encoded: EncodedDataset
+    encoded_judged: EncodedDataset
     loss: float
 
 
@@ -174,7 +174,7 @@ def judge(
     whole, without = predict(before, encoded), predict(after, encoded)
     if closed:
         without = sweep_examples(after, encoded, [ablation(after.config, closed, MODE)]).outputs[0]
-    positive = positive_label(encoded.kind, material.judged.task)
+    positive = positive_label(encoded.form, material.judged.task)
     _, found = contributions(find_metric(metric), np.stack([whole, without]), labels, positive)
     change = found[1] - found[0]
     half = float(student.ppf(0.975, len(change) - 1) * change.std(ddof=1) / np.sqrt(len(change)))

@@ -32,12 +32,13 @@ from bertjax.atomic_files import write_json
 from bertjax.checkpoints import DEFAULT_MODEL, locate
 from bertjax.cli import Parser, guarded, positive
 from bertjax.console import say
-from bertjax.data import SAMPLE, draw, load_examples, task_named
+from bertjax.data import draw
 from bertjax.errors import DataError, OutputError, OverrideError
 from bertjax.paths import is_there, user_path
 from bertjax.plots import INK, add_axes, save_page
 from bertjax.progress import ProgressBar
 from bertjax.jobs import where_from
+from bertjax.tasks import SAMPLE, load_examples, task_named
 from experiments.patterns.maps import (
     CLASSES,
     MapRow,

@@ -36,7 +36,7 @@ from bertjax.cli import positive
 from bertjax.data import Examples
 from bertjax.errors import ConfigError, DataError
 from bertjax.evidence import RESAMPLES
-from bertjax.tasks import Encoded, encode_examples
+from bertjax.tasks import EncodedDataset, encode_examples
 from experiments.disabling.program import labelled
 from experiments.frames.example import attend, describe_example
 from experiments.likeness.distances import Distances, measure_distances
@@ -130,7 +130,7 @@ def _describe_examples(run: Run, distances: Distances) -> dict[str, Any]:
     return examples
 
 
-def _to_disable(run: Run) -> tuple[Examples, Encoded]:
+def _to_disable(run: Run) -> tuple[Examples, EncodedDataset]:
     """All labelled examples and their encoding. Read before the distances, which a mistake would lose."""
     options = Namespace(**vars(run.options) | {"limit": None})
     examples = labelled(read_examples(options))
@@ -138,7 +138,9 @@ def _to_disable(run: Run) -> tuple[Examples, Encoded]:
     return examples, encode_examples(run.model, run.tokenizer, examples, length)
 
 
-def _disable(run: Run, distances: Distances, examples: Examples, encoded: Encoded) -> tuple[Any, dict[str, np.ndarray]]:
+def _disable(
+    run: Run, distances: Distances, examples: Examples, encoded: EncodedDataset
+) -> tuple[Any, dict[str, np.ndarray]]:
     same = means_of(distances).same
     couples = choose_couples(same, len(distances.names), distances.heads, run.options.disable, run.options.seed)
     if not couples.alike:

@@ -23,7 +23,7 @@ READ_RESULTS = "import sys, bertjax; bertjax.read_results(sys.argv[1])"
 READ_FRAME = "import sys, bertjax; bertjax.read_results(sys.argv[1]).frame"
 READ_DATA = """
 import sys
-from bertjax.data import load_examples
+from bertjax.tasks import load_examples
 load_examples("custom", data=sys.argv[1])
 """
 SPIN = "while True: pass"

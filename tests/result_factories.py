@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from bertjax import BertConfig
-from bertjax.data.loading import TASKS, Examples
+from bertjax.data import Examples
 from bertjax.engine.plain import SweepResult
 from bertjax.evidence.metrics import METRICS, UNLABELLED, Metric
 from bertjax.interventions import find_mode, name_layer_head
@@ -15,7 +15,7 @@ from bertjax.jobs.provenance import versions
 from bertjax.jobs.scoring import judges_of, score_ablations, weigh_outputs
 from bertjax.results import InMemory, describe_examples, output_arrays, write_outputs, write_results
 from bertjax.results import make_results as results_of
-from bertjax.tasks import metrics_of
+from bertjax.tasks import TASKS, form_named, metrics_of
 from tests.job_factories import settings_of
 
 HEADS, LAYERS = 4, 3
@@ -57,7 +57,7 @@ def make_results(
     found = Examples(TASKS[task], tuple(range(examples)), tuple(texts), tuple(texts[::-1]), labels, "made up", "test")
     settings = settings_of(model="made-up", task=task, output=str(directory), mode=mode, ablate=ablate, seed=seed)
     places = [name_layer_head(one, CONFIG, mode) for one in ablations]
-    metrics = tuple(metrics) or metrics_of("logits", found.task)
+    metrics = tuple(metrics) or metrics_of(form_named("logits"), found.task)
     judges = judges_of(metrics, labels)
     entries, scores = score_ablations(judges, 1, swept, ablations, places)
     evidence = weigh_outputs(judges, 1, swept, seed=seed, resamples=500)

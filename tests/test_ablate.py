@@ -8,7 +8,6 @@ import pytest
 
 import bertjax
 from bertjax.cli import main
-from bertjax.data.loading import TASKS, load_examples
 from bertjax.data.tokenizer import Encoding
 from bertjax.engine import plain
 from bertjax.engine.plain import SweepResult
@@ -19,7 +18,7 @@ from bertjax.jobs.finalize import NoEffectWarning, choose_examples, within_budge
 from bertjax.jobs.outputs import sampled_attention
 from bertjax.jobs.run import run_analysis
 from bertjax.jobs.settings import check_settings
-from bertjax.tasks import FORMS, Encoded, encode_examples, label_order, positive_label
+from bertjax.tasks import TASKS, TextEncodings, encode_examples, form_named, label_order, load_examples, positive_label
 from tests.factories import SENTENCES, make_classifier, write_pairs
 from tests.job_factories import changed, settings_of
 from tests.schema_checks import check_by_jsonschema
@@ -188,22 +187,24 @@ def test_kept_attention_is_of_changed_and_evenly_spread_examples(rng):
     outputs = np.tile(base, (2, 1, 1)) + 1e-3 * rng.normal(size=(2, 41, 2))
     outputs[0, 20] += 9  # changes much, and flips nothing
     outputs[0, 11], outputs[0, 12], outputs[1, 30] = [0, 3], [1, 1.1], [0, 1]
-    chosen = choose_examples(FORMS["logits"], SweepResult(base, outputs))
+    chosen = choose_examples(form_named("logits"), SweepResult(base, outputs))
     assert {0, 13, 27, 40, 11, 12, 30} < set(chosen)
     assert chosen == sorted(chosen)
     assert len(chosen) == 8
     values = base[:, 0]
     changed = np.tile(values, (2, 1))
     changed[0, [5, 6]], changed[1, [7, 8]] = [9, 8], [7, 6]
-    assert choose_examples(FORMS["similarity"], SweepResult(values, changed)) == sorted([0, 13, 27, 40, 5, 6, 7, 8])
-    assert choose_examples(FORMS["similarity"], SweepResult(values[:3], changed[:, :3])) == [0, 1, 2]
+    assert choose_examples(form_named("similarity"), SweepResult(values, changed)) == sorted(
+        [0, 13, 27, 40, 5, 6, 7, 8]
+    )
+    assert choose_examples(form_named("similarity"), SweepResult(values[:3], changed[:, :3])) == [0, 1, 2]
 
 
 def test_long_texts_of_which_attention_is_kept_are_fewer(monkeypatch):
     encodings = [
         Encoding((1,) * length, (0,) * length, ("",) * length, ((0, 0),) * length, False) for length in (3, 9, 4)
     ]
-    encoded = Encoded("logits", tuple(encodings), 0, 3)
+    encoded = TextEncodings(form_named("logits"), tuple(encodings), 0, 3, np.zeros(3))
     monkeypatch.setattr("bertjax.jobs.finalize.ATTENTION_BYTES", 2 * (9 + 16))
     assert within_budget([0, 1, 2], encoded, 2) == [0, 2]
     assert within_budget([0, 1, 2], encoded, 1) == [0, 2]
@@ -322,8 +323,8 @@ def test_labels_in_another_order_are_put_in_the_task_s():
     with pytest.raises(ConfigError, match=r"2 labels, but custom has 3: 0, 1, 2; give all classes .* --label-names"):
         label_order({0: "no", 1: "yes"}, numbers)
     assert label_order({0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}, numbers) == (0, 1, 2)
-    assert positive_label("similarity", rte) == 0
-    assert positive_label("similarity", TASKS["qqp"]) == 1
+    assert positive_label(form_named("similarity"), rte) == 0
+    assert positive_label(form_named("similarity"), TASKS["qqp"]) == 1
 
 
 def test_impossible_settings_are_refused_before_computing(settings, embedder):

@@ -14,14 +14,14 @@ from bertjax import BertConfig, BertForSequenceClassification, Tokenizer
 from bertjax.checkpoints.architecture import SEQUENCE
 from bertjax.checkpoints.sentence_transformers import TORCH_ACTIVATIONS
 from bertjax.cli import main
-from bertjax.data.loading import TASKS, Examples
+from bertjax.data import Examples
 from bertjax.engine import plain
 from bertjax.engine import run as engine
 from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
-from bertjax.tasks import encode_examples
+from bertjax.tasks import TASKS, encode_examples
 from tests.factories import SENTENCES, add_tokenizer, make_classifier, make_config, make_embedder
 from tests.family_models import DISTINCT, saved_by_torch, sometimes
 from tests.tiny_models import encodings, largest_difference, random_model

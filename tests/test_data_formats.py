@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertjax.data.loading import load_examples
 from bertjax.errors import DataError, MissingDependencyError
+from bertjax.tasks import load_examples
 
 # What a file in UTF-8 can hold; a NUL is refused in CSV.
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)

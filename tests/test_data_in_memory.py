@@ -18,8 +18,9 @@ import pyarrow as pa
 import pytest
 
 import bertjax
-from bertjax.data import glue_by_name, load_examples, read_contrasts, tfds_glue
+from bertjax.data import glue_by_name, read_contrasts, tfds_glue
 from bertjax.errors import DataError, MissingDependencyError
+from bertjax.tasks import load_examples
 from tests.factories import make_labeller
 
 ROWS = [
@@ -443,7 +444,7 @@ def test_glue_of_the_hub_is_that_of_local_files(config, without_copy, monkeypatc
         datasets, "load_dataset", lambda *given, **more: (asked.append((given, more)), hub_dataset(config))[1]
     )
     _, _, rows, split = HUB[config]
-    task = bertjax.data.TASKS[config]
+    task = bertjax.tasks.TASKS[config]
     found = load_examples(config, split=split)
     assert asked == [(("nyu-mll/glue", config), {"split": split})]
     # GLUE's own file: its columns, its names of labels, and QQP's malformed rows, which count in the ids.
@@ -487,7 +488,7 @@ import shutil, sys
 from pathlib import Path
 import datasets
 from datasets.packaged_modules.parquet.parquet import Parquet
-from bertjax.data import load_examples
+from bertjax.tasks import load_examples
 from bertjax.errors import DataError
 try:
     load_examples("mrpc")

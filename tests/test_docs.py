@@ -12,9 +12,9 @@ import pytest
 
 import bertjax
 from bertjax.cli import _parser as parser_of_commands
-from bertjax.data import TASKS
 from bertjax.evidence import METRICS
 from bertjax.interventions import MODES
+from bertjax.tasks import TASKS
 from tests.markdown_pages import (
     DOCS,
     ROOT,

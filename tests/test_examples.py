@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bertjax.data import read_contrasts
-from bertjax.data.loading import TASKS, Examples, draw, load_examples, task_named
+from bertjax.data import Examples, draw, read_contrasts
 from bertjax.errors import DataError
+from bertjax.tasks import TASKS, load_examples, task_named
 
 # Quotation marks do not match, one text holds a character that str.splitlines would split at.
 TEXTS = ('He said "no', 'Zoë\u2028and "she"" did', "a ' b", "naïve 中国 😀", "plain")

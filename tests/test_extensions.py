@@ -11,13 +11,12 @@ from scipy import stats
 
 import bertjax
 from bertjax import ablations, overrides, readouts
-from bertjax.data import Task
-from bertjax.data.tasks import TASKS
 from bertjax.errors import DataError, InputError
 from bertjax.evidence.weighing import weigh
 from bertjax.interventions import MODES, Change, Mode, to_overrides
 from bertjax.model import HeadOutputs
 from bertjax.results import show_table, show_text
+from bertjax.tasks import TASKS, TextClassification
 from tests.factories import make_classifier, write_pairs
 from tests.random_outputs import DRAWS, draw_outputs
 from tests.tiny_models import encodings, largest_difference, random_model
@@ -186,7 +185,9 @@ def test_a_mode_that_is_none_is_refused(wrong, message):
 
 def test_a_task_of_ones_own_has_its_name_and_metrics(tmp_path, monkeypatch):
     """One entry: which columns, which classes, which metrics."""
-    own = Task("paraphrase", ("#1 String", "#2 String"), "Quality", ("no", "yes"), metrics=("matthews", "accuracy"))
+    own = TextClassification(
+        "paraphrase", ("#1 String", "#2 String"), "Quality", ("no", "yes"), metrics=("matthews", "accuracy")
+    )
     monkeypatch.setitem(TASKS, own.name, own)
     model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
     results = bertjax.ablate(model, "paraphrase", data=pairs, progress=False)
@@ -264,7 +265,7 @@ def test_a_metric_that_returns_something_else_is_refused(function):
 
 
 def test_a_task_of_ones_own_that_cannot_be_had_is_refused(tmp_path, monkeypatch):
-    own = Task("paraphrase", ("#1 String", "#2 String"), "Quality", ("no", "yes"), metrics=("nonsense",))
+    own = TextClassification("paraphrase", ("#1 String", "#2 String"), "Quality", ("no", "yes"), metrics=("nonsense",))
     monkeypatch.setitem(TASKS, own.name, own)
     model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
     with pytest.raises(DataError, match="no metric is called 'nonsense'"):
@@ -278,4 +279,4 @@ def test_a_task_with_a_text_in_place_of_several_is_refused(wrong, unchecked):
     given = {"name": "own", "text_columns": ("a",), "label_column": "b", "label_names": None, "metrics": ("f1",)}
     (name,) = wrong
     with pytest.raises(DataError, match=f"{name} of task own must be a tuple of texts, found the string"):
-        Task(**given | wrong)
+        TextClassification(**given | wrong)

@@ -8,9 +8,9 @@ import pytest
 from scipy.stats import spearmanr
 
 import bertjax
-from bertjax.data import load_examples
 from bertjax.errors import ConfigError
 from bertjax.model import BertForSentenceEmbedding
+from bertjax.tasks import load_examples
 from experiments import faithfulness
 from tests.factories import make_classifier, make_cross_encoder, make_embedder, make_masked, write_pairs
 from tests.tiny_models import arrays_of

@@ -292,7 +292,7 @@ def test_the_model_scores_the_same_in_pytorch(command):
     twin = transformers.BertForSequenceClassification.from_pretrained(last).eval()
     assert twin.config.id2label == {0: "not_equivalent", 1: "equivalent"}
     tokenizer = transformers.AutoTokenizer.from_pretrained(last)
-    examples = bertjax.data.loading.load_examples("mrpc", data=arguments[3])
+    examples = bertjax.load_examples("mrpc", data=arguments[3])
     given = tokenizer(list(examples.first), list(examples.second), padding=True, return_tensors="pt")
     with torch.no_grad():
         theirs = twin(**given).logits.numpy()

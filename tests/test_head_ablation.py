@@ -9,7 +9,6 @@ from scipy.special import ndtr, softmax
 import bertjax
 from bertjax import BertModel
 from bertjax.cli import main
-from bertjax.data.loading import load_examples
 from bertjax.engine import sizes
 from bertjax.errors import OutputError
 from bertjax.evidence.weighing import weigh
@@ -17,7 +16,7 @@ from bertjax.interventions import overrides
 from bertjax.jobs.outputs import mean_outputs
 from bertjax.results.directory import read_results
 from bertjax.results.table import make_rows
-from bertjax.tasks import encode_examples
+from bertjax.tasks import encode_examples, load_examples
 from experiments import head_ablation, layer_ablation
 from experiments.disabling import program
 from experiments.disabling.effects import (

@@ -19,7 +19,8 @@ from bertjax.jobs.job import load_job
 from bertjax.jobs.outputs import mean_outputs
 from bertjax.jobs.settings import for_this_device
 from bertjax.results.page import page_data
-from bertjax.tasks.losses import binary_cross_entropy, cosine_and_gradients, cross_entropy, grade_logits
+from bertjax.tasks.classification import LOGITS, ClassifiedTexts
+from bertjax.tasks.outputs import binary_cross_entropy, cosine_and_gradients, cross_entropy
 from tests.factories import make_classifier, make_embedder, write_pairs
 from tests.job_factories import changed, settings_of
 from tests.schema_checks import check_by_jsonschema
@@ -122,9 +123,9 @@ def test_changes_are_the_slopes_of_exact_ablations(case, mode, tmp_path):
 def test_gradients_of_losses_are_their_differences(case, tmp_path):
     encoded = load_task_job(case, tmp_path).encoded
     rng = np.random.default_rng(2)
-    width = {"similarity": (5,), "ranking": (5,), "logits": (2,), "label-sets": (4,)}.get(encoded.kind, (1,))
-    if encoded.asked is not None:
-        width = encoded.asked.at.shape[1], *((2,) if encoded.kind in ("words", "tags", "answers") else ())
+    width = {"similarity": (5,), "ranking": (5,), "logits": (2,), "label-sets": (4,)}.get(encoded.form.name, (1,))
+    if encoded.at is not None:
+        width = encoded.at.shape[1], *((2,) if encoded.form.name in ("words", "tags", "answers") else ())
     for example in range(min(encoded.examples, 5)):
         given = rng.normal(size=(len(encoded.numbers_of(example)), *width))
         loss, gradient = encoded.objective.grade(example, given)
@@ -431,7 +432,7 @@ def test_without_any_label_there_is_no_loss(importance_results, tmp_path):
 
 def test_the_label_loss_uses_the_models_column_of_the_label():
     given = np.array([[3.0, -1.0, 0.5]])
-    loss, gradient = grade_logits(np.array([0]), (2, 0, 1), True, 0, given)
+    loss, gradient = ClassifiedTexts(LOGITS, (), 0, 1, np.array([0]), label_order=(2, 0, 1)).grade(0, given)
     expected, slopes = cross_entropy(given[0], 2)
     np.testing.assert_allclose(loss, expected)
     np.testing.assert_allclose(gradient, slopes[None])

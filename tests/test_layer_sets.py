@@ -9,9 +9,8 @@ import pytest
 
 import bertjax
 from bertjax import BertForSequenceClassification
-from bertjax.data.loading import load_examples
 from bertjax.interventions import overrides
-from bertjax.tasks import encode_examples
+from bertjax.tasks import encode_examples, load_examples
 from experiments import layer_sets
 from experiments.layer_sets import list_sets, measure_pairs, name_layers
 from tests.factories import make_classifier, make_config, write_pairs

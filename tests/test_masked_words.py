@@ -11,14 +11,14 @@ import pytest
 
 import bertjax
 from bertjax.cli import main
-from bertjax.data import Tokenizer, load_examples
+from bertjax.data import Tokenizer
 from bertjax.engine import SweepResult, sizes
 from bertjax.engine.journal import count_parts
 from bertjax.errors import ConfigError, DataError, InputError, SweepInterrupted
 from bertjax.evidence import weigh
 from bertjax.jobs import torch_reference
 from bertjax.results import read_results
-from bertjax.tasks import FORMS
+from bertjax.tasks import form_named, load_examples
 from bertjax.tasks.masked_words import mask_words
 from tests.factories import make_masked, write_lines
 from tests.interruptions import TINY_PARTS, StopAfter
@@ -48,7 +48,7 @@ def test_a_text_file_is_a_text_in_each_line(lines):
     assert len(examples) == 30
     assert examples.first[:2] == ("= the cat =", "the <unk> sat near-by a door")
     assert np.isnan(examples.labels).all()
-    assert examples.task.asks == "words"
+    assert examples.task.name == "mlm"
     assert len(load_examples("masked-lm", limit=5)) == 5
     assert "sentences of QNLI" in load_examples("mlm").source
 
@@ -229,7 +229,7 @@ def test_what_does_not_fit_is_refused_in_a_line(model, lines, classifier, embedd
             bertjax.ablate(other, "mlm", progress=False)
     with pytest.raises(InputError, match="accuracy does not judge masked words of mlm: choose cross_entropy or word"):
         bertjax.ablate(model, "mlm", metric="accuracy", progress=False)
-    with pytest.raises(InputError, match="--every-word masks words, which qnli-sample does not"):
+    with pytest.raises(InputError, match="--every-word is an option of mlm, which qnli-sample does not have"):
         bertjax.ablate(classifier, every_word=True, progress=False)
     with pytest.raises(InputError, match="--prompts stand before texts of labels and similarities: mlm takes none"):
         bertjax.ablate(model, "mlm", data=lines, prompts=["a prompt"], progress=False)
@@ -245,8 +245,8 @@ def test_ranks_neither_hide_nor_make_an_effect(model, lines, tmp_path):
     results = bertjax.ablate(model, "mlm", data=lines, heads=["0.0", "1.2"], progress=False)
     assert results.summary["without_effect"] == []
     swept = SweepResult(np.array([[-1.0, 30_000.0]]), np.array([[[-1.001, 30_000.0]]]))
-    assert FORMS["words"].sizes(swept)[1].tolist() == [[[-1.001]]]
-    assert FORMS["logits"].sizes(swept)[1] is swept.outputs
+    assert form_named("words").sizes(swept)[1].tolist() == [[[-1.001]]]
+    assert form_named("logits").sizes(swept)[1] is swept.outputs
     coarse = bertjax.ablate(model, "mlm", data=lines, heads=["0.0"], precision="bfloat16", progress=False)
     assert 0 < coarse.summary["float32"]["largest_output_difference"] < 1
 

@@ -7,10 +7,10 @@ import pytest
 
 import bertjax
 from benchmarks.task_parity import compare
-from bertjax.data import load_examples
 from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.evidence import weigh
 from bertjax.results import read_results
+from bertjax.tasks import load_examples
 from tests.factories import make_classifier, make_masked
 from tests.task_files import MINIMAL_PAIRS
 
@@ -217,9 +217,9 @@ def test_what_does_not_fit_is_refused_in_a_line(model, blimp, tmp_path):
         load_examples("minimal-pairs", data=blimp, text_columns=["good"])
     with pytest.raises(ConfigError, match="has no masked-LM head, which minimal-pairs needs"):
         bertjax.ablate(make_classifier(tmp_path), "minimal-pairs", data=blimp, progress=False)
-    with pytest.raises(InputError, match="--stride is for windows of question-answering"):
+    with pytest.raises(InputError, match="--stride is an option of question-answering, which minimal-pairs does not"):
         bertjax.ablate(model, "minimal-pairs", data=blimp, stride=3, progress=False)
-    with pytest.raises(InputError, match="--pll is for words that are masked by themselves"):
+    with pytest.raises(InputError, match="--pll is an option of mlm and minimal-pairs, which agreement does not have"):
         bertjax.ablate(model, "agreement", data=blimp, pll="within-word", progress=False)
     (tmp_path / "long.tsv").write_text("good\tbad\ndogs\tdog\n")
     with pytest.raises(DataError, match="no pair has forms that differ in a single piece"):

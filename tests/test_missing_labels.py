@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bertjax.data.loading import load_examples
 from bertjax.data.local_files import MISSING
 from bertjax.errors import DataError
+from bertjax.tasks import load_examples
 
 TEXTS = ["a red boat", "a green tree", "a blue door", "the end"]
 NAMES = ["no", "yes"]

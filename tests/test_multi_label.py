@@ -13,11 +13,13 @@ import pytest
 import bertjax
 from benchmarks.task_parity import compare
 from bertjax.cli import main
-from bertjax.data import load_examples
 from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.jobs.run import run_analysis
 from bertjax.results import read_results
 from bertjax.results.page import choose_examples
+from bertjax.tasks import load_examples
+from bertjax.tasks.multi_label import LABEL_SETS as FORM
+from bertjax.tasks.multi_label import EncodedLabelSets
 from tests.factories import SENTENCES, make_classifier, make_labeller, make_masked
 from tests.job_factories import settings_of
 from tests.task_files import LABEL_NAMES, LABEL_SET_ROWS, LABEL_SETS, write_label_sets
@@ -105,11 +107,11 @@ def test_the_plain_form_gives_the_same(model, data, ablated):
 
 
 def test_the_likelihood_of_large_logits_is_finite():
-    from bertjax.tasks.multi_label import _collect
-
     logits = np.array([[[900.0, -900.0], [900.0, 900.0]]], np.float32)
     true = np.array([[True, False], [False, True]])
-    outputs = _collect(true, (0, 1), logits).outputs
+    common = FORM, (), 0, 2, np.zeros(2)
+    encoded = EncodedLabelSets(*common, names=("a", "b"), true=true, label_order=(0, 1))
+    outputs = encoded.collect(logits).outputs
     assert outputs[0, :, :2].tolist() == [[0, 1], [-450, 0]]
     assert outputs[0, 1, 2:].tolist() == [0, 1, 0, 1, 1, 1]
 

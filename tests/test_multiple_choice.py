@@ -8,10 +8,10 @@ import pytest
 
 import bertjax
 from benchmarks.task_parity import compare
-from bertjax.data import load_examples
 from bertjax.errors import ConfigError, DataError
 from bertjax.results import read_results
 from bertjax.results.page import choose_examples
+from bertjax.tasks import load_examples
 from tests.factories import make_chooser, make_classifier
 from tests.job_factories import settings_of
 from tests.task_files import CHOICE_ROWS, write_choices

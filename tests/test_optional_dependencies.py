@@ -7,10 +7,10 @@ import pytest
 
 from bertjax.checkpoints import BertConfig
 from bertjax.cli import main
-from bertjax.data import load_examples
 from bertjax.errors import MissingDependencyError
 from bertjax.jobs import torch_reference
 from bertjax.model import BertModel
+from bertjax.tasks import load_examples
 from tests.tiny_models import SIZES, random_model
 
 pytestmark = pytest.mark.integration

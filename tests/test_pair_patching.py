@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import bertjax
-from bertjax.data import load_examples
 from bertjax.errors import InputError
+from bertjax.tasks import load_examples
 from experiments import pair_patching as program
 from tests.factories import make_classifier, make_embedder, write_pairs
 

@@ -12,9 +12,9 @@ import pytest
 
 import bertjax
 from bertjax.checkpoints.weight_files import hash_weights, read_weights
-from bertjax.data.loading import load_examples
 from bertjax.errors import DataError
 from bertjax.machine import package_version
+from bertjax.tasks import load_examples
 from experiments.label_maps import label_order, main, make_parser, take_letters
 from experiments.patterns.maps import (
     CLASSES,

@@ -13,9 +13,8 @@ import pytest
 
 import bertjax
 from bertjax import BertConfig, BertForMaskedLM, Tokenizer
-from bertjax.data import MASKED, load_examples
 from bertjax.errors import DataError
-from bertjax.tasks import encode_examples
+from bertjax.tasks import MASKED, encode_examples, load_examples
 from experiments.pretrain import batch_of_step, main
 from experiments.pretraining.corpus import Text, read_corpus
 from experiments.pretraining.masking import Rows, encode_texts
@@ -385,6 +384,6 @@ def test_the_shipped_model_reads_the_context():
         chosen = jax.numpy.take_along_axis(logits, jax.numpy.asarray(encoded.at)[:, :, None], axis=1)
         scores = np.asarray(jax.nn.log_softmax(chosen))
         words = np.take_along_axis(scores, encoded.targets[:, :, None], axis=2)[:, :, 0]
-        losses.append(-words[encoded.asked.real].mean())
+        losses.append(-words[encoded.positions.real].mean())
     assert losses[0] < 5.2
     assert losses[1] > losses[0] + 1.5

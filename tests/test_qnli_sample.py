@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import tokenizers
 
-from bertjax.data.loading import load_examples
+from bertjax.tasks import load_examples
 
 REPOSITORY = Path(__file__).parents[1]
 HEAVY = ["tensorflow", "tensorflow_datasets", "torch", "transformers"]

@@ -16,16 +16,18 @@ from transformers import AutoTokenizer
 
 import bertjax
 from benchmarks.task_parity import compare
+from bertjax import BertConfig, BertForQuestionAnswering
 from bertjax.checkpoints import architecture
-from bertjax.data import TASKS, Answers, Examples, Tokenizer, load_examples
+from bertjax.data import Examples, Tokenizer
 from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.interventions import readouts
 from bertjax.results import read_results
-from bertjax.tasks.answers import _judge, encode
-from bertjax.tasks.options import Options
+from bertjax.tasks import TASKS, EncodeArguments, load_examples
+from bertjax.tasks.question_answering import Answers, QuestionAnsweringOptions, _judge
 from tests.factories import make_classifier, make_reader
 from tests.family_models import saved_by_torch
 from tests.task_files import CONTEXT, QUESTIONS, write_squad
+from tests.tiny_models import SIZES, random_model
 from tests.tokenizer_factories import TOKENIZER_FAMILIES, draw_lines, make_tokenizer
 
 BLANKS = ["  ", "\n ", " ", "\u00a0\t  "]
@@ -316,12 +318,14 @@ def test_windows_are_those_of_transformers(name, tmp_path):
         TASKS["question-answering"], ids, tuple(questions), tuple(contexts), labels, "", "", content=content
     )
     options = {"truncation": "only_second", "stride": 4, "return_overflowing_tokens": True}
+    reader = random_model(BertForQuestionAnswering, BertConfig(**SIZES["three heads"]))
     for most in (30, 300):
-        found = encode(ours, examples, Options(max_length=most, stride=4))
+        arguments = EncodeArguments(most, options=QuestionAnsweringOptions(stride=4))
+        found = examples.task.encode(reader, ours, examples, arguments)
         expected = theirs(questions, contexts, max_length=most, return_offsets_mapping=True, **options)
         assert [list(one.input_ids) for one in found.encodings] == expected["input_ids"]
-        assert found.asked.examples.tolist() == expected["overflow_to_sample_mapping"]
-        for window, (at, real) in enumerate(zip(found.asked.at, found.asked.real, strict=True)):
+        assert found.positions.examples.tolist() == expected["overflow_to_sample_mapping"]
+        for window, (at, real) in enumerate(zip(found.positions.at, found.positions.real, strict=True)):
             places = [place for place, part in enumerate(expected.sequence_ids(window)) if part == 1]
             assert at[real].tolist() == [0, *places]
             offsets = found.encodings[window].offsets

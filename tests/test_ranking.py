@@ -11,13 +11,12 @@ from pytrec_eval import RelevanceEvaluator
 
 import bertjax
 from benchmarks.task_parity import compare
-from bertjax.data import Candidates, Pool, Tokenizer, load_examples
+from bertjax.data import Candidates, Pool, Tokenizer
 from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.jobs.run import run_analysis
 from bertjax.results import read_results
 from bertjax.results.page import choose_examples
-from bertjax.tasks import Options, encode_examples, ranking
-from bertjax.tasks.options import Options as Chosen
+from bertjax.tasks import encode_examples, load_examples, ranking
 from tests.factories import SENTENCES, make_classifier, make_cross_encoder, make_embedder, make_masked
 from tests.job_factories import settings_of
 from tests.task_files import CANDIDATES, GRADES, ranking_rows, write_collection
@@ -96,7 +95,7 @@ def drawn(rng, candidates, most):
     relevance["elsewhere"] = 2  # relevant, and no candidate
     examples = replace(load_examples("mlm", limit=1), content=None)
     one = Candidates(Pool(names, tuple(f"{name} text" for name in names)), relevance)
-    (query,) = ranking._queries(ranking._Texts(), examples.first, [one], Chosen())
+    (query,) = ranking._queries_for_cross_encoder(ranking._Texts(), examples.first, [one], ("", ""))
     return query, relevance, rng.integers(0, most, candidates).astype(np.float32)
 
 
@@ -124,7 +123,7 @@ def test_similarities_are_cosines_whatever_the_length_of_vectors():
     vectors = (rng.normal(size=(9, 4)) * rng.uniform(0.1, 10, (9, 1))).astype(np.float32)
     pools = [np.array([4, 5, 6]), np.array([8, 4])]
     queries = [
-        ranking._Query(number, pool, ("a",) * len(pool), np.arange(len(pool)), np.ones(len(pool), bool))
+        ranking._EncodedQuery(number, pool, ("a",) * len(pool), np.arange(len(pool)), np.ones(len(pool), bool))
         for number, pool in ((0, pools[0]), (1, pools[1]), (2, pools[0]), (3, pools[1]))
     ]
     found = ranking._similarities(queries, vectors)
@@ -138,7 +137,7 @@ def test_a_text_is_read_once(tmp_path):
     tokenizer = Tokenizer.from_pretrained(tmp_path)
     data = write_collection(tmp_path / "data", texts=(*CANDIDATES, SENTENCES[0], CANDIDATES[0]))
     examples = load_examples("ranking", data=data)
-    encoded = encode_examples(model, tokenizer, examples, options=Options())
+    encoded = encode_examples(model, tokenizer, examples)
     assert len(encoded.encodings) == len(CANDIDATES) + len(SENTENCES)
     assert len(encoded.numbers_of(0)) == 1 + len(CANDIDATES) + 2
     assert len({id(content.pool) for content in examples.content}) == 1
@@ -297,6 +296,14 @@ def test_models_that_give_no_order_are_refused(tmp_path):
         load_examples("ranking")
 
 
+def collect_rankings(examples, texts, vectors):
+    """The outputs of queries from the vectors of all texts."""
+    queries = [*ranking._queries_for_embedder(texts, examples.first, examples.content, ("", ""))]
+    none, evaluator = np.zeros(len(queries)), ranking._evaluator(examples.content)
+    common = ranking.SIMILAR, (), 0, len(queries), none, [query.members for query in queries], 2
+    return ranking.EncodedRankings(*common, queries=queries, evaluator=evaluator).collect(vectors)
+
+
 # ---- ids, judgments and texts that are missing ----------------------------------------------------------------------
 PLACES = {"New York": "New York is a large city", "San Diego": "San Diego is warm", "Paris": "Paris is in France"}
 
@@ -324,11 +331,8 @@ def test_ids_may_hold_spaces_where_tabs_separate(tmp_path):
         assert [one.relevance for one in examples.content] == [{"New York": 1}, {"Paris": 1}]
     first, _ = load_examples("ranking", data=write_places(tmp_path / "run", four, run=run)).content
     assert first.pool.names == ("San Diego", "New York")
-    encoded = ranking._collect(
-        [*ranking._queries(ranking._Texts(), examples.first, examples.content, Chosen(embeds=True))],
-        ranking._evaluator(examples.content),
-        np.eye(5, dtype=np.float32)[[0, 0, 1, 2, 3]][None],  # the first query is as New York, the second as none
-    )
+    # The first query is as New York, the second as none.
+    encoded = collect_rankings(examples, ranking._Texts(), np.eye(5, dtype=np.float32)[[0, 0, 1, 2, 3]][None])
     expected = RelevanceEvaluator({"q1": {"New York": 1}}, {"ndcg_cut.10"}).evaluate(
         {"q1": {"New York": 1.0, "San Diego": 0.0, "Paris": 0.0}}
     )
@@ -445,8 +449,7 @@ def test_without_its_own_document_scores_are_those_of_trec_eval(tmp_path):
     for exclude_self in (False, True):
         examples = load_examples("ranking", data=data, exclude_self=exclude_self)
         texts = ranking._Texts()
-        queries = [*ranking._queries(texts, examples.first, examples.content, Chosen(embeds=True))]
-        found = ranking._collect(queries, ranking._evaluator(examples.content), vectors)
+        found = collect_rankings(examples, texts, vectors)
         rows = dict(
             zip(
                 (text for text, _ in texts.numbers),
@@ -493,7 +496,7 @@ def test_the_own_document_is_excluded_from_a_sweep(tmp_path, make):
 def test_exclude_self_is_refused_where_it_has_no_effect(tmp_path):
     with pytest.raises(DataError, match="--exclude-self takes ids of queries and candidates"):
         load_examples("ranking", data=write_rows(tmp_path / "rows.jsonl"), exclude_self=True)
-    with pytest.raises(DataError, match="--exclude-self is for ranking; mlm has no candidates"):
+    with pytest.raises(InputError, match="--exclude-self is an option of ranking, which mlm does not have"):
         load_examples("mlm", exclude_self=True)
     (tmp_path / "ids.tsv").write_text("qid\tpid\tquery\ttext\tlabel\n1\t1\ta\ta\t0\n1\t2\ta\tb\t1\n2\t2\tb\tb\t1\n")
     examples = load_examples("ranking", data=tmp_path / "ids.tsv", exclude_self=True)

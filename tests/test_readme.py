@@ -13,9 +13,9 @@ import bertjax
 from bertjax.checkpoints.location import locate
 from bertjax.checkpoints.weight_files import read_weights
 from bertjax.cli import main
-from bertjax.data import TASKS
 from bertjax.interventions import MODES, overrides
 from bertjax.jobs import parity
+from bertjax.tasks import TASKS
 from tests.factories import SENTENCES, make_classifier, write_pairs
 from tests.markdown_pages import commands, parse_command, run_snippets, snippets
 

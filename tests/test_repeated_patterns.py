@@ -8,9 +8,9 @@ import pytest
 from scipy.spatial.distance import jensenshannon
 
 import bertjax
-from bertjax.data.loading import load_examples
 from bertjax.data.tokenizer import Encoding
 from bertjax.interventions import overrides
+from bertjax.tasks import load_examples
 from experiments import repeated_patterns
 from experiments.likeness import distances
 from experiments.likeness.distances import Distances, compare_heads, measure_distances, square

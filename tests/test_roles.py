@@ -12,7 +12,7 @@ from scipy.spatial.distance import jensenshannon
 import bertjax
 from bertjax import BertConfig, BertForMaskedLM, BertModel, Tokenizer
 from bertjax.cli import main
-from bertjax.data import Encoding, load_examples
+from bertjax.data import Encoding
 from bertjax.errors import InputError
 from bertjax.evidence import score, silhouette_of
 from bertjax.interventions import every_head
@@ -31,6 +31,7 @@ from bertjax.probes import (
     uniform_numbers,
     value_lengths,
 )
+from bertjax.tasks import load_examples
 from tests.factories import make_embedder, write_pairs
 from tests.family_models import DISTINCT, config_of, sometimes
 from tests.schema_checks import check_by_jsonschema

@@ -11,9 +11,9 @@ import bertjax
 from bertjax import BertForSentenceEmbedding, Tokenizer, collate
 from bertjax.checkpoints.sentence_modules import read_pooling
 from bertjax.checkpoints.sentence_transformers import SentenceSettingsWarning, read_text_settings
-from bertjax.data.loading import TASKS, Examples
+from bertjax.data import Examples
 from bertjax.errors import ConfigError
-from bertjax.tasks import encode_examples
+from bertjax.tasks import TASKS, encode_examples
 from tests.factories import PIECES, SENTENCES, WORDS, make_config
 from tests.tiny_models import random_model
 

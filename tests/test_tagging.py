@@ -15,16 +15,16 @@ from transformers import AutoTokenizer
 
 import bertjax
 from benchmarks.task_parity import compare
+from bertjax import BertConfig, BertForTokenClassification
 from bertjax.cli import main
-from bertjax.data import Tokenizer, load_examples
-from bertjax.data.formats.tag_schemes import SCHEMES, scheme_of, strict_entities
+from bertjax.data import Tokenizer
 from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.results import read_results
-from bertjax.tasks.entities import Counter, entities
-from bertjax.tasks.options import Options
-from bertjax.tasks.tags import encode
+from bertjax.tasks import EncodeArguments, encode_examples, load_examples
+from bertjax.tasks.entities import SCHEMES, Counter, entities, scheme_of, strict_entities
 from tests.factories import TAGS, make_classifier, make_tagger
 from tests.task_files import TAGGED_SENTENCES, write_conll
+from tests.tiny_models import SIZES, random_model
 from tests.tokenizer_factories import ODD_TEXTS, TOKENIZER_FAMILIES, draw_lines, make_tokenizer
 
 
@@ -195,20 +195,21 @@ def test_words_are_read_at_their_first_pieces(name, tmp_path):
     rows = [[str(rng.choice(words)) for _ in range(rng.integers(1, 9))] for _ in range(80)]
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"tokens": row, "tags": ["O"] * len(row)}) + "\n" for row in rows))
+    tagger = random_model(BertForTokenClassification, BertConfig(**SIZES["three heads"], id2label={0: "O"}))
     for limit in (50, 6):
         read = load_examples("ner", data=path)
         assert [[*one.words] for one in read.content] == rows
-        found = encode(Tokenizer.from_pretrained(directory), read, Options(max_length=limit, label_names=("O",)))
+        found = read.task.encode(tagger, Tokenizer.from_pretrained(directory), read, EncodeArguments(limit))
         expected = theirs(rows, is_split_into_words=True, truncation=True, max_length=limit)
         firsts = [
             {word: place for place, word in reversed([*enumerate(expected.word_ids(row))]) if word is not None}
             for row in range(len(rows))
         ]
         kept = [row for row, first in enumerate(firsts) if first]
-        assert [*(found.kept_examples or range(len(rows)))] == kept
+        assert [row for row in range(len(rows)) if row not in found.dropped] == kept
         assert [list(one.input_ids) for one in found.encodings] == [expected["input_ids"][row] for row in kept]
-        assert found.fixed["places"].tolist() == [firsts[row][word] for row in kept for word in sorted(firsts[row])]
-        assert found.fixed["words"].tolist() == [word for row in kept for word in sorted(firsts[row])]
+        assert found.arrays["places"].tolist() == [firsts[row][word] for row in kept for word in sorted(firsts[row])]
+        assert found.arrays["words"].tolist() == [word for row in kept for word in sorted(firsts[row])]
         missing = sum(len(row) - len(first) for row, first in zip(rows, firsts, strict=True))
         assert f"{missing} words without piece, tagged O (first " in found.note
 
@@ -227,7 +228,7 @@ def test_words_and_their_white_space_are_kept(model, tmp_path):
     assert "1 word without piece, tagged O (first '\\u2028' of sentence 1)" in results.summary["data"]["source"]
     ids = Tokenizer.from_pretrained(model).encode(["the cat sat 1 000"])[0].input_ids
     examples = load_examples("ner", data=listed)
-    encoded = encode(Tokenizer.from_pretrained(model), examples, Options(max_length=20, label_names=TAGS))
+    encoded = encode_examples(bertjax.load(model), Tokenizer.from_pretrained(model), examples, 20)
     assert encoded.encodings[0].input_ids == ids
     for run in compare(results, results.names):
         assert run.difference < 1e-5

@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import pytest
 
-from bertjax.data import load_examples
 from bertjax.errors import BertjaxError
+from bertjax.tasks import load_examples
 from tests.task_files import MINIMAL_PAIRS, ranking_rows, write_choices, write_conll, write_label_sets, write_squad
 
 BITS = (

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertjax.data import tfds_glue
-from bertjax.data.loading import TASKS, Examples, load_examples
+from bertjax.data import Examples, tfds_glue
 from bertjax.data.tfds_glue import Prepared, prepare
 from bertjax.errors import DataError, OutputError
+from bertjax.tasks import TASKS, load_examples
 
 TEXTS = ('He said "no', 'Zoë\u2028and "she"" did', "a ' b", "naïve 中国 😀", "", "tab-free", "seventh")
 

@@ -17,9 +17,9 @@ import bertjax
 from bertjax import BertConfig, Tokenizer, read_results
 from bertjax.checkpoints.tensor_names import check_layers
 from bertjax.checkpoints.weight_files import read_weights
-from bertjax.data.loading import load_examples
 from bertjax.errors import BertjaxError, OutputError
 from bertjax.plots.canvas import save_page
+from bertjax.tasks import load_examples
 from tests.factories import SENTENCES, make_classifier, write_pairs
 from tests.result_factories import make_results
 

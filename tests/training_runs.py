@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from bertjax import BertConfig, BertForSequenceClassification, Tokenizer
-from bertjax.tasks import Encoded
+from bertjax.tasks.classification import LOGITS, ClassifiedTexts
 from experiments.shared.program import Run
 from experiments.training.trainer import Recipe, Trainer, predict
 from tests.tiny_models import SIZES, encodings, random_model
@@ -32,12 +32,12 @@ def make_training_model(config, labels=2, seed=0, **changes):
 
 
 def make_training_examples(model, rng, count=11, labels=2):
-    """Encoded texts of several lengths, and labels: classes, or targets where there is one label."""
+    """TextEncodings texts of several lengths, and labels: classes, or targets where there is one label."""
     rows = encodings(model.config, rng, rng.integers(2, 9, count))
     # PyTorch gives the embedding of [PAD] (0) no gradient; at real tokens it does not occur.
     rows = [dataclasses.replace(row, input_ids=tuple(max(1, token) for token in row.input_ids)) for row in rows]
     wanted = rng.normal(size=count).astype(np.float32) if labels == 1 else rng.integers(0, labels, count, np.int32)
-    return Encoded("logits", tuple(rows), 0, count, tuple(range(labels))), wanted
+    return ClassifiedTexts(LOGITS, tuple(rows), 0, count, wanted, label_order=tuple(range(labels))), wanted
 
 
 def train_two_epochs():

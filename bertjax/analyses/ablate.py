@@ -266,8 +266,7 @@ def introduce(job: Job, context: Context, noun: str, file: str = "") -> None:
     runs = f"{count_of(len(job.ablations), noun)}{f' ({file})' if file else ''}"
     say(f"{job.model.class_name} {settings.model}: {runs}, {how}")
     counted = f"{count_of(len(examples), 'example')}, {count_of(int(job.encoded.lengths.sum()), 'token')}"
-    if job.encoded.asked is not None and job.encoded.form.counted:
-        counted += f", {count_of(len(job.encoded.asked), job.encoded.form.counted)}"
+    counted += f", {job.encoded.counted}" if job.encoded.counted else ""
     say(f"{examples.task.name}: {counted} ({examples.source})")
     check_scorable(job)
     for metric in job.metrics:

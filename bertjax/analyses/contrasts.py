@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int, Int32
 
-from bertjax.data import MARKS, Contrasts, Encoding, Tokenizer, fill_place, read_contrasts
+from bertjax.data import Contrasts, Encoding, Tokenizer, read_contrasts
 from bertjax.engine import Combine
 from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.formatting import count_of
@@ -25,7 +25,7 @@ from bertjax.model import (
     BertForSequenceClassification,
     PretrainedModel,
 )
-from bertjax.tasks import cosine, differing_piece, hide
+from bertjax.tasks import MARKS, cosine, differing_piece, fill_place, hide
 
 SPANS = ("auto", "tokens", "regions", "all")
 ALL_TOKENS = "all tokens"

@@ -12,7 +12,7 @@ from bertjax.evidence import Metric, contributions, score
 from bertjax.formatting import format_duration
 from bertjax.interventions import Ablation
 from bertjax.jobs import Job, Means, Outcome, Say
-from bertjax.tasks import FORMS, TaskResult
+from bertjax.tasks import DERIVED, TaskResult
 
 LONG = 5.0  # seconds: what takes less is not worth a line
 ROUNDING = 64 * float(np.finfo(np.float32).eps)  # of outputs of about 1
@@ -37,16 +37,15 @@ def outcome_of_examples(
         kept: which examples have numbers, in ascending order.
         base: 0 by default, for effects.
     """
-    # Tasks whose outputs are not of examples, such as words, have labels of these; the numbers here have none.
-    labels = job.examples.labels[list(kept)] if job.encoded.labels is None else np.zeros(len(kept))
+    labels = job.examples.labels[np.asarray(kept, np.int64)]
     return Outcome(
         job=job,
         ablations=ablations,
         base=np.zeros(outputs.shape[1:]) if base is None else base,
         outputs=outputs,
-        form=FORMS[form],
+        form=DERIVED[form],
         metrics=metrics,
-        labels=labels,
+        labels=labels if np.isfinite(labels).any() else np.zeros(len(kept)),  # of a task without labels
         kept=kept,
         means=means,
         metadata=metadata,

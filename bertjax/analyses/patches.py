@@ -40,7 +40,7 @@ from bertjax.jobs import (
 )
 from bertjax.model import BertForMaskedLM, BertForSequenceClassification
 from bertjax.results import Results
-from bertjax.tasks import FORMS, Encoded
+from bertjax.tasks import DERIVED, TextEncodings
 
 DEFAULT_LENGTH = 128
 INTO = ["corrupted", "clean"]
@@ -146,7 +146,7 @@ class PatchingAnalysis(Analysis):
             say(found.note)
         examples = found.contrasts.examples
         patched = tuple(texts[0] for texts in (found.corrupted if self.into == "corrupted" else found.clean))
-        encoded = Encoded("logits", patched, tokenizer.pad_id, len(examples))
+        encoded = TextEncodings(DERIVED["patching"], patched, tokenizer.pad_id, len(examples), np.zeros(len(examples)))
         return PatchingJob(settings, model, tokenizer, examples, encoded, contrasts=found)
 
     def show(self, results: Results) -> Sequence[RenderableType]:
@@ -207,7 +207,7 @@ def outcome_of_patches(
         ablations=ablations,
         base=numbers[0],
         outputs=numbers[2:],
-        form=FORMS["patching"],
+        form=DERIVED["patching"],
         metrics=patching_metrics(scored.label, lost=analysis.into == "clean"),
         labels=np.zeros(scores.shape[1]),
         kept=kept,

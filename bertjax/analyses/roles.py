@@ -17,7 +17,6 @@ from rich.console import RenderableType
 
 from bertjax.checkpoints import CheckpointWarning, locate
 from bertjax.console import PlainTable
-from bertjax.data import CUSTOM, task_named
 from bertjax.errors import InputError
 from bertjax.evidence import Metric, score, silhouette_of
 from bertjax.formatting import count_of
@@ -49,9 +48,8 @@ from bertjax.probes import (
 )
 from bertjax.progress import Progress
 from bertjax.results import Results, column, describe_silhouette
-from bertjax.tasks import FORMS, Encoded
+from bertjax.tasks import DERIVED, TextEncodings, task_named
 
-READABLE = ("labels", "words")  # what tasks ask whose examples are texts or pairs
 DEFAULT_LENGTH = 128
 
 
@@ -79,7 +77,7 @@ class Roles(Analysis):
         sources = settings.sources
         model = sources.model or sources.once(("encoder", settings.model), lambda: _load_any(settings))
         check_parameters(model)
-        if settings.task.lower() != CUSTOM and task_named(settings.task).asks not in READABLE:
+        if not task_named(settings.task).is_plain:
             raise InputError(
                 f"the examples of {settings.task} are no texts or pairs: --task mlm reads lines of any text"
             )
@@ -90,7 +88,9 @@ class Roles(Analysis):
         truncated = sum(encoding.truncated for encoding in encodings)
         if truncated:
             say(f"{count_of(truncated, 'text')} of {len(examples):,} cut after {length} tokens")
-        encoded = Encoded("logits", tuple(encodings), tokenizer.pad_id, len(examples))
+        encoded = TextEncodings(
+            DERIVED["roles"], tuple(encodings), tokenizer.pad_id, len(examples), np.zeros(len(examples))
+        )
         return Job(settings, model, tokenizer, examples, encoded)
 
     def run(self, context: Context) -> Outcome:
@@ -115,7 +115,7 @@ class Roles(Analysis):
             ablations=single_heads(job.model.config, self.mode),
             base=base,
             outputs=outputs,
-            form=FORMS["roles"],
+            form=DERIVED["roles"],
             metrics=metrics,
             labels=np.zeros(len(examples)),
             details={"distances": distances},

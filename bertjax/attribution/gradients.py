@@ -21,7 +21,7 @@ from bertjax.evidence import Metric, ratios
 from bertjax.interventions import ablation, every_head, find_mode
 from bertjax.model import PretrainedModel
 from bertjax.progress import Progress, silent
-from bertjax.tasks import Encoded
+from bertjax.tasks import EncodedDataset
 
 # What is kept for each example and head, by what it is.
 NUMBERS = ratios.GRADIENTS
@@ -56,7 +56,7 @@ class HeadGradients:
 
 def head_gradients(
     model: PretrainedModel,
-    encoded: Encoded,
+    encoded: EncodedDataset,
     mode: str = "zero",
     *,
     steps: int = 1,
@@ -102,7 +102,7 @@ def head_gradients(
 
 def gate_passes(
     model: PretrainedModel,
-    encoded: Encoded,
+    encoded: EncodedDataset,
     mode: str,
     *,
     means: Float[np.ndarray, "layers heads head_dim"] | None = None,
@@ -122,7 +122,7 @@ def gate_passes(
     """
     objective, config = encoded.objective, model.config
     if objective is None:
-        raise InputError(f"outputs of the form {encoded.kind} have no loss whose gradients could be taken")
+        raise InputError(f"outputs of the form {encoded.form.name} have no loss whose gradients could be taken")
     if find_mode(mode).replacement == "donor":
         raise InputError(f"mode {mode!r} needs donors, and a task has none")
     examples = range(encoded.examples) if order is None else order
@@ -132,7 +132,7 @@ def gate_passes(
     return GatePasses(model, texts, replaced, objective.readout, grade, means=means, tokens=tokens)
 
 
-def _texts(encoded: Encoded, examples: Sequence[int]) -> GateTexts:
+def _texts(encoded: EncodedDataset, examples: Sequence[int]) -> GateTexts:
     """All texts of some examples, those of an example together; one that several examples share once for each."""
     members = [encoded.numbers_of(example) for example in examples]
     numbers = np.array([number for own in members for number in own], np.int64)

@@ -26,7 +26,7 @@ from bertjax.errors import InputError
 from bertjax.interventions import every_head
 from bertjax.model import PretrainedModel
 from bertjax.progress import Progress, silent
-from bertjax.tasks import Encoded
+from bertjax.tasks import EncodedDataset
 
 LOWEST, HIGHEST, TEMPERATURE = -0.1, 1.1, 0.33  # y, z and b, as Louizos et al. 2018 chose them
 AT_FIRST = 2.0  # log a: gates are open with a probability of 0.94
@@ -106,7 +106,7 @@ class GateLearner:
     def __init__(
         self,
         model: PretrainedModel,
-        encoded: Encoded,
+        encoded: EncodedDataset,
         mode: str,
         learning: Learning,
         *,

@@ -12,12 +12,12 @@ from bertjax.errors import InputError
 from bertjax.interventions import Ablation
 from bertjax.model import PretrainedModel
 from bertjax.progress import Progress, silent
-from bertjax.tasks import Encoded
+from bertjax.tasks import EncodedDataset
 
 
 def ablated_losses(
     model: PretrainedModel,
-    encoded: Encoded,
+    encoded: EncodedDataset,
     ablations: Sequence[Ablation],
     *,
     means: Float[np.ndarray, "layers heads head_dim"] | None = None,
@@ -39,7 +39,7 @@ def ablated_losses(
     """
     objective = encoded.objective
     if objective is None:
-        raise InputError(f"outputs of the form {encoded.kind} have no loss")
+        raise InputError(f"outputs of the form {encoded.form.name} have no loss")
     swept = sweep(
         model,
         [(encoding,) for encoding in encoded.encodings],

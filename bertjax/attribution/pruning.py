@@ -15,7 +15,7 @@ from jaxtyping import Float
 from bertjax.attribution.gradients import head_gradients
 from bertjax.interventions import every_head
 from bertjax.model import PretrainedModel
-from bertjax.tasks import Encoded
+from bertjax.tasks import EncodedDataset
 
 Costs = Callable[[Sequence[tuple[int, int]], Sequence[tuple[int, int]]], Float[np.ndarray, " heads"]]
 """Takes the heads that are gone and those that are left; returns what each one left is worth."""
@@ -57,7 +57,7 @@ def _at_once(heads: int, share: float) -> int:
 
 def gradient_costs(
     model: PretrainedModel,
-    encoded: Encoded,
+    encoded: EncodedDataset,
     mode: str,
     means: Float[np.ndarray, "layers heads head_dim"] | None,
 ) -> Costs:

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertjax.data.examples import DatasetSpec, split_named
 from bertjax.data.tables import Table
-from bertjax.data.tasks import Task, split_named
 from bertjax.errors import DataError, MissingDependencyError, library_errors, some_of
 from bertjax.json_files import JsonError, parse_json, read_json
 from bertjax.paths import is_file
@@ -115,7 +115,7 @@ def is_saved_dataset(directory: Path) -> bool:
     return is_file(directory / SPLITS) or (is_file(directory / STATE) and is_file(directory / INFO))
 
 
-def saved_split(directory: Path, task: Task, split: str) -> tuple[Path, str]:
+def saved_split(directory: Path, task: DatasetSpec, split: str) -> tuple[Path, str]:
     """The directory of a split in a saved dataset, and the split that it holds.
 
     Args:
@@ -137,7 +137,7 @@ def saved_split(directory: Path, task: Task, split: str) -> tuple[Path, str]:
     return directory / name, full
 
 
-def stated_split(stated: object, where: Path | str, task: Task, split: str) -> str:
+def stated_split(stated: object, where: Path | str, task: DatasetSpec, split: str) -> str:
     """The split that a dataset holds: the one that it states, or else the requested one.
 
     Args:
@@ -157,7 +157,7 @@ def stated_split(stated: object, where: Path | str, task: Task, split: str) -> s
     return own
 
 
-def choose_split(names: Sequence[str], where: Path | str, task: Task, split: str) -> tuple[str, str]:
+def choose_split(names: Sequence[str], where: Path | str, task: DatasetSpec, split: str) -> tuple[str, str]:
     """The name of a split among several, and its full name.
 
     Raises:

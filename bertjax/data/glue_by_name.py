@@ -8,16 +8,16 @@ from typing import Any
 from huggingface_hub import HfApi, is_offline_mode
 
 from bertjax.data import tfds_glue
+from bertjax.data.examples import DatasetSpec, Examples
 from bertjax.data.local_files import read_examples
 from bertjax.data.memory import table_of
-from bertjax.data.tasks import Examples, Task
 from bertjax.errors import DataError, MissingDependencyError, library_errors
 
 REPOSITORY = "nyu-mll/glue"
 PATIENCE = 5.0  # seconds in which the hub must answer
 
 
-def read_by_name(task: Task, split: str, data_dir: str | Path | None) -> Examples:
+def read_by_name(task: DatasetSpec, split: str, data_dir: str | Path | None) -> Examples:
     """Examples of a task of GLUE, in their original order, from the first of these that there is.
 
     A copy of TensorFlow Datasets in `data_dir`; a copy in their default directory; the hub, or the cache of `datasets`.
@@ -48,7 +48,7 @@ def read_by_name(task: Task, split: str, data_dir: str | Path | None) -> Example
     return replace(examples, ids=ids, source=f"{REPOSITORY} {task.config} {split} of datasets ({len(examples)} rows)")
 
 
-def _three_ways(task: Task, hub: str) -> str:
+def _three_ways(task: DatasetSpec, hub: str) -> str:
     return (
         f"{task.name}: no copy found; three ways: GLUE's own files (data='GLUE_DIR', --data GLUE_DIR), a copy "
         "of TensorFlow Datasets (bertjax data prepare --from GLUE_DIR --data-dir DIR, then data_dir='DIR', --data-dir "
@@ -64,7 +64,7 @@ def _is_reachable() -> bool:
     return False
 
 
-def _is_cached(datasets: Any, task: Task) -> bool:
+def _is_cached(datasets: Any, task: DatasetSpec) -> bool:
     """Whether the cache of `datasets` has the task."""
     cache = Path(datasets.config.HF_DATASETS_CACHE) / REPOSITORY.replace("/", "___") / task.config
     return any(cache.glob("*/*"))

@@ -15,12 +15,12 @@ import numpy as np
 from jaxtyping import Float32, Int32
 
 from bertjax.data.arrow_tables import read_parquet, read_saved
+from bertjax.data.examples import CUSTOM, GLUE, DatasetSpec, Examples, plain_name
 from bertjax.data.tables import DROPS_MALFORMED, SUFFIXES, Table, available, brief, problem_of, read_text
-from bertjax.data.tasks import CUSTOM, TASKS, Examples, Task, default_metrics, plain_name
 from bertjax.errors import DataError, some_of
 from bertjax.paths import is_directory, listing
 
-_GLUE_FOLDERS = {plain_name(task.folder) for task in TASKS.values() if task.folder}
+_GLUE_FOLDERS = {plain_name(task.folder) for task in GLUE.values()}
 GENERIC = re.compile(r"LABEL_\d+")  # names of labels that say nothing
 LARGEST_ID = 2**63 - 1  # as a number; larger ids are kept as texts
 _ID_COLUMNS = ("index", "idx")  # GLUE's files number their rows in these
@@ -41,7 +41,7 @@ MISSING = frozenset(
 )
 
 
-def glue_file(directory: Path, task: Task, split: str) -> Path:
+def glue_file(directory: Path, task: DatasetSpec, split: str) -> Path:
     """The file of a split in a GLUE directory, or in the task's folder in it.
 
     Args:
@@ -65,7 +65,7 @@ def glue_file(directory: Path, task: Task, split: str) -> Path:
     return path
 
 
-def glue_folder(directory: Path, task: Task) -> Path | None:
+def glue_folder(directory: Path, task: DatasetSpec) -> Path | None:
     """The task's folder in a GLUE directory, or the directory itself if it is that folder, else None.
 
     Raises:
@@ -101,12 +101,13 @@ def _stem(split: str) -> str:
 
 def read_examples(
     table: Table,
-    task: Task,
+    task: DatasetSpec,
     split: str,
     *,
     text_columns: Sequence[str] | None = None,
     label_column: str | None = None,
     id_column: str | None = None,
+    has_labels: bool = True,
     infer_labels: bool = False,
     model_labels: Sequence[str] | None = None,
 ) -> Examples:
@@ -121,6 +122,7 @@ def read_examples(
         label_column: a name, in place of the task's.
         id_column: a name; by default a column `index` or `idx` of distinct whole numbers if there is one (GLUE's
             files number their rows in it), else the row's number.
+        has_labels: whether there is a column of labels.
         infer_labels: infer the classes, or that there are none, from the labels.
         model_labels: the names of the model's labels in their order, by which inferred classes that are mere numbers
             are called; None to keep the numbers.
@@ -128,8 +130,8 @@ def read_examples(
     Raises:
         DataError: a value of the table is wrong, with its line or row.
     """
-    columns = _Asked(task, split, tuple(text_columns or ()) or None, label_column, id_column).find(table)
-    may_lack = task.asks == "words" or split.startswith("test")
+    columns = _Chosen(task, split, tuple(text_columns or ()) or None, label_column, id_column, has_labels).find(table)
+    may_lack = not has_labels or split.startswith("test")
     if columns.labelled and task.name in DROPS_MALFORMED:
         table = table.take([row for row, value in enumerate(table.column(columns.label)) if value != ""])
     values: Sequence[object] = [""] * len(table)
@@ -158,7 +160,7 @@ def read_examples(
     )
 
 
-def read_table(path: Path, task: Task) -> Table:
+def read_table(path: Path, task: DatasetSpec) -> Table:
     """A file or saved dataset of any format.
 
     Args:
@@ -199,14 +201,15 @@ class _Columns:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What a user wants of a file: a task's examples, and what its columns are called where that was said."""
+class _Chosen:
+    """The examples to read, and the columns that the user named."""
 
-    task: Task
+    task: DatasetSpec
     split: str
     texts: tuple[str, ...] | None
     label: str | None
     ids: str | None
+    has_labels: bool
 
     def find(self, table: Table) -> _Columns:
         """Find the columns in a file.
@@ -223,7 +226,7 @@ class _Asked:
         if self.task.name == CUSTOM and self.label is None and not (self.texts and label in columns):
             label = guess_label(table, {*texts, self.ids}, label if self._may_lack_labels else None)
             said += [f"labels {label}"] if label in columns else []
-        labelled = self.task.asks != "words" and not (self._may_lack_labels and label not in columns)
+        labelled = self.has_labels and not (self._may_lack_labels and label not in columns)
         for name in (*texts, *([label] if labelled else []), *([self.ids] if self.ids else [])):
             table.need([name])
         return _Columns(texts, label, labelled, f", {', '.join(said)}, guessed" if said else "")
@@ -420,7 +423,7 @@ def _class(value: object, names: tuple[str, ...]) -> int | None:
 
 
 def _labels(
-    task: Task, values: Sequence[object], table: Table, may_lack: bool
+    task: DatasetSpec, values: Sequence[object], table: Table, may_lack: bool
 ) -> Int32[np.ndarray, " examples"] | Float32[np.ndarray, " examples"]:
     names = task.label_names
     labels: list[float] = []
@@ -436,7 +439,7 @@ def _labels(
     return np.asarray(labels, dtype=np.float32 if names is None else np.int32)
 
 
-def _with_inferred_labels(task: Task, values: Sequence[object], table: Table, may_lack: bool) -> Task:
+def _with_inferred_labels(task: DatasetSpec, values: Sequence[object], table: Table, may_lack: bool) -> DatasetSpec:
     """The task as a regression if labels are numbers and not all whole, else with each distinct label as a class."""
     unlabelled = _unlabelled_rows(values, None) if may_lack else frozenset()
     known = {row: value for row, value in enumerate(values) if row not in unlabelled}
@@ -455,7 +458,7 @@ def _with_inferred_labels(task: Task, values: Sequence[object], table: Table, ma
         whole = {number for value in known.values() if (number := whole_number(value)) is not None}
         is_rated = not known or any(not number.is_integer() for number in numbers.values())
         classes = None if is_rated else tuple(map(str, sorted(whole)))
-    return replace(task, label_names=classes, metrics=default_metrics(classes))
+    return replace(task, label_names=classes)
 
 
 def _check_mixed(
@@ -493,15 +496,15 @@ def _shown(value: object) -> str:
 
 
 def _with_classes(
-    task: Task, values: Sequence[object], table: Table, label: str, infer: bool, may_lack: bool
-) -> tuple[Task, Sequence[object]]:
+    task: DatasetSpec, values: Sequence[object], table: Table, label: str, infer: bool, may_lack: bool
+) -> tuple[DatasetSpec, Sequence[object]]:
     """The task with the classes that the file names or its labels show, and the labels under these names.
 
     Where a file names its classes, they need not be in the task's order: its numbers stand for its own names.
     """
     classes = table.classes.get(label, ())
     if infer and classes:
-        task = replace(task, label_names=classes, metrics=default_metrics(classes))
+        task = replace(task, label_names=classes)
     elif infer:
         task = _with_inferred_labels(task, values, table, may_lack)
     # Names that say no more than numbers do leave it to the task what the numbers mean.
@@ -524,8 +527,8 @@ def _with_classes(
 
 
 def _in_models_order(
-    columns: _Columns, task: Task, labels: Mapping[int, object], table: Table, names: Sequence[str]
-) -> tuple[_Columns, Task]:
+    columns: _Columns, task: DatasetSpec, labels: Mapping[int, object], table: Table, names: Sequence[str]
+) -> tuple[_Columns, DatasetSpec]:
     """The task with the model's names for its classes, where these are numbers; and what the source says of that.
 
     Args:

@@ -12,8 +12,8 @@ import numpy as np
 
 from bertjax import arguments
 from bertjax.data.arrow_tables import choose_split, class_names, names_in_metadata, stated_split
+from bertjax.data.examples import DatasetSpec, split_named
 from bertjax.data.tables import Table, brief
-from bertjax.data.tasks import Task, split_named
 from bertjax.errors import DataError, library_errors
 from bertjax.formatting import count_of
 
@@ -29,7 +29,7 @@ def is_path(data: object) -> bool:
     return isinstance(data, str | bytes | os.PathLike)
 
 
-def table_of(data: Any, task: Task, split: str) -> tuple[Table, str]:
+def table_of(data: Any, task: DatasetSpec, split: str) -> tuple[Table, str]:
     """The table that an object is, and the split that it holds.
 
     Args:

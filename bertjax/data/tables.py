@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from bertjax.data.tasks import Task
+from bertjax.data.examples import DatasetSpec
 from bertjax.errors import DataError, reading, some_of
 from bertjax.formatting import HALF_CHARACTER, visible
 from bertjax.json_files import DuplicateKey, JsonError, parse_json
@@ -203,7 +203,7 @@ def available(columns: Sequence[str]) -> str:
     return f"are {names or 'none'}"
 
 
-def read_text(path: Path, task: Task) -> Table:
+def read_text(path: Path, task: DatasetSpec) -> Table:
     """Read a `.tsv`, `.csv`, `.jsonl` or `.txt` file, compressed with gzip or not.
 
     Args:
@@ -223,7 +223,7 @@ def read_text(path: Path, task: Task) -> Table:
     return _read_lines(path)
 
 
-def _read_tsv(path: Path, task: Task) -> Table:
+def _read_tsv(path: Path, task: DatasetSpec) -> Table:
     """Read tab-separated fields, in which quotation marks are ordinary text.
 
     Not by Arrow, for which a carriage return inside a text ends the row. Malformed rows of QQP are treated as by the

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from bertjax.data.examples import GLUE, SPELLINGS, DatasetSpec, Examples, look_up
 from bertjax.data.local_files import glue_folder, read_examples, read_table, split_file
-from bertjax.data.tasks import TASKS, Examples, Task, task_named
 from bertjax.errors import DataError, MissingDependencyError, OutputError, library_errors, some_of
 from bertjax.formatting import HALF_CHARACTER, visible
 from bertjax.paths import is_there, refuse_inputs_in, user_path
@@ -55,7 +55,7 @@ def _tfds() -> Any:
     return tfds
 
 
-def is_prepared(task: Task) -> bool:
+def is_prepared(task: DatasetSpec) -> bool:
     """Whether the default directory of TensorFlow Datasets has a copy of a task of GLUE, and they are installed.
 
     Raises:
@@ -69,7 +69,7 @@ def is_prepared(task: Task) -> bool:
         return bool(tfds.builder(f"glue/{task.config}").info.splits)
 
 
-def read(task: Task, split: str, data_dir: str | Path | None = None) -> Examples:
+def read(task: DatasetSpec, split: str, data_dir: str | Path | None = None) -> Examples:
     """Examples from a prepared copy of `glue`, in their original order.
 
     Args:
@@ -116,7 +116,7 @@ def _rows(builder: Any, split: str) -> list[dict[str, Any]]:
     return list(source.__getitems__(range(len(source))))
 
 
-def _absent(task: Task, split: str, builder: Any, splits: list[str]) -> DataError:
+def _absent(task: DatasetSpec, split: str, builder: Any, splits: list[str]) -> DataError:
     if splits:
         return DataError(f"{builder.data_path}: has no split {split} of {task.name}; it has {', '.join(splits)}")
     root = builder.data_path.parents[2]
@@ -126,7 +126,7 @@ def _absent(task: Task, split: str, builder: Any, splits: list[str]) -> DataErro
     )
 
 
-def _examples(task: Task, split: str, rows: Sequence[Mapping[str, Any]], source: str) -> Examples:
+def _examples(task: DatasetSpec, split: str, rows: Sequence[Mapping[str, Any]], source: str) -> Examples:
     columns = task.renamed or task.text_columns
     texts = [tuple(row[name].decode() for row in rows) for name in columns]
     # TensorFlow Datasets numbers MRPC's rows over the undivided training file, GLUE's dev.tsv numbers its own: only the
@@ -171,22 +171,22 @@ def prepare(
         raise OutputError(
             f"cannot write to {visible(str(target))}: TensorFlow Datasets takes only names in UTF-8; give another"
         )
-    selected_tasks = [task_named(name) for name in tasks] if tasks else list(TASKS.values())
+    selected_tasks = [look_up(name, GLUE, SPELLINGS) for name in tasks] if tasks else list(GLUE.values())
     prepared: list[Prepared] = []
     # MNLI's two sections are one configuration: it is prepared once.
-    for config in dict.fromkeys(task.config for task in selected_tasks if task.config):
-        files = _files(root, TASKS[config])
+    for config in dict.fromkeys(task.config for task in selected_tasks):
+        files = _files(root, GLUE[config])
         if tasks and not files:
-            raise DataError(f"{root}: no TSV files of {config} found; expected {TASKS[config].folder}/dev.tsv")
+            raise DataError(f"{root}: no TSV files of {config} found; expected {GLUE[config].folder}/dev.tsv")
         if files:
-            prepared += _prepare(tfds, TASKS[config], files, target, overwrite)
+            prepared += _prepare(tfds, GLUE[config], files, target, overwrite)
     if not prepared:
-        folders = ", ".join(dict.fromkeys(task.folder for task in TASKS.values() if task.folder))
+        folders = ", ".join(dict.fromkeys(task.folder for task in GLUE.values()))
         raise DataError(f"{root}: no task of GLUE found; expected folders {folders} with files such as dev.tsv")
     return prepared
 
 
-def _files(root: Path, task: Task) -> dict[str, Path]:
+def _files(root: Path, task: DatasetSpec) -> dict[str, Path]:
     """The file of each split that exists."""
     folder = glue_folder(root, task)
     sections = ("_matched", "_mismatched") if task.section else ("",)
@@ -195,7 +195,7 @@ def _files(root: Path, task: Task) -> dict[str, Path]:
     return {split: path for split, path in files.items() if path is not None}
 
 
-def _prepare(tfds: Any, task: Task, files: dict[str, Path], data_dir: Path, overwrite: bool) -> list[Prepared]:
+def _prepare(tfds: Any, task: DatasetSpec, files: dict[str, Path], data_dir: Path, overwrite: bool) -> list[Prepared]:
     """Prepare one configuration under a temporary name in `data_dir` and rename it when it is complete."""
     path = data_dir / "glue" / task.config / str(tfds.builder_cls("glue").BUILDER_CONFIGS[0].version)
     if is_there(path / "dataset_info.json", OutputError) and not overwrite:
@@ -228,7 +228,7 @@ def _check_replaceable(path: Path) -> None:
         raise OutputError(f"{path} holds what bertjax did not write{what}: give another --data-dir, or move it away")
 
 
-def _already_there(tfds: Any, task: Task, path: Path, data_dir: Path) -> list[Prepared]:
+def _already_there(tfds: Any, task: DatasetSpec, path: Path, data_dir: Path) -> list[Prepared]:
     with _reading(path, data_dir):
         splits = tfds.builder(f"glue/{task.config}", data_dir=str(data_dir)).info.splits
         rows = {name: int(info.num_examples) for name, info in splits.items()}
@@ -236,7 +236,7 @@ def _already_there(tfds: Any, task: Task, path: Path, data_dir: Path) -> list[Pr
     return [Prepared(task.name, name, count, note) for name, count in rows.items()]
 
 
-def _write(tfds: Any, task: Task, splits: dict[str, Examples], files: dict[str, str], directory: str) -> Path:
+def _write(tfds: Any, task: DatasetSpec, splits: dict[str, Examples], files: dict[str, str], directory: str) -> Path:
     """Have TensorFlow Datasets write the splits in its own format below `directory`."""
     from tensorflow_datasets.text.glue import Glue
 
@@ -272,7 +272,7 @@ def _write(tfds: Any, task: Task, splits: dict[str, Examples], files: dict[str, 
     return built
 
 
-def _records(task: Task, examples: Examples) -> Iterator[tuple[int, dict[str, Any]]]:
+def _records(task: DatasetSpec, examples: Examples) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows as the official builder yields them, with -1 for unlabelled ones."""
     columns = task.renamed or task.text_columns
     labels = np.where(np.isnan(examples.labels), -1, examples.labels).astype(examples.labels.dtype)

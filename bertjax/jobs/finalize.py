@@ -31,7 +31,7 @@ from bertjax.results import (
     write_outputs,
     write_results,
 )
-from bertjax.tasks import Encoded, Form, TaskResult, positive_label
+from bertjax.tasks import EncodedDataset, Form, TaskResult, positive_label
 
 SAMPLED_EXAMPLES, SAMPLED_ABLATIONS = 8, 5
 ATTENTION_BYTES = 2 << 30  # of the weights that are kept, at most: long texts must not end a job that is done
@@ -67,14 +67,14 @@ def finalize(
     kept = outcome.kept
     examples = job.examples if kept is None or len(kept) == len(job.examples) else job.examples.take(kept)
     places = [name_layer_head(ablation, job.model.config, settings.analysis.mode) for ablation in ablations]
-    details = {**job.encoded.fixed, **outcome.details} if outcome.form is job.encoded.form else dict(outcome.details)
+    details = {**({} if outcome.form.derived else job.encoded.arrays), **outcome.details}
     outputs = output_arrays(outcome.base, outcome.outputs, examples, places, outcome.labels, details)
     described = describe_examples(examples, outputs)
     if keep:
         write_outputs(settings.directory, outputs, described)
     result = TaskResult(outcome.base, outcome.outputs, tuple(ablations))
     judges = judges_of(outcome.metrics, outcome.labels, examples.groups if outcome.units is None else None)
-    positive = positive_label(outcome.form.name, examples.task)
+    positive = positive_label(outcome.form, examples.task)
     entries, base = score_ablations(judges, positive, result, ablations, places)
     say(f"weighing {count_of(len(entries), 'effect')}")
     evidence = weigh_outputs(judges, positive, result, units=outcome.units, seed=settings.seed, progress=weighing)
@@ -96,7 +96,7 @@ def finalize(
     }
     shown = ablates and not _needs_donors(sampled.ablations)
     attention = _attention_of(outcome, coarse, sampled if shown else replace(sampled, ablations=[]), len(largest))
-    if settings.precision == "bfloat16" and settings.sources.model is None and outcome.form is job.encoded.form:
+    if settings.precision == "bfloat16" and settings.sources.model is None and not outcome.form.derived:
         summary |= _compare_precisions(partial(_deviation, sampled, outcome.means, coarse), say)
     results = make_results(summary, entries, evidence, InMemory(outputs, attention, described))
     return write_results(settings.directory, results) if keep else results
@@ -212,7 +212,7 @@ def choose_examples(form: Form, swept: SweepResult, units: Int[np.ndarray, " out
     return sorted(int(numbers[place]) for place in chosen)
 
 
-def within_budget(chosen: Sequence[int], encoded: Encoded, pair_bytes: int) -> list[int]:
+def within_budget(chosen: Sequence[int], encoded: EncodedDataset, pair_bytes: int) -> list[int]:
     """Of some examples those whose attention stays within `ATTENTION_BYTES`, the shortest first, but one at least.
 
     Args:
@@ -236,6 +236,7 @@ def _sample_attention(
     runs = [Ablation("base", ()), *job.ablations]
     overrides = [to_overrides(job.model.config, ablation, means) for ablation in runs]
     arrays = sampled_attention(job.model, job.encoded, chosen, overrides)
-    if job.encoded.kind == "words" and job.ablations:
-        arrays |= best_guesses(job.model, job.tokenizer, job.encoded, chosen, job.ablations, means=means)
+    at = job.encoded.best_guesses
+    if at is not None and job.ablations:
+        arrays |= best_guesses(job.model, job.tokenizer, job.encoded, at, chosen, job.ablations, means=means)
     return {"examples": np.array(numbers), "runs": np.array([ablation.name for ablation in runs]), **arrays}

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int, Num
 
 from bertjax.checkpoints import hash_weights, locate, read_checkpoint, read_dense_weights, texts_directory
-from bertjax.data import CUSTOM, Examples, Tokenizer, load_examples, task_named
+from bertjax.data import CUSTOM, Examples, Tokenizer
 from bertjax.engine import SweepResult
 from bertjax.errors import CheckpointError, InputError, some_of
 from bertjax.evidence import Metric, check_labels, check_weighable
@@ -28,13 +28,13 @@ from bertjax.model import (
 )
 from bertjax.results import Entry
 from bertjax.tasks import (
-    Encoded,
-    Options,
+    EncodedDataset,
     encode_examples,
     is_regression,
+    load_examples,
     metrics_of,
-    models_of,
     positive_label,
+    task_named,
 )
 
 
@@ -55,7 +55,7 @@ class Job:
     model: PretrainedModel
     tokenizer: Tokenizer
     examples: Examples
-    encoded: Encoded
+    encoded: EncodedDataset
     ablations: Sequence[Ablation] = ()
 
     @property
@@ -66,7 +66,7 @@ class Job:
     @property
     def labels(self) -> Num[np.ndarray, " outputs"]:
         """The label of each output: of the examples, or the true words."""
-        return self.examples.labels if self.encoded.labels is None else self.encoded.labels
+        return self.encoded.labels
 
     @property
     def units(self) -> Int[np.ndarray, " outputs"] | None:
@@ -76,7 +76,7 @@ class Job:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """What judges the outputs, the main one first."""
-        return metrics_of(self.encoded.kind, self.examples.task, self.settings.analysis.metric)
+        return metrics_of(self.encoded.form, self.examples.task, self.settings.analysis.metric)
 
     @property
     def judges(self) -> list[Judge]:
@@ -86,15 +86,12 @@ class Job:
     @property
     def positive(self) -> int:
         """The label that counts as yes."""
-        return positive_label(self.encoded.kind, self.examples.task)
+        return positive_label(self.encoded.form, self.examples.task)
 
     @property
     def blank(self) -> Num[np.ndarray, "outputs ..."]:
         """Outputs that are all 0, in the form of a run's."""
-        form = self.encoded.form
-        of_kind = {"logits": len(self.encoded.label_order), "choices": self.encoded.copies}
-        count = of_kind.get(form.name, len(form.numbers_of(self.examples.task)))
-        return np.zeros((len(self.labels), count) if count else (len(self.labels),))
+        return self.encoded.zeros
 
 
 def load_job(settings: Settings) -> Job:
@@ -115,7 +112,7 @@ def load_job(settings: Settings) -> Job:
 
 def encode(
     settings: Settings, model: PretrainedModel, tokenizer: Tokenizer, examples: Examples
-) -> tuple[Examples, Encoded]:
+) -> tuple[Examples, EncodedDataset]:
     """Examples as a model reads them, and those of them that it can read."""
     encoded = encode_examples(
         model,
@@ -123,15 +120,13 @@ def encode(
         examples,
         settings.max_length,
         prompts=settings.prompts,
-        options=Options(
-            seed=settings.seed,
-            every_word=settings.every_word,
-            pll=settings.pll,
-            stride=settings.stride,
-        ),
+        seed=settings.seed,
+        every_word=settings.every_word,
+        pll=settings.pll,
+        stride=settings.stride,
     )
-    if encoded.kept_examples is not None:
-        examples = examples.take(encoded.kept_examples)
+    if encoded.dropped:
+        examples = examples.take(sorted({*range(len(examples))} - {*encoded.dropped}))
     if encoded.note:
         examples = replace(examples, source=f"{examples.source}, {encoded.note}")
     return examples, encoded
@@ -165,8 +160,7 @@ def load_model(settings: Settings, classes: Sequence[type[PretrainedModel]] | No
     model = sources.model
     if model is None:
         if classes is None and settings.readout != "similarity":
-            is_custom = settings.task.lower() == CUSTOM
-            classes = (BertForSequenceClassification,) if is_custom else models_of(task_named(settings.task))
+            classes = task_named(settings.task).models
         key = ("model", settings.model, settings.precision, settings.readout, tuple(classes or ()))
         model = sources.once(key, lambda: _load(settings, classes or ()))
         if sources.caches:
@@ -237,15 +231,12 @@ def read_examples(settings: Settings, model: PretrainedModel) -> Examples:
 
     Sets of labels are read by the model's names of these, and so are class numbers of a user's own data.
     """
-    names, is_custom = settings.label_names, settings.task.lower() == CUSTOM
-    if names is None and is_custom and is_regression(model):
+    names = settings.label_names
+    if names is None and settings.task.lower() == CUSTOM and is_regression(model):
         names = ()
-    several = not is_custom and task_named(settings.task).asks == "label-sets"
     model_labels: tuple[str, ...] | None = None
     if isinstance(model, BertForSequenceClassification):
         model_labels = tuple(name for _, name in sorted(model.config.id2label.items()))
-    if names is None and several:
-        names = model_labels
     options: dict[str, Any] = {
         "split": settings.split,
         "data_dir": settings.data_dir,

@@ -17,9 +17,10 @@ from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, cast, get_ar
 from bertjax import arguments
 from bertjax.arguments import LARGEST_INTEGER
 from bertjax.checkpoints import DEFAULT_MODEL
-from bertjax.data import CUSTOM, SAMPLE
+from bertjax.data import CUSTOM
 from bertjax.errors import InputError, some_of
 from bertjax.interventions import MODES
+from bertjax.tasks import SAMPLE
 
 P = ParamSpec("P")
 C = TypeVar("C", bound="Options")

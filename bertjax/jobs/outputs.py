@@ -17,7 +17,7 @@ from bertjax.interventions import Ablation, mean_head_outputs, readouts, stack
 from bertjax.jobs.job import Job
 from bertjax.model import ModelOutput, Overrides, PretrainedModel
 from bertjax.progress import Progress, silent
-from bertjax.tasks import Encoded, TaskResult, batch_encodings
+from bertjax.tasks import EncodedDataset, TargetPositions, TaskResult, batch_encodings
 
 # Sentence vectors of all ablations wait in memory for their partners: so many bytes at a time.
 VECTOR_BYTES = 512 * 2**20
@@ -25,7 +25,7 @@ VECTOR_BYTES = 512 * 2**20
 
 def sweep_examples(
     model: PretrainedModel,
-    encoded: Encoded,
+    encoded: EncodedDataset,
     ablations: Sequence[Ablation],
     *,
     means: Float[np.ndarray, "layers heads head_dim"] | None = None,
@@ -102,7 +102,7 @@ def estimate_runs(job: Job, ablations: Sequence[Ablation]) -> Estimate:
 
 def sweep_plainly(
     model: PretrainedModel,
-    encoded: Encoded,
+    encoded: EncodedDataset,
     overrides: Sequence[Overrides],
     *,
     batch_size: int,
@@ -110,7 +110,7 @@ def sweep_plainly(
     progress: Progress = silent,
 ) -> TaskResult:
     """The same as `sweep_examples`, by `plain.sweep`: `jax.vmap` over stacks of overrides, padded batches."""
-    if encoded.asked is not None:
+    if encoded.at is not None:
         raise InputError("--engine plain has no readout at chosen tokens: leave it out")
     positions = model.config.max_tokens
     form = encoded.form
@@ -126,17 +126,18 @@ def sweep_plainly(
         def report(done: float, total: float, before: int = start, count: int = len(block)) -> None:
             progress(before + count * done / total, float(encoded.examples))
 
-        numbers = [example + encoded.examples * copy for copy in range(encoded.copies) for example in block]
+        members = [encoded.numbers_of(example) for example in block]
+        numbers = [number for copies in zip(*members, strict=True) for number in copies]
         batches = batch_encodings(encoded, numbers, batch_size, positions)
         vectors = plain.sweep(model, batches, overrides, form.readout, chunk_size=chunk_size, progress=report)
-        both = (np.split(vectors.base, encoded.copies), np.split(vectors.outputs, encoded.copies, axis=1))
+        both = (np.split(vectors.base, len(members[0])), np.split(vectors.outputs, len(members[0]), axis=1))
         blocks.append(tuple(form.combine(*parts) for parts in both))
     base, outputs = (np.concatenate(parts, axis=axis) for axis, parts in enumerate(zip(*blocks, strict=True)))
     return TaskResult(base, outputs)
 
 
 def mean_outputs(
-    model: PretrainedModel, encoded: Encoded, batch_size: int, examples: int | None = None
+    model: PretrainedModel, encoded: EncodedDataset, batch_size: int, examples: int | None = None
 ) -> Float[np.ndarray, "layers heads head_dim"]:
     """The heads' mean outputs over the real tokens of examples: what mode 'mean' puts in place of their own.
 
@@ -155,7 +156,7 @@ def means_of(job: Job) -> Float[np.ndarray, "layers heads head_dim"] | None:
 
 
 def _unrepeated(
-    model: PretrainedModel, encoded: Encoded, batch_size: int, examples: Sequence[int]
+    model: PretrainedModel, encoded: EncodedDataset, batch_size: int, examples: Sequence[int]
 ) -> list[dict[str, np.ndarray]]:
     """Batches of all encodings of examples, in which none counts twice."""
     numbers = [number for example in examples for number in encoded.own_of(example)]
@@ -169,7 +170,7 @@ def _unrepeated(
 
 
 def sampled_attention(
-    model: PretrainedModel, encoded: Encoded, examples: Sequence[int], overrides: Sequence[Overrides]
+    model: PretrainedModel, encoded: EncodedDataset, examples: Sequence[int], overrides: Sequence[Overrides]
 ) -> dict[str, Shaped[np.ndarray, "..."]]:
     """Tokens and attention weights of some examples, without and with overrides.
 
@@ -202,7 +203,8 @@ def sampled_attention(
 def best_guesses(
     model: PretrainedModel,
     tokenizer: Tokenizer,
-    encoded: Encoded,
+    encoded: EncodedDataset,
+    at: TargetPositions,
     examples: Sequence[int],
     ablations: Sequence[Ablation],
     *,
@@ -211,33 +213,32 @@ def best_guesses(
     """The likeliest words at the masked places of some texts, without and with ablations.
 
     Args:
+        at: the masked places.
         examples: positions of the texts; of several copies of one the first is taken.
 
     Returns: for sample s the arrays `masked_s` `[word]`, the tokens that are masked; `truth_s` `[word]`, the true
         words; `guesses_s` `[runs, word, guess]`, the likeliest first; and `chances_s`, their probabilities.
     """
-    assert encoded.asked is not None
     numbers = [number for example in examples for number in encoded.kept_of(example)]
-    asked = encoded.asked
     found = sweep(
         model,
         [encoded.encodings[number] for number in numbers],
         ablations,
         readouts.guesses,
-        at=asked.at[numbers],
-        targets=asked.targets[numbers],
+        at=at.at[numbers],
+        targets=at.targets[numbers],
         means=means,
         progress=False,
     )
     runs = np.concatenate([found.base[None], found.outputs]).astype(np.float64)
     arrays: dict[str, Shaped[np.ndarray, "..."]] = {}
     for sample, number in enumerate(numbers):
-        real = asked.real[number]
+        real = at.real[number]
         own = runs[:, sample][:, real]
         ids, chances = own[..., 0].astype(int), np.exp(own[..., 1])
         arrays |= {
-            f"masked_{sample}": asked.at[number, real],
-            f"truth_{sample}": np.array(tokenizer.pieces(asked.targets[number, real].tolist())),
+            f"masked_{sample}": at.at[number, real],
+            f"truth_{sample}": np.array(tokenizer.pieces(at.targets[number, real].tolist())),
             f"guesses_{sample}": np.array(tokenizer.pieces(ids.ravel().tolist())).reshape(ids.shape),
             f"chances_{sample}": chances.astype(np.float32),
         }

@@ -25,7 +25,7 @@ from bertjax.jobs.settings import AnalysisOptions, Settings
 from bertjax.machine import package_version
 from bertjax.model import PretrainedModel
 from bertjax.results import Results, read_complete, read_results
-from bertjax.tasks import Encoded
+from bertjax.tasks import EncodedDataset
 
 
 def describe_analysis(analysis: AnalysisOptions, job: Job | None = None) -> dict[str, Any]:
@@ -118,8 +118,8 @@ def provenance(outcome: Outcome, examples: Examples, judges: Sequence[Judge], po
             **({"scale": list(examples.scale)} if examples.scale else {}),
         },
         "outputs": form.name,
-        **({"numbers": list(form.numbers_of(examples.task))} if form.numbers else {}),
-        **({"tags": list(encoded.tags)} if encoded.tags else {}),
+        **({"numbers": list(encoded.numbers if form is encoded.form else form.numbers)} if form.numbers else {}),
+        **encoded.metadata,
         "metrics": [metric.name for metric in metrics],
         "positive": positive,
         "metric": {"name": metrics[0].name, "label": metrics[0].label},
@@ -127,7 +127,7 @@ def provenance(outcome: Outcome, examples: Examples, judges: Sequence[Judge], po
     }
 
 
-def _count_truncated(encoded: Encoded, kept: Sequence[int] | None) -> int:
+def _count_truncated(encoded: EncodedDataset, kept: Sequence[int] | None) -> int:
     """How many examples lost tokens to the maximum length.
 
     Args:

@@ -18,7 +18,7 @@
 import json
 import os
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -30,14 +30,14 @@ import numpy as np
 from jaxtyping import Num, Shaped
 
 from bertjax.atomic_files import atomic_write, encode_json, made_directory, remove_leftovers, staged
-from bertjax.data import Answers, Beside, Candidates, Choices, Examples, LabelSet, Tagged
+from bertjax.data import Examples
 from bertjax.errors import InputError, OutputError, reading, some_of
 from bertjax.formatting import finite, table_name, to_json
 from bertjax.paths import hash_file, is_there, user_path
 from bertjax.plots import save_page
 from bertjax.results.contents import Arrays, InMemory, Stored, describe_analysis
 from bertjax.results.results import Results
-from bertjax.results.schema import Candidate, Example
+from bertjax.results.schema import Example
 from bertjax.results.shards import discard_shard, refuse_shard
 from bertjax.results.summary import (
     AGAIN,
@@ -360,44 +360,9 @@ def describe_examples(examples: Examples, arrays: Arrays) -> list[dict[str, Any]
     lines = []
     for place, (name, label, first, second, group, content) in enumerate(rows):
         known = {key: value for key, value in (("second", second), ("group", group)) if value is not None}
-        known |= _describe_content(content, arrays, place)
+        known |= content.describe(arrays, place) if content is not None else {}
         lines.append(msgspec.to_builtins(Example(id=name, label=finite(label), first=first, **known)))
     return lines
-
-
-def _describe_content(content: Any, arrays: Arrays, place: int) -> dict[str, Any]:
-    """What the examples of some tasks have besides texts and label."""
-    match content:
-        case Candidates():
-            return {"candidates": _describe_candidates(content, _first_candidates(arrays, place))}
-        case Answers():
-            return {"answers": [*content.texts]}
-        case Choices():
-            return {"choices": [*content.texts]}
-        case LabelSet() if content.labels is not None:
-            return {"labels": [*content.labels]}
-        case Beside():
-            return {"beside": dict(content.texts)}
-        case Tagged():
-            return {"words": [*content.words], "tags": [*content.tags]}
-    return {}
-
-
-def _first_candidates(arrays: Arrays, place: int) -> set[int]:
-    """Numbers of the candidates of an example that some run puts first; none where outputs are no rankings."""
-    if "first" not in arrays:
-        return set()
-    return {*arrays["first"][:, place].tolist(), int(arrays["base_first"][place])}
-
-
-def _describe_candidates(sought: Candidates, firsts: Collection[int]) -> list[Candidate]:
-    """Relevant candidates, and those that some run puts first."""
-    pool = sought.pool
-    return [
-        Candidate(number, name, text, sought.relevance.get(name, 0))
-        for number, (name, text) in enumerate(zip(pool.names, pool.texts, strict=True))
-        if name != sought.excluded and (number in firsts or name in sought.relevance)
-    ]
 
 
 def write_outputs(directory: Path, outputs: Arrays, examples: Sequence[Mapping[str, Any]]) -> None:

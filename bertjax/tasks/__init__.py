@@ -1,31 +1,60 @@
-"""Tasks: what a model is asked of each example, and what of its answer is kept for the metrics."""
+"""Tasks: one file for each kind, from its data to the outputs that metrics read. `TASKS` has all by name."""
 
-from bertjax.tasks.encoded import Asked, Encoded, TaskResult, batch_encodings
-from bertjax.tasks.encoding import encode_examples, is_regression, models_of
-from bertjax.tasks.forms import FORMS, Chosen, Form, cosine, label_order, metrics_of, positive_label
-from bertjax.tasks.masked_words import UNKNOWN, hide, name_unknown
-from bertjax.tasks.minimal_pairs import differing_piece
-from bertjax.tasks.options import PLL, Options
+from bertjax.tasks.classification import (
+    SAMPLE,
+    TextClassification,
+    cosine,
+    is_regression,
+    label_order,
+    positive_label,
+)
+from bertjax.tasks.encoded import (
+    EncodedDataset,
+    SharedEncodings,
+    TargetPositions,
+    TaskResult,
+    TextEncodings,
+    TokenEncodings,
+    batch_encodings,
+)
+from bertjax.tasks.masked_words import MASKED, UNKNOWN, hide, name_unknown
+from bertjax.tasks.minimal_pairs import MARKS, differing_piece, fill_place
+from bertjax.tasks.outputs import DERIVED, Form, Objective
+from bertjax.tasks.registry import TASKS, encode_examples, form_named, load_examples, task_named
+from bertjax.tasks.task import Chosen, EncodeArguments, Task, TaskOptions, metrics_of
 
 __all__ = [
-    "FORMS",
-    "PLL",
+    "DERIVED",
+    "MARKS",
+    "MASKED",
+    "SAMPLE",
+    "TASKS",
     "UNKNOWN",
-    "Asked",
     "Chosen",
-    "Encoded",
+    "EncodeArguments",
+    "EncodedDataset",
     "Form",
-    "Options",
+    "Objective",
+    "SharedEncodings",
+    "TargetPositions",
+    "Task",
+    "TaskOptions",
     "TaskResult",
+    "TextClassification",
+    "TextEncodings",
+    "TokenEncodings",
     "batch_encodings",
     "cosine",
     "differing_piece",
     "encode_examples",
+    "fill_place",
+    "form_named",
     "hide",
     "is_regression",
     "label_order",
+    "load_examples",
     "metrics_of",
-    "models_of",
     "name_unknown",
     "positive_label",
+    "task_named",
 ]

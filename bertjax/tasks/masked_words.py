@@ -1,74 +1,180 @@
-"""Masked words: which words of each text are hidden from the model, and what it is asked for there.
+"""Masked words: which words of each text are hidden from the model, and how likely it finds them.
 
-A word is a piece of the tokenizer's vocabulary. Of each text a share of the words, drawn at random, is masked at once,
-as in BERT's training but for its 10 % of random and 10 % of unchanged words; or each word in turn, alone, in a copy of
-the text: then the sum of log-probabilities is the text's pseudo-log-likelihood (Salazar et al. 2020).
+A word is a piece of the tokenizer's vocabulary. In each text a share of the words, drawn at random, is masked at once,
+as in BERT's training but for its 10 % of random and 10 % of unchanged words; or each word in turn, in a copy of the
+text: then the sum of log-probabilities is the text's pseudo-log-likelihood (Salazar et al. 2020).
 """
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int, Int64, Shaped
 
-from bertjax.data import Encoding, Examples, Tokenizer
-from bertjax.errors import InputError
+from bertjax.data import READABLE, Encoding, Examples, Source, Table, Tokenizer, read_examples, read_sample, split_named
+from bertjax.errors import DataError, InputError
+from bertjax.evidence import ratios
 from bertjax.formatting import count_of
 from bertjax.interventions import readouts
-from bertjax.tasks.encoded import Asked, Collected, Encoded
-from bertjax.tasks.losses import Graded, Objective
-from bertjax.tasks.options import WITHIN_WORD, Options
+from bertjax.model import BertForMaskedLM, BertForPreTraining, PretrainedModel
+from bertjax.tasks.classification import SAMPLE_TASK
+from bertjax.tasks.encoded import TargetPositions, TaskOutputs, TokenEncodings
+from bertjax.tasks.outputs import Form, Graded, Objective
+from bertjax.tasks.task import PLL, WITHIN_WORD, EncodeArguments, Task, TaskOptions
 
+MASKED = "mlm"
 SHARE = 0.15  # of the words of a text, as in BERT's training (Devlin et al. 2019)
 UNKNOWN = "<unk>"  # WikiText's mark of a rare word
+WORDS = Form("words", readouts.words, called="masked words", counted="masked word", numbers=ratios.WORDS, sized=1)
+OF_WORDS = (BertForMaskedLM, BertForPreTraining)  # the models that predict words
 
 
-def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encoded:
-    """Texts with masked words, each asked for its true word.
+@dataclass(frozen=True)
+class MaskedWordsOptions(TaskOptions):
+    """Which words are masked.
+
+    Args:
+        every_word: mask each word by itself, instead of a share of them together.
+        pll: one of `PLL`; only for words that are masked by themselves.
 
     Raises:
-        InputError: no text has a word that could be asked for, or the tokenizer has no [MASK].
+        InputError: `pll` without `every_word`.
     """
-    whole = tokenizer.encode(
-        name_unknown(tokenizer, examples.first),
-        None,
-        options.max_length,
-        word_ids=options.pll == WITHIN_WORD,
-    )
-    masked, asked = mask_words(
-        tokenizer, whole, seed=options.seed, every_word=options.every_word, within_word=options.pll == WITHIN_WORD
-    )
-    without = sorted({*range(len(examples))} - {*asked.units.tolist()})
-    return Encoded(
-        "words",
-        masked,
-        tokenizer.pad_id,
-        len(examples),
-        asked=asked,
-        collect=partial(collect_words, asked),
-        labels=asked.words,
-        units=asked.units,
-        fixed={"units": asked.units, "places": asked.places},
-        note=f"{count_of(len(without), 'text')} without a word to mask (first {examples.ids[without[0]]})"
-        if without
-        else "",
-        objective=Objective(readouts.words, partial(grade_words, asked), "mean surprisal of an example's masked words"),
-    )
+
+    every_word: bool = False
+    pll: str = PLL[0]
+
+    def __post_init__(self) -> None:
+        if self.pll != PLL[0] and not self.every_word:
+            raise InputError(
+                "--pll is for words that are masked by themselves: minimal-pairs, and mlm with --every-word"
+            )
 
 
-def collect_words(asked: Asked | None, given: Float[np.ndarray, "runs texts wanted 2"]) -> Collected:
-    """Log-probability and rank of each word, one after another."""
-    assert asked is not None
-    return Collected(asked.of_words(given))
+@dataclass(frozen=True)
+class MaskedWords(Task):
+    """Texts whose words are masked."""
+
+    models = OF_WORDS
+    needs = "masked-LM head"
+    forms = (WORDS,)
+    options = MaskedWordsOptions
+    texts, texts_called = (1,), "single texts: texts=[text, ...]"
+    has_ids = is_plain = True
+
+    def read(self, source: Source) -> Examples:
+        """Texts of a file or an object in memory; without these, the sentences of the sample."""
+        if source.data is None:
+            return self._read_sample(source.split)
+        table, split = source.open_table(self, f"; {self.name} needs a file of texts: .txt, {READABLE}")
+        return self.read_table(table, replace(source, split=split))
+
+    def read_table(self, table: Table, source: Source) -> Examples:
+        """Texts without labels."""
+        return read_examples(
+            table,
+            self,
+            source.split,
+            text_columns=source.text_columns,
+            id_column=source.id_column,
+            has_labels=False,
+        )
+
+    def _read_sample(self, split: str) -> Examples:
+        """The different sentences of the sample."""
+        if split_named(self, split) != "validation":
+            raise DataError(
+                f"{self.name} has no split {split!r} without data; its sentences are of QNLI's validation split"
+            )
+        sample = read_sample(SAMPLE_TASK)
+        sentences = tuple(dict.fromkeys(sample.second or ()))
+        return Examples(
+            task=self,
+            ids=tuple(range(len(sentences))),
+            first=sentences,
+            second=None,
+            labels=np.full(len(sentences), np.nan, np.float32),
+            source=sample.source.replace(f"{len(sample)} pairs", f"{len(sentences)} sentences"),
+            split=sample.split,
+        )
+
+    def default_length(self, model: PretrainedModel, most: int) -> int:
+        """128 tokens."""
+        return min(128, most)
+
+    def encode(
+        self, model: PretrainedModel, tokenizer: Tokenizer, examples: Examples, arguments: EncodeArguments
+    ) -> "EncodedMaskedWords":
+        """Texts with masked words.
+
+        Raises:
+            InputError: no text has a word that could be masked, or the tokenizer has no [MASK].
+        """
+        options = arguments.options
+        assert isinstance(options, MaskedWordsOptions)
+        within_word = options.pll == WITHIN_WORD
+        texts = name_unknown(tokenizer, examples.first)
+        whole = tokenizer.encode(texts, None, arguments.max_length, word_ids=within_word)
+        masked, positions = mask_words(
+            tokenizer, whole, seed=arguments.seed, every_word=options.every_word, within_word=within_word
+        )
+        without = sorted({*range(len(examples))} - {*positions.units.tolist()})
+        note = f"{count_of(len(without), 'text')} without a word to mask (first {examples.ids[without[0]]})"
+        return EncodedMaskedWords(
+            WORDS,
+            masked,
+            tokenizer.pad_id,
+            len(examples),
+            positions.true,
+            positions,
+            note=note if without else "",
+        )
 
 
-def grade_words(asked: Asked, example: int, given: Float[np.ndarray, "texts wanted *numbers"]) -> Graded:
-    """The mean surprisal of what is asked for: minus its log-probability, the first number that is given of it."""
-    own = asked.own(example)
-    real, gradient = asked.real[own], np.zeros(given.shape)
+MASKED_WORDS = MaskedWords(MASKED, ("text",), metrics=("cross_entropy", "word_accuracy", "pseudo_perplexity"))
+
+
+@dataclass(frozen=True)
+class EncodedMaskedWords(TokenEncodings):
+    """Texts with masked words. An output is of a word, not of a text."""
+
+    @property
+    def units(self) -> Int[np.ndarray, " outputs"]:
+        """The text of each word."""
+        return self.positions.units
+
+    @property
+    def arrays(self) -> dict[str, Shaped[np.ndarray, "..."]]:
+        """The text and the token of each word."""
+        return {"units": self.positions.units, "places": self.positions.tokens}
+
+    @property
+    def best_guesses(self) -> TargetPositions:
+        """The masked words."""
+        return self.positions
+
+    def collect(self, values: Float[np.ndarray, "runs texts wanted 2"]) -> TaskOutputs:
+        """Log-probability and rank of each word."""
+        return TaskOutputs(self.positions.flatten(values))
+
+    @property
+    def objective(self) -> Objective:
+        """The mean surprisal of an example's masked words."""
+        return Objective(readouts.words, self.grade, "mean surprisal of an example's masked words")
+
+    def grade(self, example: int, values: Float[np.ndarray, "texts wanted *numbers"]) -> Graded:
+        """An example's loss and its gradient."""
+        return grade_targets(self.positions, example, values)
+
+
+def grade_targets(
+    positions: TargetPositions, example: int, values: Float[np.ndarray, "texts wanted *numbers"]
+) -> Graded:
+    """The mean surprisal of an example's targets: minus their log-probability, the first number at each position."""
+    real, gradient = positions.real[positions.texts_of(example)], np.zeros(values.shape)
     of_first = gradient[..., 0]
     of_first[real] = -1 / real.sum()
-    return -float(given[..., 0][real].astype(np.float64).mean()), gradient
+    return -float(values[..., 0][real].astype(np.float64).mean()), gradient
 
 
 def mask_words(
@@ -78,10 +184,10 @@ def mask_words(
     seed: int,
     every_word: bool,
     within_word: bool = False,
-) -> tuple[tuple[Encoding, ...], Asked]:
+) -> tuple[tuple[Encoding, ...], TargetPositions]:
     """Hide words of texts.
 
-    Words that the tokenizer does not know, and special tokens, are not asked for.
+    Words that the tokenizer does not know, and special tokens, are not masked.
 
     Args:
         encodings: one for each example.
@@ -90,7 +196,7 @@ def mask_words(
         within_word: with `every_word`: hide also what follows of the same word (Kauf and Ivanova 2023).
 
     Raises:
-        InputError: no text has a word that could be asked for, or the tokenizer has no [MASK].
+        InputError: no text has a word that could be masked, or the tokenizer has no [MASK].
     """
     texts: list[Encoding] = []
     places: list[list[int]] = []
@@ -107,7 +213,7 @@ def mask_words(
     true = [
         [encodings[example].input_ids[place] for place in row] for example, row in zip(examples, places, strict=True)
     ]
-    return tuple(texts), Asked.of_lists(places, true, examples)
+    return tuple(texts), TargetPositions.of_lists(places, true, examples)
 
 
 def words_of(tokenizer: Tokenizer, encoding: Encoding, *, unknown: bool = False) -> list[int]:

@@ -1,68 +1,406 @@
-"""Sets of labels: each label by itself is found where its logit is above 0, its probability above one half.
+"""Sets of labels: a label is predicted if its logit is above 0, that is, if its probability is above one half.
 
-That is what `problem_type` "multi_label_classification" means in transformers.
+That is what `problem_type` "multi_label_classification" means in transformers. Labels are in one column, or in a column
+of 0 and 1 for each label. One column holds lists (JSONL, Parquet, `datasets`), or in text files what stands between
+`,`, `|` or `;`: names of labels, or their numbers from 0. An empty list or field is a text without labels. Where every
+row has as many entries as there are labels, each 0 or 1, or where any is a float or repeated, entries are not numbers
+of labels but say of each label whether it is true.
 """
 
-from collections.abc import Sequence
-from functools import partial
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bertjax.data import Examples, LabelSet, Tokenizer
+from bertjax.data import (
+    GENERIC,
+    Content,
+    Examples,
+    Source,
+    Table,
+    Tokenizer,
+    available,
+    brief,
+    guess_label,
+    guess_texts,
+    is_missing,
+    missing_labels,
+    plain_label,
+    whole_number,
+)
+from bertjax.errors import DataError, some_of
+from bertjax.evidence import ratios
+from bertjax.formatting import count_of
 from bertjax.interventions import readouts
-from bertjax.tasks.encoded import Collected, Encoded, encode_texts
-from bertjax.tasks.forms import label_order
-from bertjax.tasks.losses import Graded, Objective, binary_cross_entropy
-from bertjax.tasks.options import Options
+from bertjax.model import BertForSequenceClassification, PretrainedModel
+from bertjax.tasks.classification import label_order
+from bertjax.tasks.encoded import TaskOutputs, TextEncodings
+from bertjax.tasks.outputs import Form, Graded, Objective, binary_cross_entropy
+from bertjax.tasks.task import EncodeArguments, Task, encode_texts
+
+MULTI_LABEL = "multi-label"
+MARKS = (",", "|", ";")
+IDS = ("id", "index", "idx")
+MOST_LABELS = 100_000  # where only the largest number says how many there are
+LONGEST_NUMBER = 9  # digits
+TRUTH = {"true": 1, "false": 0}
+
+Item = str | int | float
+Set = list[int] | None  # numbers of labels
+
+LABEL_SETS = Form(
+    "label-sets",
+    readouts.logits,
+    called="sets of labels",
+    numbers=ratios.LABEL_SETS,
+    of_each_label=ratios.OF_EACH_LABEL,
+    sized=1,
+)
 
 
-def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encoded:
-    """Texts or pairs, each asked for all labels.
+@dataclass(frozen=True)
+class LabelSet(Content):
+    """The labels of a text that may have several.
 
-    Raises:
-        ConfigError: the model has another number of labels than the data, or other names.
+    Args:
+        labels: names among the task's `label_names`, in their order; None if it is unknown which are true.
     """
-    order = label_order(dict(enumerate(options.label_names)), examples.task)
-    sets = [content.labels for content in examples.content or () if isinstance(content, LabelSet)]
-    numbers = {name: number for number, name in enumerate(examples.task.label_names or ())}
-    true = np.zeros((len(sets), len(numbers)), np.bool_)
-    for row, labels in zip(true, sets, strict=True):
-        row[[numbers[name] for name in labels or ()]] = True
-    encodings = encode_texts(tokenizer, examples.first, examples.second, options)
-    return Encoded(
-        "label-sets",
-        encodings,
-        tokenizer.pad_id,
-        len(examples),
-        order,
-        collect=partial(_collect, true, order),
-        labels=np.array([np.nan if labels is None else len(labels) for labels in sets], np.float32),
-        objective=Objective(
-            readouts.logits, partial(grade_label_set, true, order), "mean binary cross-entropy of a text's labels"
-        ),
-    )
+
+    labels: tuple[str, ...] | None
+
+    def facts(self) -> dict[str, Any]:
+        """The labels."""
+        return {"labels": self.labels}
+
+    def describe(self, arrays: Mapping[str, Any], example: int) -> dict[str, Any]:
+        """The labels, if they are known."""
+        return {} if self.labels is None else {"labels": [*self.labels]}
 
 
-def _collect(
-    true: Bool[np.ndarray, "examples labels"],
-    order: Sequence[int],
-    given: Float[np.ndarray, "runs examples labels"],
-) -> Collected:
-    """Of each example the mean log-likelihood of its labels, whether all are right, and what is found of each."""
-    logits = given[..., list(order)]
-    found = logits > 0
-    likelihoods = -np.logaddexp(0, np.where(true, -1, 1) * logits.astype(np.float64)).mean(axis=-1)
-    exact = (found == true).all(axis=-1)
-    by_label = np.stack([found & true, found, np.broadcast_to(true, found.shape)], axis=-1)
-    parts = (likelihoods[..., None], exact[..., None], by_label.reshape(*exact.shape, -1))
-    return Collected(np.concatenate(parts, axis=-1, dtype=given.dtype, casting="unsafe"))
+@dataclass(frozen=True)
+class MultiLabel(Task):
+    """Texts or pairs with a set of labels each."""
+
+    models = (BertForSequenceClassification,)
+    needs = "classification head"
+    forms = (LABEL_SETS,)
+    files = "a file of texts and labels (.jsonl, .csv, .tsv or .parquet)"
+    texts = (1, 2)
+    has_labels = True
+
+    def read_table(self, table: Table, source: Source) -> Examples:
+        """Texts of a table; without label names those of the model are known."""
+        columns, known = source.text_columns, self.label_names or tuple(source.model_labels or ()) or None
+        if columns is not None and len(columns) not in (1, 2):
+            raise DataError(f"{self.name} takes one or two text columns; found {', '.join(columns) or 'none'}")
+        task = replace(self, label_names=known, label_column=source.label_column or self.label_column)
+        found = _find(task, tuple(columns or ()), table)
+        texts = [table.texts(name) for name in found.texts]
+        if found.together:
+            names, sets, how = _of_one_column(table, found.together, known, source.may_lack_labels)
+        else:
+            named = known if not found.guessed else None
+            names, sets, how = named or found.apart, _of_columns(table, found), "a column for each"
+        said = f", texts in {' and '.join(found.texts)}" if columns is None else ""
+        return Examples(
+            task=replace(task, label_names=names, text_columns=found.texts, label_column=found.together),
+            ids=tuple(table.numbers),
+            first=texts[0],
+            second=texts[1] if len(texts) > 1 else None,
+            labels=np.full(len(table), np.nan, np.float32),
+            source=f"{table.path} ({count_of(len(table), 'text')}, {count_of(len(names), 'label')}: {how}{said})",
+            split="validation",
+            content=tuple(
+                LabelSet(None if numbers is None else tuple(names[number] for number in sorted(numbers)))
+                for numbers in sets
+            ),
+        )
+
+    def default_length(self, model: PretrainedModel, most: int) -> int:
+        """128 tokens."""
+        return min(128, most)
+
+    def encode(
+        self, model: PretrainedModel, tokenizer: Tokenizer, examples: Examples, arguments: EncodeArguments
+    ) -> "EncodedLabelSets":
+        """Texts or pairs.
+
+        Raises:
+            ConfigError: the model has another number of labels than the data, or other names.
+        """
+        order = label_order(model.config.id2label, self)
+        sets = [content.labels for content in examples.content or () if isinstance(content, LabelSet)]
+        names = self.label_names or ()
+        numbers = {name: number for number, name in enumerate(names)}
+        true = np.zeros((len(sets), len(names)), np.bool_)
+        for row, labels in zip(true, sets, strict=True):
+            row[[numbers[name] for name in labels or ()]] = True
+        return EncodedLabelSets(
+            LABEL_SETS,
+            encode_texts(tokenizer, examples.first, examples.second, arguments.max_length),
+            tokenizer.pad_id,
+            len(examples),
+            np.array([np.nan if labels is None else len(labels) for labels in sets], np.float32),
+            names=names,
+            true=true,
+            label_order=order,
+        )
 
 
-def grade_label_set(
-    true: Bool[np.ndarray, "examples labels"], order: Sequence[int], example: int, given: Float[np.ndarray, "texts all"]
-) -> Graded:
-    """The mean binary cross-entropy of a text's labels."""
-    gradient = np.zeros(given.shape)
-    loss, gradient[0, list(order)] = binary_cross_entropy(given[0, list(order)], true[example].astype(np.float64))
-    return loss, gradient
+MULTI_LABEL_TASK = MultiLabel(MULTI_LABEL, (), metrics=("micro_f1", "macro_f1", "subset_accuracy"))
+
+
+@dataclass(frozen=True)
+class EncodedLabelSets(TextEncodings):
+    """Texts or pairs with their sets of labels.
+
+    Args:
+        names: of the task's labels.
+        true: which labels are true of each example.
+        label_order: the column of the model's output for each label.
+    """
+
+    names: tuple[str, ...] = field(kw_only=True)
+    true: Bool[np.ndarray, "examples labels"] = field(kw_only=True)
+    label_order: tuple[int, ...] = field(kw_only=True)
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Those of the form, and of each label by its name."""
+        return *super().numbers, *(f"{name}: {number}" for name in self.names for number in self.form.of_each_label)
+
+    def collect(self, values: Float[np.ndarray, "runs examples labels"]) -> TaskOutputs:
+        """The mean log-likelihood of each example's labels, whether all are right, and what is found of each."""
+        logits = values[..., list(self.label_order)]
+        found, true = logits > 0, self.true
+        likelihoods = -np.logaddexp(0, np.where(true, -1, 1) * logits.astype(np.float64)).mean(axis=-1)
+        exact = (found == true).all(axis=-1)
+        by_label = np.stack([found & true, found, np.broadcast_to(true, found.shape)], axis=-1)
+        parts = (likelihoods[..., None], exact[..., None], by_label.reshape(*exact.shape, -1))
+        return TaskOutputs(np.concatenate(parts, axis=-1, dtype=values.dtype, casting="unsafe"))
+
+    @property
+    def objective(self) -> Objective:
+        """The mean binary cross-entropy of a text's labels."""
+        return Objective(readouts.logits, self.grade, "mean binary cross-entropy of a text's labels")
+
+    def grade(self, example: int, values: Float[np.ndarray, "texts all"]) -> Graded:
+        """An example's loss and its gradient."""
+        gradient, order = np.zeros(values.shape), list(self.label_order)
+        loss, gradient[0, order] = binary_cross_entropy(values[0, order], self.true[example].astype(np.float64))
+        return loss, gradient
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Which columns of a file are what.
+
+    Args:
+        texts: one or two.
+        together: the one of sets of labels; empty where each label has its own.
+        apart: those of labels that have their own.
+        guessed: whether they are simply all columns besides the texts'.
+    """
+
+    texts: tuple[str, ...]
+    together: str = ""
+    apart: tuple[str, ...] = ()
+    guessed: bool = False
+
+
+def _find(task: Task, texts: tuple[str, ...], table: Table) -> _Columns:
+    """Find the columns in a file. Raises `DataError` where one is missing, or more than one could be meant."""
+    names, together = task.label_names or (), task.label_column
+    for name in (*texts, *([together] if together else [])):
+        table.need([name])
+    apart = () if together else _called(names, table.columns)
+    if not together and not apart:
+        together = guess_label(table, texts, "")
+    texts = texts or guess_texts(table, {together, *apart})
+    if together or apart:
+        return _Columns(texts, together, apart)
+    rest = tuple(name for name in table.columns if name not in texts and name.lower() not in IDS)
+    if (names and not all(map(GENERIC.fullmatch, names))) or not rest:
+        wanted = f"nor one of each of {some_of(names)}" if names else "nor any for single labels"
+        raise DataError(
+            f"{table.where}: no column is called as labels are (labels, label, ...), {wanted}; there "
+            f"{available(table.columns)}; name it with --label-column, or those of single labels with --label-names"
+        )
+    return _Columns(texts, apart=rest, guessed=True)
+
+
+def _called(names: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+    """The column of each label, if all have one that is called as they are."""
+    by_name = {plain_label(column): column for column in columns} | {column: column for column in columns}
+    found = tuple(by_name.get(name, by_name.get(plain_label(name), "")) for name in names)
+    return found if all(found) and len({*found}) == len(found) else ()
+
+
+def _of_columns(table: Table, columns: _Columns) -> list[Set]:
+    """The labels of each row that have a 1 in their column; None where all have -1, as Jigsaw's rows without labels."""
+    hint = "; name those of labels with --label-names, or one of sets with --label-column" if columns.guessed else ""
+    sets: list[Set] = []
+    for row, values in enumerate(zip(*(table.column(name) for name in columns.apart), strict=True)):
+        truths = [TRUTH.get(str(value).lower(), whole_number(value)) for value in values]
+        if all(truth == -1 for truth in truths):
+            sets.append(None)
+            continue
+        for name, value, truth in zip(columns.apart, values, truths, strict=True):
+            if truth not in (0, 1):
+                raise table.error(row, f"column {brief(name)} holds {brief(value)}, which is neither 0 nor 1{hint}")
+        sets.append([number for number, truth in enumerate(truths) if truth])
+    return sets
+
+
+def _of_one_column(
+    table: Table, column: str, given: tuple[str, ...] | None, may_lack: bool
+) -> tuple[tuple[str, ...], list[Set], str]:
+    """Names of all labels, the labels of each row by number, and in words what its entries are.
+
+    Args:
+        given: names of labels, where they are known.
+        may_lack: whether labels may be missing, as in a test split.
+    """
+    classes = table.classes.get(column, ())
+    names = classes if not given or (classes and all(map(GENERIC.fullmatch, given))) else given
+    values = table.column(column)
+    missing = [row for row, value in enumerate(values) if _is_missing(value, names)]
+    if missing and not may_lack:
+        alternative = "add the value to --label-names (label_names=) if it is a label"
+        raise missing_labels(table, values, missing, "not a set of labels", alternative=alternative)
+    without = {*missing}
+    known = [row for row, value in enumerate(values) if value is not None and row not in without]
+    if may_lack and not known and not names:
+        raise DataError(f"{table.path}: no row has labels; name them with --label-names (label_names=)")
+    if may_lack and not known:
+        return tuple(names), [None] * len(table), f"none in {column}"
+    if may_lack and len(known) < len(table):
+        names, of_known, how = _of_one_column(table.take(known), column, given, may_lack)
+        by_row = dict(zip(known, of_known, strict=True))
+        return names, [by_row.get(row) for row in range(len(table))], how
+    rows = [_items(table, row, column, value, names) for row, value in enumerate(values)]
+    sets: list[Set]
+    if not classes and _say_of_each(rows, names):
+        count = len(names or rows[0])
+        sets = [_true_ones(table, row, items, count) for row, items in enumerate(rows)]
+        return names or tuple(map(str, range(count))), sets, f"0 or 1 in {column}"
+    names = names or _infer(table, rows)
+    labels = _Labels(names, classes)
+    sets = []
+    for row, items in enumerate(rows):
+        numbers = [labels.number(table, row, item) for item in items]
+        if len({*numbers}) < len(numbers):
+            raise table.error(row, f"column {brief(column)} has a label twice: {brief(items)}")
+        sets.append(numbers)
+    by = "name" if any(isinstance(item, str) for items in rows for item in items) else "number"
+    return names, sets, f"by {by} in {column}"
+
+
+def _is_missing(value: object, names: Sequence[str]) -> bool:
+    """Whether a row's labels are NaN or a text that means a missing value, or such a text is among them.
+
+    A field that is empty is a text without labels.
+    """
+    items = re.split(r"[,|;]", value) if isinstance(value, str) and value not in names else [value]
+    items = value if isinstance(value, list) else items
+    return any(is_missing(item, names) for item in items if item is not None and str(item).strip())
+
+
+def _items(table: Table, row: int, column: str, value: object, names: Sequence[str]) -> list[Item]:
+    """What stands in a row's list, or between marks."""
+    items = value
+    if isinstance(value, str):
+        items = _parts(table, row, value, names) if value.strip() else []
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        items = [whole_number(value)]
+    if not isinstance(items, list) or not all(isinstance(item, str | int | float) for item in items):
+        holds = "is null" if value is None else f"holds {brief(value)}"
+        raise table.error(row, f"column {brief(column)} {holds}, which is no list of labels")
+    for item in items:
+        if isinstance(item, str) and not item.strip():
+            raise table.error(row, f"column {brief(column)} has a label that is empty")
+    return [_item(item, names) for item in items]
+
+
+def _item(item: Item, names: Sequence[str]) -> Item:
+    """A number as such, also where it is written as text; True and False as floats, which number no label."""
+    if isinstance(item, str):
+        return int(item) if item.isdecimal() and len(item) <= LONGEST_NUMBER and item not in names else item
+    return float(item) if isinstance(item, bool) else item
+
+
+def _parts(table: Table, row: int, value: str, names: Sequence[str]) -> list[str]:
+    """The labels in a field; marks that names have themselves part nothing."""
+    if value.strip() in names:
+        return [value.strip()]
+    marks = [mark for mark in MARKS if mark in value and not any(mark in name for name in names)]
+    if len(marks) > 1:
+        raise table.error(row, f"labels {brief(value)} are parted by {' and by '.join(marks)}: use one of these")
+    return [part.strip() for part in (value.split(marks[0]) if marks else [value])]
+
+
+def _say_of_each(rows: Sequence[Sequence[Item]], names: Sequence[str]) -> bool:
+    """Whether entries say of each label whether it is true, in place of naming those that are."""
+    flat = [item for items in rows for item in items]
+    if not flat or not all(item in (0, 1) for item in flat):
+        return any(isinstance(item, float) for item in flat)
+    count = len(names or rows[0])
+    repeated = any(len({*items}) < len(items) for items in rows)
+    whole = all(len(items) == count for items in rows) and (bool(names) or count > 1)
+    return repeated or whole or any(isinstance(item, float) for item in flat)
+
+
+def _true_ones(table: Table, row: int, items: Sequence[Item], count: int) -> list[int]:
+    """Where a row has a 1. Raises `DataError` where it has not a 0 or a 1 for each label."""
+    if len(items) != count or not all(item in (0, 1) for item in items):
+        found = f"{brief([*items])} has {count_of(len(items), 'value')}"
+        raise table.error(row, f"{found}: each of {count_of(count, 'label')} needs a 0 or a 1")
+    return [number for number, item in enumerate(items) if item]
+
+
+def _infer(table: Table, rows: Sequence[Sequence[Item]]) -> tuple[str, ...]:
+    """Names of labels where nothing says them: those that there are, or all numbers up to the largest."""
+    flat = {item for items in rows for item in items}
+    if not flat:
+        raise DataError(f"{table.path}: no row has a label; name the labels with --label-names")
+    if any(isinstance(item, str) for item in flat):
+        return tuple(sorted(map(str, flat)))
+    largest = max(int(item) for item in flat)
+    if largest >= MOST_LABELS:
+        row = next(row for row, items in enumerate(rows) if largest in items)
+        raise table.error(row, f"label {largest} is too large a number for one of several labels")
+    return tuple(map(str, range(largest + 1)))
+
+
+class _Labels:
+    """Numbers of labels by what a file calls them.
+
+    Args:
+        names: of all labels.
+        classes: the names that the file gives to its own numbers.
+    """
+
+    def __init__(self, names: tuple[str, ...], classes: tuple[str, ...]):
+        plain = [plain_label(name) for name in names]
+        self._names, places = names, range(len(names))
+        self._alike = dict(zip(plain, places, strict=True)) if len({*plain}) == len(plain) else {}
+        self._classes = () if classes == tuple(map(str, range(len(classes)))) else classes
+        self._numbers = dict(zip(names, places, strict=True))
+        self._numerals = any(name.isdecimal() for name in names)
+
+    def number(self, table: Table, row: int, item: Item) -> int:
+        """The number of a label. Raises `DataError` where there is no such label."""
+        called = self._classes[item] if isinstance(item, int) and 0 <= item < len(self._classes) else item
+        number = self._numbers.get(str(called), self._alike.get(plain_label(str(called))))
+        if number is not None:
+            return number
+        in_range = isinstance(called, int) and 0 <= called < len(self._names)
+        if in_range and not self._numerals and not self._classes:
+            return int(called)
+        hint = ""
+        if isinstance(called, str) and all(map(GENERIC.fullmatch, self._names)):
+            hint = "; give their names with --label-names, in the model's order"
+        raise table.error(row, f"label {brief(called)} is none of {some_of(self._names)}, nor its number from 0{hint}")

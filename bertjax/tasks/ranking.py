@@ -1,35 +1,182 @@
 """Ranking: which of its candidates does a model put first for a query?
 
-A sentence embedder reads queries and candidates apart, each different text once, and orders by cosine similarity; a
-cross-encoder reads each query with each of its candidates. The scores of an order are trec_eval's (the package
+A sentence embedder reads queries and candidates separately, each different text once, and orders by cosine similarity;
+a cross-encoder reads each query with each of its candidates. Rankings are scored by trec_eval (the package
 pytrec_eval): of equally similar candidates the one whose name is last comes first, be it relevant or not.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 from scipy.special import log_softmax
 
-from bertjax.data import Candidates, Examples, Pool, Tokenizer
-from bertjax.errors import MissingDependencyError
+from bertjax.data import (
+    Candidates,
+    Examples,
+    Queries,
+    Source,
+    Table,
+    Tokenizer,
+    excluding_own,
+    is_collection,
+    read_collection,
+    read_queries,
+)
+from bertjax.errors import DataError, MissingDependencyError
 from bertjax.evidence import ratios
+from bertjax.formatting import count_of
 from bertjax.interventions import readouts
-from bertjax.tasks.encoded import Collected, Encoded
-from bertjax.tasks.losses import Graded, Objective, cosine_and_gradients
-from bertjax.tasks.options import Options
+from bertjax.model import BertForSentenceEmbedding, BertForSequenceClassification, PretrainedModel
+from bertjax.tasks.classification import is_regression
+from bertjax.tasks.encoded import SharedEncodings, TaskOutputs
+from bertjax.tasks.outputs import Form, Graded, Objective, cosine_and_gradients
+from bertjax.tasks.task import EncodeArguments, Task, TaskOptions, check_single_prompt
 
+RANKING = "ranking"
 MEASURES = {"ndcg_cut.10", "recip_rank", "recall.1,10,100"}
 CUT = 100  # no measure depends on the order behind these
 RANKING_SCALE = 20.0  # of similarities in a softmax over candidates, as in sentence-transformers
 QUERIES_AT_ONCE = 256  # whose similarities to all texts of a pool are in memory together
+# What prompts of queries and of candidates are called, as sentence-transformers looks for them.
+OF_QUERIES, OF_CANDIDATES = ("query",), ("document", "passage", "corpus")
+LOSS = "cross-entropy of the relevant candidates in a softmax over all"
+SIMILAR = Form("ranking", readouts.sentence_embedding, called="rankings", numbers=ratios.RANKINGS, sized=1)
+SCORED = Form("scored-ranking", readouts.score, called="rankings", numbers=ratios.RANKINGS, sized=1)
 
 
 @dataclass(frozen=True)
-class _Query:
+class RankingOptions(TaskOptions):
+    """Which texts are candidates.
+
+    Args:
+        exclude_self: leave out the candidate that has the id of the query, its own document.
+    """
+
+    exclude_self: bool = False
+
+
+@dataclass(frozen=True)
+class Ranking(Task):
+    """Queries with candidates, some of which are relevant."""
+
+    models = (BertForSentenceEmbedding, BertForSequenceClassification)
+    needs = "sentence vector, nor a single score"
+    forms = (SIMILAR, SCORED)
+    options = RankingOptions
+    files = "a file of queries, candidates and relevance, or a directory of queries, corpus and qrels"
+    reads_pairs = takes_prompts = True
+
+    def read_table(self, table: Table, source: Source) -> Examples:
+        """Queries of a table, without those for which nothing is relevant."""
+        return self._examples(table.path, read_queries(table, self, source.text_columns), source)
+
+    def read_path(self, path: Path, source: Source) -> Examples:
+        """Queries of a file or of a collection."""
+        if not is_collection(path):
+            return super().read_path(path, source)
+        if source.text_columns is not None:
+            raise DataError(f"{path}: a collection has no text columns: leave them out")
+        queries, left_out = read_collection(path)
+        return self._examples(path, Queries(queries, "", left_out), source)
+
+    def advice_on_directory(self, path: Path) -> str:
+        """To name a file of judgments."""
+        return f"give its file, such as {path / 'qrels' / 'test.tsv'}"
+
+    def _examples(self, path: Path | str, found: Queries, source: Source) -> Examples:
+        assert isinstance(source.options, RankingOptions)
+        exclude_self = source.options.exclude_self
+        if exclude_self and not found.has_ids:
+            raise DataError(f"{path}: --exclude-self takes ids of queries and candidates, which it lacks: leave it out")
+        queries = excluding_own(found.queries) if exclude_self else list(found.queries)
+        kept = [one for one in queries if one[2].relevance and not _is_alone(one[2])]
+        if not kept:
+            raise DataError(f"{path}: nothing is relevant for any of {count_of(len(queries), 'query')}")
+        ids, texts, content = zip(*kept, strict=True)
+        pools = {id(one.pool): len(one.pool.names) for one in content}
+        said = [f"{count_of(len(kept), 'query')}, {count_of(sum(pools.values()), 'candidate')}{found.columns}"]
+        if dropped := sum(not one.relevance for _, _, one in queries):
+            said.append(f"{count_of(dropped, 'query')} left out, for which nothing is relevant")
+        if alone := len(queries) - len(kept) - dropped:
+            said.append(f"{count_of(alone, 'query')} left out, whose only candidate is excluded")
+        said += found.left_out
+        if exclude_self:
+            own = sum(one.excluded is not None for _, _, one in queries)
+            said.append(f"the query's own document excluded for {count_of(own, 'query')}")
+        return Examples(
+            task=self,
+            ids=ids,
+            first=texts,
+            second=None,
+            labels=np.full(len(kept), np.nan, np.float32),
+            source=f"{path} ({'; '.join(said)})",
+            split="validation",
+            content=content,
+        )
+
+    def fits(self, model: PretrainedModel) -> bool:
+        """Sentence embedders, and classifiers with a single score."""
+        return isinstance(model, BertForSentenceEmbedding) or is_regression(model)
+
+    def encode(
+        self, model: PretrainedModel, tokenizer: Tokenizer, examples: Examples, arguments: EncodeArguments
+    ) -> "EncodedRankings":
+        """Queries and candidates for a sentence embedder, or each query with each of its candidates.
+
+        Raises:
+            InputError: there is no such prompt, or two for a model that reads query and candidate as one text.
+            MissingDependencyError: `pytrec_eval` is not installed.
+        """
+        sought = [content for content in examples.content or () if isinstance(content, Candidates)]
+        evaluator, embeds = _evaluator(sought), isinstance(model, BertForSentenceEmbedding)
+        check_single_prompt(model, arguments.prompts)
+        find_prompts = _prompts_of_both if embeds else _prompt_of_pair
+        texts = _Texts()
+        read = _queries_for_embedder if embeds else _queries_for_cross_encoder
+        queries = list(read(texts, examples.first, sought, find_prompts(tokenizer, arguments.prompts)))
+        first, second = zip(*texts.numbers, strict=True)
+        encode = tokenizer.with_prompt("").encode
+        kind, form = (EncodedRankings, SIMILAR) if embeds else (EncodedScoredRankings, SCORED)
+        return kind(
+            form,
+            tuple(encode(list(first), None if embeds else list(second), arguments.max_length)),
+            tokenizer.pad_id,
+            len(queries),
+            np.array([query.relevant.sum() for query in queries], np.int32),
+            [query.members for query in queries],
+            2 if embeds else 1,
+            queries=queries,
+            evaluator=evaluator,
+        )
+
+
+RANKING_TASK = Ranking(RANKING, ("query",), metrics=("ndcg_10", "mrr_10", "recall_10"))
+
+
+def _prompts_of_both(tokenizer: Tokenizer, prompts: Sequence[str] | None) -> tuple[str, str]:
+    """The prompts of queries and candidates; by default those with usual names."""
+    named = (prompts[0], prompts[-1]) if prompts else (_usual(tokenizer, OF_QUERIES), _usual(tokenizer, OF_CANDIDATES))
+    first, second = ((tokenizer if name is None else tokenizer.with_prompt(name)).prompt for name in named)
+    return first, second
+
+
+def _usual(tokenizer: Tokenizer, names: Sequence[str]) -> str | None:
+    """The first of these prompts that a checkpoint has."""
+    return next((name for name in names if name in tokenizer.prompts), None)
+
+
+def _prompt_of_pair(tokenizer: Tokenizer, prompts: Sequence[str] | None) -> tuple[str, str]:
+    """The prompt of a query, and none of candidates."""
+    return (tokenizer if prompts is None else tokenizer.with_prompt(prompts[0])).prompt, ""
+
+
+@dataclass(frozen=True)
+class _EncodedQuery:
     """A query as it is scored.
 
     Args:
@@ -88,6 +235,92 @@ class _Query:
         return {self.names[number]: float(scores[number]) for number in first.tolist()}
 
 
+@dataclass(frozen=True)
+class EncodedRankings(SharedEncodings):
+    """Queries and candidates that a sentence embedder reads separately.
+
+    Args:
+        queries: as they are scored.
+        evaluator: trec_eval with the relevance of each candidate.
+    """
+
+    queries: Sequence[_EncodedQuery] = field(kw_only=True)
+    evaluator: Any = field(kw_only=True)
+
+    def scores_of(self, values: Float[np.ndarray, "texts embed"]) -> list[Float32[np.ndarray, " candidates"]]:
+        """The score of each candidate of each query in one run: cosine similarities."""
+        return _similarities(self.queries, values)
+
+    def collect(self, values: Float[np.ndarray, "runs texts *embed"]) -> TaskOutputs:
+        """Each query's margin and trec_eval's scores; the first candidate, and the rank of the first relevant one."""
+        outputs = np.zeros((len(values), self.examples, len(ratios.RANKINGS)))
+        firsts = np.zeros((2, len(values), self.examples), np.int32)
+        for run, of_texts in enumerate(values):
+            both = list(zip(self.queries, self.scores_of(of_texts), strict=True))
+            for query, scores in both:
+                scores[~query.kept] = -np.inf
+            found = self.evaluator.evaluate(
+                {str(number): query.for_trec(own) for number, (query, own) in enumerate(both)}
+            )
+            for number, (query, scores) in enumerate(both):
+                outputs[run, number] = (query.margin(scores), *_of_trec(found[str(number)]))
+                firsts[:, run, number] = query.first(scores, query.kept), query.rank(scores)
+        return TaskOutputs(outputs, {"first": firsts[0], "rank": firsts[1]})
+
+    @property
+    def objective(self) -> Objective:
+        """The cross-entropy of the relevant candidates, in a softmax over scaled similarities."""
+        return Objective(readouts.sentence_embedding, self.grade, LOSS)
+
+    def grade(self, example: int, values: Float[np.ndarray, "texts embed"]) -> Graded:
+        """An example's loss and its gradient. The query's vector comes first."""
+        exact = values.astype(np.float64)
+        cosines, of_query, of_texts = cosine_and_gradients(exact[0], exact[1:])
+        loss, slopes = grade_scores(RANKING_SCALE * cosines, self._relevant[example])
+        gradient = np.zeros(values.shape)
+        if slopes is not None:
+            gradient[0] = RANKING_SCALE * slopes @ of_query
+            gradient[1:] = RANKING_SCALE * slopes[:, None] * of_texts
+        return loss, gradient
+
+    @cached_property
+    def _relevant(self) -> list[Bool[np.ndarray, " candidates"]]:
+        """Which candidates of each query are relevant, in the order of its members."""
+        return [np.sort(query.relevant[query.kept])[::-1] for query in self.queries]
+
+
+@dataclass(frozen=True)
+class EncodedScoredRankings(EncodedRankings):
+    """Queries, each with each of its candidates, for a cross-encoder."""
+
+    def scores_of(self, values: Float[np.ndarray, " texts"]) -> list[Float32[np.ndarray, " candidates"]]:
+        """The score of each candidate of each query in one run."""
+        return [values[query.texts] for query in self.queries]
+
+    @property
+    def objective(self) -> Objective:
+        """The cross-entropy of the relevant candidates, in a softmax over scores."""
+        return Objective(readouts.logits, self.grade, LOSS)
+
+    def grade(self, example: int, values: Float[np.ndarray, "texts 1"]) -> Graded:
+        """An example's loss and its gradient."""
+        loss, slopes = grade_scores(values[:, 0].astype(np.float64), self._relevant[example])
+        return loss, np.zeros(values.shape) if slopes is None else slopes[:, None]
+
+
+def grade_scores(
+    scores: Float[np.ndarray, " candidates"], relevant: Bool[np.ndarray, " candidates"]
+) -> tuple[float, Float[np.ndarray, " candidates"] | None]:
+    """The cross-entropy of the relevant candidates in a softmax over all, with equal shares; and its gradient.
+
+    NaN without gradient if all candidates are relevant, or none is.
+    """
+    if not relevant.any() or relevant.all():
+        return np.nan, None
+    shares = log_softmax(scores)
+    return -float(shares[relevant].mean()), np.exp(shares) - relevant / relevant.sum()
+
+
 class _Texts:
     """The different texts, or pairs of texts, of all queries, numbered as they come."""
 
@@ -97,62 +330,6 @@ class _Texts:
     def number(self, first: str, second: str = "") -> int:
         """The number of a text or pair."""
         return self.numbers.setdefault((first, second), len(self.numbers))
-
-
-def encode(tokenizer: Tokenizer, examples: Examples, options: Options) -> Encoded:
-    """Queries and candidates as a sentence embedder reads them, or each query with each of its candidates.
-
-    Raises:
-        MissingDependencyError: `pytrec_eval` is not installed.
-    """
-    sought = [content for content in examples.content or () if isinstance(content, Candidates)]
-    evaluator = _evaluator(sought)
-    texts = _Texts()
-    queries = list(_queries(texts, examples.first, sought, options))
-    first, second = zip(*texts.numbers, strict=True)
-    return Encoded(
-        "ranking" if options.embeds else "scored-ranking",
-        tuple(tokenizer.encode(list(first), None if options.embeds else list(second), options.max_length)),
-        tokenizer.pad_id,
-        len(queries),
-        collect=partial(_collect, queries, evaluator),
-        labels=np.array([query.relevant.sum() for query in queries], np.int32),
-        members=[query.members for query in queries],
-        shown=2 if options.embeds else 1,
-        objective=Objective(
-            readouts.sentence_embedding if options.embeds else readouts.logits,
-            partial(grade_ranking, [np.sort(query.relevant[query.kept])[::-1] for query in queries]),
-            "cross-entropy of the relevant candidates in a softmax over all",
-        ),
-    )
-
-
-def grade_ranking(
-    relevant: Sequence[Bool[np.ndarray, " candidates"]], example: int, given: Float[np.ndarray, "texts *embed"]
-) -> Graded:
-    """The cross-entropy of the relevant candidates in a softmax over all, each an equal share of what is true.
-
-    Args:
-        relevant: of each query, in the order of its candidates' texts; a vector of the query itself comes first.
-    """
-    gradient = np.zeros(given.shape)
-    exact, true = given.astype(np.float64), relevant[example]
-    if not true.any() or true.all():
-        return np.nan, gradient
-    of_query = of_texts = None
-    if given.shape[0] > len(true):
-        cosines, of_query, of_texts = cosine_and_gradients(exact[0], exact[1:])
-        scores = RANKING_SCALE * cosines
-    else:
-        scores = exact.reshape(len(true))
-    shares = log_softmax(scores)
-    slopes = np.exp(shares) - true / true.sum()
-    loss = -float((shares[true]).mean())
-    if of_query is None or of_texts is None:
-        return loss, slopes.reshape(given.shape)
-    gradient[0] = RANKING_SCALE * slopes @ of_query
-    gradient[1:] = RANKING_SCALE * slopes[:, None] * of_texts
-    return loss, gradient
 
 
 def _evaluator(sought: Sequence[Candidates]) -> Any:
@@ -166,28 +343,35 @@ def _evaluator(sought: Sequence[Candidates]) -> Any:
     return RelevanceEvaluator({str(number): dict(one.relevance) for number, one in enumerate(sought)}, MEASURES)
 
 
-def _queries(texts: _Texts, first: Sequence[str], sought: Sequence[Candidates], options: Options) -> Iterator[_Query]:
-    """The queries, their texts numbered; queries of one pool share what is the same for all."""
-    before_query, before_candidate = options.prompts
-    numbers: dict[Pool, Int[np.ndarray, " candidates"]] = {}
-    places: dict[Pool, Int[np.ndarray, " candidates"]] = {}
+def _queries_for_embedder(
+    texts: _Texts, first: Sequence[str], sought: Sequence[Candidates], prompts: tuple[str, str]
+) -> Iterator[_EncodedQuery]:
+    """The queries and candidates as texts of their own; queries of one pool share its texts."""
+    of_pool = cache(lambda pool: np.array([texts.number(prompts[1] + text) for text in pool.texts]))
+    order_of = cache(lambda pool: _places(pool.names))
     for text, one in zip(first, sought, strict=True):
-        own, pool = -1, one.pool
-        if pool not in places:
-            places[pool] = _places(pool.names)
-        if options.embeds:
-            own = texts.number(before_query + text)
-            if pool not in numbers:
-                numbers[pool] = np.array([texts.number(before_candidate + other) for other in pool.texts])
-            its = numbers[pool]
-        else:
-            pairs = zip(pool.names, pool.texts, strict=True)
-            its = np.array(
-                [0 if name == one.excluded else texts.number(before_query + text, other) for name, other in pairs]
-            )
-        relevant = np.array([name in one.relevance and name != one.excluded for name in pool.names])
-        excluded = -1 if one.excluded is None else pool.names.index(one.excluded)
-        yield _Query(own, its, pool.names, places[pool], relevant, excluded)
+        number = texts.number(prompts[0] + text)
+        yield _encoded_query(one, number, of_pool(one.pool), order_of(one.pool))
+
+
+def _queries_for_cross_encoder(
+    texts: _Texts, first: Sequence[str], sought: Sequence[Candidates], prompts: tuple[str, str]
+) -> Iterator[_EncodedQuery]:
+    """The queries, each with each of its candidates."""
+    order_of = cache(lambda pool: _places(pool.names))
+    for text, one in zip(first, sought, strict=True):
+        pairs = zip(one.pool.names, one.pool.texts, strict=True)
+        numbers = [0 if name == one.excluded else texts.number(prompts[0] + text, other) for name, other in pairs]
+        yield _encoded_query(one, -1, np.array(numbers), order_of(one.pool))
+
+
+def _encoded_query(
+    one: Candidates, number: int, texts: Int[np.ndarray, " candidates"], places: Int[np.ndarray, " candidates"]
+) -> _EncodedQuery:
+    names = one.pool.names
+    relevant = np.array([name in one.relevance and name != one.excluded for name in names])
+    excluded = -1 if one.excluded is None else names.index(one.excluded)
+    return _EncodedQuery(number, texts, names, places, relevant, excluded)
 
 
 def _places(names: Sequence[str]) -> Int[np.ndarray, " names"]:
@@ -198,23 +382,6 @@ def _places(names: Sequence[str]) -> Int[np.ndarray, " names"]:
     return places
 
 
-def _collect(queries: Sequence[_Query], evaluator: Any, given: Float[np.ndarray, "runs texts *embed"]) -> Collected:
-    """Of each query its margin and trec_eval's scores; the first candidate, and the rank of the first relevant one."""
-    outputs = np.zeros((len(given), len(queries), len(ratios.RANKINGS)))
-    firsts = np.zeros((2, len(given), len(queries)), np.int32)
-    for run, values in enumerate(given):
-        scores = _similarities(queries, values) if values.ndim > 1 else [values[query.texts] for query in queries]
-        for query, own in zip(queries, scores, strict=True):
-            own[~query.kept] = -np.inf
-        found = evaluator.evaluate(
-            {str(number): query.for_trec(own) for number, (query, own) in enumerate(zip(queries, scores, strict=True))}
-        )
-        for number, (query, own) in enumerate(zip(queries, scores, strict=True)):
-            outputs[run, number] = (query.margin(own), *_of_trec(found[str(number)]))
-            firsts[:, run, number] = query.first(own, query.kept), query.rank(own)
-    return Collected(outputs, {"first": firsts[0], "rank": firsts[1]})
-
-
 def _of_trec(found: dict[str, float]) -> tuple[float, ...]:
     """The scores of a query in the order of `ratios.RANKINGS`; a reciprocal rank beyond 10 counts as 0."""
     reciprocal = found["recip_rank"]
@@ -223,7 +390,7 @@ def _of_trec(found: dict[str, float]) -> tuple[float, ...]:
 
 
 def _similarities(
-    queries: Sequence[_Query], vectors: Float[np.ndarray, "texts embed"]
+    queries: Sequence[_EncodedQuery], vectors: Float[np.ndarray, "texts embed"]
 ) -> list[Float32[np.ndarray, " candidates"]]:
     """The cosine similarity of each query to its candidates, summed in float64."""
     exact = vectors.astype(np.float64)
@@ -239,3 +406,8 @@ def _similarities(
             scores = exact[[queries[number].number for number in several]] @ pool.T
             found |= dict(zip(several, scores.astype(np.float32), strict=True))
     return [found[number] for number in range(len(queries))]
+
+
+def _is_alone(one: Candidates) -> bool:
+    """Whether no candidate is left."""
+    return len(one.pool.names) <= (one.excluded is not None)

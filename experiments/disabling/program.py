@@ -23,7 +23,7 @@ from bertjax.interventions import Ablation
 from bertjax.results import NOT_COMPARED, Results, check_directory
 from bertjax.jobs import Settings, for_this_device, mean_outputs, sweep_examples
 from bertjax.study import Job, conclude
-from bertjax.tasks import Encoded, encode_examples, positive_label
+from bertjax.tasks import EncodedDataset, encode_examples, positive_label
 from experiments.disabling.effects import Effects, correlate_places, draw_changes, draw_means, make_effects
 from experiments.disabling.summary_lines import single_lines
 from experiments.shared.program import Outcome, Run, describe_settings
@@ -79,7 +79,7 @@ class Disabling:
     run: Run
     kind: Kind
     examples: Examples
-    encoded: Encoded
+    encoded: EncodedDataset
 
     def place(self, mode: str) -> Path:
         """The directory for the results of a mode."""
@@ -88,7 +88,7 @@ class Disabling:
     @property
     def positive(self) -> int:
         """The label that counts as yes."""
-        return positive_label(self.encoded.kind, self.examples.task)
+        return positive_label(self.encoded.form, self.examples.task)
 
 
 def compute_disabling(run: Run, kind: Kind) -> Outcome:
@@ -199,7 +199,7 @@ def _numbers(job: Disabling, names: list[str], effects_by_mode: dict[str, dict[s
         "source": job.examples.source,
         "sha256": job.examples.sha256,
         "truncated": job.encoded.truncated,
-        "outputs": job.encoded.kind,
+        "outputs": job.encoded.form.name,
         "layers": config.num_hidden_layers,
         "heads": config.num_attention_heads,
         "names": names,

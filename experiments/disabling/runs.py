@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Num
 
-from bertjax.data import split_named, task_named
+from bertjax.data import split_named
 from bertjax.errors import DataError, InputError
 from bertjax.evidence import Q, make_scorer
 from bertjax.json_files import read_json
+from bertjax.tasks import task_named
 from experiments.disabling.effects import Effects, draw_changes, read_effects
 
 SIMILARITY = ", similarity"  # ends a task's name if the outputs are similarities of texts by a model not tuned on it

@@ -12,7 +12,7 @@ from bertjax.data import Examples
 from bertjax.evidence import make_scorer, percentile
 from bertjax.interventions import Ablation, ablation
 from bertjax.jobs import sweep_examples
-from bertjax.tasks import Encoded, metrics_of, positive_label
+from bertjax.tasks import EncodedDataset, metrics_of, positive_label
 from experiments.disabling.beyond import Beyond, describe_beyond, measure_beyond
 from experiments.disabling.effects import draw_changes, rounded_or_none, short_or_none
 from experiments.likeness.distances import square
@@ -73,20 +73,20 @@ def list_ablations(config: BertConfig, couples: Couples, mode: str) -> tuple[lis
 
 
 def disable_couples(
-    run: Run, couples: Couples, names: Sequence[str], examples: Examples, encoded: Encoded
+    run: Run, couples: Couples, names: Sequence[str], examples: Examples, encoded: EncodedDataset
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Disable the pairs and their heads, and measure what pairs change beyond the sum of their heads."""
     mode = run.options.mode
     ablations, places = list_ablations(run.model.config, couples, mode)
     swept = sweep_examples(run.model, encoded, ablations, progress=run.report)
     outputs, labels = np.concatenate([swept.base[None], swept.outputs]), examples.labels
-    metric = sorted(metrics_of(encoded.kind, examples.task), key=lambda candidate: candidate.name != "accuracy")[0]
-    positive = positive_label(encoded.kind, examples.task)
+    metric = sorted(metrics_of(encoded.form, examples.task), key=lambda candidate: candidate.name != "accuracy")[0]
+    positive = positive_label(encoded.form, examples.task)
     scores = make_scorer(metric, outputs, labels, positive)(np.ones((1, len(labels)), np.uint16))[0]
     drawn = 100 * draw_changes(metric, outputs, labels, positive, run.options.resamples, run.options.seed)
     results = weigh_couples(100 * (scores[1:] - scores[0]), drawn, couples, names, places, run.options.seed)
     facts = {"mode": mode, "metric": metric.label, "base": rounded_or_none(100 * scores[0])}
-    facts |= {"examples": len(examples), "outputs": encoded.kind, "resamples": run.options.resamples}
+    facts |= {"examples": len(examples), "outputs": encoded.form.name, "resamples": run.options.resamples}
     values: dict[str, Num[np.ndarray, "..."]] = {"disabled": outputs, "labels": labels}
     return facts | results, values | {"disabled_names": np.array(["base", *(entry.name for entry in ablations)])}
 

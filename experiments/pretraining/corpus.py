@@ -17,10 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertjax.data import MASKED, load_examples
 from bertjax.errors import DataError, reading
 from bertjax.paths import is_there, open_data
-from bertjax.tasks import UNKNOWN
+from bertjax.tasks import MASKED, UNKNOWN, load_examples
 
 HELD_OUT = 0.02  # share of the texts
 SHARED = 8  # words in a row that two texts have in common only if one was taken from the other

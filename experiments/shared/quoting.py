@@ -16,10 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertjax.data import Examples, Task
+from bertjax.data import Examples
 from bertjax.errors import DataError, reading
 from bertjax.evidence import UNLABELLED
 from bertjax.paths import open_data
+from bertjax.tasks import Task
 
 # Tasks whose text columns, and whose label columns, are counted from the end of a row.
 TEXTS_FROM_END = ("mrpc", "stsb", "mnli", "mnli-mm")

@@ -7,21 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bertjax.cli import Parser, positive
-from bertjax.data import (
-    CUSTOM,
-    TASKS,
-    Encoding,
-    Examples,
-    Task,
-    draw,
-    glue_file,
-    is_saved_dataset,
-    load_examples,
-    split_named,
-    task_named,
-)
+from bertjax.data import CUSTOM, Encoding, Examples, draw, glue_file, is_saved_dataset, split_named
 from bertjax.errors import DataError
 from bertjax.paths import is_directory, user_path
+from bertjax.tasks import TASKS, Task, load_examples, task_named
 from experiments.shared.program import Run
 from experiments.shared.quoting import read_quoted
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import bertjax
 from bertjax.checkpoints import hash_checkpoint, locate, read_config
 from bertjax.cli import Parser
-from bertjax.data import Task
+from bertjax.data import DatasetSpec
 from bertjax.errors import BertjaxError, ConfigError
 from bertjax.tasks import label_order
 from experiments.shared.program import Run
@@ -70,7 +70,9 @@ def tuned_runs(run: Run) -> dict[str, list[Run]]:
     return {task: [with_tuned(runs[task], name) for name in names] for task, names in models.items()}
 
 
-def check_tuned(run: Run, first: Sequence[str], second: Sequence[str] | None = None, task: Task | None = None) -> Path:
+def check_tuned(
+    run: Run, first: Sequence[str], second: Sequence[str] | None = None, task: DatasetSpec | None = None
+) -> Path:
     """The directory of the fine-tuned model that `--tuned` names; its weights are not read.
 
     Args:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Key, Shaped
 
 from bertjax.attribution import AT_FIRST, HIGHEST, LOWEST, TEMPERATURE, probabilities_open
 from bertjax.model import Overrides, PretrainedModel
-from bertjax.tasks import Encoded
+from bertjax.tasks import EncodedDataset
 from experiments.training.dropout import train_logits
 from experiments.training.trainer import Batch, Parameters, Recipe, Skeleton, Trainer, loss_of, make_optimizer
 
@@ -88,7 +88,7 @@ class GateTrainer(Trainer):
     def __init__(
         self,
         model: PretrainedModel,
-        encoded: Encoded,
+        encoded: EncodedDataset,
         labels: Shaped[np.ndarray, "examples"],
         recipe: Recipe,
         *,

@@ -10,9 +10,9 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from bertjax.data import TASKS
 from bertjax.evidence import METRICS
 from bertjax.plots import GREY, INK, PALE, WIDTH, add_axes, save_page, start_page
+from bertjax.tasks import TASKS
 from experiments.training.state import Epoch
 
 INITS = ("none", "random", "pretrained")

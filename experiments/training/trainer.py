@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, Key, Shaped
 from bertjax import collate
 from bertjax.data import Encoding
 from bertjax.model import Graph, PretrainedModel, State
-from bertjax.tasks import Encoded, batch_encodings
+from bertjax.tasks import EncodedDataset, batch_encodings
 from experiments.training.dropout import train_logits
 
 # Batches hold texts of similar length, sorted within groups of this many batches.
@@ -303,7 +303,7 @@ class Trainer(Learner):
     """
 
     def __init__(
-        self, model: PretrainedModel, encoded: Encoded, labels: Shaped[np.ndarray, "examples"], recipe: Recipe
+        self, model: PretrainedModel, encoded: EncodedDataset, labels: Shaped[np.ndarray, "examples"], recipe: Recipe
     ):
         super().__init__(model, recipe)
         self.encoded, self.labels = encoded, labels
@@ -326,7 +326,9 @@ class Trainer(Learner):
             yield self.take_step(batch, step, self.rates[step])
 
 
-def predict(model: PretrainedModel, encoded: Encoded, batch_size: int = 32) -> Float[np.ndarray, "examples labels"]:
+def predict(
+    model: PretrainedModel, encoded: EncodedDataset, batch_size: int = 32
+) -> Float[np.ndarray, "examples labels"]:
     """Logits of every example without dropout, in the task's order of labels."""
     graphdef, state = nnx.split(model)
     all_logits: Any = None
@@ -335,7 +337,7 @@ def predict(model: PretrainedModel, encoded: Encoded, batch_size: int = 32) -> F
         logits = np.asarray(_logits(graphdef, state, batch))
         all_logits = np.zeros((encoded.examples, logits.shape[1]), logits.dtype) if all_logits is None else all_logits
         all_logits[list(places)] = logits
-    return all_logits[:, list(encoded.label_order)]
+    return encoded.collect(all_logits[None]).outputs[0]
 
 
 @partial(jax.jit, static_argnums=0)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import bertjax
-from bertjax.data import task_named
+from bertjax.tasks import task_named
 from experiments.shared.program import Outcome, Run, describe_settings
 from experiments.shared.samples import read_examples, split_named_task, task_runs
 from experiments.shared.tuned import check_tuned, describe_tuned, tuned_models, with_tuned

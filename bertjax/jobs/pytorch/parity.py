@@ -18,13 +18,14 @@ from rich.text import Text
 from bertjax import arguments as checks_of
 from bertjax.checkpoints import BertConfig, architecture, has_tokenizer, locate, texts_directory
 from bertjax.console import PlainTable
-from bertjax.data import Tokenizer, collate, load_examples
+from bertjax.data import Tokenizer, collate
 from bertjax.engine import plain
 from bertjax.errors import CheckpointError, some_of
 from bertjax.interventions import overrides
 from bertjax.jobs.pytorch.torch_reference import Arguments, load_torch, overridden_head, run_torch
 from bertjax.model import ModelOutput, PretrainedModel, check_parameters, load, tensor_name
 from bertjax.progress import Progress, shown
+from bertjax.tasks import load_examples
 
 # Largest absolute differences allowed. float32: what rounding of sums in another order adds up to over the
 # layers of a real model, where hidden states are of size 1 to 10 and weights at most 1. float64: the same

@@ -1,11 +1,12 @@
-"""Questions with several answers to choose from, one of which is right: SWAG, RACE, COPA, ARC and data in their form.
+"""Multiple choice: each answer is read behind its question as a pair of its own, and the highest score is chosen.
 
-Choices are a list in a column (`choices`, `endings`, `options`, `answers`) of JSONL, Parquet or `datasets`, or columns
-of their own (`ending0`, `choice1`, `sol1` ...). What stands before them is in `context` (or `ctx`, `premise`,
-`passage`, `article`, `sent1`, `goal`, `sentence`) and `question` (or `sent2`, `question_stem`), one of which may be
-missing. Where choices have labels, as in ARC, CommonsenseQA and OpenBookQA (`choices.text` and `choices.label`), the
-label of a row is one of these. Else it is the right one's number from 0, its letter, or its text, in all rows of a file
-alike; WinoGrande's `answer` is the number in the name of its columns, `option1` and `option2`.
+Data are SWAG, RACE, COPA, ARC and others in their form. Choices are a list in a column (`choices`, `endings`,
+`options`, `answers`) of JSONL, Parquet or `datasets`, or columns of their own (`ending0`, `choice1`, `sol1` ...). The
+text before them is in `context` (or `ctx`, `premise`, `passage`, `article`, `sent1`, `goal`, `sentence`) and `question`
+(or `sent2`, `question_stem`), one of which may be missing. If choices have labels, as in ARC, CommonsenseQA and
+OpenBookQA (`choices.text` and `choices.label`), the label of a row is one of these. Otherwise it is the right one's
+number from 0, its letter, or its text, in all rows of a file alike; WinoGrande's `answer` is the number in the name of
+its columns, `option1` and `option2`.
 """
 
 import re
@@ -15,13 +16,18 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
-from bertjax.data.local_files import is_missing, missing_labels, whole_number
-from bertjax.data.tables import Table, brief
-from bertjax.data.tasks import Choices, Examples, Task
+from bertjax.data import Content, Examples, Source, Table, Tokenizer, brief, is_missing, missing_labels, whole_number
 from bertjax.errors import some_of
 from bertjax.formatting import count_of
+from bertjax.interventions import readouts
+from bertjax.model import BertForMultipleChoice, PretrainedModel
+from bertjax.tasks.encoded import TextEncodings
+from bertjax.tasks.outputs import Form, Graded, Objective, cross_entropy
+from bertjax.tasks.task import EncodeArguments, Task, encode_texts
 
+CHOOSING = "multiple-choice"
 LISTS = ("choices", "endings", "options", "answers")
 CONTEXTS = ("context", "ctx", "premise", "passage", "article", "sent1", "goal", "sentence")
 QUESTIONS = ("question", "sent2", "question_stem")
@@ -29,6 +35,109 @@ LABELS = ("label", "answer", "answerKey", "labels", "gold_label")
 BY_LABEL = "label"  # of the choices
 WINOGRANDE = ("option1", "option2")
 SINGLE = re.compile(r"(ending|choice|sol|solution|option|answer)_?(\d)")
+
+
+def side_by_side(*scores: Float[np.ndarray, "*examples 1"]) -> Float[np.ndarray, "*examples choices"]:
+    """The scores of the choices of each example."""
+    return np.concatenate(scores, axis=-1)
+
+
+CHOSEN = Form("choices", readouts.logits, side_by_side, predicts=True)
+
+
+@dataclass(frozen=True)
+class Choices(Content):
+    """Answers to choose from.
+
+    Args:
+        texts: as many for each example.
+    """
+
+    texts: tuple[str, ...]
+
+    def facts(self) -> dict[str, Any]:
+        """The choices."""
+        return {"texts": self.texts}
+
+    def describe(self, arrays: Mapping[str, Any], example: int) -> dict[str, Any]:
+        """The choices."""
+        return {"choices": [*self.texts]}
+
+
+@dataclass(frozen=True)
+class MultipleChoice(Task):
+    """Questions with several answers to choose from."""
+
+    models = (BertForMultipleChoice,)
+    needs = "multiple-choice head"
+    forms = (CHOSEN,)
+    files = "a file of context or question, choices and label (.jsonl, .csv, .tsv or .parquet)"
+    reads_pairs = True
+
+    def read_table(self, table: Table, source: Source) -> Examples:
+        """Questions of a table; the named text columns, one or two, stand before the choices."""
+        usual = (name for name in (table.find(CONTEXTS), table.find(QUESTIONS)) if name is not None)
+        before = list(source.text_columns or usual) or [table.need(CONTEXTS)]
+        label, texts = table.need(("label", *LABELS)), [table.texts(name) for name in before]
+        choices = _choices(table, label)
+        labels = _labels(table, label, choices, source.may_lack_labels)
+        count = len(choices[0].texts)
+        what = f"{count_of(len(table), 'question')} with {count} choices each, behind {' and '.join(before)}"
+        return Examples(
+            task=replace(self, label_names=tuple(map(str, range(count)))),
+            ids=tuple(table.numbers),
+            first=texts[0],
+            second=texts[1] if len(texts) > 1 else None,
+            labels=np.array(labels, np.int32),
+            source=f"{table.path} ({what})",
+            split="validation",
+            content=tuple(Choices(one.texts) for one in choices),
+        )
+
+    def default_length(self, model: PretrainedModel, most: int) -> int:
+        """128 tokens."""
+        return min(128, most)
+
+    def encode(
+        self, model: PretrainedModel, tokenizer: Tokenizer, examples: Examples, arguments: EncodeArguments
+    ) -> "EncodedChoices":
+        """The texts before the choices with each choice; a question is joined to the choice if there is a context."""
+        choices = [content.texts for content in examples.content or () if isinstance(content, Choices)]
+        questions = examples.second or ("",) * len(examples)
+        count = len(choices[0])
+        first = [*examples.first] * count
+        second = [
+            f"{question} {texts[number]}".strip()
+            for number in range(count)
+            for question, texts in zip(questions, choices, strict=True)
+        ]
+        encodings = encode_texts(tokenizer, first, second, arguments.max_length)
+        return EncodedChoices(CHOSEN, encodings, tokenizer.pad_id, len(examples), examples.labels, count)
+
+
+MULTIPLE_CHOICE = MultipleChoice(CHOOSING, ("context", "question"), metrics=("accuracy",))
+
+
+@dataclass(frozen=True)
+class EncodedChoices(TextEncodings):
+    """Each choice behind its question."""
+
+    @property
+    def zeros(self) -> Float[np.ndarray, "outputs choices"]:
+        """Scores that are all 0."""
+        return np.zeros((len(self.labels), self.copies))
+
+    @property
+    def objective(self) -> Objective:
+        """The cross-entropy of the true choice."""
+        return Objective(readouts.logits, self.grade, "cross-entropy of the true choice")
+
+    def grade(self, example: int, values: Float[np.ndarray, "choices 1"]) -> Graded:
+        """An example's loss and its gradient."""
+        if self.labels[example] < 0:
+            return np.nan, np.zeros(values.shape)
+        loss, gradient = cross_entropy(values[:, 0], int(self.labels[example]))
+        return loss, gradient[:, None]
 
 
 @dataclass(frozen=True)
@@ -42,42 +151,6 @@ class _Row:
 
     texts: tuple[str, ...]
     labels: tuple[str, ...] = ()
-
-
-def read_choices(
-    table: Table,
-    task: Task,
-    columns: Sequence[str] | None = None,
-    *,
-    may_lack: bool = False,
-) -> Examples:
-    """Questions of a table.
-
-    Args:
-        task: `multiple-choice`.
-        columns: one or two, of what stands before the choices, in place of the usual ones.
-        may_lack: whether labels may be missing, as in a test split.
-
-    Raises:
-        DataError: a line of it is wrong.
-    """
-    usual = (name for name in (table.find(CONTEXTS), table.find(QUESTIONS)) if name is not None)
-    before = list(columns or usual) or [table.need(CONTEXTS)]
-    label, texts = table.need(("label", *LABELS)), [table.texts(name) for name in before]
-    choices = _choices(table, label)
-    labels = _labels(table, label, choices, may_lack)
-    count = len(choices[0].texts)
-    what = f"{count_of(len(table), 'question')} with {count} choices each, behind {' and '.join(before)}"
-    return Examples(
-        task=replace(task, label_names=tuple(map(str, range(count)))),
-        ids=tuple(table.numbers),
-        first=texts[0],
-        second=texts[1] if len(texts) > 1 else None,
-        labels=np.array(labels, np.int32),
-        source=f"{table.path} ({what})",
-        split="validation",
-        content=tuple(Choices(one.texts) for one in choices),
-    )
 
 
 def _choices(table: Table, label: str) -> list[_Row]:

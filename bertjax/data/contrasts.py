@@ -12,18 +12,37 @@ from typing import Any
 
 import numpy as np
 
+from bertjax.data.examples import Content, DatasetSpec, Examples, draw
 from bertjax.data.local_files import distinct_ids, read_table
 from bertjax.data.memory import is_path, table_of
 from bertjax.data.tables import brief
-from bertjax.data.tasks import Beside, Examples, Task, draw
 from bertjax.errors import DataError
 from bertjax.formatting import count_of
 from bertjax.paths import user_path
 
 # The columns of a file of contrasts, as a task without labels.
-CONTRASTS = Task("contrasts", ("clean", "corrupted"), "", None, metrics=())
+CONTRASTS = DatasetSpec("contrasts", ("clean", "corrupted"))
 COLUMNS, ID = ("clean", "corrupted", "template", "good", "bad", "second"), "id"
 PLACE = "{}"
+
+
+@dataclass(frozen=True)
+class Beside(Content):
+    """The texts that both texts of a contrast share.
+
+    Args:
+        texts: by column, such as `good` and `bad`.
+    """
+
+    texts: Mapping[str, str]
+
+    def facts(self) -> dict[str, Any]:
+        """The texts."""
+        return {"texts": dict(self.texts)}
+
+    def describe(self, arrays: Mapping[str, Any], example: int) -> dict[str, Any]:
+        """The texts."""
+        return {"beside": dict(self.texts)}
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""Files of tasks that ask for other things than labels of texts."""

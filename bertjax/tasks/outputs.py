@@ -1,0 +1,160 @@
+"""Output specs, which say what a model gives for the examples of a task and which metrics can score that; and losses.
+
+Gradients of losses are in closed form, in float64; the engine continues them to the heads. Losses are those with which
+such models are trained: cross-entropies in nats, and for similarities the squared error (`CosineSimilarityLoss` of
+sentence-transformers).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+from jaxtyping import Float, Num, Shaped
+from scipy.special import expit, log_softmax
+
+from bertjax.data import DatasetSpec
+from bertjax.engine import Combine, SweepResult
+from bertjax.evidence import Metric, ratios
+from bertjax.interventions import Readout, readouts
+from bertjax.probes import NUMBERS, ROLES
+
+Graded = tuple[float, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Form:
+    """The outputs of a model for an example.
+
+    Args:
+        name: as `summary.json` has it.
+        readout: what the engine keeps of each text.
+        combine: what it computes from the texts of an example that has several.
+        called: what outputs are called in messages; empty if labels decide.
+        numbers: the names of each output's numbers, for metrics that read them all; empty if it has one for each label,
+            or a single one.
+        of_each_label: the names of the numbers that follow for each of the task's labels.
+        counted: what the outputs at chosen tokens are called; empty for outputs of whole texts.
+        predicts: whether the largest number is a predicted class, if labels are classes.
+        by_rank: whether values are scored by how they order examples, whatever the task's own metrics.
+        sized: how many of the numbers have changes that can be compared in size; None for all.
+        derived: whether they are computed from outputs of a model, and so differ from those of another run of it.
+    """
+
+    name: str
+    readout: Readout
+    combine: Combine | None = None
+    called: str = ""
+    numbers: tuple[str, ...] = ()
+    of_each_label: tuple[str, ...] = ()
+    counted: str = ""
+    predicts: bool = False
+    by_rank: bool = False
+    sized: int | None = None
+    derived: bool = False
+
+    def sizes(self, result: SweepResult) -> tuple[np.ndarray, np.ndarray]:
+        """Base and ablated outputs whose changes can be compared in size."""
+        if self.sized is None:
+            return result.base, result.outputs
+        return result.base[..., : self.sized], result.outputs[..., : self.sized]
+
+    def fits(self, metric: Metric, spec: DatasetSpec) -> bool:
+        """Whether a metric can score outputs of this form with the labels of a task."""
+        classes, two_classes = spec.kind == "classification", len(spec.label_names or (0, 0)) == 2
+        if metric.reads == "outputs":
+            sums = metric.sums
+            return sums is None or (sums.numbers, sums.of_each_label) == (self.numbers, self.of_each_label)
+        if metric.scale_of_labels and self.by_rank:
+            return False
+        if (metric.targets == "classes") != classes or not (self.by_rank or self.predicts):
+            return False
+        predicts = classes and self.predicts
+        if metric.reads != ("predictions" if predicts else "values"):
+            return False
+        return two_classes or not predicts or not metric.of_one_label
+
+
+DERIVED: Mapping[str, Form] = MappingProxyType(
+    {
+        form.name: form
+        for form in (
+            Form("gradients", readouts.logits, called="gradients", numbers=ratios.GRADIENTS, sized=1, derived=True),
+            Form(
+                "interactions",
+                readouts.logits,
+                called="interactions",
+                numbers=ratios.INTERACTIONS,
+                sized=1,
+                derived=True,
+            ),
+            Form("roles", readouts.logits, called="roles", numbers=NUMBERS, sized=len(ROLES), derived=True),
+            Form("patching", readouts.logits, called="patches", numbers=ratios.PATCHING, sized=1, derived=True),
+            Form("shapley", readouts.logits, called="Shapley values", numbers=ratios.SHAPLEY, derived=True),
+        )
+    }
+)
+"""Outputs that analyses compute from those of a model, by name."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A loss whose gradients are taken.
+
+    Args:
+        readout: what is kept of each text.
+        grade: takes an example's index and the readout's values of its texts, `[texts, ...]`; returns the example's
+            loss, NaN if it has no label, and the loss's gradient with respect to these values.
+        definition: of the loss, in words.
+        unit: of the loss; empty if it has none.
+    """
+
+    readout: Readout
+    grade: Callable[[int, Shaped[np.ndarray, "texts ..."]], Graded]
+    definition: str
+    unit: str = "nats"
+
+
+def cross_entropy(logits: Float[np.ndarray, " choices"], true: int) -> Graded:
+    """`-log softmax(logits)[true]`, and its gradient.
+
+    >>> loss, gradient = cross_entropy(np.array([0.0, 0.0]), 1)
+    >>> round(loss, 4), gradient.tolist()
+    (0.6931, [0.5, -0.5])
+    """
+    shares = log_softmax(logits.astype(np.float64))
+    gradient = np.exp(shares)
+    gradient[true] -= 1
+    return -float(shares[true]), gradient
+
+
+def binary_cross_entropy(logits: Float[np.ndarray, " labels"], true: Num[np.ndarray, " labels"]) -> Graded:
+    """The mean over labels of `log(1 + exp(logit)) - true * logit`, and its gradient.
+
+    >>> loss, gradient = binary_cross_entropy(np.array([0.0, 0.0]), np.array([1.0, 0.0]))
+    >>> round(loss, 4), gradient.tolist()
+    (0.6931, [-0.25, 0.25])
+    """
+    exact = logits.astype(np.float64)
+    losses = np.logaddexp(0, exact) - true * exact
+    return float(losses.mean()), (expit(exact) - true) / len(exact)
+
+
+def squared_error(value: float, true: float) -> tuple[float, float]:
+    """`(value - true)^2`, and its derivative.
+
+    >>> squared_error(3.0, 1.0)
+    (4.0, 4.0)
+    """
+    return (value - true) ** 2, 2 * (value - true)
+
+
+def cosine_and_gradients(
+    first: Float[np.ndarray, " embed"], others: Float[np.ndarray, "texts embed"]
+) -> tuple[Float[np.ndarray, " texts"], Float[np.ndarray, "texts embed"], Float[np.ndarray, "texts embed"]]:
+    """The cosine similarity of a vector to others, and the gradients with respect to the first and to each other."""
+    lengths = np.maximum(np.linalg.norm(others, axis=-1), 1e-12)[:, None]
+    length = max(float(np.linalg.norm(first)), 1e-12)
+    units, unit = others / lengths, first / length
+    cosines = units @ unit
+    return cosines, (units - cosines[:, None] * unit) / length, (unit - cosines[:, None] * units) / lengths

@@ -1,0 +1,477 @@
+"""Questions on texts: a long text is read in windows that overlap, and the best span of all of them is the answer.
+
+Data are as SQuAD 1.1 and 2.0 have them (Rajpurkar et al. 2016, 2018), XQuAD and others: one JSON object for the whole
+file, `data` > `paragraphs` > `qas`, also `.gz`; or rows as the HuggingFace hub has them (JSONL, Parquet, `datasets`):
+`id`, `question`, `context`, and `answers` with lists `text` and `answer_start`. If any question is marked
+`is_impossible`, or any row has no answer, the data are of SQuAD 2.0's kind, in which a question may have no answer. An
+empty answer is no answer, as in the official program of SQuAD 2.0.
+"""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from bertjax.data import Content, Encoding, Examples, Source, Table, Tokenizer, brief, is_saved_dataset, problem_of
+from bertjax.errors import DataError, InputError, reading
+from bertjax.evidence import ratios
+from bertjax.formatting import count_of
+from bertjax.interventions import readouts
+from bertjax.json_files import parse_json
+from bertjax.model import BertForQuestionAnswering, PretrainedModel
+from bertjax.paths import open_data
+from bertjax.tasks.encoded import TargetPositions, TaskOutputs, TokenEncodings
+from bertjax.tasks.outputs import Form, Graded, Objective, cross_entropy
+from bertjax.tasks.task import EncodeArguments, Task, TaskOptions
+
+ANSWERING = "question-answering"
+ROWS = (".jsonl", ".jsonl.gz", ".parquet", ".parquet.gz")
+COLUMNS = ("question", "context", "answers")
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+PUNCTUATION = str.maketrans("", "", string.punctuation)
+NONE = (-1, -1)  # the span of no answer
+MOST_TOKENS = 384  # of a window, as in the reference programs of SQuAD
+ANSWERS = Form("answers", readouts.answers, called="answers", numbers=ratios.ANSWERS, sized=1)
+
+
+@dataclass(frozen=True)
+class Answers(Content):
+    """The true answers to a question.
+
+    Args:
+        texts: the answers, each of which is right; none where the context has no answer.
+        can_lack: whether questions of these data may have no answer, as in SQuAD 2.0.
+    """
+
+    texts: tuple[str, ...]
+    can_lack: bool
+
+    def facts(self) -> dict[str, Any]:
+        """Both fields."""
+        return {"texts": self.texts, "can_lack": self.can_lack}
+
+    def describe(self, arrays: Mapping[str, Any], example: int) -> dict[str, Any]:
+        """The answers."""
+        return {"answers": [*self.texts]}
+
+
+@dataclass(frozen=True)
+class QuestionAnsweringOptions(TaskOptions):
+    """How long texts are read.
+
+    Args:
+        stride: tokens of the text that successive windows share.
+    """
+
+    stride: int = 128
+
+
+@dataclass(frozen=True)
+class QuestionAnswering(Task):
+    """Questions on texts."""
+
+    models = (BertForQuestionAnswering,)
+    needs = "question-answering head"
+    forms = (ANSWERS,)
+    options = QuestionAnsweringOptions
+    files = "a .json file in SQuAD's form, or a file of question, context and answers (.jsonl or .parquet)"
+
+    def read_table(self, table: Table, source: Source) -> Examples:
+        """Questions of a table; its columns have fixed names."""
+        _check_columns(self, source.text_columns)
+        return _examples(table.path, self, _questions_of_rows(table))
+
+    def read_path(self, path: Path, source: Source) -> Examples:
+        """Questions of rows, or of a file of one JSON object."""
+        if path.name.endswith(ROWS) or is_saved_dataset(path):
+            return super().read_path(path, source)
+        _check_columns(self, source.text_columns)
+        if not path.name.endswith((".json", ".json.gz")):
+            raise DataError(
+                f"{path}: {self.name} needs a .json file in SQuAD's form (also .gz), or one of {', '.join(ROWS)}"
+            )
+        return _examples(path, self, _questions_of_file(path))
+
+    def default_length(self, model: PretrainedModel, most: int) -> int:
+        """The tokens of a window."""
+        return min(MOST_TOKENS, most)
+
+    def encode(
+        self, model: PretrainedModel, tokenizer: Tokenizer, examples: Examples, arguments: EncodeArguments
+    ) -> "EncodedQuestions":
+        """Questions with the windows of their contexts.
+
+        Questions whose context has no token, or that leave no room for it, are dropped.
+
+        Raises:
+            InputError: all are.
+        """
+        assert examples.second is not None
+        assert isinstance(arguments.options, QuestionAnsweringOptions)
+        pairs = tokenizer.encode(list(examples.first), list(examples.second), None, word_ids=True)
+        windows: list[_Window] = []
+        owners: list[int] = []
+        kept, left = list[int](), dict[str, list[int]]()
+        for example, pair in enumerate(pairs):
+            found = _windows(pair, arguments.max_length, arguments.options.stride)
+            if isinstance(found, str):
+                left.setdefault(found, []).append(example)
+                continue
+            windows += found
+            owners += [len(kept)] * len(found)
+            kept.append(example)
+        reasons = _reasons(left, examples.ids)
+        if not kept:
+            raise InputError(f"no question can be read: {reasons}")
+        tokens = [[0, *range(window.first, window.first + len(window.offsets))] for window in windows]
+        of_context = [[0, *[1] * len(window.offsets)] for window in windows]
+        read = examples.take(kept)
+        answers = [content for content in read.content or () if isinstance(content, Answers)]
+        return EncodedQuestions(
+            ANSWERS,
+            tuple(window.text for window in windows),
+            tokenizer.pad_id,
+            len(kept),
+            np.array([len(content.texts) for content in answers], np.int32),
+            TargetPositions.of_lists(tokens, of_context, owners),
+            dropped=sorted({*range(len(pairs))} - {*kept}),
+            note=f"left out: {reasons}" if left else "",
+            windows=windows,
+            contexts=read.second or (),
+            answers=answers,
+        )
+
+
+QUESTION_ANSWERING = QuestionAnswering(ANSWERING, ("question", "context"), metrics=("answer_f1", "exact_match"))
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A part of a context, behind its question.
+
+    Args:
+        text: tokens of both.
+        first: the first token of the context.
+        offsets: characters of the context that its tokens stand for.
+    """
+
+    text: Encoding
+    first: int
+    offsets: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class EncodedQuestions(TokenEncodings):
+    """Windows of contexts, each behind its question.
+
+    Args:
+        windows: one for each encoding.
+        contexts: of the questions.
+        answers: of the questions.
+    """
+
+    windows: Sequence[_Window] = field(kw_only=True)
+    contexts: Sequence[str] = field(kw_only=True)
+    answers: Sequence[Answers] = field(kw_only=True)
+
+    def collect(self, values: Float[np.ndarray, "runs windows 4"]) -> TaskOutputs:
+        """The score of each question's best span over all windows, its exact match and its F1; and the span."""
+        outputs = np.zeros((len(values), self.examples, len(ratios.ANSWERS)), values.dtype)
+        spans = np.zeros((len(values), self.examples, 2), np.int32)
+        for question, true in enumerate(self.answers):
+            texts = self.positions.texts_of(question)
+            found, offsets = values[:, texts], [window.offsets for window in self.windows[texts]]
+            windows = found[..., 2].argmax(axis=1)
+            best = np.take_along_axis(found, windows[:, None, None], axis=1)[:, 0]
+            nothing = found[..., 3].min(axis=1)  # an answer in any window is an answer
+            judge = cache(partial(_judge, self.contexts[question], true))
+            for run, (window, (first, last, score, _)) in enumerate(zip(windows.tolist(), best, strict=True)):
+                lacks = true.can_lack and nothing[run] > score
+                span = NONE if lacks else (offsets[window][int(first) - 1][0], offsets[window][int(last) - 1][1])
+                spans[run, question] = span
+                outputs[run, question] = (score - nothing[run] if true.can_lack else score, *judge(span))
+        return TaskOutputs(outputs, {"spans": spans})
+
+    @property
+    def objective(self) -> Objective:
+        """The cross-entropies of the first and the last token of an answer."""
+        definition = "cross-entropies of an answer's first and last token, the mean over windows"
+        return Objective(readouts.span_logits, self.grade, definition)
+
+    def grade(self, example: int, values: Float[np.ndarray, "texts wanted 2"]) -> Graded:
+        """An example's loss and its gradient."""
+        texts = self.positions.texts_of(example)
+        gradient, losses = np.zeros(values.shape), []
+        for window, (real, span) in enumerate(zip(self.positions.real[texts], self._spans[texts], strict=True)):
+            for end in range(2):
+                loss, gradient[window, real, end] = cross_entropy(values[window, real, end], int(span[end]))
+                losses.append(loss)
+        return float(np.mean(losses)) * 2, gradient / len(values)
+
+    @cached_property
+    def _spans(self) -> Int[np.ndarray, "windows 2"]:
+        """First and last position of the first answer in each window; (0, 0), which is [CLS], if it has none."""
+        spans = np.zeros((len(self.windows), 2), np.int64)
+        for number, (window, owner) in enumerate(zip(self.windows, self.positions.examples.tolist(), strict=True)):
+            text = next(iter(self.answers[owner].texts), "")
+            begin = self.contexts[owner].find(text) if text else -1
+            if begin >= 0:
+                inside = [
+                    place
+                    for place, (start, end) in enumerate(window.offsets, start=1)
+                    if start < begin + len(text) and end > begin
+                ]
+                starts, ends = window.offsets[0][0] <= begin, window.offsets[-1][1] >= begin + len(text)
+                if inside and starts and ends:
+                    spans[number] = inside[0], inside[-1]
+        return spans
+
+
+def _reasons(left: Mapping[str, Sequence[int]], ids: Sequence[int | str]) -> str:
+    """How many questions are left out and why, each time with the first of them."""
+    return "; ".join(f"{count_of(len(those), 'question')} {why} (first {ids[those[0]]})" for why, those in left.items())
+
+
+def _windows(pair: Encoding, most: int, stride: int) -> list[_Window] | str:
+    """A question with each part of its context, or why there is none.
+
+    Args:
+        pair: both, whole, with `word_ids`. The context is all of its second text, blanks at its ends included.
+        most: tokens of a window.
+        stride: tokens of the context that successive windows share.
+    """
+    words = zip(pair.word_ids, pair.segments, strict=True)
+    context = [place for place, (word, segment) in enumerate(words) if segment == 1 and word is not None]
+    if not context:
+        return "whose context has no token"
+    first, last = context[0], context[-1] + 1
+    room = most - first - (len(pair) - last)
+    if room <= stride and room < last - first:
+        return (
+            f"without room for a window: of {most} tokens too few are left for the context, of which successive "
+            f"windows share {stride}; give a larger --max-length or a smaller --stride"
+        )
+    windows, start = [], first
+    while True:
+        end = min(start + room, last)
+        kept = [*range(first), *range(start, end), *range(last, len(pair))]
+        offsets = pair.offsets[start:end]
+        windows.append(_Window(_part(pair, kept), first, offsets))
+        if end == last:
+            return windows
+        start = end - stride
+
+
+def _part(pair: Encoding, kept: Sequence[int]) -> Encoding:
+    """Some tokens of a pair."""
+    return replace(
+        pair,
+        input_ids=tuple(pair.input_ids[place] for place in kept),
+        token_type_ids=tuple(pair.token_type_ids[place] for place in kept),
+        tokens=tuple(pair.tokens[place] for place in kept),
+        offsets=tuple(pair.offsets[place] for place in kept),
+        word_ids=(),
+    )
+
+
+def _judge(context: str, true: Answers, span: tuple[int, int]) -> tuple[float, float]:
+    """Exact match and F1 of a span, the best over the true answers, as SQuAD's official programs compute them."""
+    found = context[span[0] : span[1]] if span != NONE else ""
+    texts = [text for text in true.texts if normalise(text)] if true.can_lack else list(true.texts)
+    score = partial(_f1, empty=true.can_lack)
+    return (
+        max(float(normalise(found) == normalise(text)) for text in texts or [""]),
+        max(score(found, text) for text in texts or [""]),
+    )
+
+
+def normalise(text: str) -> str:
+    """An answer without capitals, punctuation, articles and superfluous space.
+
+    >>> normalise("The  Panthers' defense.")
+    'panthers defense'
+    """
+    return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
+
+
+def _f1(found: str, true: str, *, empty: bool) -> float:
+    """F1 of the words that both answers have.
+
+    Args:
+        empty: whether two answers without words agree, as in SQuAD 2.0.
+    """
+    words, true_words = normalise(found).split(), normalise(true).split()
+    if empty and not (words and true_words):
+        return float(words == true_words)
+    common = sum((Counter(words) & Counter(true_words)).values())
+    if not common:
+        return 0.0
+    precision, recall = common / len(words), common / len(true_words)
+    return 2 * precision * recall / (precision + recall)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A question as it is read.
+
+    Args:
+        name: its id; None where it has none.
+        question, context: the texts.
+        answers: those that are not empty.
+        can_lack: whether it shows that questions of these data may have no answer.
+        place: where it is in the file, for messages.
+    """
+
+    name: str | None
+    question: str
+    context: str
+    answers: tuple[str, ...]
+    can_lack: bool
+    place: str
+
+
+def _check_columns(task: Task, columns: Sequence[str] | None) -> None:
+    if columns is not None:
+        raise DataError(f"{task.name} reads SQuAD's form, whose columns have fixed names: leave out text columns")
+
+
+def _examples(path: Path | str, task: Task, found: Sequence[_Question]) -> Examples:
+    """The questions that have a text and a context.
+
+    Args:
+        path: the file, or what messages call an object in memory.
+    """
+    questions = [one for one in found if one.question.strip() and one.context.strip()]
+    if not questions:
+        raise DataError(f"{path}: holds no questions with a text and a context")
+    blank = [one for one in found if not (one.question.strip() and one.context.strip())]
+    without = "without a text or a context left out"
+    left_out = f"; {count_of(len(blank), 'question')} {without} (first in {blank[0].place})" if blank else ""
+    can_lack = any(one.can_lack for one in questions)
+    for one in questions:
+        if not one.answers and not can_lack:
+            raise DataError(f"{path}: question {brief(one.name)} has no answer, and none is marked is_impossible")
+    lacking = sum(not one.answers for one in questions)
+    return Examples(
+        task=task,
+        ids=_ids(path, questions),
+        first=tuple(one.question for one in questions),
+        second=tuple(one.context for one in questions),
+        labels=np.full(len(questions), np.nan, np.float32),
+        source=f"{path} ({count_of(len(questions), 'question')}{f', {lacking} without answer' * can_lack}{left_out})",
+        split="validation",
+        content=tuple(Answers(one.answers, can_lack) for one in questions),
+    )
+
+
+def _ids(path: Path | str, questions: Sequence[_Question]) -> tuple[int | str, ...]:
+    """The questions' ids; their numbers from 0 where none has an id.
+
+    Raises:
+        DataError: some have none, or two have the same.
+    """
+    if all(one.name is None for one in questions):
+        return tuple(range(len(questions)))
+    places: dict[str, str] = {}
+    for one in questions:
+        if one.name is None:
+            raise DataError(f"{path}: {one.place}: a question has no id, and others have one")
+        if one.name in places:
+            raise DataError(
+                f"{path}: {one.place}: the id {brief(one.name)} is there twice, first in {places[one.name]}"
+            )
+        places[one.name] = one.place
+    return tuple(places)
+
+
+def _questions_of_rows(table: Table) -> list[_Question]:
+    """Questions with a row each."""
+    questions, contexts = (table.texts(name) for name in COLUMNS[:2])
+    ids, marks = (
+        table.column(name) if name in table.columns else [None] * len(table) for name in ("id", "is_impossible")
+    )
+    found = []
+    for row, value in enumerate(table.column("answers")):
+        answers, place = _answers_of_row(table, row, value), table.place(row)
+        can_lack = not answers or marks[row] is True
+        question_id = _id_of(table.path, place, ids[row])
+        found.append(_Question(question_id, questions[row], contexts[row], answers, can_lack, place))
+    if "is_impossible" not in table.columns and not any(one.answers for one in found):
+        raise DataError(f"{table.path}: no question has an answer, as in a test split that keeps them back")
+    return found
+
+
+def _answers_of_row(table: Table, row: int, value: object) -> tuple[str, ...]:
+    """The answers of a row: an object of lists as the hub has it, or a list of objects as SQuAD's own file has it."""
+    if isinstance(value, dict):
+        value = value.get("text")
+    elif isinstance(value, list) and all(isinstance(one, dict) for one in value):
+        value = [one.get("text") for one in value]
+    else:
+        value = None
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise table.error(row, "column 'answers' needs answers of texts, as {'text': [...], 'answer_start': [...]}")
+    return _not_empty(table.text_list(row, "answers", value))
+
+
+def _not_empty(answers: Iterable[str]) -> tuple[str, ...]:
+    return tuple(text for text in answers if text.strip())
+
+
+def _id_of(path: Path | str, place: str, value: object) -> str | None:
+    """The id of a question; None where it has none."""
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        raise DataError(f"{path}: {place}: the id {brief(value)} is neither a text nor a whole number")
+    return str(value)
+
+
+def _questions_of_file(path: Path) -> list[_Question]:
+    """Questions of a file of one JSON object."""
+    with reading(path, DataError), open_data(path) as file:
+        content = parse_json(file.read().decode("utf-8-sig"))
+    return list(_questions(path, content))
+
+
+def _questions(path: Path, content: Any) -> Iterator[_Question]:
+    for article, group in enumerate(_list(path, content, "data", "the file")):
+        where = f"article {article} (from 0)"
+        for number, paragraph in enumerate(_list(path, group, "paragraphs", where)):
+            place = f"{where}, paragraph {number}"
+            context = _text(path, paragraph, "context", place)
+            for one in _list(path, paragraph, "qas", place):
+                question = _text(path, one, "question", place)
+                texts = [_answer(path, answer, place) for answer in _list(path, one, "answers", place)]
+                answers = _not_empty(texts)
+                can_lack = one.get("is_impossible") is True or (bool(texts) and not answers)
+                yield _Question(_id_of(path, place, one.get("id")), question, context, answers, can_lack, place)
+
+
+def _answer(path: Path, value: Any, where: str) -> str:
+    """The text of an answer, which may be empty."""
+    text = _text(path, value, "text", where)
+    return text if text.strip() else ""
+
+
+def _list(path: Path, value: Any, key: str, where: str) -> list[Any]:
+    found = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(found, list):
+        raise DataError(f"{path}: {where} has no list of {key}: that is not SQuAD's form")
+    return found
+
+
+def _text(path: Path, value: Any, key: str, where: str) -> str:
+    found = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(found, str):
+        raise DataError(f"{path}: {where} has no {key}, a text: that is not SQuAD's form")
+    if problem := problem_of(found):
+        raise DataError(f"{path}: {where}: {key} {problem}")
+    return found
