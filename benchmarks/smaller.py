@@ -82,7 +82,7 @@ def table_of(
     table = Table(*headings, "forward, s", "heads", "sweep, s", "ms a head and pair")
     for name, model in several.items():
         heads = single_heads(model.config, "zero")
-        work = estimate(model, texts, heads[-1:], readouts.logits).cost.necessary / 1e12
+        work = plan_sweep(model, texts, heads[-1:], readouts.logits).cost.necessary / 1e12
         size = sum(array.nbytes for array in model.weights().values()) / 1e6
         taken = medians[name, "sweep"]
         loaded, most = memory[name]

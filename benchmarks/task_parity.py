@@ -22,8 +22,8 @@ from rich.table import Table
 
 import bertjax
 from bertjax.checkpoints import locate
-from bertjax.results import Results, read_results
 from bertjax.jobs import torch_reference
+from bertjax.results import Results, read_results
 from bertjax.tasks import UNKNOWN, load_examples
 
 BATCH = 64

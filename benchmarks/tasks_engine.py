@@ -13,11 +13,11 @@ import numpy as np
 
 import bertjax
 from bertjax.data import Tokenizer
-from bertjax.engine import Estimate, estimate
+from bertjax.engine import Estimate, plan_sweep
 from bertjax.interventions import Ablation, single_heads
+from bertjax.jobs import sweep_examples
 from bertjax.machine import peak_resident
 from bertjax.model import PretrainedModel
-from bertjax.jobs import sweep_examples
 from bertjax.tasks import EncodedDataset, encode_examples, load_examples
 
 
@@ -68,7 +68,7 @@ def plan(pipe: Connection, job: Job) -> None:
     model = bertjax.load(job.directory)
     encoded = job.encode(model)
     texts, readout, at = encoded.texts, encoded.form.readout, encoded.at
-    pipe.send(estimate(model, texts, job.ablations(model), readout, at=at, targets=encoded.targets))
+    pipe.send(plan_sweep(model, texts, job.ablations(model), readout, at=at, targets=encoded.targets))
 
 
 def serve(pipe: Connection, job: Job) -> None:

@@ -21,8 +21,8 @@ from bertjax.checkpoints import DEFAULT_MODEL, BertConfig, locate
 from bertjax.engine import SweepResult
 from bertjax.evidence import score
 from bertjax.interventions import overrides, single_heads
-from bertjax.model import PretrainedModel
 from bertjax.jobs import sweep_examples, torch_reference
+from bertjax.model import PretrainedModel
 from bertjax.tasks import (
     EncodedDataset,
     batch_encodings,
