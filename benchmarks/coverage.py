@@ -22,8 +22,8 @@ from rich.table import Table
 from scipy.stats import spearmanr
 
 from benchmarks.common import describe_machine
+from bertjax.analyses import Drawn, patching_metrics
 from bertjax.atomic_files import write_json
-from bertjax.attribution import Drawn, patching_metrics
 from bertjax.cli import positive
 from bertjax.evidence import (
     METRICS,

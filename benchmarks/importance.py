@@ -24,7 +24,7 @@ from rich.table import Table
 import bertjax
 from benchmarks.common import config_of, describe_machine, draw_lengths, random_examples, time_in_turns
 from benchmarks.rivals import make_checkpoint, torch_batches
-from bertjax.attribution import head_gradients
+from bertjax.analyses import head_gradients
 from bertjax.checkpoints import DEFAULT_MODEL, locate
 from bertjax.data import Encoding, Tokenizer
 from bertjax.engine import GatePasses, GateTexts, sweep

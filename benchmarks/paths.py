@@ -17,7 +17,7 @@ from rich.table import Table
 
 from benchmarks.common import config_of, describe_machine
 from bertjax import BertForSequenceClassification
-from bertjax.attribution import patch_paths
+from bertjax.analyses import patch_paths
 from bertjax.interventions import readouts
 
 compiled: list[float] = []  # seconds of each program of a whole model

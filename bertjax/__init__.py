@@ -80,7 +80,6 @@ _ROOM_OF = {
 # Rooms with more names behind their doors: `bertjax.tasks.TASKS`.
 _ROOMS = {
     "analyses",
-    "attribution",
     "checkpoints",
     "data",
     "model",

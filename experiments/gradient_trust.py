@@ -25,7 +25,7 @@ from jaxtyping import Float
 from scipy.stats import rankdata
 
 import bertjax
-from bertjax.attribution import compare_with_exact
+from bertjax.analyses import compare_with_exact
 from bertjax.errors import InputError
 from bertjax.evidence import contributions, find_metric, rank_correlation
 from bertjax.plots import COLOURS, GREY, INK, PALE, WIDTH, add_axes, save_page, start_page

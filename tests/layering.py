@@ -25,12 +25,11 @@ ROOMS = {
     "plots": {"evidence"},
     "results": {"data", "evidence", "plots"},
     "tasks": {"checkpoints", "model", "data", "interventions", "engine", "evidence", "probes"},
-    "attribution": {"checkpoints", "model", "data", "interventions", "engine", "evidence", "tasks"},
     "probes": {"checkpoints", "model", "data", "interventions", "evidence"},
     "jobs": {"checkpoints", "model", "data", "interventions", "engine", "evidence", "plots", "results", "tasks"},
     "analyses": {
         *("checkpoints", "model", "data", "interventions", "engine", "evidence", "plots", "results", "tasks"),
-        *("attribution", "probes", "jobs"),
+        *("probes", "jobs"),
     },
 }
 WITHOUT_JAX = {"evidence", "plots", "results"}

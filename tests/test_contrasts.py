@@ -11,9 +11,9 @@ from rich.console import Console
 
 import bertjax
 from bertjax import cli, collate
+from bertjax.analyses import patch_paths
 from bertjax.analyses.contrasts import EncodedContrasts
 from bertjax.analyses.patches import patching_table
-from bertjax.attribution import patch_paths
 from bertjax.data import Tokenizer, draw
 from bertjax.errors import BertjaxError, ConfigError, DataError
 from bertjax.interventions import SWEPT, readouts

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertjax.attribution import patching_metrics
+from bertjax.analyses import patching_metrics
 from bertjax.errors import DataError
 from bertjax.evidence import weighing as ev
 from bertjax.evidence.metrics import METRICS, score

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bertjax
-from bertjax.attribution import draw_gates, probabilities_open
+from bertjax.analyses import draw_gates, probabilities_open
 from bertjax.interventions import every_head, overrides
 from bertjax.plots import Curve
 from experiments import gated_training, pruning_curves

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import bertjax
-from bertjax.analyses import Importance, Prune, prune, trust_in
-from bertjax.attribution import compare_with_exact, gradients, head_gradients
+from bertjax.analyses import Importance, Prune, compare_with_exact, gradients, head_gradients, prune, trust_in
 from bertjax.cli import main
 from bertjax.engine import sweep
 from bertjax.errors import InputError

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertjax.attribution import gradient_metrics, interaction_metrics, patching_metrics, shapley_metric
+from bertjax.analyses import gradient_metrics, interaction_metrics, patching_metrics, shapley_metric
 from bertjax.evidence import intervals
 from bertjax.evidence import weighing as ev
 from bertjax.evidence.metrics import METRICS, make_scorer, score

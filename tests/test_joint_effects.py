@@ -6,15 +6,24 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from bertjax.jobs.contributions import contributions_of, snap_constant_outputs
 from scipy import stats
 from scipy.stats import hypergeom
 from sklearn.metrics import roc_auc_score
 
 import bertjax
 from bertjax import BertForSentenceEmbedding
-from bertjax.analyses import Shapley, ablate, shapley
-from bertjax.analyses.contributions import contributions_of, snap_constant_outputs
-from bertjax.attribution import Drawn, added_in_order, all_subsets, draw_orders, exact_values, with_singles
+from bertjax.analyses import (
+    Drawn,
+    Shapley,
+    ablate,
+    added_in_order,
+    all_subsets,
+    draw_orders,
+    exact_values,
+    shapley,
+    with_singles,
+)
 from bertjax.cli import main
 from bertjax.engine import sweep
 from bertjax.errors import DataError, InputError, SweepInterrupted

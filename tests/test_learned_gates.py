@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bertjax.attribution import ablated_losses, learned_gates
-from bertjax.attribution.learned_gates import GateLearner, Learning, draw_gates, probabilities_open
+from bertjax.analyses import ablated_losses, learned_gates
+from bertjax.analyses.learned_gates import GateLearner, Learning, draw_gates, probabilities_open
 from bertjax.interventions import ablation, every_head
 from tests.task_factories import load_task_job
 

@@ -11,7 +11,7 @@ from transformers import AutoModel
 
 import bertjax
 from bertjax import BertConfig, BertModel, collate, patching
-from bertjax.attribution import RECEIVING, patch_paths
+from bertjax.analyses import RECEIVING, patch_paths
 from bertjax.checkpoints import locate
 from bertjax.data import Tokenizer
 from bertjax.engine import plain

@@ -9,14 +9,16 @@ import pytest
 
 import bertjax
 from bertjax import BertForSequenceClassification
-from bertjax.analyses import ORDERS, Prune, prune
-from bertjax.attribution import (
+from bertjax.analyses import (
+    ORDERS,
+    Prune,
     ablated_losses,
     gradient_costs,
     head_gradients,
     heads_left,
     magnitudes,
     order_by,
+    prune,
 )
 from bertjax.cli import main
 from bertjax.engine.plan import make_plan

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from rich.console import RenderableType
 
-from bertjax.attribution import head_gradients
+from bertjax.analyses.gradients import head_gradients
 from bertjax.checkpoints import BertConfig
 from bertjax.console import PlainTable
 from bertjax.engine import Estimate

@@ -1,24 +1,192 @@
-"""Gates that are learned at several prices: sets of heads that are closed, for `bertjax prune`."""
+"""Learned gates, for `bertjax prune`: heads close if their share of the loss is smaller than the price of an open gate.
+
+A gate is a draw from the hard concrete distribution (Louizos et al. 2018, equations 10 and 11; for heads Voita et al.
+2019, section 5), which is stretched beyond 0 and 1 and cut there, so that it can be exactly 0 and has slopes between:
+
+    u ~ U(0, 1),  s = sigmoid((log u - log(1 - u) + log a) / b),  g = min(1, max(0, s (z - y) + y))
+
+The objective is the expected loss plus a price for each open gate, where by their equation 12
+P(g > 0) = sigmoid(log a - b log(-y/z)). The parameters of the model are fixed: only log a of each head is learned, by
+Adam (Kingma and Ba 2015). Each example of a step has its own draw of gates.
+"""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Float
 
-from bertjax.attribution import GateLearner, Learning, probabilities_open
-from bertjax.engine import describe_settings, open_journal
-from bertjax.errors import SweepInterrupted
+from bertjax import arguments
+from bertjax.analyses.gradients import gate_passes
+from bertjax.engine import GatePasses, describe_settings, open_journal
+from bertjax.errors import InputError, SweepInterrupted
 from bertjax.formatting import count_of
 from bertjax.interventions import every_head
 from bertjax.jobs import Job, Say, hash_of_inputs, hash_of_weights, versions
-from bertjax.progress import Progress
+from bertjax.model import PretrainedModel
+from bertjax.progress import Progress, silent
+from bertjax.tasks import EncodedDataset
 
 OPEN = 0.5
 """A head is closed whose gate is open less often than this."""
+LOWEST, HIGHEST, TEMPERATURE = -0.1, 1.1, 0.33  # y, z and b, as Louizos et al. 2018 chose them
+AT_FIRST = 2.0  # log a: gates are open with a probability of 0.94
+SMALLEST = 1e-6  # of a draw from U(0, 1), and of its distance from 1
+
+
+@dataclass(frozen=True)
+class Learning:
+    """How gates are learned.
+
+    Args:
+        steps: how many.
+        tokens: of the examples of a step, about.
+        rate: Adam's learning rate, for log a; it falls to 0 over the steps as a cosine does.
+
+    Raises:
+        InputError: no such number.
+    """
+
+    steps: int = 100
+    tokens: int = 1024
+    rate: float = 0.2
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "tokens"):
+            arguments.whole_number(getattr(self, name), name, 1)
+        if not isinstance(self.rate, int | float) or not 0 < self.rate <= 10:
+            arguments.refuse("rate", "a number above 0 and at most 10", self.rate)
+
+
+def probabilities_open(log_a: Float[np.ndarray, "*gates"]) -> Float[np.ndarray, "*gates"]:
+    """P(g > 0) of gates: sigmoid(log a - b log(-y/z)), Louizos et al. 2018, equation 12.
+
+    >>> probabilities_open(np.array([-10.0, 0.0, 10.0])).round(3).tolist()
+    [0.0, 0.688, 1.0]
+    """
+    return np.asarray(_sigmoid(log_a - TEMPERATURE * np.log(-LOWEST / HIGHEST)))
+
+
+def draw_gates(
+    log_a: Float[np.ndarray, "*gates"], uniform: Float[np.ndarray, "*gates"]
+) -> tuple[Float[np.ndarray, "*gates"], Float[np.ndarray, "*gates"]]:
+    """Gates, and how each changes with its log a.
+
+    Args:
+        uniform: draws from U(0, 1).
+
+    >>> draw_gates(np.array([0.0, -9.0]), np.array([0.5, 0.5]))[0].round(3).tolist()
+    [0.5, 0.0]
+    """
+    shares = _sigmoid((np.log(uniform) - np.log1p(-uniform) + log_a) / TEMPERATURE)
+    stretched = shares * (HIGHEST - LOWEST) + LOWEST
+    slopes = (HIGHEST - LOWEST) * shares * (1 - shares) / TEMPERATURE
+    return np.clip(stretched, 0, 1), np.where((stretched > 0) & (stretched < 1), slopes, 0.0)
+
+
+def _sigmoid(values: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    return np.asarray(0.5 * (1 + np.tanh(0.5 * values)))
+
+
+class GateLearner:
+    """Learns the gates of a model's heads on a task, at one price of an open gate after another.
+
+    Args:
+        encoded: the examples (`tasks.encode_examples`).
+        mode: what takes a head's place: of 'zero', 'uniform', 'mean' or another that needs no donor.
+        means: the heads' outputs that mode 'mean' puts in place of their own.
+        seed: of examples' order and gates.
+
+    Attributes:
+        base: the mean loss of the model as it is.
+
+    Raises:
+        InputError: a task without a loss or without labels, or a mode that needs donors.
+    """
+
+    def __init__(
+        self,
+        model: PretrainedModel,
+        encoded: EncodedDataset,
+        mode: str,
+        learning: Learning,
+        *,
+        means: Float[np.ndarray, "layers heads head_dim"] | None = None,
+        seed: int = 0,
+    ):
+        self.learning, self.seed = learning, seed
+        self.heads = tuple(np.array(every_head(model.config)).T)
+        self.shape = (model.config.num_hidden_layers, model.config.num_attention_heads)
+        order = np.random.default_rng(seed).permutation(encoded.examples).tolist()
+        self.passes: GatePasses = gate_passes(model, encoded, mode, means=means, tokens=learning.tokens, order=order)
+        losses = [self.passes.run(number).losses for number in range(len(self.passes.groups))]
+        known = np.concatenate(losses)
+        if np.isnan(known).all():
+            raise InputError("no example has a label: there is no loss that gates could be learned from")
+        self.base = float(np.nanmean(known))
+
+    def learn(
+        self,
+        strength: float,
+        *,
+        start: Float[np.ndarray, "layers heads"] | None = None,
+        progress: Progress = silent,
+    ) -> Float[np.ndarray, "layers heads"]:
+        """log a of each head, at one price; -inf where there is no head.
+
+        Args:
+            strength: the price of all gates together, in losses of the model as it is: an open gate costs this times
+                `base` over the number of heads.
+            start: log a to go on from; default `AT_FIRST` for all.
+            progress: called with the steps done and all steps.
+        """
+        layers, heads = self.heads
+        price, learning = strength * self.base / len(layers), self.learning
+        rates = optax.cosine_decay_schedule(learning.rate, learning.steps)
+        rng = np.random.default_rng([self.seed, 1])
+        log_a = np.full(len(layers), AT_FIRST) if start is None else np.clip(start[layers, heads], -AT_FIRST, AT_FIRST)
+        with jax.numpy_dtype_promotion("standard"):
+            optimizer = optax.adam(rates)
+            memory = optimizer.init(jnp.asarray(log_a))
+        for step, group in enumerate(_batches(len(self.passes.groups), learning.steps, rng)):
+            gradient = self._gradient(group, log_a, rng)
+            is_open = probabilities_open(log_a)
+            gradient += price * is_open * (1 - is_open)
+            with jax.numpy_dtype_promotion("standard"):  # optax counts steps as integers and multiplies by them
+                change, memory = optimizer.update(jnp.asarray(gradient), memory)
+            log_a = log_a + np.asarray(change, np.float64)
+            progress(float(step + 1), float(learning.steps))
+        found = np.full(self.shape, -np.inf)
+        found[layers, heads] = log_a
+        return found
+
+    def _gradient(
+        self, group: int, log_a: Float[np.ndarray, " heads"], rng: np.random.Generator
+    ) -> Float[np.ndarray, " heads"]:
+        """The mean over a group's examples of the loss's slope with respect to log a, at gates that are drawn."""
+        layers, heads = self.heads
+        examples = len(self.passes.groups[group])
+        uniform = rng.uniform(SMALLEST, 1 - SMALLEST, (len(log_a), examples))
+        drawn, slopes = draw_gates(np.broadcast_to(log_a[:, None], uniform.shape), uniform)
+        gates = np.ones((*self.shape, examples))
+        gates[layers, heads] = drawn
+        found = self.passes.run(group, gates)
+        own = (found.gradients[layers, heads] * slopes)[:, ~np.isnan(found.losses)]
+        return own.mean(axis=1) if own.shape[1] else np.zeros(len(log_a))
+
+
+def _batches(groups: int, steps: int, rng: np.random.Generator) -> Iterator[int]:
+    """So many groups: all in an order that is drawn, and again in another."""
+    left: list[int] = []
+    for _ in range(steps):
+        left = left or rng.permutation(groups).tolist()
+        yield left.pop()
 
 
 @dataclass(frozen=True)

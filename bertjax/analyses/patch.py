@@ -1,7 +1,7 @@
 """Activation patching: where in text and model the difference of two texts acts. `Study.patch`, `bertjax patch`.
 
 Each cell of a grid, a site of a layer or a head at a span of tokens, is a run of one text with the activations that the
-other text has there. All cells are one sweep. `attribution.restoring` defines the metrics.
+other text has there. All cells are one sweep. `patching_metrics` defines the metrics.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,10 @@
 """What activation patching and path patching share: contrasts, their scores, and the shares that patches restore.
 
 For each contrast three scores are kept: of the patched run, of the run that is patched, and of the run whose
-activations are inserted (`attribution.restoring`).
+activations are inserted. The share restored is the sum over contrasts of (patched - own) divided by the sum of
+(source - own): 0 for a patch without effect, 100 points for one that gives the source's score. Sums are divided, and
+not the two numbers of each contrast, so that contrasts whose scores hardly differ do not have the largest weights.
+Sources: Meng et al. 2022 trace in this way; Wang et al. 2023 divide by the difference of the two runs.
 """
 
 from abc import abstractmethod
@@ -16,11 +19,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 
 from bertjax.analyses.contrasts import EncodedContrasts, encode_contrasts
-from bertjax.attribution import patching_metrics
 from bertjax.console import PlainTable
 from bertjax.data import Contrasts, read_contrasts
 from bertjax.errors import DataError, InputError
-from bertjax.evidence import Q
+from bertjax.evidence import Metric, Q, ratios
 from bertjax.formatting import count_of
 from bertjax.interventions import Ablation
 from bertjax.jobs import (
@@ -288,3 +290,16 @@ def patching_table(results: Results, most: int = 3) -> PlainTable:
         f"{results.too_few_contrasts or count_of(results.summary['data']['examples'], 'contrast')}"
     )
     return table
+
+
+def patching_metrics(label: str, unit: str = "", *, lost: bool = False) -> tuple[Metric, ...]:
+    """The share that a patch restores, and the score itself.
+
+    Args:
+        label, unit: of the score.
+        lost: whether clean texts are patched from corrupted ones, and the share is what they lose.
+    """
+    ends = {"lowest": -np.inf, "highest": np.inf, "by": "patching"}
+    name = "lost" if lost else "restored"
+    share = Metric.of_sums(name, f"Share {name}", ratios.RESTORED, of_effects=True, **ends)
+    return share, Metric.of_sums("score", label, ratios.mean_number(ratios.PATCHING, "patched"), unit=unit, **ends)

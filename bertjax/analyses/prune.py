@@ -3,10 +3,16 @@
 One half of the examples chooses the orders, the other half scores them: on the examples that chose it, an order would
 look better than it is. The sets of heads that are removed at some points of each order are run as one sweep; the
 summary says which set belongs to which order.
+
+Michel et al. 2019 (section 4) remove heads in the order of their importance by gradients, a tenth of all at a time, as
+it was at the start. Here importance is computed again after each step, for the heads that are left. The greedy order
+removes at each step the heads whose removal increases the exact loss least; each step is a sweep.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -15,18 +21,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 
 from bertjax import arguments
-from bertjax.analyses.contributions import snap_constant_outputs
-from bertjax.analyses.learned_gates import LearnedGates, learn_gates
-from bertjax.attribution import (
-    Learning,
-    ablated_losses,
-    gradient_costs,
-    heads_left,
-    magnitudes,
-    order_by,
-    steps_of,
-)
+from bertjax.analyses.gradients import head_gradients
+from bertjax.analyses.learned_gates import LearnedGates, Learning, learn_gates
 from bertjax.console import PlainTable
+from bertjax.engine import sweep
 from bertjax.errors import InputError
 from bertjax.formatting import count_of, format_duration
 from bertjax.interventions import Ablation, ablation, every_head, single_heads
@@ -45,8 +43,12 @@ from bertjax.jobs import (
     means_of,
     option,
     outcome_of_sweep,
+    snap_constant_outputs,
 )
+from bertjax.model import PretrainedModel
+from bertjax.progress import Progress, silent
 from bertjax.results import Results
+from bertjax.tasks import EncodedDataset
 
 # By what heads are taken away.
 ORDERS = ("gradient", "greedy", "magnitude", "gates", "random", "reversed")
@@ -60,6 +62,8 @@ OF_ORDER = {
 }
 """The order that each option belongs to."""
 PASSES = 2.5  # forward passes that take as long as one pass forward and back
+Costs = Callable[[Sequence[tuple[int, int]], Sequence[tuple[int, int]]], Float[np.ndarray, " heads"]]
+"""Takes the heads that are gone and those that are left; returns what each one left is worth."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -404,3 +408,129 @@ def _judged_on(results: Results) -> str:
     """Which examples chose the orders, and which judge them."""
     chosen, counts = results.summary["pruning"]["chosen_on"], count_of(results.summary["data"]["examples"], "example")
     return f"{f'{chosen:,} other examples chose the orders; these' if chosen else 'these'} scores are of {counts}"
+
+
+def order_by(costs: Costs, heads: Sequence[tuple[int, int]], share: float) -> list[tuple[int, int]]:
+    """Heads in the order in which they go: at each step those that are worth least of what is left.
+
+    Args:
+        costs: what each head that is left is worth.
+        heads: all of them.
+        share: of all heads, which goes at a step; one head at least.
+
+    >>> worth = {(0, 0): 3.0, (0, 1): 1.0, (1, 0): 2.0}
+    >>> order_by(lambda gone, left: np.array([worth[head] for head in left]), list(worth), 0.1)
+    [(0, 1), (1, 0), (0, 0)]
+    """
+    at_once, gone, left = _at_once(len(heads), share), list[tuple[int, int]](), list(heads)
+    while len(left) > at_once:
+        order = np.argsort(costs(gone, left), kind="stable")[:at_once].tolist()
+        gone += [left[place] for place in order]
+        left = [head for place, head in enumerate(left) if place not in set(order)]
+    last = np.argsort(costs(gone, left), kind="stable").tolist() if len(left) > 1 else range(len(left))
+    return [*gone, *(left[place] for place in last)]
+
+
+def steps_of(heads: int, share: float) -> list[int]:
+    """How many heads are left at each step of `order_by`.
+
+    >>> steps_of(10, 0.3)
+    [10, 7, 4, 1]
+    """
+    return [*range(heads, 0, -_at_once(heads, share))]
+
+
+def _at_once(heads: int, share: float) -> int:
+    return max(1, ceil(share * heads - 1e-9))
+
+
+def gradient_costs(
+    model: PretrainedModel,
+    encoded: EncodedDataset,
+    mode: str,
+    means: Float[np.ndarray, "layers heads head_dim"] | None,
+) -> Costs:
+    """Importance by gradients, where some heads are gone: the mean of absolute values of examples."""
+
+    places = {head: place for place, head in enumerate(every_head(model.config))}
+
+    def costs(gone: Sequence[tuple[int, int]], left: Sequence[tuple[int, int]]) -> Float[np.ndarray, " heads"]:
+        found = head_gradients(model, encoded, mode, means=means, gone=gone)
+        importance = np.nanmean(np.abs(found.changes), axis=1)
+        return np.asarray(importance[[places[head] for head in left]])
+
+    return costs
+
+
+def magnitudes(model: PretrainedModel) -> dict[tuple[int, int], float]:
+    """The size of each head's weights: the Frobenius norm of what takes a value's input to the head's output.
+
+    That is the product of the head's value and output kernels: whatever one of the two is scaled by can be undone in
+    the other.
+    """
+    sizes = {}
+    for number, layer in enumerate(model.body.encoder.applications()):
+        value = np.asarray(layer.attention.value.kernel[...], np.float64)  # embed, heads, head_dim
+        output = np.asarray(layer.attention.output.kernel[...], np.float64)  # heads, head_dim, embed
+        products = np.einsum("ehd,ehc->hdc", value, value), np.einsum("hde,hce->hdc", output, output)
+        squares = np.einsum("hdc,hdc->h", *products).tolist()
+        for head, squared in zip(model.config.heads_of(number), squares, strict=True):
+            sizes[number, head] = float(np.sqrt(max(squared, 0.0)))
+    return sizes
+
+
+def heads_left(heads: int, points: int = 10) -> list[int]:
+    """How many heads are left at each point of a curve: from a part less than all down to none, about equally apart.
+
+    >>> heads_left(12, 4)
+    [9, 6, 3, 0]
+    """
+    counts = dict.fromkeys(round(heads * (1 - point / points)) for point in range(1, points + 1))
+    return [count for count in counts if count < heads]
+
+
+def ablated_losses(
+    model: PretrainedModel,
+    encoded: EncodedDataset,
+    ablations: Sequence[Ablation],
+    *,
+    means: Float[np.ndarray, "layers heads head_dim"] | None = None,
+    memory: int | None = None,
+    attention: str = "auto",
+    journal: Path | None = None,
+    replace_journal: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    progress: Progress = silent,
+) -> Float[np.ndarray, "runs examples"]:
+    """The task's loss of each example, without ablation and then with each; NaN of examples without a label.
+
+    Args:
+        means, memory, attention, journal, replace_journal, settings: as in `engine.sweep`.
+        progress: called with the work done and the total work.
+
+    Raises:
+        InputError: outputs that have no loss.
+    """
+    objective = encoded.objective
+    if objective is None:
+        raise InputError(f"outputs of the form {encoded.form.name} have no loss")
+    swept = sweep(
+        model,
+        [(encoding,) for encoding in encoded.encodings],
+        ablations,
+        objective.readout,
+        at=encoded.at,
+        targets=encoded.targets,
+        means=means,
+        memory=memory,
+        attention=attention,
+        journal=journal,
+        replace_journal=replace_journal,
+        settings=settings,
+        progress=progress,
+    )
+    losses = np.empty((1 + len(ablations), encoded.examples))
+    members = [list(encoded.numbers_of(example)) for example in range(encoded.examples)]
+    for number, given in enumerate((swept.base, *swept.outputs)):
+        losses[number] = [objective.grade(example, given[own])[0] for example, own in enumerate(members)]
+    return losses

@@ -1,13 +1,21 @@
 """Shapley values of heads: `Study.shapley`, `bertjax shapley`.
 
-Orders are drawn and run in batches, until the maximum is reached or the values are known well enough. Each batch keeps
-a journal until the end, so that the same command resumes. If every set of the heads costs no more runs than the orders,
-all sets are run, and the values are exact.
+With v(S) the score of a model that keeps the heads S, a head's value is the mean over orders of removal of v with it
+minus v without it, when the heads later in the order are still there (Shapley 1953). The values sum to the cost of
+replacing all heads. Orders are drawn in pairs, each with its reverse (Castro, Gomez and Tejada 2009 sample single ones;
+the reverse is the antithetic draw of Mitchell et al. 2022). Within an order each run differs from the one before by one
+head, so that the sweep computes the layers below that head once.
+
+Orders are run in batches, until the maximum is reached or the values are known well enough. Each batch keeps a journal
+until the end, so that the same command resumes. If every set of the heads costs no more runs than the orders, all sets
+are run, and the values are exact.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
+from math import factorial
 from typing import Annotated, Any
 
 import numpy as np
@@ -16,22 +24,10 @@ from rich.console import RenderableType
 
 from bertjax import arguments
 from bertjax.analyses.ablate import introduce
-from bertjax.analyses.contributions import (
-    contributions_of,
-    describe_score,
-    outcome_of_examples,
-    say_cost_of_contributions,
-)
-from bertjax.attribution import (
-    Drawn,
-    added_in_order,
-    all_subsets,
-    draw_orders,
-    exact_values,
-    runs_of_order,
-    shapley_metric,
-)
+from bertjax.analyses.interactions import effect_metric
+from bertjax.checkpoints import BertConfig
 from bertjax.errors import InputError
+from bertjax.evidence import Metric, ratios, student
 from bertjax.formatting import count_of, finite, format_duration
 from bertjax.interventions import Ablation, Head, ablation, list_heads
 from bertjax.jobs import (
@@ -42,14 +38,50 @@ from bertjax.jobs import (
     Mode,
     Outcome,
     ScoredAnalysis,
+    contributions_of,
+    describe_score,
     estimate_runs,
     option,
+    outcome_of_examples,
+    say_cost_of_contributions,
 )
 from bertjax.progress import Progress
 from bertjax.results import Results
 
 RUNS_AT_ONCE = 512  # about: of orders that are run together
 DEFAULT_ORDERS = 100
+FEWEST_PAIRS = 8  # of orders: from fewer, skewed values have intervals that are too narrow
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What pairs of orders gave, each pair the mean of an order and its reverse.
+
+    Args:
+        total: of all pairs: what each head adds to what each example contributes.
+        values: of each pair: what each head adds to the score.
+    """
+
+    total: Float[np.ndarray, "heads examples"]
+    values: Float[np.ndarray, "pairs heads"]
+
+    def join(self, other: "Drawn") -> "Drawn":
+        """Both together."""
+        return Drawn(self.total + other.total, np.concatenate([self.values, other.values]))
+
+    @property
+    def mean(self) -> Float[np.ndarray, "heads examples"]:
+        """What each head adds to what each example contributes."""
+        return self.total / len(self.values)
+
+    @property
+    def half_widths(self) -> Float[np.ndarray, " heads"]:
+        """Half of each value's 95 % interval over orders (`evidence.student`); infinite from fewer than 8 pairs."""
+        pairs, mean = len(self.values), self.values.mean(axis=0)
+        if pairs < FEWEST_PAIRS:
+            return np.full(mean.shape, np.inf)
+        left_out = (self.values.sum(axis=0) - self.values) / (pairs - 1)
+        return np.asarray(np.diff(student(mean, left_out), axis=0)[0] / 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,3 +278,71 @@ def shapley_line(results: Results) -> str:
     middle = sorted(widths)[len(widths) // 2]
     known = f"±{max(widths):.2g} or better ({measure.with_unit(f'median ±{middle:.2g}')})"
     return f"{found['orders']} orders: each value is known to {known} for these examples, at 95 %. The {total}."
+
+
+def draw_orders(heads: int, pair: int, seed: int = 0) -> tuple[Int[np.ndarray, " heads"], Int[np.ndarray, " heads"]]:
+    """An order of heads and its reverse; the same whatever was drawn before.
+
+    Args:
+        heads: how many there are.
+        pair: which pair it is, from 0.
+    """
+    order = np.random.default_rng([seed, pair]).permutation(heads)
+    return order, order[::-1]
+
+
+def runs_of_order(
+    config: BertConfig, heads: Sequence[Head], order: Int[np.ndarray, " heads"], mode: str
+) -> list[Ablation]:
+    """The first head of an order taken away, the first two, and so on to all."""
+    return [ablation(config, [heads[place] for place in order[: count + 1]], mode) for count in range(len(order))]
+
+
+def added_in_order(
+    order: Int[np.ndarray, " heads"], contributed: Float[np.ndarray, "runs examples"]
+) -> Float[np.ndarray, "heads examples"]:
+    """What each head adds where those before it in an order are gone.
+
+    Args:
+        contributed: what each example contributes to the score: without ablation, and then in each run of the order.
+    """
+    added = np.empty((len(order), contributed.shape[1]))
+    added[order] = contributed[:-1] - contributed[1:]
+    return added
+
+
+def all_subsets(config: BertConfig, heads: Sequence[Head], mode: str) -> list[Ablation]:
+    """Every set of some heads but the empty one, smaller sets first."""
+    return [ablation(config, [heads[place] for place in chosen], mode) for chosen in _subsets(len(heads))]
+
+
+def exact_values(heads: int, contributed: Float[np.ndarray, "sets examples"]) -> Float[np.ndarray, "heads examples"]:
+    """Shapley values by their definition, from every set of heads.
+
+    Args:
+        heads: how many there are.
+        contributed: what each example contributes to the score: without ablation, and then in each of `all_subsets`.
+
+    >>> exact_values(2, np.array([[1.0], [0.9], [0.7], [0.2]])).round(6).tolist()
+    [[0.3], [0.5]]
+    """
+    values = np.zeros((heads, contributed.shape[1]))
+    sets = [(), *_subsets(heads)]
+    places = {chosen: place for place, chosen in enumerate(sets)}
+    for gone in sets:
+        for head in set(range(heads)) - set(gone):
+            # Of all orders, in this share `gone` is what comes before the head.
+            share = factorial(len(gone)) * factorial(heads - len(gone) - 1) / factorial(heads)
+            after = places[tuple(sorted((*gone, head)))]
+            values[head] += share * (contributed[places[gone]] - contributed[after])
+    return values
+
+
+def _subsets(heads: int) -> Iterator[tuple[int, ...]]:
+    for size in range(1, heads + 1):
+        yield from combinations(range(heads), size)
+
+
+def shapley_metric(metric: Metric) -> Metric:
+    """What is made of Shapley values, in the unit of a score."""
+    return effect_metric(metric, "shapley", f"Shapley value ({metric.label})", ratios.SHAPLEY, "value")

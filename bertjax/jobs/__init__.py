@@ -11,6 +11,13 @@ from bertjax.jobs.analysis import (
     check_finite,
     outcome_of_sweep,
 )
+from bertjax.jobs.contributions import (
+    contributions_of,
+    describe_score,
+    outcome_of_examples,
+    say_cost_of_contributions,
+    snap_constant_outputs,
+)
 from bertjax.jobs.job import (
     AsLoaded,
     Job,
@@ -93,6 +100,8 @@ __all__ = [
     "check_scorable",
     "check_settings",
     "command_line",
+    "contributions_of",
+    "describe_score",
     "descriptions",
     "encode",
     "estimate_runs",
@@ -111,6 +120,7 @@ __all__ = [
     "means_of",
     "names",
     "option",
+    "outcome_of_examples",
     "outcome_of_sweep",
     "parameters",
     "parity",
@@ -118,8 +128,10 @@ __all__ = [
     "read_examples",
     "run_analysis",
     "save_without_heads",
+    "say_cost_of_contributions",
     "score_ablations",
     "score_job",
+    "snap_constant_outputs",
     "summary_of",
     "sweep_examples",
     "takes",

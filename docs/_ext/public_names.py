@@ -16,7 +16,6 @@ from typing import Any
 
 ROOMS = (
     "analyses",
-    "attribution",
     "checkpoints",
     "data",
     "engine",

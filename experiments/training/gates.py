@@ -1,6 +1,6 @@
 """Gates on heads that are learned with a model's weights, or alone (Louizos et al. 2018; of heads Voita et al. 2019).
 
-`bertjax.attribution.GateLearner` learns gates of a model that stays as it is. Here the model learns too: what a step
+`bertjax.analyses.GateLearner` learns gates of a model that stays as it is. Here the model learns too: what a step
 makes smaller is the loss of its batch, each example with gates that are drawn for it, plus a price for each gate that
 is open. Heads whose gates are closed give nothing (mode zero).
 """
@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Key, Shaped
 
-from bertjax.attribution import AT_FIRST, HIGHEST, LOWEST, TEMPERATURE, probabilities_open
+from bertjax.analyses import AT_FIRST, HIGHEST, LOWEST, TEMPERATURE, probabilities_open
 from bertjax.model import Overrides, PretrainedModel
 from bertjax.tasks import EncodedDataset
 from experiments.training.dropout import train_logits
@@ -25,7 +25,7 @@ GATES, PRICE = "gates", "price"
 def hard_gates(
     log_a: Float[Array, "layers heads"], uniform: Float[Array, "layers heads batch"]
 ) -> Float[Array, "layers heads batch"]:
-    """Gates drawn for each example, as `bertjax.attribution.draw_gates` draws them, with slopes by `jax.grad`.
+    """Gates drawn for each example, as `bertjax.analyses.draw_gates` draws them, with slopes by `jax.grad`.
 
     >>> hard_gates(jnp.array([[0.0, -9.0]]), jnp.full((1, 2, 1), 0.5)).round(3).tolist()
     [[[0.5], [0.0]]]

@@ -11,7 +11,9 @@ from jaxtyping import Float, Int
 from bertjax.evidence import Metric, contributions, score
 from bertjax.formatting import format_duration
 from bertjax.interventions import Ablation
-from bertjax.jobs import Job, Means, Outcome, Say
+from bertjax.jobs.analysis import Means, Outcome
+from bertjax.jobs.job import Job
+from bertjax.jobs.options import Say
 from bertjax.tasks import DERIVED, TaskResult
 
 LONG = 5.0  # seconds: what takes less is not worth a line
