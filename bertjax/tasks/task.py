@@ -27,9 +27,6 @@ from bertjax.tasks.encoded import EncodedDataset
 from bertjax.tasks.outputs import Form
 
 Chosen: TypeAlias = Metric | str | Callable[[Any, Any], float]
-WITHIN_WORD = "within-word"
-PLL = ("original", WITHIN_WORD)
-"""Which pieces are masked with the scored one: none, or those that follow in the same word."""
 
 
 @dataclass(frozen=True)
