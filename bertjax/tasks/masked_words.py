@@ -190,7 +190,9 @@ class MaskedWords(Task):
             tokenizer, whole, seed=arguments.seed, every_word=options.every_word, within_word=within_word
         )
         without = sorted({*range(len(examples))} - {*positions.units.tolist()})
-        note = f"{count_of(len(without), 'text')} without a word to mask (first {examples.ids[without[0]]})"
+        note = ""
+        if without:
+            note = f"{count_of(len(without), 'text')} without a word to mask (first {examples.ids[without[0]]})"
         return EncodedMaskedWords(
             WORDS,
             masked,
@@ -198,7 +200,7 @@ class MaskedWords(Task):
             len(examples),
             positions.true,
             positions,
-            note=note if without else "",
+            note=note,
         )
 
 

@@ -176,6 +176,11 @@ class Task(DatasetSpec):
         """Whether a model can do this kind of task."""
         return isinstance(model, self.models)
 
+    @property
+    def unmet(self) -> str:
+        """What other models do not have, for messages."""
+        return f"no {self.needs}, which {self.name} needs"
+
     def default_length(self, model: PretrainedModel, most: int) -> int:
         """Tokens after which a text (pair) is cut by default, of at most `most`."""
         return most

@@ -52,7 +52,7 @@ def derive_job(
         len(kept),
         labels if np.isfinite(labels).any() else np.zeros(len(kept)),  # of a task whose examples have no labels
         [np.array(encoded.numbers_of(example), np.int64) for example in kept],
-        len(encoded.kept_of(0)),
+        max((len(encoded.kept_of(example)) for example in kept), default=1),
     )
     examples = job.examples if len(kept) == len(job.examples) else job.examples.take(kept)
     own = job.ablations if ablations is None else ablations
