@@ -12,6 +12,7 @@ from jaxtyping import Float, Num
 from bertjax.results.contents import Contents
 
 Line = list[tuple[str, str]]  # pieces with their marks
+# Marks of pieces: a name, plain text, a true text, and a prediction that is right or wrong.
 NAME, PLAIN, TRUE, RIGHT, WRONG = "name", "", "true", "right", "wrong"
 LONGEST = 500  # characters of a text
 AROUND = 40  # characters on each side of an answer

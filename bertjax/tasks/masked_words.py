@@ -23,6 +23,7 @@ from bertjax.tasks.encoded import TargetPositions, TaskOutputs, TokenEncodings
 from bertjax.tasks.outputs import Form, Graded, Objective
 from bertjax.tasks.task import EncodeArguments, Task, TaskOptions
 
+# The name of the task.
 MASKED = "mlm"
 SHARE = 0.15  # of the words of a text, as in BERT's training (Devlin et al. 2019)
 UNKNOWN = "<unk>"  # WikiText's mark of a rare word

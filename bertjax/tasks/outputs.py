@@ -107,6 +107,7 @@ def _derived(name: str, called: str, numbers: tuple[str, ...], display: type[Dis
     return Form(name, readouts.logits, called=called, numbers=numbers, sized=sized, derived=True, display=display)
 
 
+# Outputs that analyses compute from those of a model, by name.
 DERIVED: Mapping[str, Form] = MappingProxyType(
     {
         form.name: form
@@ -119,7 +120,6 @@ DERIVED: Mapping[str, Form] = MappingProxyType(
         )
     }
 )
-"""Outputs that analyses compute from those of a model, by name."""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from bertjax.paths import is_directory, is_there, user_path
 from bertjax.tasks.encoded import EncodedDataset
 from bertjax.tasks.outputs import Form
 
+# A metric: itself, its name, or a function of labels and outputs.
 Chosen: TypeAlias = Metric | str | Callable[[Any, Any], float]
 
 
