@@ -520,7 +520,7 @@ def test_the_cache_of_datasets_is_read_without_a_network(tmp_path):
 
 @pytest.mark.integration
 def test_a_hub_out_of_reach_is_not_tried_again_and_again(tmp_path):
-    code = "from bertjax.data import load_examples\nload_examples('mrpc')"
+    code = "from bertjax import load_examples\nload_examples('mrpc')"
     nowhere = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0", "TFDS_DATA_DIR": str(tmp_path / "none")}
     nowhere["HF_ENDPOINT"] = "http://127.0.0.1:9"
     ended = subprocess.run(
@@ -534,7 +534,7 @@ def test_a_hub_out_of_reach_is_not_tried_again_and_again(tmp_path):
 @pytest.mark.integration
 def test_reading_a_file_imports_no_library_of_frames(tmp_path):
     path = write_rows(tmp_path / "a.jsonl", ROWS)
-    code = f"import sys\nfrom bertjax.data import load_examples\nload_examples(None, data={str(path)!r})\n"
+    code = f"import sys\nfrom bertjax import load_examples\nload_examples(None, data={str(path)!r})\n"
     code += "load_examples(None, data=[{'text': 'a', 'label': 1}])\n"
     code += "print(sorted({'pandas', 'polars', 'datasets', 'pyarrow', 'tensorflow_datasets'} & set(sys.modules)))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

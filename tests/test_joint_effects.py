@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bertjax.jobs.contributions import contributions_of, snap_constant_outputs
 from scipy import stats
 from scipy.stats import hypergeom
 from sklearn.metrics import roc_auc_score
@@ -28,6 +27,7 @@ from bertjax.cli import main
 from bertjax.engine import sweep
 from bertjax.errors import DataError, InputError, SweepInterrupted
 from bertjax.interventions import Ablation, Change, ablation, every_head
+from bertjax.jobs.contributions import contributions_of, snap_constant_outputs
 from bertjax.jobs.job import load_job
 from bertjax.jobs.scoring import Judge
 from bertjax.jobs.settings import for_this_device

@@ -150,9 +150,9 @@ def test_masked_words_are_the_same_for_the_same_seed_alone(model, lines):
     tokenizer = Tokenizer.from_pretrained(model)
     texts = tokenizer.encode(load_examples("mlm", data=lines).first)
     draws = [mask_words(tokenizer, texts, seed=seed, every_word=False)[1] for seed in (0, 0, 1)]
-    assert draws[0].places.tolist() == draws[1].places.tolist() != draws[2].places.tolist()
+    assert draws[0].tokens.tolist() == draws[1].tokens.tolist() != draws[2].tokens.tolist()
     some = mask_words(tokenizer, texts[:10], seed=0, every_word=False)[1]
-    assert some.places.tolist() == draws[0].places[draws[0].units < 10].tolist()
+    assert some.tokens.tolist() == draws[0].tokens[draws[0].units < 10].tolist()
     with pytest.raises(InputError, match="no text has a word that could be masked"):
         mask_words(tokenizer, tokenizer.encode(["", "zzzz"]), seed=0, every_word=True)
 
@@ -168,7 +168,7 @@ def test_all_but_special_tokens_and_unknown_words_are_masked(kind, model):
     hidden, wanted = mask_words(tokenizer, [encoding], seed=0, every_word=True)
     special = {"[CLS]", "[SEP]", "[MASK]", "[UNK]", *NAMES.values()}
     places = [place for place, token in enumerate(encoding.tokens) if token not in special]
-    assert wanted.places.tolist() == places
+    assert wanted.tokens.tolist() == places
     assert len(places) == {"WordPiece": 3, "byte-level BPE": 11}[kind]
     assert [text.input_ids.count(tokenizer.mask_token_id) for text in hidden] == [2] * len(places)
     assert {text.tokens[place] for text, place in zip(hidden, places, strict=True)} == {tokenizer.mask_token}

@@ -44,7 +44,7 @@ def test_the_drawing_script_writes_rows_unaltered(tmp_path: Path, monkeypatch: p
 @pytest.mark.integration
 def test_reading_local_files_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from bertjax.data.loading import load_examples; import bertjax.data.tokenizer\n"
+        "import sys; from bertjax import load_examples; import bertjax.data.tokenizer\n"
         f"load_examples('qnli-sample'); print([name for name in {HEAVY} if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)

@@ -6,8 +6,9 @@ import pytest
 
 import bertjax
 from bertjax.results import read_results
-from bertjax.results.examples import cut_out, spans_of
+from bertjax.results.examples import cut_out
 from bertjax.results.page import choose_examples, page_data, write_page
+from bertjax.tasks.token_classification import spans_of
 from tests.browser import assert_quiet, browser_needed, choose, rows_of, text_of, wait_for
 from tests.factories import (
     SENTENCES,

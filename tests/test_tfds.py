@@ -235,7 +235,7 @@ def test_a_damaged_copy_is_refused_in_one_line(
 @pytest.mark.integration
 def test_reading_and_preparing_do_not_import_tensorflow_or_print(glue: Path, tmp_path: Path) -> None:
     code = (
-        "import sys; from bertjax.data.loading import load_examples; from bertjax.data.tfds_glue import prepare\n"
+        "import sys; from bertjax import load_examples; from bertjax.data.tfds_glue import prepare\n"
         "prepare(sys.argv[1], sys.argv[2], ['mrpc'])\n"
         "examples = load_examples('mrpc', data_dir=sys.argv[2])\n"
         "print(len(examples), 'tensorflow' in sys.modules, 'torch' in sys.modules)"

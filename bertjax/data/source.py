@@ -15,6 +15,7 @@ from bertjax.data.tables import Table
 from bertjax.errors import DataError
 from bertjax.paths import is_directory, is_there, user_path
 
+# The files that every task reads, for messages.
 READABLE = ".tsv, .csv, .jsonl or .parquet"
 
 

@@ -25,6 +25,7 @@ from bertjax.paths import open_data
 DROPS_MALFORMED = ("qqp",)
 
 _COLA_COLUMNS = ("source", "label", "star", "sentence")
+# Endings of the files that can be read.
 SUFFIXES = tuple(f"{suffix}{gz}" for suffix in (".tsv", ".csv", ".jsonl", ".parquet", ".txt") for gz in ("", ".gz"))
 LINE = "text"  # the column of a .txt file
 MOST_SHOWN = 10  # rows that a message names

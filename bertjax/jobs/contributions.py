@@ -35,7 +35,7 @@ def outcome_of_examples(
     """The outcome of an analysis that has numbers of each example.
 
     Args:
-        form: the name of the form of the outputs (`tasks.FORMS`).
+        form: the name of the form of the outputs (`tasks.DERIVED`).
         kept: which examples have numbers, in ascending order.
         base: 0 by default, for effects.
     """

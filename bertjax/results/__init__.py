@@ -1,7 +1,7 @@
 """Results: what a sweep found as a table, directory, pictures, comparison and page. No model is needed."""
 
 from bertjax.results.comparison import compare_data, compare_table
-from bertjax.results.contents import InMemory, describe_silhouette, measure_of
+from bertjax.results.contents import Contents, InMemory, describe_silhouette, measure_of
 from bertjax.results.directory import (
     NOT_COMPARED,
     WRITING,
@@ -14,6 +14,19 @@ from bertjax.results.directory import (
     write_outputs,
     write_results,
 )
+from bertjax.results.examples import (
+    LONGEST,
+    NAME,
+    PLAIN,
+    RIGHT,
+    TRUE,
+    WRONG,
+    Display,
+    Line,
+    NumberDisplay,
+    cut_out,
+    shorten,
+)
 from bertjax.results.figures import make_figure, pruning_curves
 from bertjax.results.page import check_replaceable, write_page
 from bertjax.results.results import Results, ShardResults, make_results
@@ -23,10 +36,20 @@ from bertjax.results.table import Row, column, significant
 from bertjax.results.terminal import ablation_table, show_table, show_text
 
 __all__ = [
+    "LONGEST",
+    "NAME",
     "NOT_COMPARED",
+    "PLAIN",
+    "RIGHT",
+    "TRUE",
     "WRITING",
+    "WRONG",
+    "Contents",
+    "Display",
     "Entry",
     "InMemory",
+    "Line",
+    "NumberDisplay",
     "Place",
     "Results",
     "Row",
@@ -39,6 +62,7 @@ __all__ = [
     "column",
     "compare_data",
     "compare_table",
+    "cut_out",
     "describe_examples",
     "describe_silhouette",
     "make_figure",
@@ -50,6 +74,7 @@ __all__ = [
     "read_recorded",
     "read_results",
     "read_shards",
+    "shorten",
     "show_table",
     "show_text",
     "significant",

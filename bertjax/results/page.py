@@ -23,7 +23,7 @@ from bertjax.evidence import predictions_from_logits
 from bertjax.formatting import FORMULA, count_of, finite, table_heads, table_name, to_json
 from bertjax.paths import is_file, user_path
 from bertjax.results.contents import Contents
-from bertjax.results.examples import shown
+from bertjax.results.examples import display_of
 from bertjax.results.figures import make_figure
 from bertjax.results.summary import AGAIN, has_mark, read_recorded
 from bertjax.results.table import COLUMNS
@@ -260,14 +260,14 @@ def choose_examples(saved: Contents, kept: list[int]) -> dict[str, Any]:
         each ablation and example lines of what became of it (`examples.Line`); `texts`: id, label and lines of the
         examples that occur.
     """
-    form, arrays = shown(saved), saved.outputs
-    base, reads_predictions = arrays["base"], form.predicts
-    before = form.values(base)
+    display, arrays = display_of(saved), saved.outputs
+    base, reads_predictions = arrays["base"], display.predicts
+    before = display.values(base)
     base_predictions = predictions_from_logits(base[None])[0] if reads_predictions else None
     chosen: list[tuple[int | None, list[list[Any]]]] = []
     for number in kept:
         outputs = arrays["outputs"][number]
-        after = form.values(outputs)
+        after = display.values(outputs)
         sizes = np.nan_to_num(np.abs(after - before))  # an example of which no word is masked does not change
         both, flips = [], None
         if base_predictions is not None:
@@ -288,13 +288,14 @@ def choose_examples(saved: Contents, kept: list[int]) -> dict[str, Any]:
     text_index = {place: number for number, place in enumerate(places)}
     changed = [[flips, [[text_index[row[0]], *row[1:]] for row in rows]] for flips, rows in chosen]
     texts = [
-        [str(saved.examples[place]["id"]), saved.label_of(saved.examples[place]), form.lines(place)] for place in places
+        [str(saved.examples[place]["id"]), saved.label_of(saved.examples[place]), display.lines(place)]
+        for place in places
     ]
     most = max(1, DETAILS // max(1, len(kept)))
     details = [
-        [form.change(number, row[0]) for row in rows[:most]] for number, (_, rows) in zip(kept, chosen, strict=True)
+        [display.change(number, row[0]) for row in rows[:most]] for number, (_, rows) in zip(kept, chosen, strict=True)
     ]
-    called = {"reads": "predictions" if reads_predictions else "values", "value": form.value, "note": form.note}
+    called = {"reads": "predictions" if reads_predictions else "values", "value": display.value, "note": display.note}
     names = saved.summary["data"]["label_names"]
     return {**called, "labels": names, "changed": changed, "details": details, "places": places, "texts": texts}
 

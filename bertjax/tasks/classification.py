@@ -119,6 +119,11 @@ class TextClassification(Task):
         """Classifiers, and sentence embedders for pairs."""
         return isinstance(model, BertForSentenceEmbedding | BertForSequenceClassification)
 
+    @property
+    def unmet(self) -> str:
+        """Outputs for labels."""
+        return f"no {self.needs} for {self.name}"
+
     def default_length(self, model: PretrainedModel, most: int) -> int:
         """All that models of sentence-transformers take, as there; for other classifiers 128, as in GLUE's scripts."""
         return most if isinstance(model, BertForSentenceEmbedding) or is_cross_encoder(model) else min(128, most)

@@ -17,15 +17,87 @@ from bertjax.evidence import ratios
 from bertjax.formatting import count_of
 from bertjax.interventions import readouts
 from bertjax.model import BertForMaskedLM, BertForPreTraining, PretrainedModel
+from bertjax.results import NAME, PLAIN, RIGHT, TRUE, Contents, Display, Line
 from bertjax.tasks.classification import SAMPLE_TASK
 from bertjax.tasks.encoded import TargetPositions, TaskOutputs, TokenEncodings
 from bertjax.tasks.outputs import Form, Graded, Objective
-from bertjax.tasks.task import PLL, WITHIN_WORD, EncodeArguments, Task, TaskOptions
+from bertjax.tasks.task import EncodeArguments, Task, TaskOptions
 
+# The name of the task.
 MASKED = "mlm"
 SHARE = 0.15  # of the words of a text, as in BERT's training (Devlin et al. 2019)
 UNKNOWN = "<unk>"  # WikiText's mark of a rare word
-WORDS = Form("words", readouts.words, called="masked words", counted="masked word", numbers=ratios.WORDS, sized=1)
+WITHIN_WORD = "within-word"
+# Which pieces are masked with the scored one: none, or those that follow in the same word.
+PLL = ("original", WITHIN_WORD)
+
+
+class WordsDisplay(Display):
+    """Texts with masked words; of those whose attention is kept also the best guesses."""
+
+    value = "mean log-probability"
+
+    @property
+    def note(self) -> str:
+        """What a reader must know of that value."""
+        guesses = " Of texts whose attention is kept, the likeliest words are shown." if self._kept else ""
+        return f"It is that of the true words.{guesses}"
+
+    def values(self, outputs: Float[np.ndarray, "outputs ..."]) -> Float[np.ndarray, " examples"]:
+        """The mean log-probability of the true words."""
+        units, examples = self.saved.outputs["units"], self.saved.summary["data"]["examples"]
+        counts = np.bincount(units, minlength=examples).astype(np.float64)
+        sums = np.bincount(units, outputs[:, 0], minlength=examples)
+        return np.divide(sums, counts, out=np.full(examples, np.nan), where=counts > 0)
+
+    @property
+    def _kept(self) -> list[int]:
+        """The examples whose best guesses are kept."""
+        if not self.saved.has_attention or "masked_0" not in self.saved.attention:
+            return []
+        numbers: list[int] = self.saved.attention["examples"].tolist()
+        return numbers
+
+    def lines(self, example: int) -> list[Line]:
+        """The text, and if the best guesses are kept, a line for each masked word."""
+        lines = super().lines(example)
+        if example not in self._kept:
+            return lines
+        return lines + [_guessed(self.saved, self._kept.index(example), 0, word) for word in self._words(example)]
+
+    def change(self, run: int, example: int) -> list[Line]:
+        """The best guesses with an ablation, if they are kept."""
+        name, kept = self.saved.names[run], self._kept
+        runs = self.saved.attention["runs"].tolist() if kept else []
+        if example not in kept or name not in runs:
+            return []
+        return [_guessed(self.saved, kept.index(example), runs.index(name), word) for word in self._words(example)]
+
+    def _words(self, example: int) -> range:
+        return range(len(self.saved.attention[f"masked_{self._kept.index(example)}"]))
+
+
+def _guessed(saved: Contents, sample: int, run: int, word: int) -> Line:
+    """The true word at a masked position, and the likeliest ones in a run."""
+    arrays = saved.attention
+    truth = str(arrays[f"truth_{sample}"][word])
+    line: Line = [("ablated" if run else "base", NAME), (truth, TRUE)]
+    guesses, chances = (arrays[f"{name}_{sample}"][run, word].tolist() for name in ("guesses", "chances"))
+    for guess, chance in zip(guesses, chances, strict=True):
+        line.append((f"{guess} {chance:.2f}", RIGHT if guess == truth else PLAIN))
+        line.append((" ", PLAIN))
+    return line
+
+
+WORDS = Form(
+    "words",
+    readouts.words,
+    called="masked words",
+    counted="masked word",
+    numbers=ratios.WORDS,
+    sized=1,
+    display=WordsDisplay,
+)
 OF_WORDS = (BertForMaskedLM, BertForPreTraining)  # the models that predict words
 
 
@@ -119,7 +191,9 @@ class MaskedWords(Task):
             tokenizer, whole, seed=arguments.seed, every_word=options.every_word, within_word=within_word
         )
         without = sorted({*range(len(examples))} - {*positions.units.tolist()})
-        note = f"{count_of(len(without), 'text')} without a word to mask (first {examples.ids[without[0]]})"
+        note = ""
+        if without:
+            note = f"{count_of(len(without), 'text')} without a word to mask (first {examples.ids[without[0]]})"
         return EncodedMaskedWords(
             WORDS,
             masked,
@@ -127,7 +201,7 @@ class MaskedWords(Task):
             len(examples),
             positions.true,
             positions,
-            note=note if without else "",
+            note=note,
         )
 
 

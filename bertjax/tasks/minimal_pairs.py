@@ -25,10 +25,11 @@ from bertjax.formatting import count_of
 from bertjax.interventions import readouts
 from bertjax.model import PretrainedModel
 from bertjax.paths import is_directory, listing
+from bertjax.results import NAME, PLAIN, Display, Line, shorten
 from bertjax.tasks.encoded import TargetPositions, TaskOutputs, TokenEncodings
-from bertjax.tasks.masked_words import OF_WORDS, hide, rest_of_word, words_of
+from bertjax.tasks.masked_words import OF_WORDS, PLL, WITHIN_WORD, hide, rest_of_word, words_of
 from bertjax.tasks.outputs import Form, Graded, Objective, cross_entropy
-from bertjax.tasks.task import PLL, WITHIN_WORD, EncodeArguments, Task, TaskOptions
+from bertjax.tasks.task import EncodeArguments, Task, TaskOptions
 
 PAIRS, AGREEMENT = "minimal-pairs", "agreement"
 GOOD = "cross-entropy of the good form, of two whose logits are their log-likelihoods"
@@ -39,6 +40,24 @@ USUAL = (("sentence_good", "sentence_bad"), ("good", "bad"))
 TEMPLATES = ("sentence", "template", "text")
 GROUPS = ("UID", "paradigm", "phenomenon", "group", "condition")
 NUMBER = "pairID"  # counts a paradigm's pairs from 0 in BLiMP
+
+
+class PairsDisplay(Display):
+    """The two sentences of a pair."""
+
+    value, note = "margin", "The margin is the good form's log-likelihood less the bad one's, in nats."
+
+    def values(self, outputs: Float[np.ndarray, "outputs ..."]) -> Float[np.ndarray, " examples"]:
+        """The margins."""
+        return np.asarray(outputs[:, 1] - outputs[:, 0])
+
+    def lines(self, example: int) -> list[Line]:
+        """The good sentence and the bad one."""
+        row = self.saved.examples[example]
+        names = (("good", "first"), ("bad", "second"))
+        return [[(name, NAME), (shorten(row[key]), PLAIN)] for name, key in names]
+
+
 LIKELIHOODS = Form(
     "likelihoods",
     readouts.log_probabilities,
@@ -46,6 +65,7 @@ LIKELIHOODS = Form(
     counted="masked word",
     numbers=ratios.LIKELIHOODS,
     predicts=True,
+    display=PairsDisplay,
 )
 
 

@@ -36,6 +36,7 @@ from bertjax.evidence import ratios
 from bertjax.formatting import count_of
 from bertjax.interventions import readouts
 from bertjax.model import BertForSequenceClassification, PretrainedModel
+from bertjax.results import NAME, PLAIN, RIGHT, TRUE, WRONG, Line, NumberDisplay
 from bertjax.tasks.classification import label_order
 from bertjax.tasks.encoded import TaskOutputs, TextEncodings
 from bertjax.tasks.outputs import Form, Graded, Objective, binary_cross_entropy
@@ -51,6 +52,33 @@ TRUTH = {"true": 1, "false": 0}
 Item = str | int | float
 Set = list[int] | None  # numbers of labels
 
+
+class LabelsDisplay(NumberDisplay):
+    """Texts with sets of labels: true ones, and those that the model finds."""
+
+    value, note = "mean log-likelihood", "It is that of what is true of each label. Right labels are green."
+
+    def lines(self, example: int) -> list[Line]:
+        """The texts, the true labels, and those that the model finds."""
+        true = self.saved.examples[example].get("labels")
+        line: Line = [("true", NAME), *([(name, TRUE) for name in true] if true else [(_lacking(true), PLAIN)])]
+        return [*super().lines(example), line, self._found("found", example, self.saved.outputs["base"][example])]
+
+    def change(self, run: int, example: int) -> list[Line]:
+        """What an ablated model finds."""
+        return [self._found("ablated", example, self.saved.outputs["outputs"][run, example])]
+
+    def _found(self, name: str, example: int, numbers: Float[np.ndarray, " numbers"]) -> Line:
+        names, true = self.saved.summary["data"]["label_names"], self.saved.examples[example].get("labels")
+        found = [names[label] for label in np.flatnonzero(numbers[3::3] > 0)]
+        marks = [PLAIN if true is None else RIGHT if label in true else WRONG for label in found]
+        return [(name, NAME), *(zip(found, marks, strict=True) if found else [("none", PLAIN)])]
+
+
+def _lacking(true: Sequence[str] | None) -> str:
+    return "not known" if true is None else "none"
+
+
 LABEL_SETS = Form(
     "label-sets",
     readouts.logits,
@@ -58,6 +86,7 @@ LABEL_SETS = Form(
     numbers=ratios.LABEL_SETS,
     of_each_label=ratios.OF_EACH_LABEL,
     sized=1,
+    display=LabelsDisplay,
 )
 
 

@@ -23,6 +23,7 @@ from bertjax.errors import some_of
 from bertjax.formatting import count_of
 from bertjax.interventions import readouts
 from bertjax.model import BertForMultipleChoice, PretrainedModel
+from bertjax.results import NAME, PLAIN, TRUE, Display, Line, shorten
 from bertjax.tasks.encoded import TextEncodings
 from bertjax.tasks.outputs import Form, Graded, Objective, cross_entropy
 from bertjax.tasks.task import EncodeArguments, Task, encode_texts
@@ -42,7 +43,20 @@ def side_by_side(*scores: Float[np.ndarray, "*examples 1"]) -> Float[np.ndarray,
     return np.concatenate(scores, axis=-1)
 
 
-CHOSEN = Form("choices", readouts.logits, side_by_side, predicts=True)
+class ChoicesDisplay(Display):
+    """Questions with their choices, the right one marked."""
+
+    def lines(self, example: int) -> list[Line]:
+        """What stands before the choices, and these, each with its number."""
+        row = self.saved.examples[example]
+        choices = [
+            [(str(number), NAME), (shorten(text), TRUE if number == row["label"] else PLAIN)]
+            for number, text in enumerate(row["choices"])
+        ]
+        return super().lines(example) + choices
+
+
+CHOSEN = Form("choices", readouts.logits, side_by_side, predicts=True, display=ChoicesDisplay)
 
 
 @dataclass(frozen=True)

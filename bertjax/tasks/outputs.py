@@ -18,6 +18,7 @@ from bertjax.engine import Combine, SweepResult
 from bertjax.evidence import Metric, ratios
 from bertjax.interventions import Readout, readouts
 from bertjax.probes import NUMBERS, ROLES
+from bertjax.results import Display, NumberDisplay
 
 Graded = tuple[float, np.ndarray]
 
@@ -39,6 +40,7 @@ class Form:
         by_rank: whether values are scored by how they order examples, whatever the task's own metrics.
         sized: how many of the numbers have changes that can be compared in size; None for all.
         derived: whether they are computed from outputs of a model, and so differ from those of another run of it.
+        display: how examples are shown in a page.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Form:
     by_rank: bool = False
     sized: int | None = None
     derived: bool = False
+    display: type[Display] = Display
 
     def sizes(self, result: SweepResult) -> tuple[np.ndarray, np.ndarray]:
         """Base and ablated outputs whose changes can be compared in size."""
@@ -75,26 +78,48 @@ class Form:
         return two_classes or not predicts or not metric.of_one_label
 
 
+class _LossDisplay(NumberDisplay):
+    """Texts with the loss that gradients predict."""
+
+    value, note = "loss", "It is the example's loss, and what gradients predict of it without the head."
+
+
+class _EffectDisplay(NumberDisplay):
+    """Texts with what each contributes to an effect."""
+
+    value, note = "contribution", "It is what the example contributes to the effect, which is the mean of all."
+
+
+class _RoleDisplay(NumberDisplay):
+    """Texts with how much of a head's attention goes to the previous token."""
+
+    value, note = "sum", "It is the sum over the text's words of their attention to the previous token."
+
+
+class _PatchDisplay(NumberDisplay):
+    """Clean and corrupted texts with the patched run's score."""
+
+    value, note = "score", "It is the score of the contrast, and what patching makes of it."
+
+
+def _derived(name: str, called: str, numbers: tuple[str, ...], display: type[Display], sized: int | None = 1) -> Form:
+    """Outputs that an analysis computes; their readout is never used."""
+    return Form(name, readouts.logits, called=called, numbers=numbers, sized=sized, derived=True, display=display)
+
+
+# Outputs that analyses compute from those of a model, by name.
 DERIVED: Mapping[str, Form] = MappingProxyType(
     {
         form.name: form
         for form in (
-            Form("gradients", readouts.logits, called="gradients", numbers=ratios.GRADIENTS, sized=1, derived=True),
-            Form(
-                "interactions",
-                readouts.logits,
-                called="interactions",
-                numbers=ratios.INTERACTIONS,
-                sized=1,
-                derived=True,
-            ),
-            Form("roles", readouts.logits, called="roles", numbers=NUMBERS, sized=len(ROLES), derived=True),
-            Form("patching", readouts.logits, called="patches", numbers=ratios.PATCHING, sized=1, derived=True),
-            Form("shapley", readouts.logits, called="Shapley values", numbers=ratios.SHAPLEY, derived=True),
+            _derived("gradients", "gradients", ratios.GRADIENTS, _LossDisplay),
+            _derived("interactions", "interactions", ratios.INTERACTIONS, _EffectDisplay),
+            _derived("roles", "roles", NUMBERS, _RoleDisplay, len(ROLES)),
+            _derived("patching", "patches", ratios.PATCHING, _PatchDisplay),
+            _derived("shapley", "Shapley values", ratios.SHAPLEY, _EffectDisplay, None),
         )
     }
 )
-"""Outputs that analyses compute from those of a model, by name."""
 
 
 @dataclass(frozen=True)

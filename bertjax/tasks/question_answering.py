@@ -27,6 +27,7 @@ from bertjax.interventions import readouts
 from bertjax.json_files import parse_json
 from bertjax.model import BertForQuestionAnswering, PretrainedModel
 from bertjax.paths import open_data
+from bertjax.results import LONGEST, NAME, PLAIN, RIGHT, TRUE, WRONG, Line, NumberDisplay, cut_out, shorten
 from bertjax.tasks.encoded import TargetPositions, TaskOutputs, TokenEncodings
 from bertjax.tasks.outputs import Form, Graded, Objective, cross_entropy
 from bertjax.tasks.task import EncodeArguments, Task, TaskOptions
@@ -38,7 +39,39 @@ ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 NONE = (-1, -1)  # the span of no answer
 MOST_TOKENS = 384  # of a window, as in the reference programs of SQuAD
-ANSWERS = Form("answers", readouts.answers, called="answers", numbers=ratios.ANSWERS, sized=1)
+
+
+class AnswersDisplay(NumberDisplay):
+    """Questions, with the answers in their contexts."""
+
+    value, note = "F1", "Answers are green where they match a true one exactly."
+    number = 2
+
+    def lines(self, example: int) -> list[Line]:
+        """The question, the true answers in the context, and the one that the model finds."""
+        row, arrays = self.saved.examples[example], self.saved.outputs
+        context, answers = row["second"], row["answers"]
+        true: Line = [("true", NAME)]
+        if answers and answers[0] in context:
+            start = context.index(answers[0])
+            true += cut_out(context, start, start + len(answers[0]), TRUE, around=LONGEST // 2)
+        else:
+            true.append((" / ".join(answers) or "no answer", TRUE))
+        exact = arrays["base"][example, 1] > 0
+        return [[(shorten(row["first"]), PLAIN)], true, self._found("found", example, arrays["base_spans"], exact)]
+
+    def change(self, run: int, example: int) -> list[Line]:
+        """What an ablated model answers."""
+        arrays = self.saved.outputs
+        return [self._found("ablated", example, arrays["spans"][run], arrays["outputs"][run, example, 1] > 0)]
+
+    def _found(self, name: str, example: int, spans: Int[np.ndarray, "examples 2"], exact: Any) -> Line:
+        (start, end), mark = spans[example].tolist(), RIGHT if exact else WRONG
+        context = self.saved.examples[example]["second"]
+        return [(name, NAME), *(cut_out(context, start, end, mark) if start >= 0 else [("no answer", mark)])]
+
+
+ANSWERS = Form("answers", readouts.answers, called="answers", numbers=ratios.ANSWERS, sized=1, display=AnswersDisplay)
 
 
 @dataclass(frozen=True)

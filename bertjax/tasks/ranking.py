@@ -32,6 +32,7 @@ from bertjax.evidence import ratios
 from bertjax.formatting import count_of
 from bertjax.interventions import readouts
 from bertjax.model import BertForSentenceEmbedding, BertForSequenceClassification, PretrainedModel
+from bertjax.results import NAME, PLAIN, RIGHT, TRUE, WRONG, Line, NumberDisplay, shorten
 from bertjax.tasks.classification import is_regression
 from bertjax.tasks.encoded import SharedEncodings, TaskOutputs
 from bertjax.tasks.outputs import Form, Graded, Objective, cosine_and_gradients
@@ -44,9 +45,40 @@ RANKING_SCALE = 20.0  # of similarities in a softmax over candidates, as in sent
 QUERIES_AT_ONCE = 256  # whose similarities to all texts of a pool are in memory together
 # What prompts of queries and of candidates are called, as sentence-transformers looks for them.
 OF_QUERIES, OF_CANDIDATES = ("query",), ("document", "passage", "corpus")
+
+
+class RankingsDisplay(NumberDisplay):
+    """Queries, with what is relevant and what comes first."""
+
+    value, note = "nDCG@10", "The candidate that comes first is green where it is relevant."
+    number = 1
+
+    def lines(self, example: int) -> list[Line]:
+        """The query, the most relevant candidate and the one that comes first."""
+        row, arrays = self.saved.examples[example], self.saved.outputs
+        relevant = [one for one in row["candidates"] if one["relevance"] > 0]
+        best = max(relevant, key=lambda one: one["relevance"], default=None)
+        text, others = ("none of the candidates", "") if best is None else (best["text"], f" (1 of {len(relevant)})")
+        true: Line = [(f"true{others * (len(relevant) > 1)}", NAME), (shorten(text), TRUE)]
+        first = self._first("first", example, arrays["base_first"][example], arrays["base_rank"][example])
+        return [[(shorten(row["first"]), PLAIN)], true, first]
+
+    def change(self, run: int, example: int) -> list[Line]:
+        """What comes first for an ablated model."""
+        arrays = self.saved.outputs
+        return [self._first("ablated", example, arrays["first"][run, example], arrays["rank"][run, example])]
+
+    def _first(self, name: str, example: int, number: Any, rank: Any) -> Line:
+        """The candidate that comes first, and where the first relevant one is if that is another."""
+        found = next(one for one in self.saved.examples[example]["candidates"] if one["number"] == number)
+        line: Line = [(name, NAME), (shorten(found["text"]), RIGHT if found["relevance"] > 0 else WRONG)]
+        return line if rank < 2 else [*line, (f" relevant: place {rank}", PLAIN)]
+
+
 LOSS = "cross-entropy of the relevant candidates in a softmax over all"
-SIMILAR = Form("ranking", readouts.sentence_embedding, called="rankings", numbers=ratios.RANKINGS, sized=1)
-SCORED = Form("scored-ranking", readouts.score, called="rankings", numbers=ratios.RANKINGS, sized=1)
+_COMMON: dict[str, Any] = {"called": "rankings", "numbers": ratios.RANKINGS, "sized": 1, "display": RankingsDisplay}
+SIMILAR = Form("ranking", readouts.sentence_embedding, **_COMMON)
+SCORED = Form("scored-ranking", readouts.score, **_COMMON)
 
 
 @dataclass(frozen=True)

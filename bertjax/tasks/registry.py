@@ -273,7 +273,7 @@ def encode_examples(
     chosen = make_options(task, options)
     length = _choose_length(model, tokenizer, examples, max_length)
     if not task.fits(model):
-        raise ConfigError(f"{model.class_name} has no {task.needs}, which {task.name} needs: {what_it_can_do(model)}")
+        raise ConfigError(f"{model.class_name} has {task.unmet}: {what_it_can_do(model)}")
     if prompts is not None and not task.takes_prompts:
         raise InputError(f"--prompts stand before texts of labels and similarities: {task.name} takes none")
     return task.encode(model, tokenizer, examples, EncodeArguments(length, prompts, seed, chosen))

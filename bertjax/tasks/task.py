@@ -26,10 +26,8 @@ from bertjax.paths import is_directory, is_there, user_path
 from bertjax.tasks.encoded import EncodedDataset
 from bertjax.tasks.outputs import Form
 
+# A metric: itself, its name, or a function of labels and outputs.
 Chosen: TypeAlias = Metric | str | Callable[[Any, Any], float]
-WITHIN_WORD = "within-word"
-PLL = ("original", WITHIN_WORD)
-"""Which pieces are masked with the scored one: none, or those that follow in the same word."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +176,11 @@ class Task(DatasetSpec):
     def fits(self, model: PretrainedModel) -> bool:
         """Whether a model can do this kind of task."""
         return isinstance(model, self.models)
+
+    @property
+    def unmet(self) -> str:
+        """What other models do not have, for messages."""
+        return f"no {self.needs}, which {self.name} needs"
 
     def default_length(self, model: PretrainedModel, most: int) -> int:
         """Tokens after which a text (pair) is cut by default, of at most `most`."""

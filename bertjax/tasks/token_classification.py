@@ -26,6 +26,7 @@ from bertjax.formatting import count_of
 from bertjax.interventions import readouts
 from bertjax.model import BertForTokenClassification, PretrainedModel
 from bertjax.paths import is_directory
+from bertjax.results import NAME, PLAIN, RIGHT, TRUE, WRONG, Line, NumberDisplay, shorten
 from bertjax.tasks.encoded import TargetPositions, TaskOutputs, TokenEncodings
 from bertjax.tasks.entities import Counter, Tagged, entities, scheme_of
 from bertjax.tasks.masked_words import grade_targets
@@ -34,7 +35,74 @@ from bertjax.tasks.task import EncodeArguments, Task, model_labels
 
 TAGGING = "token-classification"
 OUTSIDE = "O"
-TAGS = Form("tags", readouts.tags, called="tags of words", counted="word", numbers=ratios.TAGS, sized=1)
+
+
+class TagsDisplay(NumberDisplay):
+    """Sentences with their entities, or with the words whose tags change."""
+
+    value, note = "mean log-probability", "It is that of the true tags. Entities are green where they are right."
+
+    @property
+    def _names(self) -> list[str]:
+        return list(self.saved.summary["tags"])
+
+    def lines(self, example: int) -> list[Line]:
+        """The sentence, its true entities, and those that the model finds."""
+        row = self.saved.examples[example]
+        lines: list[Line] = [[(shorten(row["first"]), PLAIN)]]
+        return [*lines, self._found("true", row, None), self._found("found", row, self._tags(None, example))]
+
+    def change(self, run: int, example: int) -> list[Line]:
+        """What an ablated model finds."""
+        return [self._found("ablated", self.saved.examples[example], self._tags(run, example))]
+
+    def _tags(self, run: int | None, example: int) -> list[str]:
+        """The predicted tag of each word, without an ablation or with one."""
+        arrays, tags = self.saved.outputs, [OUTSIDE] * len(self.saved.examples[example]["words"])
+        start, end = np.searchsorted(arrays["units"], [example, example + 1])
+        found: Int[np.ndarray, " words"] = arrays["base_tags"] if run is None else arrays["tags"][run]
+        for word, number in zip(arrays["words"][start:end].tolist(), found[start:end].tolist(), strict=True):
+            tags[word] = self._names[number]
+        return tags
+
+    @staticmethod
+    def _found(name: str, row: Mapping[str, Any], tags: Sequence[str] | None) -> Line:
+        """Spans of words with tags; predicted ones are right or wrong."""
+        true = spans_of(row["tags"])
+        found = true if tags is None else spans_of(tags)
+        line: Line = [(name, NAME)]
+        for span in found:
+            kind, start, end = span
+            mark = TRUE if tags is None else RIGHT if span in true else WRONG
+            line.append((f"{' '.join(row['words'][start:end])} ({kind})", mark))
+        return line if found else [*line, ("none", PLAIN)]
+
+
+def spans_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Neighbouring words with tags of one type, none of them `O`: type, first word and one past the last.
+
+    >>> spans_of(["B-PER", "I-PER", "O", "B-LOC", "B-LOC"])
+    [('PER', 0, 2), ('LOC', 3, 4), ('LOC', 4, 5)]
+    >>> spans_of(["I-PER", "E-PER", "E-PER", "I-PER"])
+    [('PER', 0, 2), ('PER', 2, 3), ('PER', 3, 4)]
+    """
+    spans: list[tuple[str, int, int]] = []
+    for place, tag in enumerate(tags):
+        mark, _, kind = tag.partition("-")
+        kind = kind or tag
+        if tag == OUTSIDE:
+            continue
+        complete = place > 0 and tags[place - 1][:1] in "ELSU"  # the entity of the word before
+        if spans and mark in "IEL" and not complete and spans[-1][2] == place and spans[-1][0] == kind:
+            spans[-1] = (kind, spans[-1][1], place + 1)
+        else:
+            spans.append((kind, place, place + 1))
+    return spans
+
+
+TAGS = Form(
+    "tags", readouts.tags, called="tags of words", counted="word", numbers=ratios.TAGS, sized=1, display=TagsDisplay
+)
 WORD_COLUMNS, TAG_COLUMNS = ("tokens", "words"), ("tags", "ner_tags", "pos_tags", "labels")
 OF_LISTS = (".jsonl", ".jsonl.gz", ".parquet", ".parquet.gz")
 DOCUMENT = "-DOCSTART-"

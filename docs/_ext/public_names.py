@@ -29,6 +29,7 @@ ROOMS = (
     "probes",
     "results",
     "study",
+    "tasks",
 )
 # Modules that a user takes from the front door: each has a page of its own.
 ON_THEIR_OWN = ("ablations", "overrides", "patching", "plain", "readouts")
