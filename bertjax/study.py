@@ -58,6 +58,21 @@ from bertjax.progress import shown
 from bertjax.results import Results
 from bertjax.tasks import MASKED
 
+__all__ = [
+    "Baseline",
+    "Study",
+    "StudyOptions",
+    "ablate",
+    "importance",
+    "interactions",
+    "patch",
+    "patch_paths",
+    "plan",
+    "prune",
+    "roles",
+    "shapley",
+]
+
 MODELS = "a hub id, a directory, or a model of bertjax (bertjax.from_torch makes one of a PyTorch model)"
 
 

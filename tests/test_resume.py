@@ -233,7 +233,7 @@ def test_ablations_do_not_replace_unfinished_orders(settings, capsys):
     assert journals
     for command in ("ablate", "importance", "roles"):
         assert main(words_of(command, settings)) == 2
-        assert "an unfinished run of another analysis (shapley)" in capsys.readouterr().err
+        assert "an unfinished run of another analysis" in capsys.readouterr().err
     assert [*settings.directory.iterdir()] == journals
     assert main([*words_of("ablate", settings), "--overwrite"]) == 0
     assert not [*settings.directory.glob("orders-*")]
