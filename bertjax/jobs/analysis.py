@@ -31,6 +31,7 @@ from bertjax.tasks import Form, TaskResult
 
 SHOWN_EFFECTS = 20
 NOT_COUNTED = "not counting compilation and statistics"  # of an estimate of time
+# The heads' mean outputs, which mode 'mean' inserts; None if no ablation needs them.
 Means = Float[np.ndarray, "layers heads head_dim"] | None
 
 

@@ -27,12 +27,14 @@ C = TypeVar("C", bound="Options")
 R = TypeVar("R")
 # Called with a line for people.
 Say = Callable[[str], None]
-# Integers with the least value that they take.
+# Integers from 0.
 Natural = Annotated[int, 0]
+# Integers from 1.
 Positive = Annotated[int, 1]
 # A path, which becomes a str.
 PathLike = Annotated[str, Path]
 HEADS = "heads, each as '3.10', 'L3H10' or (3, 10)"
+# Names of heads, in any spelling.
 Heads = Annotated[tuple[str, ...], HEADS]
 Names = Annotated[tuple[str, ...], "str"]
 
@@ -56,6 +58,7 @@ def available_modes() -> list[str]:
     return [name for name, mode in MODES.items() if mode.replacement != "donor"]
 
 
+# What replaces a head.
 Mode = Annotated[str, Choices(available_modes)]
 
 

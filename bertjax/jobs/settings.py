@@ -22,8 +22,9 @@ from bertjax.paths import hash_file, is_file, user_path
 from bertjax.results import NOT_COMPARED
 
 T = TypeVar("T")
-# The options of a study, and those that are not of the computation.
+# The names of the options of a study.
 STUDY = names(ModelOptions) | names(DataOptions) | names(TaskOptions) | names(ComputeOptions)
+# The same without those of the computation.
 NO_COMPUTE = STUDY - names(ComputeOptions)
 
 
