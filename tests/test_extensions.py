@@ -1,7 +1,8 @@
 """A metric, a mode and a task of one's own are one entry each, and have all that bertjax's own have."""
 
+import itertools
 import pickle
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +12,16 @@ from scipy import stats
 
 import bertjax
 from bertjax import ablations, overrides, readouts
-from bertjax.errors import DataError, InputError
+from bertjax.data import Examples, Source, Tokenizer
+from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.evidence.weighing import weigh
 from bertjax.interventions import MODES, Change, Mode, to_overrides
 from bertjax.model import HeadOutputs
-from bertjax.results import show_table, show_text
-from bertjax.tasks import TASKS, TextClassification
-from tests.factories import make_classifier, write_pairs
+from bertjax.results import NumberDisplay, show_table, show_text
+from bertjax.results.page import page_data
+from bertjax.tasks import TASKS, Form, Task, TaskOptions, TextClassification, TextEncodings, cosine, encode_examples
+from bertjax.tasks.multiple_choice import Choices
+from tests.factories import SENTENCES, make_classifier, make_embedder, make_masked, write_pairs
 from tests.random_outputs import DRAWS, draw_outputs
 from tests.tiny_models import encodings, largest_difference, random_model
 
@@ -194,6 +198,76 @@ def test_a_task_of_ones_own_has_its_name_and_metrics(tmp_path, monkeypatch):
     assert results.summary["metrics"] == ["matthews", "accuracy"]
     assert results.summary["data"]["task"] == "paraphrase"
     assert results.summary["data"]["label_names"] == ["no", "yes"]
+
+
+def compare_texts(text, similar, other):
+    """The similarities of the first text to both others, the bad one first."""
+    return np.stack([cosine(text, other), cosine(text, similar)], axis=-1)
+
+
+class TripletDisplay(NumberDisplay):
+    """The similarity of the good text."""
+
+    value, note, number = "similarity", "It is that of the similar text.", 1
+
+
+TRIPLETS = Form(
+    "triplets",
+    readouts.sentence_embedding,
+    compare_texts,
+    numbers=("bad", "good"),
+    predicts=True,
+    display=TripletDisplay,
+)
+
+
+@dataclass(frozen=True)
+class TripletOptions(TaskOptions):
+    swapped: bool = False
+
+
+@dataclass(frozen=True)
+class Triplets(Task):
+    models = (bertjax.BertForSentenceEmbedding,)
+    needs = "sentence vector"
+    forms = (TRIPLETS,)
+    options = TripletOptions
+
+    def read_table(self, table, source):
+        choices = tuple(map(Choices, zip(table.texts("similar"), table.texts("other"), strict=True)))
+        labels = np.ones(len(table), np.int32)
+        rows = tuple(table.numbers), table.texts("text"), None, labels, str(table.path), source.split
+        return Examples(self, *rows, content=choices)
+
+    def encode(self, model, tokenizer, examples, arguments):
+        pairs = zip(*(choices.texts for choices in examples.content), strict=True)
+        similar, others = reversed([*pairs]) if arguments.options.swapped else pairs
+        encodings = tokenizer.encode([*examples.first, *similar, *others], None, arguments.max_length)
+        return TextEncodings(TRIPLETS, encodings, tokenizer.pad_id, len(examples), examples.labels, copies=3)
+
+
+def test_a_kind_of_task_of_ones_own_is_one_class(tmp_path, monkeypatch):
+    """It has its outputs, metrics, options and page."""
+    own = Triplets("triplets", ("text",), label_names=("bad", "good"), metrics=("accuracy", "margin"))
+    monkeypatch.setitem(TASKS, own.name, own)
+    folder = make_embedder(tmp_path)
+    rows = [{"text": one, "similar": one, "other": other} for one, other in itertools.pairwise(SENTENCES)]
+    results = bertjax.ablate(folder, "triplets", data=rows, heads=["0.0", "1.1"], progress=False)
+    assert results.summary["outputs"] == "triplets"
+    assert results.summary["numbers"] == ["bad", "good"]
+    np.testing.assert_allclose(results.outputs["base"][:, 1], 1, atol=1e-6)  # a text is similar to itself
+    assert results.rows_of("accuracy")[0].base == 1
+    assert (results.outputs["base"][:, 0] < 1).all()
+    assert page_data(results)["examples"]["note"] == "It is that of the similar text."
+    model, tokenizer, examples = bertjax.load(folder), Tokenizer.from_pretrained(folder), own.read(Source(data=rows))
+    swapped = encode_examples(model, tokenizer, examples, swapped=True)
+    assert swapped.encodings[2 * len(rows)].input_ids == swapped.encodings[0].input_ids
+    with pytest.raises(InputError, match="--swapped is an option of triplets, which mlm does not have: leave it out"):
+        encode_examples(model, tokenizer, bertjax.load_examples("mlm", limit=2), swapped=True)
+    with pytest.raises(InputError, match="--nonsense is no option of a task: leave it out"):
+        encode_examples(model, tokenizer, examples, nonsense=1)
+    with pytest.raises(ConfigError, match="BertForMaskedLM has no sentence vector, which triplets needs: it can do"):
+        bertjax.ablate(make_masked(tmp_path / "masked"), "triplets", data=rows, progress=False)
 
 
 def test_an_entry_of_metrics_is_read_where_there_is_none(tmp_path, monkeypatch):
