@@ -33,7 +33,7 @@ ROOMS = {
     },
 }
 # What a function of a file may import that the file itself may not.
-LATE = {"bertjax/results/examples.py": {"tasks"}}
+LATE = {"bertjax/results/examples.py": {"analyses", "tasks"}}
 WITHOUT_JAX = {"evidence", "plots", "results"}
 # Where parameters live, or are split from what is compiled.
 FLAX = {

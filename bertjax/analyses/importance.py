@@ -15,7 +15,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 
 from bertjax import arguments
-from bertjax.analyses.gradients import gradient_metrics, head_gradients
+from bertjax.analyses.gradients import NUMBERS, gradient_metrics, head_gradients
 from bertjax.console import PlainTable
 from bertjax.errors import InputError
 from bertjax.evidence import rank_correlation
@@ -32,7 +32,8 @@ from bertjax.jobs import (
     option,
     outcome_of_examples,
 )
-from bertjax.results import Results, Row, read_results
+from bertjax.results import NumberDisplay, Results, Row, read_results
+from bertjax.tasks import OutputSpec
 
 DEPTHS = (5, 10, 20)
 
@@ -58,6 +59,15 @@ class Trust:
     worst: tuple[tuple[str, int, int], ...]
 
 
+class LossDisplay(NumberDisplay):
+    """Texts with the loss that gradients predict."""
+
+    value, note = "loss", "It is the example's loss, and what gradients predict of it without the head."
+
+
+OUTPUTS = OutputSpec("gradients", called="gradients", numbers=NUMBERS, sized=1, display=LossDisplay)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Importance(Analysis):
     """Estimate by gradients what each head does.
@@ -80,6 +90,8 @@ class Importance(Analysis):
     reads = NO_COMPUTE
     own = ("steps",)
     float32 = True
+
+    outputs = OUTPUTS
 
     mode: Mode = "zero"
     steps: Positive = option(1, "N")
@@ -116,7 +128,7 @@ class Importance(Analysis):
         loss = {"loss": objective.definition, "unit": objective.unit, "steps": self.steps}
         return outcome_of_examples(
             job,
-            "gradients",
+            OUTPUTS,
             gradient_metrics(objective.unit),
             found.outputs[:, kept],
             kept,

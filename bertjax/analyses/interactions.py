@@ -33,10 +33,20 @@ from bertjax.jobs import (
     outcome_of_examples,
     say_cost_of_contributions,
 )
-from bertjax.tasks import TaskResult
+from bertjax.results import NumberDisplay
+from bertjax.tasks import OutputSpec, TaskResult
 
 INTERACTIONS = ratios.INTERACTIONS
 """What is kept of each pair and example: the interaction, the effect of both, and the sum of the effects of each."""
+
+
+class EffectDisplay(NumberDisplay):
+    """Texts with what each contributes to an effect."""
+
+    value, note = "contribution", "It is what the example contributes to the effect, which is the mean of all."
+
+
+OUTPUTS = OutputSpec("interactions", called="interactions", numbers=ratios.INTERACTIONS, sized=1, display=EffectDisplay)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +64,8 @@ class Interactions(Sweep):
 
     name = word = "interactions"
     example = "bertjax interactions --heads 3.0 3.1 5.7 --limit 200"
+
+    outputs = OUTPUTS
 
     mode: Mode = "uniform"
     heads: Heads | None = option(None, "L.H")
@@ -74,7 +86,7 @@ class Interactions(Sweep):
         kept, contributed = contributions_of(job, result)
         return outcome_of_examples(
             job,
-            "interactions",
+            OUTPUTS,
             interaction_metrics(job.metrics[0]),
             pair_interactions(job.ablations, contributed),
             kept.tolist(),

@@ -41,8 +41,8 @@ from bertjax.jobs import (
     option,
 )
 from bertjax.model import BertForMaskedLM, BertForSequenceClassification
-from bertjax.results import Results
-from bertjax.tasks import DERIVED, TextEncodings
+from bertjax.results import NumberDisplay, Results
+from bertjax.tasks import OutputSpec, TextEncodings
 
 DEFAULT_LENGTH = 128
 INTO = ["corrupted", "clean"]
@@ -51,6 +51,15 @@ DEFINITION = (
     "2020, Meng et al. 2022)"
 )
 CANCELLED = 0.5  # of what the differences of scores would sum to if all went one way: less is worth a line
+
+
+class PatchDisplay(NumberDisplay):
+    """Clean and corrupted texts with the patched run's score."""
+
+    value, note = "score", "It is the score of the contrast, and what patching makes of it."
+
+
+OUTPUTS = OutputSpec("patching", called="patches", numbers=ratios.PATCHING, sized=1, display=PatchDisplay)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +92,8 @@ class PatchingAnalysis(Analysis):
 
     progress_text = "patching"
     reads = names(ComputeOptions) | {"model", "max_length", "allow_new_head", "limit", "seed"}
+
+    outputs = OUTPUTS
 
     contrasts: Any = option(None, "FILE", positional=True, flag="--data", recorded=False)
     into: Annotated[str, Choices(INTO)] = "corrupted"
@@ -148,7 +159,7 @@ class PatchingAnalysis(Analysis):
             say(found.note)
         examples = found.contrasts.examples
         patched = tuple(texts[0] for texts in (found.corrupted if self.into == "corrupted" else found.clean))
-        encoded = TextEncodings(DERIVED["patching"], patched, tokenizer.pad_id, len(examples), np.zeros(len(examples)))
+        encoded = TextEncodings(OUTPUTS, patched, tokenizer.pad_id, len(examples), np.zeros(len(examples)))
         return PatchingJob(settings, model, tokenizer, examples, encoded, contrasts=found)
 
     def show(self, results: Results) -> Sequence[RenderableType]:
@@ -209,7 +220,7 @@ def outcome_of_patches(
         ablations=ablations,
         base=numbers[0],
         outputs=numbers[2:],
-        form=DERIVED["patching"],
+        form=OUTPUTS,
         metrics=patching_metrics(scored.label, lost=analysis.into == "clean"),
         labels=np.zeros(scores.shape[1]),
         kept=kept,

@@ -36,6 +36,7 @@ from bertjax.jobs import (
 from bertjax.model import PretrainedModel, check_parameters, load
 from bertjax.probes import (
     KINDS,
+    NUMBERS,
     ROLES,
     RoleNumbers,
     kinds_of,
@@ -47,10 +48,19 @@ from bertjax.probes import (
     uniform_numbers,
 )
 from bertjax.progress import Progress
-from bertjax.results import Results, column, describe_silhouette
-from bertjax.tasks import DERIVED, TextEncodings, task_named
+from bertjax.results import NumberDisplay, Results, column, describe_silhouette
+from bertjax.tasks import OutputSpec, TextEncodings, task_named
 
 DEFAULT_LENGTH = 128
+
+
+class RoleDisplay(NumberDisplay):
+    """Texts with how much of a head's attention goes to the previous token."""
+
+    value, note = "sum", "It is the sum over the text's words of their attention to the previous token."
+
+
+OUTPUTS = OutputSpec("roles", called="roles", numbers=NUMBERS, sized=len(ROLES), display=RoleDisplay)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +76,8 @@ class Roles(Analysis):
     progress_text = "reading"
     example = "bertjax roles --model bert-base-uncased --task mlm --data texts.txt"
     reads = names(DataOptions) | {"model", "max_length"}
+
+    outputs = OUTPUTS
 
     @property
     def float32(self) -> bool:
@@ -88,9 +100,7 @@ class Roles(Analysis):
         truncated = sum(encoding.truncated for encoding in encodings)
         if truncated:
             say(f"{count_of(truncated, 'text')} of {len(examples):,} cut after {length} tokens")
-        encoded = TextEncodings(
-            DERIVED["roles"], tuple(encodings), tokenizer.pad_id, len(examples), np.zeros(len(examples))
-        )
+        encoded = TextEncodings(OUTPUTS, tuple(encodings), tokenizer.pad_id, len(examples), np.zeros(len(examples)))
         return Job(settings, model, tokenizer, examples, encoded)
 
     def run(self, context: Context) -> Outcome:
@@ -115,7 +125,7 @@ class Roles(Analysis):
             ablations=single_heads(job.model.config, self.mode),
             base=base,
             outputs=outputs,
-            form=DERIVED["roles"],
+            form=OUTPUTS,
             metrics=metrics,
             labels=np.zeros(len(examples)),
             details={"distances": distances},

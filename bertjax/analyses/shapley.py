@@ -24,7 +24,7 @@ from rich.console import RenderableType
 
 from bertjax import arguments
 from bertjax.analyses.ablate import introduce
-from bertjax.analyses.interactions import effect_metric
+from bertjax.analyses.interactions import EffectDisplay, effect_metric
 from bertjax.checkpoints import BertConfig
 from bertjax.errors import InputError
 from bertjax.evidence import Metric, ratios, student
@@ -47,6 +47,7 @@ from bertjax.jobs import (
 )
 from bertjax.progress import Progress
 from bertjax.results import Results
+from bertjax.tasks import OutputSpec
 
 RUNS_AT_ONCE = 512  # about: of orders that are run together
 DEFAULT_ORDERS = 100
@@ -84,6 +85,9 @@ class Drawn:
         return np.asarray(np.diff(student(mean, left_out), axis=0)[0] / 2)
 
 
+OUTPUTS = OutputSpec("shapley", called="Shapley values", numbers=ratios.SHAPLEY, display=EffectDisplay)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Shapley(ScoredAnalysis):
     """What each head adds, over random orders of removal.
@@ -107,6 +111,8 @@ class Shapley(ScoredAnalysis):
     example = "bertjax shapley --heads 3.0 3.1 5.7 --permutations 40"
     own = ("permutations", "within")
     journals = "orders-*"
+
+    outputs = OUTPUTS
 
     mode: Mode = "uniform"
     heads: Heads | None = option(None, "L.H")
@@ -134,7 +140,7 @@ class Shapley(ScoredAnalysis):
             values, found = _drawn(runner, heads, self, context.progress)
         return outcome_of_examples(
             job,
-            "shapley",
+            OUTPUTS,
             [shapley_metric(job.metrics[0])],
             values[..., None],
             runner.kept,

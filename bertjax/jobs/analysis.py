@@ -27,7 +27,7 @@ from bertjax.jobs.settings import AnalysisOptions, Settings
 from bertjax.machine import AUTO, find_shard, parse_shard
 from bertjax.progress import Progress
 from bertjax.results import Results, Shard, show_table
-from bertjax.tasks import Form, TaskResult
+from bertjax.tasks import OutputSpec, TaskResult
 
 SHOWN_EFFECTS = 20
 NOT_COUNTED = "not counting compilation and statistics"  # of an estimate of time
@@ -58,7 +58,7 @@ class Outcome:
     ablations: Sequence[Ablation]
     base: Num[np.ndarray, "outputs ..."]
     outputs: Num[np.ndarray, "ablations outputs ..."]
-    form: Form
+    form: OutputSpec
     metrics: Sequence[Metric]
     labels: Num[np.ndarray, " outputs"]
     kept: Sequence[int] | None = None
@@ -203,10 +203,12 @@ class Analysis(AnalysisOptions, ABC):
     Attributes:
         progress_text: beside the progress bar.
         example: a command line, for `--help`.
+        outputs: what it computes for each example; None for the outputs of the task.
     """
 
     progress_text: ClassVar[str] = "ablating"
     example: ClassVar[str] = ""
+    outputs: ClassVar[OutputSpec | None] = None
 
     def load(self, settings: Settings, say: Say) -> Job:
         """Model and examples.

@@ -14,7 +14,7 @@ from bertjax.interventions import Ablation
 from bertjax.jobs.analysis import Means, Outcome
 from bertjax.jobs.job import Job
 from bertjax.jobs.options import Say
-from bertjax.tasks import DERIVED, TaskResult
+from bertjax.tasks import OutputSpec, TaskResult
 
 LONG = 5.0  # seconds: what takes less is not worth a line
 ROUNDING = 64 * float(np.finfo(np.float32).eps)  # of outputs of about 1
@@ -22,7 +22,7 @@ ROUNDING = 64 * float(np.finfo(np.float32).eps)  # of outputs of about 1
 
 def outcome_of_examples(
     job: Job,
-    form: str,
+    form: OutputSpec,
     metrics: Sequence[Metric],
     outputs: Float[np.ndarray, "ablations examples numbers"],
     kept: Sequence[int],
@@ -35,7 +35,7 @@ def outcome_of_examples(
     """The outcome of an analysis that has numbers of each example.
 
     Args:
-        form: the name of the form of the outputs (`tasks.DERIVED`).
+        form: what the numbers are.
         kept: which examples have numbers, in ascending order.
         base: 0 by default, for effects.
     """
@@ -45,7 +45,7 @@ def outcome_of_examples(
         ablations=ablations,
         base=np.zeros(outputs.shape[1:]) if base is None else base,
         outputs=outputs,
-        form=DERIVED[form],
+        form=form,
         metrics=metrics,
         labels=labels if np.isfinite(labels).any() else np.zeros(len(kept)),  # of a task without labels
         kept=kept,

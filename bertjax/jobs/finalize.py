@@ -31,7 +31,7 @@ from bertjax.results import (
     write_outputs,
     write_results,
 )
-from bertjax.tasks import EncodedDataset, Form, TaskResult, positive_label
+from bertjax.tasks import EncodedDataset, Form, OutputSpec, TaskResult, positive_label
 
 SAMPLED_EXAMPLES, SAMPLED_ABLATIONS = 8, 5
 ATTENTION_BYTES = 2 << 30  # of the weights that are kept, at most: long texts must not end a job that is done
@@ -67,7 +67,7 @@ def finalize(
     kept = outcome.kept
     examples = job.examples if kept is None or len(kept) == len(job.examples) else job.examples.take(kept)
     places = [name_layer_head(ablation, job.model.config, settings.analysis.mode) for ablation in ablations]
-    details = {**({} if outcome.form.derived else job.encoded.arrays), **outcome.details}
+    details = {**(job.encoded.arrays if isinstance(outcome.form, Form) else {}), **outcome.details}
     outputs = output_arrays(outcome.base, outcome.outputs, examples, places, outcome.labels, details)
     described = describe_examples(examples, outputs)
     if keep:
@@ -96,7 +96,7 @@ def finalize(
     }
     shown = ablates and not _needs_donors(sampled.ablations)
     attention = _attention_of(outcome, coarse, sampled if shown else replace(sampled, ablations=[]), len(largest))
-    if settings.precision == "bfloat16" and settings.sources.model is None and not outcome.form.derived:
+    if settings.precision == "bfloat16" and settings.sources.model is None and isinstance(outcome.form, Form):
         summary |= _compare_precisions(partial(_deviation, sampled, outcome.means, coarse), say)
     results = make_results(summary, entries, evidence, InMemory(outputs, attention, described))
     return write_results(settings.directory, results) if keep else results
@@ -182,7 +182,9 @@ def _warn_if_silent(base: np.ndarray, outputs: np.ndarray, ablations: Sequence[A
     return silent
 
 
-def choose_examples(form: Form, swept: SweepResult, units: Int[np.ndarray, " outputs"] | None = None) -> list[int]:
+def choose_examples(
+    form: OutputSpec, swept: SweepResult, units: Int[np.ndarray, " outputs"] | None = None
+) -> list[int]:
     """Whose attention is kept: half spread evenly over the data, half those that these ablations change most.
 
     Those whose prediction flips come first; each ablation in turn gives one, the first ablation first.

@@ -47,7 +47,7 @@ def sweep_examples(
     Returns: logits `[ablations, examples, labels]` in the task's order of labels; similarities in [-1, 1] or scores,
         `[ablations, examples]`; or of other tasks `[ablations, outputs, numbers]`.
     """
-    form = encoded.form
+    form = encoded.read_form
     result = sweep(
         model,
         encoded.texts,
@@ -70,7 +70,7 @@ def sweep_examples(
 
 def input_of(job: Job, means: Float[np.ndarray, "layers heads head_dim"] | None) -> SweepInput:
     """What the sweep of a job computes."""
-    encoded, form = job.encoded, job.encoded.form
+    encoded, form = job.encoded, job.encoded.read_form
     return make_sweep_input(
         job.model,
         encoded.texts,
@@ -86,7 +86,7 @@ def input_of(job: Job, means: Float[np.ndarray, "layers heads head_dim"] | None)
 
 def estimate_runs(job: Job, ablations: Sequence[Ablation]) -> Estimate:
     """What ablations of a job's model on its examples will cost."""
-    form, settings = job.encoded.form, job.settings
+    form, settings = job.encoded.read_form, job.settings
     return plan_sweep(
         job.model,
         job.encoded.texts,
@@ -113,7 +113,7 @@ def sweep_plainly(
     if encoded.at is not None:
         raise InputError("--engine plain has no readout at chosen tokens: leave it out")
     positions = model.config.max_tokens
-    form = encoded.form
+    form = encoded.read_form
     if form.combine is None:
         batches = batch_encodings(encoded, range(len(encoded.encodings)), batch_size, positions)
         result = plain.sweep(model, batches, overrides, form.readout, chunk_size=chunk_size, progress=progress)

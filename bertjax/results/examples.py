@@ -97,9 +97,12 @@ def _probabilities(
 
 def display_of(saved: Contents) -> Display:
     """How these results show their examples."""
-    from bertjax.tasks import form_named  # imports JAX, which reading results does not need
+    from bertjax.analyses import ANALYSES  # these import JAX, which reading results does not need
+    from bertjax.tasks import form_named
 
-    form = form_named(saved.summary["outputs"])
+    name = saved.summary["outputs"]
+    specs = (analysis.outputs for analysis in ANALYSES.values())
+    form = next((spec for spec in specs if spec is not None and spec.name == name), form_named(name))
     if form is None:
         return Display(saved)
     return form.display(saved, form.predicts and len(saved.summary["data"]["label_names"]) > 1)

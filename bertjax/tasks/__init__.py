@@ -19,12 +19,11 @@ from bertjax.tasks.encoded import (
 )
 from bertjax.tasks.masked_words import MASKED, UNKNOWN, hide, name_unknown
 from bertjax.tasks.minimal_pairs import MARKS, differing_piece, fill_place
-from bertjax.tasks.outputs import DERIVED, Form, Objective
+from bertjax.tasks.outputs import Form, Objective, OutputSpec
 from bertjax.tasks.registry import TASKS, encode_examples, form_named, load_examples, task_named
 from bertjax.tasks.task import Chosen, EncodeArguments, Task, TaskOptions, metrics_of
 
 __all__ = [
-    "DERIVED",
     "MARKS",
     "MASKED",
     "SAMPLE",
@@ -35,6 +34,7 @@ __all__ = [
     "EncodedDataset",
     "Form",
     "Objective",
+    "OutputSpec",
     "SharedEncodings",
     "TargetPositions",
     "Task",

@@ -35,6 +35,7 @@ from bertjax.tasks.outputs import (
     Form,
     Graded,
     Objective,
+    OutputSpec,
     binary_cross_entropy,
     cosine_and_gradients,
     cross_entropy,
@@ -281,7 +282,7 @@ class ComparedTexts(ScoredPairs):
         return loss, slope * np.concatenate([of_first, of_second])
 
 
-def _targets(form: Form, examples: Examples) -> dict[str, Any]:
+def _targets(form: OutputSpec, examples: Examples) -> dict[str, Any]:
     """Labels as targets from 0 to 1, and what these are in words."""
     if examples.task.kind == "classification":
         positive = positive_label(form, examples.task)
@@ -319,7 +320,7 @@ def is_regression(model: PretrainedModel) -> bool:
     return isinstance(model, BertForSequenceClassification) and model.config.num_labels == 1
 
 
-def positive_label(form: Form, task: DatasetSpec) -> int:
+def positive_label(form: OutputSpec, task: DatasetSpec) -> int:
     """The label that counts as yes: for similarities and scores entailment or paraphrase, else 1.
 
     Raises:

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int, Int32, Int64, Num, Shaped
 from bertjax.data import Encoding, batches_by_length, collate
 from bertjax.engine import SweepResult
 from bertjax.formatting import count_of
-from bertjax.tasks.outputs import Form, Objective
+from bertjax.tasks.outputs import Form, Objective, OutputSpec
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class EncodedDataset(ABC):
         note: why these were dropped; empty if none was.
     """
 
-    form: Form
+    form: OutputSpec
     encodings: Sequence[Encoding]
     pad_id: int
     examples: int
@@ -136,6 +136,12 @@ class EncodedDataset(ABC):
     def kept_of(self, example: int) -> tuple[int, ...]:
         """Those whose attention may be kept."""
         return self.numbers_of(example)
+
+    @property
+    def read_form(self) -> Form:
+        """The form, which says what the engine reads."""
+        assert isinstance(self.form, Form)
+        return self.form
 
     @property
     def at(self) -> Int32[np.ndarray, "texts wanted"] | None:

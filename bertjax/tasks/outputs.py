@@ -5,9 +5,8 @@ such models are trained: cross-entropies in nats, and for similarities the squar
 sentence-transformers).
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float, Num, Shaped
@@ -15,22 +14,19 @@ from scipy.special import expit, log_softmax
 
 from bertjax.data import DatasetSpec
 from bertjax.engine import Combine, SweepResult
-from bertjax.evidence import Metric, ratios
-from bertjax.interventions import Readout, readouts
-from bertjax.probes import NUMBERS, ROLES
-from bertjax.results import Display, NumberDisplay
+from bertjax.evidence import Metric
+from bertjax.interventions import Readout
+from bertjax.results import Display
 
 Graded = tuple[float, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Form:
-    """The outputs of a model for an example.
+class OutputSpec:
+    """The outputs that metrics read: those of a model for a task (`Form`), or what an analysis computes.
 
     Args:
         name: as `summary.json` has it.
-        readout: what the engine keeps of each text.
-        combine: what it computes from the texts of an example that has several.
         called: what outputs are called in messages; empty if labels decide.
         numbers: the names of each output's numbers, for metrics that read them all; empty if it has one for each label,
             or a single one.
@@ -39,22 +35,18 @@ class Form:
         predicts: whether the largest number is a predicted class, if labels are classes.
         by_rank: whether values are scored by how they order examples, whatever the task's own metrics.
         sized: how many of the numbers have changes that can be compared in size; None for all.
-        derived: whether they are computed from outputs of a model, and so differ from those of another run of it.
         display: how examples are shown in a page.
     """
 
     name: str
-    readout: Readout
-    combine: Combine | None = None
-    called: str = ""
-    numbers: tuple[str, ...] = ()
-    of_each_label: tuple[str, ...] = ()
-    counted: str = ""
-    predicts: bool = False
-    by_rank: bool = False
-    sized: int | None = None
-    derived: bool = False
-    display: type[Display] = Display
+    called: str = field(default="", kw_only=True)
+    numbers: tuple[str, ...] = field(default=(), kw_only=True)
+    of_each_label: tuple[str, ...] = field(default=(), kw_only=True)
+    counted: str = field(default="", kw_only=True)
+    predicts: bool = field(default=False, kw_only=True)
+    by_rank: bool = field(default=False, kw_only=True)
+    sized: int | None = field(default=None, kw_only=True)
+    display: type[Display] = field(default=Display, kw_only=True)
 
     def sizes(self, result: SweepResult) -> tuple[np.ndarray, np.ndarray]:
         """Base and ablated outputs whose changes can be compared in size."""
@@ -78,48 +70,17 @@ class Form:
         return two_classes or not predicts or not metric.of_one_label
 
 
-class _LossDisplay(NumberDisplay):
-    """Texts with the loss that gradients predict."""
+@dataclass(frozen=True)
+class Form(OutputSpec):
+    """The outputs of a model for an example.
 
-    value, note = "loss", "It is the example's loss, and what gradients predict of it without the head."
+    Args:
+        readout: what the engine keeps of each text.
+        combine: what it computes from the texts of an example that has several.
+    """
 
-
-class _EffectDisplay(NumberDisplay):
-    """Texts with what each contributes to an effect."""
-
-    value, note = "contribution", "It is what the example contributes to the effect, which is the mean of all."
-
-
-class _RoleDisplay(NumberDisplay):
-    """Texts with how much of a head's attention goes to the previous token."""
-
-    value, note = "sum", "It is the sum over the text's words of their attention to the previous token."
-
-
-class _PatchDisplay(NumberDisplay):
-    """Clean and corrupted texts with the patched run's score."""
-
-    value, note = "score", "It is the score of the contrast, and what patching makes of it."
-
-
-def _derived(name: str, called: str, numbers: tuple[str, ...], display: type[Display], sized: int | None = 1) -> Form:
-    """Outputs that an analysis computes; their readout is never used."""
-    return Form(name, readouts.logits, called=called, numbers=numbers, sized=sized, derived=True, display=display)
-
-
-# Outputs that analyses compute from those of a model, by name.
-DERIVED: Mapping[str, Form] = MappingProxyType(
-    {
-        form.name: form
-        for form in (
-            _derived("gradients", "gradients", ratios.GRADIENTS, _LossDisplay),
-            _derived("interactions", "interactions", ratios.INTERACTIONS, _EffectDisplay),
-            _derived("roles", "roles", NUMBERS, _RoleDisplay, len(ROLES)),
-            _derived("patching", "patches", ratios.PATCHING, _PatchDisplay),
-            _derived("shapley", "Shapley values", ratios.SHAPLEY, _EffectDisplay, None),
-        )
-    }
-)
+    readout: Readout
+    combine: Combine | None = None
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from bertjax.tasks.masked_words import MASKED, MASKED_WORDS
 from bertjax.tasks.minimal_pairs import AGREEMENT_TASK, MINIMAL_PAIRS, PAIRS
 from bertjax.tasks.multi_label import MULTI_LABEL_TASK
 from bertjax.tasks.multiple_choice import CHOOSING, MULTIPLE_CHOICE
-from bertjax.tasks.outputs import DERIVED, Form
+from bertjax.tasks.outputs import Form
 from bertjax.tasks.question_answering import ANSWERING, QUESTION_ANSWERING
 from bertjax.tasks.ranking import RANKING, RANKING_TASK
 from bertjax.tasks.task import EncodeArguments, Task, TaskOptions, as_task
@@ -85,8 +85,7 @@ def task_named(name: str) -> Task:
 
 def form_named(name: str) -> Form | None:
     """The output spec that `summary.json` calls so; None for one of a task that is not in `TASKS`."""
-    forms = (form for task in TASKS.values() for form in task.forms)
-    return next((form for form in (*forms, *DERIVED.values()) if form.name == name), None)
+    return next((form for task in TASKS.values() for form in task.forms if form.name == name), None)
 
 
 def make_options(task: Task, values: Mapping[str, Any]) -> TaskOptions:

@@ -24,7 +24,7 @@ from bertjax.evidence import METRICS, Metric, as_metric, find_metric
 from bertjax.model import BertForSentenceEmbedding, PretrainedModel
 from bertjax.paths import is_directory, is_there, user_path
 from bertjax.tasks.encoded import EncodedDataset
-from bertjax.tasks.outputs import Form
+from bertjax.tasks.outputs import Form, OutputSpec
 
 # A metric: itself, its name, or a function of labels and outputs.
 Chosen: TypeAlias = Metric | str | Callable[[Any, Any], float]
@@ -188,18 +188,18 @@ class Task(DatasetSpec):
 
     # Metrics.
 
-    def metric_names(self, form: Form) -> tuple[str, ...]:
+    def metric_names(self, form: OutputSpec) -> tuple[str, ...]:
         """The metrics of outputs, the main one first; values that order examples have those of ranks."""
         if not form.by_rank:
             return self.metrics
         return ("spearman", "pearson") if self.kind == "regression" else ("roc_auc", "average_precision")
 
-    def can_be_scored(self, form: Form, metric: Metric) -> bool:
+    def can_be_scored(self, form: OutputSpec, metric: Metric) -> bool:
         """Whether a metric can score the outputs."""
         return form.fits(metric, self)
 
 
-def metrics_of(form: Form, spec: DatasetSpec, chosen: Chosen | None = None) -> tuple[Metric, ...]:
+def metrics_of(form: OutputSpec, spec: DatasetSpec, chosen: Chosen | None = None) -> tuple[Metric, ...]:
     """Which metrics score the outputs of a task, the main one first.
 
     Args:

@@ -30,7 +30,7 @@ from bertjax.results import NAME, PLAIN, RIGHT, TRUE, WRONG, Line, NumberDisplay
 from bertjax.tasks.encoded import TargetPositions, TaskOutputs, TokenEncodings
 from bertjax.tasks.entities import Counter, Tagged, entities, scheme_of
 from bertjax.tasks.masked_words import grade_targets
-from bertjax.tasks.outputs import Form, Graded, Objective
+from bertjax.tasks.outputs import Form, Graded, Objective, OutputSpec
 from bertjax.tasks.task import EncodeArguments, Task, model_labels
 
 TAGGING = "token-classification"
@@ -159,7 +159,7 @@ class TokenClassification(Task):
             content=tuple(replace(sentence, scheme=scheme) for sentence in sentences),
         )
 
-    def can_be_scored(self, form: Form, metric: Metric) -> bool:
+    def can_be_scored(self, form: OutputSpec, metric: Metric) -> bool:
         """Not by metrics of entities if the tags of the data are none."""
         lacking = METRICS.get(metric.name) == metric and metric.name not in self.metrics
         return super().can_be_scored(form, metric) and not (metric.reads == "outputs" and lacking)
