@@ -15,8 +15,8 @@ from sklearn.metrics import confusion_matrix, f1_score
 
 import bertjax
 from bertjax.atomic_files import write_json
-from experiments import attention_patterns
-from experiments.attention_patterns import compute, main, read_scores, shares_of
+from experiments import fig2_patterns as attention_patterns
+from experiments.fig2_patterns import compute, main, read_scores, shares_of
 from experiments.patterns.maps import DATA, NAMES, MapRow, MapSet, quantise, read_maps, sizes_of, weights_of, write_maps
 from experiments.patterns.network import SIZE, PatternNetwork, five_numbers, load_network, resize_maps, save_networks
 from experiments.patterns.scores import correct_shares, f1_of, score_classes
@@ -29,7 +29,7 @@ from experiments.patterns.training import (
     read_labels,
     score_fitted,
 )
-from experiments.shared.program import Run
+from experiments.shared.run import Run
 from experiments.words.pattern_join import DIAGONAL, diagonal_shares, read_patterns
 from tests.factories import SENTENCES, make_embedder
 from tests.picture_checks import assert_same_pictures
@@ -342,36 +342,9 @@ def test_published_shares_equal_a_loop_over_rows_with_quotes(embedder, classifie
         labels=[str(classifier / "labels")],
         tuned=None,
     )
-    model, tokenizer = bertjax.load(embedder), bertjax.Tokenizer.from_pretrained(embedder)
-    values = compute(Run(options, model, tokenizer, lambda *told: None)).values
-    run = Run(Namespace(**vars(options) | {"task": "mrpc"}), model, tokenizer, lambda *told: None)
+    model = bertjax.load(embedder)
+    values = compute(Run(options, model)).values
+    run = Run(Namespace(**vars(options) | {"task": "mrpc"}), model)
     sample = attention_patterns.read_published_sample(run)
     expected = literal_classes(embedder, classifier, "published", sample.examples.first, sample.examples.second)
     assert (values["as_published_mrpc_classes"][0] == expected).mean() > 0.98
-
-
-def test_classifiers_with_different_labels_are_not_compared(embedder, classifier, tmp_path, capsys):
-    arguments = arguments_for(embedder, classifier, write_quoted(tmp_path / "dev.tsv"), tmp_path / "out")
-    found = read_maps(classifier / "labels")
-    write_maps(classifier / "labels", MapSet(found.rows[:-1], found.maps[:-1]))
-    assert main(arguments) == 2
-    assert "learnt from other labels" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("wrong", ["task", "classifier", "labels", "scores"])
-def test_mistakes_are_one_line_and_leave_nothing(embedder, classifier, tmp_path, capsys, wrong):
-    arguments = arguments_for(embedder, classifier, write_quoted(tmp_path / "dev.tsv"), tmp_path / "out")
-    if wrong == "task":
-        arguments += ["--task", "nothing"]
-    elif wrong == "classifier":
-        arguments += ["--classifier", str(tmp_path)]
-    elif wrong == "scores":
-        (classifier / "pattern_scores.json").write_text("{}")
-    else:
-        found = read_maps(classifier / "labels")
-        bare = tuple(MapRow(row.task, row.example, 0, 0, 3, 3) for row in found.rows)
-        write_maps(classifier / "labels", MapSet(bare, found.maps))
-    assert main(arguments) == 2
-    assert capsys.readouterr().err.count("\n") == 1
-    assert not (tmp_path / "out").exists()

@@ -1,24 +1,13 @@
-"""Tiny models and examples to train, and runs of the programs in `experiments/` without their command line."""
+"""Tiny models and examples to train."""
 
 import dataclasses
-from argparse import Namespace
-from pathlib import Path
 
 import numpy as np
 
-from bertjax import BertConfig, BertForSequenceClassification, Tokenizer
+from bertjax import BertConfig, BertForSequenceClassification
 from bertjax.tasks import Encoded
-from experiments.shared.program import Run
 from experiments.training.trainer import Recipe, Trainer, predict
 from tests.tiny_models import SIZES, encodings, random_model
-
-
-def finetune_run(encoder: Path, glue: Path, **changes) -> Run:
-    """A run of `experiments.finetune` on MRPC; `changes` are of its options."""
-    given = {"model": str(encoder), "task": "mrpc", "data": str(glue), "data_dir": None, "limit": None, "seed": 0}
-    given |= {"hold_out": None, "as_published": False, "dropout": 0.1, "precision": "float32", "max_length": 128}
-    return Run(Namespace(**given | changes), None, Tokenizer.from_pretrained(encoder), lambda done, total: None)
-
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
