@@ -129,7 +129,7 @@ def compute(run: Run) -> Found:
     """The shares of all tasks, in one mode or both."""
     options = run.options
     scores = json.loads((options.classifier / "pattern_scores.json").read_text())
-    labelled = read_labels(LABELS)
+    labelled = read_labels(options.labels)
     rival = rivals()["boosting"].fit(images_of(labelled)[1], classes_of(labelled)[0])
     networks = {"corrected": "grouped", "as_published": "published"}
     confusion = {"corrected": scores["network"]["drawn_at_random"], "as_published": scores["as_published"]}
@@ -147,7 +147,7 @@ def compute(run: Run) -> Found:
             models = map(bertjax.load, tuned[task]) if tuned[task] else [run.model]
             seeds = [find_patterns(run, model, sample, classifier, rival) for model in models]
             found[mode][task] = Patterns(sample, *(np.stack(part) for part in zip(*seeds, strict=True)))
-            values[f"{mode}_{task}_classes"] = found[mode][task].classes
+            values |= {f"{mode}_{task}_{kind}": getattr(found[mode][task], kind) for kind in ("classes", "rival")}
         results[mode] = {
             task: report_task(result, task, confusion[mode]["confusion"], options.seed)
             for task, result in found[mode].items()
@@ -209,8 +209,8 @@ def figures(numbers: Numbers) -> Figures:
     settings, results = numbers["settings"], numbers["results"]
     tuned = f", fine-tuned on each task, mean of {len(settings['tuned'])} seeds" if settings["tuned"] else ""
     subtitle = f"{settings['model']}{name_maps(settings)}{tuned}; every head's map on each example"
-    modes = {"figure" if mode == "as_published" else "corrected": mode for mode in ("corrected", "as_published")}
-    modes = modes if "as_published" in results else {"figure": "corrected"}
+    both = {"figure": "as_published", "corrected": "corrected"}
+    modes = both if "as_published" in results else {"figure": "corrected"}
     return {name: partial(_draw, tasks=results[mode], subtitle=subtitle) for name, mode in modes.items()}
 
 
@@ -279,6 +279,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_tuned_option(parser)
     text = "directory of the trained classifier (default: the shipped one)"
     parser.add_argument("--classifier", type=Path, default=DATA, metavar="DIR", help=text)
+    text = "labelled maps that it was trained on, names without suffix (default: the shipped ones)"
+    parser.add_argument("--labels", nargs="+", type=Path, default=LABELS, metavar="MAPS", help=text)
     return run_script(parser, compute, (figures, tables), arguments)
 
 

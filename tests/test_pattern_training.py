@@ -13,10 +13,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import confusion_matrix
 
 from experiments.patterns import training
-from experiments.patterns.maps import DATA, NAMES, MapRow, MapSet, write_maps
+from experiments.patterns.maps import DATA, NAMES, MapRow, MapSet
 from experiments.patterns.network import PatternNetwork
 from experiments.patterns.scores import bootstrap, compare_classes, f1_of, score_accuracy
 from experiments.patterns.training import FOLDS, LABELS, classes_of, main, read_labels, score_held_out, split_folds
+from tests.pattern_files import write_maps
 
 pytestmark = pytest.mark.integration
 
@@ -107,7 +108,7 @@ def test_nothing_is_judged_by_what_was_trained_on_its_example(monkeypatch):
     monkeypatch.setattr(training, "train_network", learn)
     monkeypatch.setattr(training, "predict_classes", judge)
     monkeypatch.setattr(training, "rivals", lambda: {"witness": Witness()})
-    found = training.hold_out(several, 1, lambda done, total: None)
+    found = training.hold_out(several, 1)
     assert set(found) == {"network", "witness", "head"}
     assert found["network"].tolist() == list(range(len(groups)))
     assert len(seen) == FOLDS
@@ -211,7 +212,7 @@ def test_the_command_trains_and_says_what_it_made(tmp_path, monkeypatch, capsys)
     write_maps(tmp_path / "mine", make_labels(6, 6, classes=3))
     assert main(["--labels", str(tmp_path / "mine"), "--output", str(tmp_path / "out"), "--epochs", "2"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "macro F1" in line]
-    kinds = ["network", "logistic", "boosting", "head", "as published"]
+    kinds = ["network", "logistic", "boosting", "head", "as_published"]
     assert [line.split(":")[0] for line in lines] == kinds
     scores = json.loads((tmp_path / "out" / "pattern_scores.json").read_text())
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
