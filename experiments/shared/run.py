@@ -76,7 +76,7 @@ def make_reader(document: str | None) -> argparse.ArgumentParser:
     formatter = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=document, formatter_class=formatter)
     parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="directory for the results (default: the script's name)"
+        "--output", type=Path, metavar="DIR", help="directory for the results (default: experiment-SCRIPT)"
     )
     return parser
 
@@ -95,7 +95,7 @@ def run_script(
     """
     started, options = time.monotonic(), parser.parse_args(arguments)
     name = Path(compute.__code__.co_filename).stem
-    options.output = options.output or Path(name)
+    options.output = options.output or Path(f"experiment-{name}")
     bertjax.use_compile_cache()
     run = Run(options, bertjax.load(options.model) if hasattr(options, "model") else None)
     results, values = compute(run)
