@@ -8,7 +8,7 @@ import numpy as np
 
 import bertjax
 from bertjax.data import Encoding
-from experiments.attention_change import compare_real
+from experiments.fig5_change import compare_real
 from experiments.shared.attention import reduce_attention
 from experiments.words.columns import feature_columns
 

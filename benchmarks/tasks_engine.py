@@ -67,7 +67,7 @@ def plan(pipe: Connection, job: Job) -> None:
     """Send the `Estimate`, as `bertjax plan` makes it."""
     model = bertjax.load(job.directory)
     encoded = job.encode(model)
-    texts, readout, at = encoded.texts, encoded.form.readout, encoded.at
+    texts, readout, at = encoded.texts, encoded.read_form.readout, encoded.at
     pipe.send(plan_sweep(model, texts, job.ablations(model), readout, at=at, targets=encoded.targets))
 
 

@@ -20,8 +20,7 @@ of 1,000 examples reach .98 where a weight's standard deviation equals its mean,
 highest head must be the paper's: 1.6 for [CLS], 10.1 for [SEP]. Maps that are 0, constant or shuffled all fail.
 
 For each anchor the table shows the number that is furthest off and the rank correlation of all its numbers; other
-reasons for failing are listed below it. What cannot be run is reported as not run. The exit code is 1 if any anchor
-fails, 0 if all that ran pass.
+reasons for failing are listed below it. What cannot be run is reported as not run.
 
     python -m experiments.anchors                                        with bert-base-uncased of the hub
     python -m experiments.anchors --model DIR --data GLUE --spacy en_core_web_sm
@@ -34,26 +33,26 @@ import json
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from rich.table import Table
 
-from bertjax.errors import ConfigError, DataError
 from bertjax.plots import Panel
-from experiments.frames.example import attend, describe_example, draw_example
 from experiments.frames.links import measure_published
 from experiments.frames.sources import PUBLISHED, read_published
+from experiments.published import LENGTH, counted_as_published, published_masks
 from experiments.shared.agreement import compare_maps
-from experiments.shared.maps import draw_maps
-from experiments.shared.program import Outcome, Run, make_parser, run_program
-from experiments.shared.samples import PUBLISHED_LENGTH
+from experiments.shared.example import attend, describe_example, draw_example
+from experiments.shared.figures import draw_maps
+from experiments.shared.run import Figures, Found, Numbers, Run, make_parser, run_script
+from experiments.shared.tables import make_table
 from experiments.words.annotated import AnnotatedSample
-from experiments.words.annotation import read_annotated
+from experiments.words.annotation import make_annotator, read_annotated
 from experiments.words.columns import measure_columns
-from experiments.words.features import FEATURES, counted_as_published, published_masks
+from experiments.words.features import FEATURES
 from experiments.words.links import follow_published
 from experiments.words.relations import RELATIONS
 
@@ -117,11 +116,6 @@ class Check:
         if self.highest and highest != self.highest:
             yield f"{highest} is highest, not {self.highest}"
 
-    @property
-    def worst(self) -> int:
-        """The index of the number furthest beyond its tolerance, or else nearest to it."""
-        return int(np.argmax(np.nan_to_num(np.abs(self.found - self.published) - self.allowed, nan=np.inf)))
-
 
 def check_rows(
     tokens: Sequence[str], maps: Float[np.ndarray, "layers heads query key"], anchors: Mapping[str, Any]
@@ -134,13 +128,11 @@ def check_rows(
         yield Check(f"{anchors['query']!r} {name}", tokens, np.array(row), allowed, found)
 
 
-def read_sentence(
-    run: Run, anchors: Mapping[str, Any]
-) -> tuple[list[str], Float[np.ndarray, "layers heads query key"]]:
-    """The tokens of the paper's sentence and its maps; `ConfigError` where the model tokenises it differently."""
+def read_sentence(run: Run, anchors: Mapping[str, Any]) -> tuple[list[str], np.ndarray]:
+    """The tokens of the paper's sentence and its maps."""
     tokens, maps = attend(run, anchors["sentence"])
     if tokens != anchors["tokens"]:
-        raise ConfigError(f"{run.options.model} reads {anchors['sentence']!r} as {' '.join(tokens)}; is it {MODEL}?")
+        raise SystemExit(f"{run.options.model} reads {anchors['sentence']!r} as {' '.join(tokens)}; is it {MODEL}?")
     return tokens, maps
 
 
@@ -204,9 +196,9 @@ def measure_qqp(run: Run) -> dict[str, Float[np.ndarray, "examples layers heads"
 
 def read_qqp(run: Run) -> AnnotatedSample:
     """Examples of QQP as the authors' code reads them; without --spacy they have few annotations."""
-    settings: dict[str, Any] = {"task": "qqp", "split": "validation", "data_dir": None, "conllu": None, "tagger": None}
-    settings["max_length"] = PUBLISHED_LENGTH
-    return read_annotated(replace(run, options=Namespace(**{**vars(run.options), **settings})), published=True)
+    settings: dict[str, Any] = {"task": "qqp", "split": "validation", "tagger": None, "max_length": LENGTH}
+    options = Namespace(**vars(run.options) | settings)
+    return read_annotated(replace(run, options=options), options, make_annotator(options), published=True)
 
 
 def _mean_and_error(
@@ -230,90 +222,52 @@ def _check_map(
     return Check(name, places, published.ravel(), tolerances, None if found is None else found.ravel())
 
 
-def compute(run: Run) -> Outcome:
+def compute(run: Run) -> Found:
     """All checks."""
     anchors = json.loads(ANCHORS.read_text(encoding="utf-8"))
-    require_size(run, np.array(anchors["framenet"]["map"]).shape)
-    if run.options.spacy and not run.options.data:
-        raise DataError("--spacy annotates the examples of QQP: name their directory or file with --data")
     tokens, maps = read_sentence(run, anchors["he"])
     frames = measure_published(run, read_published(PUBLISHED))
     qqp = measure_qqp(run) if run.options.data else {}
     checks = [*check_rows(tokens, maps, anchors["he"]), check_framenet(frames, anchors["framenet"])]
     framenet, reading = checks[-1], anchors["framenet"]["reading"]
     checks += check_qqp(qqp, anchors["qqp"])
-    verdicts = [check.verdict for check in checks]
-    counts = {verdict: verdicts.count(verdict) for verdict in VERDICTS}
-    example = describe_example(anchors["he"]["sentence"], tokens, maps, list(anchors["he"]["rows"]))
-    numbers = {"source": anchors["source"], "verdicts": counts, "checks": [_report(check) for check in checks]}
-    numbers["example"] = example
-    values = {check.name: check.found for check in checks if check.found is not None}
-    examples = {
-        "FrameNet": frames,
-        **{f"QQP {name}": qqp[name] for name in anchors["qqp"]["maps"] if name in qqp},
+    counts = {verdict: [check.verdict for check in checks].count(verdict) for verdict in VERDICTS}
+    results = {"source": anchors["source"], "verdicts": counts, "checks": [_report(check) for check in checks]}
+    results["framenet_within_reading"] = framenet.within(reading)
+    results["example"] = describe_example(anchors["he"]["sentence"], tokens, maps, list(anchors["he"]["rows"]))
+    return results, {"FrameNet": frames, **{f"QQP {name}": values for name, values in qqp.items()}}
+
+
+def figures(numbers: Numbers) -> Figures:
+    """The FrameNet map, published and found, and the heads of the paper's figure 3."""
+    results, model = numbers["results"], numbers["settings"]["model"]
+    check = next(check for check in results["checks"] if check["anchor"] == "FrameNet")
+    shape = numbers["model"]["layers"], numbers["model"]["heads"]
+    panels = [Panel(name, np.array(check[name]).reshape(shape)) for name in ("published", "found")]
+    subtitle = f"{model}: {check['verdict']}"
+    draw = partial(draw_maps, panels=panels, title="From frame elements to predicates", subtitle=subtitle)
+    draw = partial(draw, label="mean weight")
+    title = "The two heads of the paper's figure 3"
+    return {
+        "figure": draw,
+        "examples": partial(draw_example, example=results["example"], title=title, subtitle=model, notes={}),
     }
-    by_example = {f"{name} of each example": array for name, array in examples.items()}
-    published = np.array(anchors["framenet"]["map"])
-    panels = [Panel("published", published), Panel("found", values["FrameNet"].reshape(published.shape))]
-
-    def draw(path: Path) -> None:
-        title = "From frame elements to predicates, against the published map"
-        draw_maps(path, panels, title, f"{run.options.model}: {framenet.verdict}", "mean weight")
-
-    def draw_maps_of_example(path: Path) -> None:
-        draw_example(
-            path, example, "The two heads of the paper's figure 3", f"{run.options.model}: {example['sentence']}", {}
-        )
-
-    lines: list[str | Table] = [make_table(checks), format_framenet(framenet, reading), *_check_lines(checks)]
-    return Outcome(numbers, values | by_example, draw, lines, {"examples": draw_maps_of_example})
 
 
-def require_size(run: Run, shape: tuple[int, ...]) -> None:
-    """Raises `ConfigError` for a model without the published number of layers and heads."""
-    size = (run.model.config.num_hidden_layers, run.model.config.num_attention_heads)
-    if size != shape:
-        sizes = [f"{layers} layers x {heads} heads" for layers, heads in (size, shape)]
-        raise ConfigError(f"{run.options.model} has {sizes[0]}, and the anchors are those of {MODEL}, {sizes[1]}")
-
-
-def make_table(checks: Sequence[Check]) -> Table:
-    """A row for each anchor, showing the number furthest off relative to its tolerance."""
-    table = Table("anchor", "furthest off", "published", "found", "allowed", "ranks", "", box=None, pad_edge=False)
-    for column in table.columns:
-        column.no_wrap = True
-    for check in checks:
-        if check.found is None:
-            table.add_row(check.name, "", "", "", "", "", check.verdict)
+def tables(numbers: Numbers) -> str:
+    """A row for each anchor, with the number furthest off relative to its tolerance, and what else is wrong."""
+    rows = []
+    for check in numbers["results"]["checks"]:
+        if "found" not in check:
+            rows.append([check["anchor"], "", "", "", "", "", f"{check['verdict']}, {check['reason']}"])
             continue
-        worst = check.worst
-        numbers = [check.published[worst], check.found[worst], check.allowed[worst]]
-        ranks = check.rank_correlation
-        cells = [*(f"{number:.3f}" for number in numbers), "" if ranks is None else f"{ranks:.2f}"]
-        table.add_row(check.name, check.places[worst], *cells, check.verdict)
-    return table
-
-
-def format_framenet(check: Check, reading: float) -> str:
-    """How many heads are within tolerance, with and without the reading error, and the largest difference."""
-    allowed, largest = check.allowed.max(), np.abs(check.found - check.published).max()
-    return (
-        f"{check.name}: {check.within()} of {len(check.places)} heads are within {allowed:.3f}, "
-        f"{check.within(reading)} within {allowed + reading:.3f} (the map was read from a picture, to {reading:.3f}); "
-        f"at most {largest:.4f} off"
-    )
-
-
-def _check_lines(checks: Sequence[Check]) -> Iterator[str]:
-    """How many anchors hold, which were not run, and why."""
-    verdicts = [check.verdict for check in checks]
-    counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts]
-    yield f"{len(checks)} anchors: {', '.join(counts)}"
-    for check in checks:
-        if check.found is not None:
-            yield from (f"{check.name}: {wrong}" for wrong in check.disorder())
-    for reason in dict.fromkeys(check.reason for check in checks if check.found is None):
-        yield f"not run, {reason}: {', '.join(check.name for check in checks if check.reason == reason)}"
+        found, published, allowed = (np.array(check[name], float) for name in ("found", "published", "allowed"))
+        worst = int(np.argmax(np.nan_to_num(np.abs(found - published) - allowed, nan=np.inf)))
+        ranks = "" if check["rank_correlation"] is None else f"{check['rank_correlation']:.2f}"
+        cells = [f"{values[worst]:.3f}" for values in (published, found, allowed)]
+        verdict = "; ".join([check["verdict"], *check["disorder"]])
+        rows.append([check["anchor"], check["places"][worst], *cells, ranks, verdict])
+    return make_table(["anchor", "furthest off", "published", "found", "allowed", "ranks", ""], rows)
 
 
 def _report(check: Check) -> dict[str, Any]:
@@ -327,20 +281,12 @@ def _report(check: Check) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line. Return 0 if all anchors that ran pass, 1 if one fails, 2 for a user error."""
-    parser = make_parser("anchors", __doc__, published=False)
+    """The command line."""
+    parser = make_parser(__doc__)
     parser.add_argument("--data", metavar="PATH", help="GLUE directory or file with QQP's validation set")
     parser.add_argument("--spacy", metavar="NAME", help="a model of spaCy for the words of QQP")
     parser.set_defaults(model=MODEL, limit=1000)
-    verdicts: list[dict[str, int]] = []
-
-    def noted(run: Run) -> Outcome:
-        outcome = compute(run)
-        verdicts.append(outcome.numbers["verdicts"])
-        return outcome
-
-    code = run_program(parser, noted, arguments)
-    return code or int(any(counts["FAIL"] for counts in verdicts))
+    return run_script(parser, compute, (figures, tables), arguments)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import bertjax
-from experiments.shared.program import Run
+from experiments.shared.run import Run
 
 
 def conllu(*sentences):
@@ -66,7 +66,7 @@ def make_run(embedder, path: Path, **more) -> Run:
     given = {"model": str(embedder), "conllu": str(write_sentences(path)), "spacy": None, "tagger": None}
     given |= {"task": ["ewt-sample"], "tuned": [], "patterns": None}
     options = Namespace(**given | {"limit": None, "seed": 0, "max_length": 40} | more)
-    return Run(options, bertjax.load(embedder), bertjax.Tokenizer.from_pretrained(embedder), lambda done, total: None)
+    return Run(options, bertjax.load(embedder))
 
 
 def fake_spacy(monkeypatch, tag, missing=False):

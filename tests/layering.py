@@ -35,6 +35,10 @@ ROOMS = {
 # What a function of a file may import that the file itself may not.
 LATE = {"bertjax/results/examples.py": {"analyses", "tasks"}}
 WITHOUT_JAX = {"evidence", "plots", "results"}
+# The documented packages: what experiments may use besides `import bertjax`.
+DOCUMENTED = {
+    *("attribution", "data", "errors", "evidence", "interventions", "model", "plots", "probes", "results", "tasks"),
+}
 # Where parameters live, or are split from what is compiled.
 FLAX = {
     *("bertjax/model/encoder.py", "bertjax/model/models.py", "bertjax/model/pretrained.py"),
@@ -150,6 +154,8 @@ def _wrong_imports(file: File, files: Mapping[str, File]) -> Iterator[str]:
         if head != "bertjax":
             continue
         target = rest[0] if rest else name
+        if rest and file.parts[0] == "experiments" and target not in DOCUMENTED:
+            yield f"uses {module}, which is not a documented package"
         if target in ROOMS:
             if target == file.room:
                 if len(rest) == 1 and name not in own_modules and not file.is_door:

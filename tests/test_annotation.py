@@ -1,17 +1,14 @@
 """Words of CoNLL-U files and of spaCy: places in the text, tags, roles, mentions; and what is refused."""
 
 import gzip
-import sys
 from argparse import Namespace
 
 import pytest
 
 import bertjax
-from bertjax.errors import DataError, MissingDependencyError
-from experiments import linguistic_features, token_to_token
-from experiments.shared.program import Run
+from experiments.shared.run import Run
 from experiments.words.annotated import Word, word_pieces
-from experiments.words.annotation import SAMPLE, annotate, read_annotated
+from experiments.words.annotation import SAMPLE, annotate, make_annotator, read_annotated
 from experiments.words.conllu_files import find_mentions, read_sentences
 from tests.annotated_sentences import SENTENCES, conllu, fake_spacy, write_sentences
 
@@ -90,47 +87,6 @@ def test_a_packed_file_is_read_too(tmp_path):
     assert read_sentences(tmp_path / "some.conllu.gz") == read_sentences(plain)
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (conllu(("the dog", "1 the DT DET 2 det", "2 cat NN NOUN 0 root")), "'cat' does not stand at character 4"),
-        (conllu(("cat", "1 cat NN NOUN 9 nsubj")), "sentence 1 cannot be understood"),
-        (
-            conllu(("cat", "1 cat NN NOUN 0 root Entity=5)")),
-            r"sentence 1 .*Entity=5\) closes a mention that is not open",
-        ),
-        (
-            conllu(("cat dog", "1 cat NN NOUN 2 det Entity=(5-animal", "2 dog NN NOUN 1 det Entity=5)")),
-            r"sentence 1 .*the dependencies within Entity=5\) form a cycle",
-        ),
-        ("a table\nof something else\n", "cannot be read .Invalid line format"),
-        ("1\tcat\n\n", "sentence 1 has a word without the column UPOS"),
-        ("1\tcat\tcat\tNOUN\tNN\n\n", "sentence 1 has a word without the column HEAD"),
-    ],
-    ids=[
-        "other words",
-        "no such head",
-        "closes what is not open",
-        "a cycle",
-        "no columns",
-        "two columns",
-        "five columns",
-    ],
-)
-def test_files_that_are_wrong_are_refused_in_one_line(tmp_path, content, said):
-    path = tmp_path / "wrong.conllu"
-    path.write_text(content)
-    with pytest.raises(DataError, match=said) as caught:
-        read_sentences(path)
-    assert "\n" not in str(caught.value)
-    assert str(path) in str(caught.value)
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"cannot be read .No such file"):
-        read_sentences(tmp_path / "none.conllu")
-
-
 def tag_ran(text):
     """Of "the dog  ran": the further space is a token."""
     assert text == "the dog  ran"
@@ -163,44 +119,7 @@ def test_both_texts_of_a_pair_are_annotated_separately(embedder, tmp_path, monke
         task="rte", split="validation", data=str(tmp_path / "dev.tsv"), data_dir=None, limit=None, seed=0
     )
     options.conllu, options.spacy, options.tagger, options.max_length = None, "some_model", None, 9
-    model, tokenizer = bertjax.load(embedder), bertjax.Tokenizer.from_pretrained(embedder)
-    sample = read_annotated(Run(options, model, tokenizer, lambda done, total: None))
+    model = bertjax.load(embedder)
+    sample = read_annotated(Run(options, model), options, make_annotator(options))
     assert word_pieces(sample.texts[0], sample.annotations[0]) == [[[1], [2]], [[4], [5], [6]]]
     assert "annotated by spaCy's some_model" in sample.source
-
-
-def run_program(program, embedder, tmp_path, *options):
-    return program.main(["--model", str(embedder), "--output", str(tmp_path / "out"), *options])
-
-
-@pytest.mark.parametrize("program", [linguistic_features, token_to_token], ids=["features", "relations"])
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--task", "mrpc", "--spacy", "a", "--tagger", "b"], "--spacy and --tagger both annotate"),
-        (["--task", "mrpc", "--conllu", "some.conllu"], "--conllu brings its own annotated texts"),
-        (["--spacy", "some_model"], "ewt-sample is annotated already"),
-        (["--conllu", "none.conllu"], "none.conllu: cannot be read (No such file or directory)"),
-    ],
-    ids=["two that annotate", "both", "nothing to annotate", "no file"],
-)
-def test_what_cannot_be_annotated_is_refused_in_one_line(program, options, said, embedder, tmp_path, capsys):
-    assert run_program(program, embedder, tmp_path, *options) == 2
-    written = capsys.readouterr().err
-    assert said in written
-    assert written.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("package", ["spacy", "conllu"])
-def test_a_missing_package_is_named_with_its_install_command(package, monkeypatch):
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingDependencyError, match=f"pip install {package}"):
-        annotate("some_model", ["a"]) if package == "spacy" else read_sentences(SAMPLE)
-
-
-def test_a_model_of_spacy_that_is_missing_is_named(monkeypatch):
-    fake_spacy(monkeypatch, None, missing=True)
-    with pytest.raises(MissingDependencyError, match="spacy download some_model") as caught:
-        annotate("some_model", ["a"])
-    assert "\n" not in str(caught.value)

@@ -1,7 +1,5 @@
 """Attention patterns: what the classifiers read of a map, scores, shares of both modes, the files of a run."""
 
-import contextlib
-import io
 import json
 from argparse import Namespace
 
@@ -14,10 +12,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import confusion_matrix, f1_score
 
 import bertjax
-from bertjax.atomic_files import write_json
-from experiments import attention_patterns
-from experiments.attention_patterns import compute, main, read_scores, shares_of
-from experiments.patterns.maps import DATA, NAMES, MapRow, MapSet, quantise, read_maps, sizes_of, weights_of, write_maps
+from experiments import fig2_patterns as attention_patterns
+from experiments.fig2_patterns import compute, main, shares_of
+from experiments.patterns.maps import DATA, NAMES, MapRow, MapSet, read_maps, sizes_of, weights_of
 from experiments.patterns.network import SIZE, PatternNetwork, five_numbers, load_network, resize_maps, save_networks
 from experiments.patterns.scores import correct_shares, f1_of, score_classes
 from experiments.patterns.training import (
@@ -29,9 +26,10 @@ from experiments.patterns.training import (
     read_labels,
     score_fitted,
 )
-from experiments.shared.program import Run
+from experiments.shared.run import Run
 from experiments.words.pattern_join import DIAGONAL, diagonal_shares, read_patterns
 from tests.factories import SENTENCES, make_embedder
+from tests.pattern_files import quantise, write_maps
 from tests.picture_checks import assert_same_pictures
 from tests.tiny_models import arrays_of, largest_difference
 
@@ -149,7 +147,7 @@ def test_corrected_shares_invert_the_confusion_matrix(rng):
 def test_the_shipped_networks_are_those_that_were_scored():
     several = read_labels(LABELS)
     found = score_fitted(DATA, images_of(several)[0], classes_of(several)[0])
-    assert found == pytest.approx(read_scores(DATA)["fitted"], abs=0.01)
+    assert found == pytest.approx(json.loads((DATA / "pattern_scores.json").read_text())["fitted"], abs=0.01)
 
 
 def write_quoted(path):
@@ -168,6 +166,7 @@ def make_classifier(directory):
     of the weight on special tokens, so that the rival learns something."""
     shipped, rng = DATA / "pattern_network.safetensors", np.random.default_rng(7)
     networks = {name: load_network(shipped, name) for name in ("grouped", "published")}
+    directory.mkdir(exist_ok=True)
     save_networks(directory / "pattern_network.safetensors", networks)
     one = {"macro_f1": 0.5, "interval": [0.4, 0.6], "confusion": np.eye(5, dtype=int).tolist()}
     scores = {kind: {"drawn_at_random": one} for kind in ("network", "logistic", "boosting", "head")}
@@ -176,10 +175,10 @@ def make_classifier(directory):
     weights = (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
     special = weights[:, :, [0, 2, 5]].sum(-1).mean(-1)
     rows = [MapRow("mrpc", str(n), 0, 0, 3, 3, NAMES[min(int(10 * one), 4)]) for n, one in enumerate(special)]
-    maps = tuple(np.asarray(quantise(jnp.asarray(one))) for one in weights)
+    maps = tuple(quantise(one) for one in weights)
     write_maps(directory / "labels", MapSet(tuple(rows), maps))
     made = {"sha256": hash_labels([directory / "labels"])}
-    write_json(directory / "pattern_scores.json", scores | {"as_published": one, "made_of": made})
+    (directory / "pattern_scores.json").write_text(json.dumps(scores | {"as_published": one, "made_of": made}))
     return directory
 
 
@@ -232,22 +231,20 @@ def finished(embedder, tmp_path_factory):
     place = tmp_path_factory.mktemp("finished")
     data = write_quoted(place / "dev.tsv")
     arguments = arguments_for(embedder, make_classifier(place / "classifier"), data, place / "out")
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        assert main([*arguments, "--as-published"]) == 0
+    assert main([*arguments, "--as-published"]) == 0
     lines = [line.split("\t") for line in data.read_text().splitlines()[1:]]
     pairs = [row[3] for row in lines], [row[4] for row in lines]
     results = json.loads((place / "out" / "numbers.json").read_text())["results"]
     return Namespace(
         **{"classifier": place / "classifier", "directory": place / "out", "arguments": arguments, "pairs": pairs},
-        **{"said": said.getvalue(), "results": results, "values": arrays_of(place / "out" / "values.npz")},
+        **{"results": results, "values": arrays_of(place / "out" / "values.npz")},
     )
 
 
-def test_a_run_in_both_modes_leaves_its_files(embedder, finished, tmp_path, capsys):
-    assert "macro F1 on maps not seen: network 0.50 (0.40 to 0.60)" in finished.said
+def test_a_run_in_both_modes_leaves_its_files(embedder, finished, tmp_path):
     files = {path.name for path in finished.directory.iterdir()}
-    assert files == {"numbers.json", "values.npz", "figure.png", "figure.pdf"}
+    pictures = {f"{name}.{kind}" for name in ("figure", "corrected") for kind in ("png", "pdf")}
+    assert files == {"numbers.json", "values.npz", *pictures}
     results, found = finished.results, finished.values["corrected_mrpc_classes"][0]
     assert results["corrected"]["mrpc"]["examples"] == 16
     assert results["as_published"]["mrpc"]["examples"] < 16
@@ -258,10 +255,8 @@ def test_a_run_in_both_modes_leaves_its_files(embedder, finished, tmp_path, caps
     assert sum(shares) == pytest.approx(1, abs=1e-3)
     assert results["corrected"]["mrpc"]["published"]["heterogeneous"] == 0.233
     assert "largest_difference_of_shares" in results["published_against_corrected"]
-    assert main(finished.arguments) == 2
-    assert capsys.readouterr().err.count("\n") == 1
     numbers = json.loads((finished.directory / "numbers.json").read_text())
-    joined = diagonal_shares(read_patterns(str(finished.directory / "numbers.json"), numbers["settings"]["model"]))
+    joined = diagonal_shares(read_patterns(str(finished.directory / "numbers.json")))
     assert largest_difference(joined, np.isin(found, [NAMES.index(name) for name in DIAGONAL]).mean(0)) < 1e-3
     apart = results["published_against_corrected"]["largest_difference_of_shares"]
     assert attention_patterns.tables(numbers).endswith(f"shares by task differ by up to {100 * apart:.1f} points.")
@@ -270,7 +265,7 @@ def test_a_run_in_both_modes_leaves_its_files(embedder, finished, tmp_path, caps
     assert_same_pictures(tmp_path, drawn, "corrected", expected["figure"])
 
 
-def test_a_task_may_have_a_fine_tuned_model_of_its_own(embedder, finished, tmp_path, capsys):
+def test_a_task_may_have_a_fine_tuned_model_of_its_own(embedder, finished, tmp_path):
     """What is found is the same as with that model for all."""
     make_embedder(tmp_path / "other", seed=5)
     arguments = [*finished.arguments[:-1], str(tmp_path / "tuned")]
@@ -279,10 +274,6 @@ def test_a_task_may_have_a_fine_tuned_model_of_its_own(embedder, finished, tmp_p
     tuned, alone = (arrays_of(tmp_path / name / "values.npz") for name in ("tuned", "alone"))
     assert np.array_equal(tuned["corrected_mrpc_classes"], alone["corrected_mrpc_classes"])
     assert not np.array_equal(tuned["corrected_mrpc_classes"], finished.values["corrected_mrpc_classes"])
-    told = [json.loads((tmp_path / name / "numbers.json").read_text()) for name in ("tuned", "alone")]
-    assert told[0]["results"]["tuned"]["mrpc"][0]["weights_sha256"] == told[1]["model"]["weights_sha256"]
-    assert main([*arguments, "--overwrite", "--tuned", str(tmp_path / "other"), str(embedder)]) == 2
-    assert "one fine-tuned model for each task" in capsys.readouterr().err
 
 
 def test_models_of_several_seeds_are_averaged(embedder, finished, tmp_path):
@@ -338,40 +329,13 @@ def test_published_shares_equal_a_loop_over_rows_with_quotes(embedder, classifie
     options = Namespace(
         name="attention_patterns",
         **{"model": str(embedder), "task": ["mrpc"], "data": str(data), "data_dir": None, "split": "validation"},
-        **{"limit": None, "seed": 0, "max_length": 40, "as_published": True, "classifier": str(classifier)},
-        labels=[str(classifier / "labels")],
-        tuned=None,
+        **{"limit": None, "seed": 0, "max_length": 40, "as_published": True, "classifier": classifier},
+        labels=[classifier / "labels"],
+        tuned=[],
     )
-    model, tokenizer = bertjax.load(embedder), bertjax.Tokenizer.from_pretrained(embedder)
-    values = compute(Run(options, model, tokenizer, lambda *told: None)).values
-    run = Run(Namespace(**vars(options) | {"task": "mrpc"}), model, tokenizer, lambda *told: None)
-    sample = attention_patterns.read_published_sample(run)
+    model = bertjax.load(embedder)
+    _, values = compute(Run(options, model))
+    task = Namespace(**vars(options) | {"task": "mrpc"})
+    sample = attention_patterns.read_sample(Run(options, model), task, published=True)
     expected = literal_classes(embedder, classifier, "published", sample.examples.first, sample.examples.second)
     assert (values["as_published_mrpc_classes"][0] == expected).mean() > 0.98
-
-
-def test_classifiers_with_different_labels_are_not_compared(embedder, classifier, tmp_path, capsys):
-    arguments = arguments_for(embedder, classifier, write_quoted(tmp_path / "dev.tsv"), tmp_path / "out")
-    found = read_maps(classifier / "labels")
-    write_maps(classifier / "labels", MapSet(found.rows[:-1], found.maps[:-1]))
-    assert main(arguments) == 2
-    assert "learnt from other labels" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("wrong", ["task", "classifier", "labels", "scores"])
-def test_mistakes_are_one_line_and_leave_nothing(embedder, classifier, tmp_path, capsys, wrong):
-    arguments = arguments_for(embedder, classifier, write_quoted(tmp_path / "dev.tsv"), tmp_path / "out")
-    if wrong == "task":
-        arguments += ["--task", "nothing"]
-    elif wrong == "classifier":
-        arguments += ["--classifier", str(tmp_path)]
-    elif wrong == "scores":
-        (classifier / "pattern_scores.json").write_text("{}")
-    else:
-        found = read_maps(classifier / "labels")
-        bare = tuple(MapRow(row.task, row.example, 0, 0, 3, 3) for row in found.rows)
-        write_maps(classifier / "labels", MapSet(bare, found.maps))
-    assert main(arguments) == 2
-    assert capsys.readouterr().err.count("\n") == 1
-    assert not (tmp_path / "out").exists()

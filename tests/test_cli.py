@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from bertjax.cli import guarded, main
-from experiments.shared.program import make_parser
 from tests.factories import make_classifier, write_pairs
 
 PROGRAMS = sorted(
@@ -123,13 +122,6 @@ def test_debug_shows_the_traceback(place, monkeypatch, capsys):
 def test_programs_do_not_abbreviate_options(path):
     source = path.read_text()
     assert source.count("ArgumentParser(") == source.count("allow_abbrev=False")
-
-
-def test_programs_of_experiments_suggest_options(capsys):
-    with pytest.raises(SystemExit) as end:
-        make_parser("x", "text").parse_args(["--limi", "4"])
-    assert end.value.code == 2
-    assert "unrecognized arguments: --limi 4; did you mean --limit?" in capsys.readouterr().err
 
 
 def test_interrupting_writes_nothing(place, monkeypatch, capsys):

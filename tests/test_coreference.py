@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from experiments import coreference
-from experiments.coreference import BASELINES, Anaphor, find_anaphors, resolve
+from experiments.beyond import coreference
+from experiments.beyond.coreference import BASELINES, Anaphor, find_anaphors, resolve
 from experiments.words.annotated import Annotated, Word
 from tests.factories import make_encoder
 
@@ -84,11 +84,3 @@ def test_the_program_says_what_it_found(tmp_path, capsys):
     assert results["against"]["nearest with its word"]["distance"]["score"] == 1  # "the cat" again
     assert np.array(results["of_all_heads"]).shape == (6,)
     assert (tmp_path / "out" / "figure.png").exists()
-
-
-def test_files_without_mentions_are_refused(tmp_path, capsys):
-    encoder = make_encoder(tmp_path / "encoder")
-    sample = str(coreference.Path(coreference.__file__).parent / "data" / "ewt_dev_sample.conllu")
-    given = ["--model", str(encoder), "--conllu", sample, "--output", str(tmp_path / "out")]
-    assert coreference.main(given) == 2
-    assert "has no mentions of entities" in capsys.readouterr().err

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bertjax.errors import DataError
-from experiments.shared.samples import read_examples, read_published_examples
+from experiments.shared.data import read_examples, read_published_examples
 
 pytestmark = pytest.mark.integration
 
@@ -174,14 +174,3 @@ def test_what_is_drawn_is_one_choice_for_texts_and_labels(tmp_path):
         assert len(found) == 7
         assert found.first == tuple(f"first {label:.0f}" for label in found.labels)
         assert found.second == tuple(f"second {label:.0f}" for label in found.labels)
-
-
-def test_files_without_the_tasks_columns_or_rows_are_refused(tmp_path):
-    path = tmp_path / "dev.tsv"
-    for content, words in (("a\tb\n1\t2\n", "no column"), ("sentence1\tsentence2\tscore\n", "no examples")):
-        path.write_text(content)
-        with pytest.raises(DataError, match=words):
-            read_published_examples(options_of(path, "stsb"))
-    (tmp_path / "dev.tsv.gz").write_bytes(gzip.compress(STSB.encode())[:-9])
-    with pytest.raises(DataError, match=r"cannot be read .Compressed file ended"):
-        read_published_examples(options_of(tmp_path / "dev.tsv.gz", "stsb"))

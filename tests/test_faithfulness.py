@@ -8,11 +8,10 @@ import pytest
 from scipy.stats import spearmanr
 
 import bertjax
-from bertjax.errors import ConfigError
 from bertjax.model import BertForSentenceEmbedding
 from bertjax.tasks import load_examples
-from experiments import faithfulness
-from tests.factories import make_classifier, make_cross_encoder, make_embedder, make_masked, write_pairs
+from experiments.beyond import faithfulness
+from tests.factories import make_classifier, make_embedder, write_pairs
 from tests.tiny_models import arrays_of
 
 pytestmark = pytest.mark.integration
@@ -129,22 +128,6 @@ def test_correlations_are_spearmans():
     assert constant["less_weights"]["norms"] == [-0.2, -0.2, -0.2]
 
 
-def test_models_that_do_not_choose_a_label_are_refused(tmp_path, capsys):
-    """Of one output alone, log-probabilities say nothing; of other poolings nothing says which tokens are read."""
-    data = write_pairs(tmp_path / "pairs.tsv", 4)
-    model = make_cross_encoder(tmp_path / "scores")
-    given = ["--task", "mrpc", "--data", str(data), "--output", str(tmp_path / "out")]
-    assert faithfulness.main(["--model", str(model), *given]) == 2
-    assert "does not choose one of several labels" in capsys.readouterr().err
-    embedder = bertjax.load(make_embedder(tmp_path / "embedder"))
-    assert not faithfulness.reads_first(embedder)
-    embedder.pooling = "cls"
-    assert faithfulness.reads_first(embedder)
-    embedder.pooling = "max"
-    with pytest.raises(ConfigError, match="pooling max reads neither"):
-        faithfulness.reads_first(embedder)
-
-
 def test_checkpoints_without_some_heads_are_read(tmp_path):
     make_classifier(tmp_path / "model")
     whole, tokenizer = bertjax.load(tmp_path / "model"), bertjax.Tokenizer.from_pretrained(tmp_path / "model")
@@ -152,11 +135,3 @@ def test_checkpoints_without_some_heads_are_read(tmp_path):
     data = write_pairs(tmp_path / "pairs.tsv", 4)
     given = ["--task", "mrpc", "--data", str(data), "--output", str(tmp_path / "out")]
     assert faithfulness.main(["--model", str(tmp_path / "smaller"), *given]) == 0
-
-
-def test_models_that_give_neither_label_nor_vector_are_refused(tmp_path, capsys):
-    model = make_masked(tmp_path / "model")
-    data = write_pairs(tmp_path / "pairs.tsv", 4)
-    given = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--output", str(tmp_path / "out")]
-    assert faithfulness.main(given) == 2
-    assert "is neither a classifier nor a sentence embedder" in capsys.readouterr().err

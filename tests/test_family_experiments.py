@@ -1,4 +1,4 @@
-"""The paper's experiments with models of other families: fine-tuned and resumed, disabled, looked at."""
+"""The paper's experiments with models of other families: fine-tuned, ablated, looked at."""
 
 import json
 from importlib import import_module
@@ -6,8 +6,7 @@ from importlib import import_module
 import pytest
 
 import bertjax
-from experiments import finetune
-from experiments.training.state import RunDirectory
+from experiments import table1_finetuning as finetune
 from tests.factories import add_tokenizer
 from tests.family_models import arguments, saved_by_torch, sometimes
 from tests.tiny_models import largest_difference
@@ -30,24 +29,13 @@ def checkpoint(request, tmp_path):
 
 
 @pytest.mark.parametrize("checkpoint", sometimes(OTHERS, "modernbert"), indirect=True)
-def test_fine_tuning_a_family_resumes_and_loads_in_pytorch(checkpoint, glue, tmp_path, monkeypatch, rng):
+def test_a_fine_tuned_family_loads_in_pytorch(checkpoint, glue, tmp_path, rng):
     import torch
     import transformers
 
-    words = f"--model {checkpoint} --data {glue} --task mrpc --epochs 2 --batch-size 8 --init pretrained --output"
-    assert finetune.main([*words.split(), str(tmp_path / "whole")]) == 0
-    save = RunDirectory.save_state
-
-    def stop(self, trees, several):
-        save(self, trees, several)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunDirectory, "save_state", stop)
-        assert finetune.main([*words.split(), str(tmp_path / "killed")]) == 130
-    assert finetune.main([*words.split(), str(tmp_path / "killed")]) == 0
-    last, resumed = (tmp_path / name / "runs" / "mrpc-pretrained-0" / "last" for name in ("whole", "killed"))
-    assert (last / "model.safetensors").read_bytes() == (resumed / "model.safetensors").read_bytes()
+    words = f"--model {checkpoint} --data {glue} --task mrpc --epochs 1 --batch-size 8 --init pretrained --output"
+    assert finetune.main([*words.split(), str(tmp_path / "out")]) == 0
+    last = tmp_path / "out" / "runs" / "mrpc-pretrained-0" / "last"
     model, loading = transformers.AutoModelForSequenceClassification.from_pretrained(
         last, attn_implementation="eager", output_loading_info=True
     )
@@ -64,15 +52,15 @@ def test_fine_tuning_a_family_resumes_and_loads_in_pytorch(checkpoint, glue, tmp
 @pytest.mark.parametrize(
     ("program", "options"),
     [
-        ("attention_patterns", "--task qnli-sample"),
-        ("attention_change", "--task qnli-sample --tuned MODEL"),
-        ("frame_semantics", ""),
-        ("linguistic_features", "--task qnli-sample --tagger experiments/data/ewt_dev_sample.conllu"),
-        ("token_to_token", "--task qnli-sample --tagger experiments/data/ewt_dev_sample.conllu"),
-        ("head_ablation", "--task qnli-sample --resamples 50"),
-        ("layer_ablation", "--task qnli-sample --resamples 50"),
-        ("layer_sets", "--task qnli-sample --resamples 50"),
-        ("repeated_patterns", "--task qnli-sample --resamples 50"),
+        ("fig2_patterns", "--task qnli-sample"),
+        ("fig5_change", "--task qnli-sample --tuned MODEL"),
+        ("fig3_frames", ""),
+        ("fig6_features", "--task qnli-sample --tagger experiments/data/ewt_dev_sample.conllu"),
+        ("fig7_cls", "--task qnli-sample --tagger experiments/data/ewt_dev_sample.conllu"),
+        ("fig8_heads", "--task qnli-sample"),
+        ("fig9_layers", "--task qnli-sample"),
+        ("beyond.layer_sets", "--task qnli-sample"),
+        ("beyond.repeated_patterns", "--task qnli-sample"),
     ],
 )
 def test_each_experiment_runs_on_each_family(checkpoint, program, options, tmp_path):

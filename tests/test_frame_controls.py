@@ -5,7 +5,7 @@ from argparse import Namespace
 import numpy as np
 import pytest
 
-from bertjax.data.tokenizer import Encoding, Tokenizer
+from bertjax.data.tokenizer import Encoding
 from experiments.frames import controls
 from experiments.frames.classes import classes_of
 from experiments.frames.controls import (
@@ -22,7 +22,7 @@ from experiments.frames.controls import (
 from experiments.frames.links import Links, link_pairs
 from experiments.frames.null import Chance
 from experiments.frames.sources import Sentence
-from experiments.shared.program import Run
+from experiments.shared.run import Run
 from experiments.shared.signs import sign_test
 
 pytestmark = pytest.mark.integration
@@ -47,7 +47,7 @@ def measure(monkeypatch, groups, weights, draws=500):
     monkeypatch.setattr(
         controls, "stream_attention", lambda *some, **more: iter([(np.arange(len(groups)), np.float32(weights))])
     )
-    run = Run(Namespace(draws=draws, seed=0), None, Tokenizer.__new__(Tokenizer), lambda done, total: None)
+    run = Run(Namespace(draws=draws, seed=0), None)
     return measure_controls(run, links, plan_controls(links, [sentence_of(*group) for group in groups]))
 
 
@@ -197,7 +197,7 @@ def test_random_signs_give_the_share_that_all_signs_give(rng):
 
 
 def test_p_values_are_uniform_where_there_is_nothing(rng):
-    run = Run(Namespace(draws=400, seed=1), None, Tokenizer.__new__(Tokenizer), lambda done, total: None)
+    run = Run(Namespace(draws=400, seed=1), None)
     values = rng.normal(size=(2, 2, 40, 20, 40))
     p_values = contrast(values[0], values[1], np.full(40, 0.1), run).p_values
     assert (p_values < 0.05).mean() == pytest.approx(0.05, abs=0.035)

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bertjax.data.tokenizer import Encoding, Tokenizer
+from bertjax.data.tokenizer import Encoding
 from experiments.frames import null as frame_null
 from experiments.frames.links import Links, link_pairs
 from experiments.frames.null import Chance, draw_nulls, draw_pairs, place_groups, score_nulls, word_numbers
 from experiments.frames.sources import Sentence
-from experiments.shared.program import Run
+from experiments.shared.run import Run
 
 pytestmark = pytest.mark.integration
 
@@ -89,7 +89,7 @@ def drawn(monkeypatch, groups, weights, draws=500):
         yield np.arange(examples), np.asarray(statistic(jnp.asarray(weights, jnp.float32), keep, *pairs))
 
     monkeypatch.setattr(frame_null, "stream_attention", stream)
-    run = Run(Namespace(draws=draws, seed=0), None, Tokenizer.__new__(Tokenizer), lambda done, total: None)
+    run = Run(Namespace(draws=draws, seed=0), None)
     return draw_nulls(run, Links(texts, groups, both), sentences)
 
 

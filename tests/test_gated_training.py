@@ -1,7 +1,5 @@
 """Gates that are learned with weights: the loss by its definition, what is frozen, and what the programs keep."""
 
-import argparse
-import dataclasses
 import json
 import re
 
@@ -14,7 +12,7 @@ import bertjax
 from bertjax.analyses import draw_gates, probabilities_open
 from bertjax.interventions import every_head, overrides
 from bertjax.plots import Curve
-from experiments import gated_training, pruning_curves
+from experiments.beyond import gated_training, pruning_curves
 from experiments.shared import curves
 from experiments.training.dropout import train_logits
 from experiments.training.gates import GATES, PRICE, GateTrainer, gated_loss, gates_as_overrides, hard_gates
@@ -133,31 +131,6 @@ def test_gated_training_uses_the_test_examples_of_the_orders(pruned_model, tmp_p
     assert {"figure.png", "figure.pdf"} <= {file.name for file in (tmp_path / "out").iterdir()}
 
 
-def test_what_does_not_belong_together_is_refused(pruned_model, tmp_path, capsys):
-    folder, model, data, _ = pruned_model
-    other = make_classifier(
-        tmp_path / "other", make_training_model(dataclasses.replace(bertjax.load(model).config), seed=5)
-    )
-    assert learn((folder, other, data, None), tmp_path / "out") == 2
-    assert "of another model" in capsys.readouterr().err
-    fewer = write_glue(tmp_path / "fewer")
-    assert learn((folder, model, fewer, None), tmp_path / "out") == 2
-    assert "is not in the validation data" in capsys.readouterr().err
-    uniform = bertjax.prune(
-        model,
-        "mrpc",
-        data=data,
-        mode="uniform",
-        output=tmp_path / "pruned",
-        progress=False,
-        orders=("magnitude",),
-        points=2,
-    )
-    assert learn((tmp_path, model, data, uniform), tmp_path / "out") == 2
-    assert "--mode zero" in capsys.readouterr().err
-    assert not (tmp_path / "out" / "numbers.json").exists()
-
-
 def test_curves_of_several_directories_show_their_saved_scores(pruned_model, tmp_path, capsys):
     folder, *_, found = pruned_model
     assert pruning_curves.main([str(folder / "pruned"), "--output", str(tmp_path / "out")]) == 0
@@ -169,8 +142,6 @@ def test_curves_of_several_directories_show_their_saved_scores(pruned_model, tmp
     expected = [f"{100 * rows[f'greedy {left}'].score:.1f}" for left in found.summary["pruning"]["points"]]
     assert re.findall(r"\d+\.\d", greedy) == expected
     assert "random, mean of 3" in printed
-    assert pruning_curves.main([str(folder / "pruned")] * 2 + ["--output", str(tmp_path / "twice")]) == 2
-    assert "give each once" in capsys.readouterr().err
 
 
 def test_spared_heads_are_counted_before_the_first_loss():
@@ -191,10 +162,3 @@ def test_scores_that_are_undefined_are_kept_as_none_and_told(tmp_path):
     assert "| greedy | **80.2** | undefined |" in curves.pruning_table(found)
     curves.draw_pruning(found)(tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize("text", [".", "-1", "nan", "inf", ""])
-def test_prices_are_numbers_of_at_least_0(text):
-    assert [gated_training._price(number) for number in ("0", "0.0", "2.5")] == [0, 0, 2.5]
-    with pytest.raises(argparse.ArgumentTypeError):
-        gated_training._price(text)

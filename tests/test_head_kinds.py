@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import spearmanr
 
 import bertjax
-from experiments import head_kinds
+from experiments.beyond import head_kinds
 from tests.factories import make_embedder, write_lines, write_pairs
 
 pytestmark = pytest.mark.integration
@@ -51,11 +51,3 @@ def test_numbers_are_those_of_the_results(several, tmp_path, capsys):
             total = np.sum([run_["parts"][kind][part] for part in head_kinds.PARTS], axis=0)
             np.testing.assert_allclose(total, 1, atol=1e-3)
     assert {"figure.png", "figure.pdf"} <= {path.name for path in (tmp_path / "out").iterdir()}
-
-
-def test_what_cannot_be_joined_is_refused(several, tmp_path, capsys):
-    assert run([several[0], several[0]], tmp_path / "out") == 2
-    assert "has the same texts twice" in capsys.readouterr().err
-    heads = bertjax.ablate(limit=20, heads=["0.0"], output=tmp_path / "heads", progress=False)
-    assert run([heads], tmp_path / "out") == 2
-    assert "give results of bertjax roles" in capsys.readouterr().err

@@ -24,11 +24,9 @@ from bertjax.plots.canvas import save_page
 from bertjax.plots.grids import Grid
 from bertjax.results.directory import read_results
 from bertjax.results.figures import FIGURES, make_figure
-from experiments.disabling.effects import Effects
-from experiments.disabling.panels import EffectPanel, draw_effect_bars, draw_effect_maps
-from experiments.disabling.strips import draw_strips
 from experiments.patterns.figure import draw_patterns
-from experiments.patterns.scores import NAMES
+from experiments.patterns.maps import NAMES
+from experiments.shared.figures import draw_effect_bars, draw_effect_maps
 from experiments.shared.map_table import MapRow, draw_table, ratio_scale
 from tests.result_factories import make_results
 
@@ -53,30 +51,22 @@ def small(monkeypatch):
     monkeypatch.setattr(canvas, "PIXELS_PER_INCH", 50)
 
 
-def strips(path):
-    rng = np.random.default_rng(0)
-    changes = rng.normal(size=(3, 12))
-    effects = {}
-    for mode, some in zip(("uniform", "zero", "mean"), changes, strict=True):
-        q = np.where(np.abs(some) > 1, 0.01, 1.0)
-        ends = float(some.mean() - 0.3), float(some.mean() + 0.3)
-        effects[mode] = Effects("accuracy", 0.8, some, some - 1, some + 1, q, q, float(some.mean()), ends)
-    draw_strips(path, effects, list("abcdefghijkl"), ("Three modes", "made up", "Accuracy", "head"))
+TEXTS = {"title": "Two tasks", "subtitle": "made up", "label": "points"}
 
 
-def panels():
+def effects():
     """Two tasks on one scale, each with effects of both signs, noise, and an undefined one."""
-    rng, made = np.random.default_rng(1), []
+    rng, made = np.random.default_rng(1), {}
     for task, scale in (("one", 1.0), ("two", 5.0)):
         change = scale * rng.normal(size=(3, 8))
         change[1, 1] = np.nan
-        made.append(EffectPanel(task, change, np.abs(change) > scale, np.stack([change[0] - scale, change[0] + scale])))
+        made[task] = change, np.abs(change) > scale
     return made
 
 
 def effect_bars(path):
-    made = [EffectPanel(one.title, one.change[0], one.significant[0], one.ends) for one in panels()]
-    draw_effect_bars(path, made, list("abcdefgh"), "Two tasks", "made up", label="Accuracy", what="layer")
+    bars = {task: (change[0], change[0] - 1, change[0] + 1, found[0]) for task, (change, found) in effects().items()}
+    draw_effect_bars(path, list("abcdefgh"), bars, TEXTS)
 
 
 def patterns(path):
@@ -111,8 +101,7 @@ PICTURES = {
     "attention": lambda results, path: save_page(results["heads"].plot("attention", head="1.2", example=7), path),
     "change": lambda results, path: save_page(results["heads"].plot("change"), path),
     "sets": lambda results, path: sets(path),
-    "strips": lambda results, path: strips(path),
-    "effect_maps": lambda results, path: draw_effect_maps(path, panels(), "Two tasks", "made up", "Accuracy"),
+    "effect_maps": lambda results, path: draw_effect_maps(path, effects(), TEXTS),
     "effect_bars": lambda results, path: effect_bars(path),
     "patterns": lambda results, path: patterns(path),
     "cls_rows": lambda results, path: cls_rows(path),

@@ -4,15 +4,12 @@ import hashlib
 import os
 import shutil
 
-import numpy as np
 import pytest
 
 import bertjax
 from bertjax.cli import main
 from bertjax.errors import OutputError
 from bertjax.results import check_directory
-from experiments.attention_patterns import main as attention_patterns
-from experiments.training.state import RunDirectory
 from tests.factories import make_classifier, make_masked, write_glue, write_lines, write_pairs
 
 COMMANDS = {
@@ -202,37 +199,11 @@ def test_data_prepare_replaces_only_copies_it_built(tmp_path, capsys):
     assert contents(copy) == {"notes.txt": hashlib.sha256(b"mine").hexdigest()}
 
 
-def test_experiments_refuse_alike(inputs, tmp_path, capsys):
-    model, data = inputs
-    (tmp_path / "figure.png").write_bytes(b"mine")
-    given = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--limit", "4", "--overwrite"]
-    assert attention_patterns([*given, "--output", str(tmp_path)]) == 2
-    assert "figure.png, which bertjax did not write" in capsys.readouterr().err
-    assert attention_patterns([*given, "--output", str(model)]) == 2
-    assert "which is an input" in capsys.readouterr().err
-    assert (tmp_path / "figure.png").read_bytes() == b"mine"
-
-
 def test_texts_for_roles_are_not_replaced(inputs, tmp_path, capsys):
     model, _ = inputs
     data = write_lines(tmp_path / "examples.jsonl")
     assert main(["roles", "--model", str(model), "--task", "mlm", "--data", str(data), "--output", str(tmp_path)]) == 2
     assert "which is an input" in capsys.readouterr().err
-
-
-def test_training_discards_only_its_own_runs(tmp_path):
-    (tmp_path / "last").mkdir()
-    (tmp_path / "last" / "model.safetensors").write_text("mine")
-    with pytest.raises(OutputError, match="holds last, which no run wrote"):
-        RunDirectory(tmp_path, {"task": "mrpc"}).discard()
-    assert (tmp_path / "last" / "model.safetensors").read_text() == "mine"
-    mine = RunDirectory(tmp_path / "run", {"task": "mrpc"})
-    mine.save_state({"a": np.zeros(2)}, [])
-    mine.discard()
-    assert not [*(tmp_path / "run").iterdir()]
-    mine.finish({}, [])
-    mine.discard()
-    assert not [*(tmp_path / "run").iterdir()]
 
 
 def test_other_directories_of_a_journals_name_stay(inputs, tmp_path, capsys):

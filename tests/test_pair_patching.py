@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import bertjax
-from bertjax.errors import InputError
 from bertjax.tasks import load_examples
-from experiments import pair_patching as program
-from tests.factories import make_classifier, make_embedder, write_pairs
+from experiments.beyond import pair_patching as program
+from tests.factories import make_classifier, write_pairs
 
 pytestmark = pytest.mark.integration
 
@@ -64,9 +63,6 @@ def test_pairs_that_are_alike_are_those_of_the_label(tmp_path):
     chosen = program.alike(examples)
     assert {*chosen.labels.tolist()} == {1}
     assert len(chosen) == (examples.labels == 1).sum()
-    (tmp_path / "sst.tsv").write_text("sentence\tlabel\na fine film\t1\n")
-    with pytest.raises(InputError, match="not of pairs"):
-        program.alike(load_examples("sst2", data=tmp_path / "sst.tsv"))
 
 
 @pytest.fixture
@@ -94,14 +90,3 @@ def test_the_grids_are_those_of_patches(tmp_path, few_letters, capsys):
     assert both[0]["changed"] > 0
     assert "other text" in both[0]["streams"]["spans"]
     assert (tmp_path / "out" / "figure.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_what_is_no_classifier_and_what_has_no_words_is_refused(tmp_path, few_letters, monkeypatch, capsys):
-    data = write_pairs(tmp_path / "dev.tsv", 10)
-    embedder = make_embedder(tmp_path / "embedder")
-    given = ["--task", "mrpc", "--data", str(data), "--output", str(tmp_path / "out")]
-    assert program.main(["--model", str(embedder), *given]) == 2
-    assert "is no classifier" in capsys.readouterr().err
-    monkeypatch.setattr(program, "LEAST_LETTERS", 30)
-    assert program.main(["--model", str(make_classifier(tmp_path / "model")), *given]) == 2
-    assert "no pair has a word" in capsys.readouterr().err

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import bertjax
-from experiments import syntax
-from experiments.shared.program import Run
-from experiments.syntax import SAMPLE, Parsed, relation_hits
+from experiments.beyond import syntax
+from experiments.beyond.syntax import SAMPLE, Parsed, relation_hits
+from experiments.shared.run import Run
 from experiments.words.annotated import Annotated, Word
 from experiments.words.conllu_files import read_sentences
 from experiments.words.halves import compare
@@ -135,7 +135,7 @@ def test_numbers_are_those_of_single_calls(results):
     model, tokenizer = bertjax.load(encoder), bertjax.Tokenizer.from_pretrained(encoder)
     values, told = arrays_of(folder / "out" / "values.npz"), numbers["results"]
     sentences = read_sentences(SAMPLE)[:7]
-    run = Run(argparse.Namespace(), model, tokenizer, lambda *given: None)
+    run = Run(argparse.Namespace(), model)
     found = syntax.read_parsed(run, sentences)  # in the order of the sentences, whatever the batches
     usable = [one for one in sentences if len(one.words) > 1]
     assert len({len(one.words) for one in usable}) > 3
@@ -156,15 +156,6 @@ def test_numbers_are_those_of_single_calls(results):
     assert values["counts"][0] >= values["counts"][1:].sum()
     chain_of_all = told["trees"]["edges"]["chain_of_all"]
     assert 0.3 < chain_of_all < 0.6
-
-
-def test_files_without_a_usable_sentence_are_refused(results, tmp_path, capsys):
-    _, encoder, _ = results
-    row = "1\tcat\tcat\tNOUN\tNN\t_\t0\troot\t_\t_\n\n"
-    (tmp_path / "short.conllu").write_text(f"# text = cat\n{row}" * 3)
-    given = ["--model", str(encoder), "--conllu", str(tmp_path / "short.conllu"), "--output", str(tmp_path / "out")]
-    assert syntax.main(given) == 2
-    assert "fewer than two sentences" in capsys.readouterr().err
 
 
 def test_tables_say_what_was_found(results):

@@ -22,7 +22,7 @@ from bertjax.data.tokenizer import Encoding, Tokenizer
 from bertjax.errors import InputError, MissingDependencyError
 from experiments.likeness.partners import fit, segments
 from experiments.patterns.maps import sizes_of
-from experiments.words.features import FEATURES, TEXT, _no_masks
+from experiments.words.features import FEATURES, TEXT, no_masks
 from experiments.words.spans import pieces_of
 from tests.tokenizer_factories import (
     ODD_TEXTS,
@@ -315,7 +315,7 @@ def test_programs_distinguish_paired_texts_without_token_types(name: str, tmp_pa
     assert sizes_of(one) == segments(one) == (first, second)
     pieces = [one.tokens[token] for token in pieces_of(one, (0, 5), segment=1)]
     assert pieces == list(ours.encode(["three"])[0].tokens[1:-1])
-    (masks,) = _no_masks([one])
+    (masks,) = no_masks([one])
     ends = [first - 1, *[first] * doubled, len(one) - 1]
     assert np.flatnonzero(masks[FEATURES.index("[SEP]")]).tolist() == ends
     assert np.flatnonzero(masks[FEATURES.index(TEXT)]).tolist() == sorted({*range(1, len(one))} - {*ends})

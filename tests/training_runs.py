@@ -1,24 +1,13 @@
-"""Tiny models and examples to train, and runs of the programs in `experiments/` without their command line."""
+"""Tiny models and examples to train."""
 
 import dataclasses
-from argparse import Namespace
-from pathlib import Path
 
 import numpy as np
 
-from bertjax import BertConfig, BertForSequenceClassification, Tokenizer
+from bertjax import BertConfig, BertForSequenceClassification
 from bertjax.tasks.classification import LOGITS, ClassifiedTexts
-from experiments.shared.program import Run
 from experiments.training.trainer import Recipe, Trainer, predict
 from tests.tiny_models import SIZES, encodings, random_model
-
-
-def finetune_run(encoder: Path, glue: Path, **changes) -> Run:
-    """A run of `experiments.finetune` on MRPC; `changes` are of its options."""
-    given = {"model": str(encoder), "task": "mrpc", "data": str(glue), "data_dir": None, "limit": None, "seed": 0}
-    given |= {"hold_out": None, "as_published": False, "dropout": 0.1, "precision": "float32", "max_length": 128}
-    return Run(Namespace(**given | changes), None, Tokenizer.from_pretrained(encoder), lambda done, total: None)
-
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
@@ -32,7 +21,7 @@ def make_training_model(config, labels=2, seed=0, **changes):
 
 
 def make_training_examples(model, rng, count=11, labels=2):
-    """TextEncodings texts of several lengths, and labels: classes, or targets where there is one label."""
+    """EncodedDataset texts of several lengths, and labels: classes, or targets where there is one label."""
     rows = encodings(model.config, rng, rng.integers(2, 9, count))
     # PyTorch gives the embedding of [PAD] (0) no gradient; at real tokens it does not occur.
     rows = [dataclasses.replace(row, input_ids=tuple(max(1, token) for token in row.input_ids)) for row in rows]

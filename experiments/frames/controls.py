@@ -35,7 +35,7 @@ from experiments.frames.links import Groups, Links, Pairs, link_pairs
 from experiments.frames.null import Chance, correct, score_nulls, word_numbers
 from experiments.frames.sources import NEAR, Sentence
 from experiments.shared.attention import stream_attention, whole_maps
-from experiments.shared.program import Run
+from experiments.shared.run import Run
 from experiments.shared.signs import sign_test
 
 CONTROLS = ("same_key", "same_query")  # within a sentence
@@ -238,7 +238,7 @@ def measure_controls(run: Run, links: Links, plans: Sequence[Plan]) -> dict[str,
 
 def _each(run: Run, links: Links) -> Iterator[tuple[int, Maps]]:
     """The maps of each sentence; no more than a batch of them is in memory."""
-    for places, batch in stream_attention(run.model, links.texts, whole_maps, norms=run.norms, report=run.report):
+    for places, batch in stream_attention(run.model, links.texts, whole_maps, norms=run.norms):
         yield from zip(places.tolist(), batch, strict=True)
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from bertjax.data import Encoding
 from experiments.frames.sources import MOST_WORDS, Sentence
 from experiments.shared.attention import largest_of_pairs, reduce_attention, stack_pairs
-from experiments.shared.program import Run
+from experiments.shared.run import Run
 from experiments.words.spans import pieces_of
 
 Pairs = list[tuple[int, int]]
@@ -69,7 +69,7 @@ def measure_links(run: Run, sentences: Sequence[Sentence]) -> Links:
     texts = run.tokenizer.encode([sentence.text for sentence in sentences])
     groups = [group_pieces(text, sentence) for text, sentence in zip(texts, sentences, strict=True)]
     linked = [stack_pairs([link_pairs(sentence_groups) for sentence_groups in groups])]
-    weights = reduce_attention(run.model, texts, largest_of_pairs, linked, norms=run.norms, report=run.report)
+    weights = reduce_attention(run.model, texts, largest_of_pairs, linked, norms=run.norms)
     return Links(texts, groups, weights)
 
 
@@ -87,4 +87,4 @@ def measure_published(run: Run, sentences: Sequence[Sentence]) -> Float[np.ndarr
             [[published_pairs(text, sentence_groups)] for text, sentence_groups in zip(texts, groups, strict=True)]
         )
     ]
-    return reduce_attention(run.model, texts, largest_of_pairs, pairs, report=run.report)[:, 0]
+    return reduce_attention(run.model, texts, largest_of_pairs, pairs)[:, 0]

@@ -24,7 +24,7 @@ from bertjax.data import Encoding
 from experiments.frames.links import Groups, Links, link_pairs
 from experiments.frames.sources import NEAR, Sentence
 from experiments.shared.attention import largest_of_pairs, stack_pairs, stream_attention
-from experiments.shared.program import Run
+from experiments.shared.run import Run
 
 HIGH = 0.95  # the share of random means below a null's high point
 
@@ -196,9 +196,7 @@ def chance(
     size = 2 * draws * most * observed[0].size * 8
     total = np.zeros((draws, *observed.shape))
     texts = [links.texts[index] for index in chosen.tolist()]
-    for _, values in stream_attention(
-        run.model, texts, largest_of_pairs, extras, example_bytes=size, norms=run.norms, report=run.report
-    ):
+    for _, values in stream_attention(run.model, texts, largest_of_pairs, extras, example_bytes=size, norms=run.norms):
         total += values.reshape(len(values), *total.shape).sum(0, dtype=np.float64)
     total /= len(chosen)
     p_values = (1 + (total >= observed).sum(0)) / (1 + draws)

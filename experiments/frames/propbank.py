@@ -9,16 +9,15 @@ the predicate itself, ARG0 (or A0) and so on at the heads of its arguments. Here
   without punctuation at its ends. A predicate with an argument in several parts is left out.
 """
 
-import io
+import gzip
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertjax.errors import DataError, library_errors, reading
-from bertjax.paths import open_data
+import conllu
+
 from experiments.frames.sources import Annotation
-from experiments.words.annotated import import_optional
 from experiments.words.conllu_files import find_spans, join_forms
 
 FIELDS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc", "roleset")
@@ -29,24 +28,11 @@ Token = dict[str, Any]
 
 
 def read_propbank(path: Path) -> Iterator[Annotation]:
-    """Every predicate of a file with its arguments; elements and core elements are the same.
-
-    Raises:
-        DataError: the file cannot be read or understood, or lacks these columns.
-        MissingDependencyError: `conllu` is not installed.
-    """
-    conllu = import_optional("conllu", "pip install conllu")
+    """Every predicate of a file with its arguments; elements and core elements are the same."""
     columns = [str(number) for number in range(MOST_PREDICATES)]
-    rolesets, number = 0, 0
-    with reading(path, DataError), io.TextIOWrapper(open_data(path), encoding="utf-8") as file:
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
         for sentence in conllu.parse_incr(file, fields=[*FIELDS, *columns]):
-            number += 1
-            rolesets += any("roleset" in token for token in sentence)
-            with library_errors(f"{path}: sentence {number} cannot be understood", DataError):
-                annotations = list(_annotations(sentence.metadata.get("text"), list(sentence), columns))
-            yield from annotations
-    if not rolesets:
-        raise DataError(f"{path}: no columns of PropBank (a roleset and the arguments of each predicate after misc)")
+            yield from _annotations(sentence.metadata.get("text"), list(sentence), columns)
 
 
 def _annotations(text: str | None, tokens: Sequence[Token], columns: Sequence[str]) -> Iterator[Annotation]:

@@ -1,6 +1,6 @@
 """What a run of `frame_semantics` reports, from its `numbers.json` alone: pictures, tables, lines."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,16 +10,16 @@ from jaxtyping import Bool, Float
 
 from bertjax.plots import Panel
 from experiments.frames.controls import AT_DISTANCE, CONTROLS
-from experiments.frames.example import draw_example
 from experiments.frames.links import DIRECTIONS
 from experiments.frames.sources import MOST_WORDS
-from experiments.shared.maps import draw_maps
-from experiments.shared.program import name_maps
+from experiments.shared.example import draw_example
+from experiments.shared.figures import draw_maps
+from experiments.shared.run import Figures, Numbers, name_maps
+from experiments.shared.tables import name_head
 
 LEVEL = 0.05
 SOURCES = {"published": "the authors' own, of FrameNet 1.7", "framenet": "FrameNet", "propbank": "PropBank"}
 TITLES = ("elements to predicate", "predicate to elements")
-NULLS = {"moved": "links moved within the sentence", "swapped": "links of other sentences", "both": "both nulls"}
 COMPARED = {
     "same_key": "other words as queries, the same key",
     "same_query": "other keys of the class, the same query",
@@ -40,7 +40,7 @@ def head_names(chosen: Bool[np.ndarray, "layers heads"]) -> list[str]:
 def highest_heads(values: Float[np.ndarray, "layers heads"], count: int) -> list[str]:
     """The names of the heads with the largest values, largest first."""
     indices = np.argsort(-values, axis=None, kind="stable")[:count].tolist()
-    return [f"{index // values.shape[1]}.{index % values.shape[1]}" for index in indices]
+    return [name_head(index, values.shape[1]) for index in indices]
 
 
 def stages(results: Mapping[str, Any]) -> dict[str, list[list[str]]]:
@@ -55,36 +55,29 @@ def stages(results: Mapping[str, Any]) -> dict[str, list[list[str]]]:
     return heads
 
 
-def figures(numbers: Mapping[str, Any]) -> dict[str, Callable[[Path], None]]:
-    """The pictures of a run, each drawn by a function of its path (PNG or PDF).
-
-    Args:
-        numbers: the contents of `numbers.json`.
-    """
+def figures(numbers: Numbers) -> Figures:
+    """The maps of both directions, and two heads on one sentence."""
     return {"figure": partial(_draw_heads, numbers), "examples": partial(_draw_example, numbers)}
 
 
-def _draw_heads(numbers: Mapping[str, Any], path: Path) -> None:
+def _draw_heads(numbers: Numbers, path: Path) -> None:
     results, settings = numbers["results"], numbers["settings"]
     maps = {name: np.array(rows) for name, rows in results["maps"].items()}
-    length_limit = "" if settings["source"] == "published" else f", at most {settings['max_words'] or MOST_WORDS} words"
-    count = results["as_published"]["examples"] if settings["as_published"] else results["examples"]
-    subtitle = (
-        f"{settings['model']}{name_maps(settings)}, {count} sentences: {SOURCES[settings['source']]}{length_limit}"
+    limit = "" if settings["source"] == "published" else f", at most {settings['max_words'] or MOST_WORDS} words"
+    source = f"{results['examples']} sentences: {SOURCES[settings['source']]}{limit}"
+    panels = [
+        Panel(title, maps[name], named(results["heads_left"][name], maps[name]), np.array(above) >= LEVEL)
+        for title, name, above in zip(TITLES, DIRECTIONS, results["q_values"]["both"], strict=True)
+    ]
+    note = (
+        f"pale and struck through: no more than chance by one null or both (q ≥ {LEVEL}).\n"
+        "dot: above both nulls and all controls, by a quarter or more"
     )
-    if settings["as_published"]:
-        panels, note = [Panel("elements to predicate, as published", maps["as_published"])], ""
-    else:
-        panels = [
-            Panel(title, maps[name], named(results["heads_left"][name], maps[name]), np.array(above) >= LEVEL)
-            for title, name, above in zip(TITLES, DIRECTIONS, results["q_values"]["both"], strict=True)
-        ]
-        note = (
-            f"pale and struck through: no more than chance by one null or both (q ≥ {LEVEL}).\n"
-            "dot: above both nulls and all controls, by a quarter or more"
-        )
-    label = "mean share of norms" if settings.get("norms") else "mean weight"
-    draw_maps(path, panels, "Attention between predicates and their core elements", subtitle, label, note)
+    texts = (
+        "Attention between predicates and their core elements",
+        f"{settings['model']}{name_maps(settings)}, {source}",
+    )
+    draw_maps(path, panels, *texts, "mean share of norms" if settings.get("norms") else "mean weight", note=note)
 
 
 def named(names: list[str], values: Float[np.ndarray, "layers heads"]) -> Bool[np.ndarray, "layers heads"]:
@@ -95,32 +88,21 @@ def named(names: list[str], values: Float[np.ndarray, "layers heads"]) -> Bool[n
     return mask
 
 
-def _draw_example(numbers: Mapping[str, Any], path: Path) -> None:
-    results, settings = numbers["results"], numbers["settings"]
-    left: dict[str, list[str]] = {name: [] for name in results["example"]["maps"]}
-    for title, direction in zip(TITLES, DIRECTIONS, strict=True):
-        for name in results["heads_left"][direction]:
-            if name in left:
-                left[name].append(title)
-    notes = {name: ", ".join(titles) for name, titles in left.items() if titles}
-    description = "of the highest weight as published" if settings["as_published"] else EXAMPLES[bool(notes)]
-    draw_example(
-        path, results["example"], "Two heads on one sentence", f"{settings['model']}: heads {description}", notes
-    )
+def _draw_example(numbers: Numbers, path: Path) -> None:
+    results, notes = numbers["results"], {}
+    for name in results["example"]["maps"]:
+        if left := [title for title, key in zip(TITLES, DIRECTIONS, strict=True) if name in results["heads_left"][key]]:
+            notes[name] = ", ".join(left)
+    subtitle = f"{numbers['settings']['model']}: heads that nulls and controls leave (named), and the highest others"
+    draw_example(path, results["example"], "Two heads on one sentence", subtitle, notes)
 
 
-EXAMPLES = {
-    True: "that nulls and controls leave, with the directions in which they do, and the highest others",
-    False: "of the highest weight from elements to the predicate; nulls and controls leave none",
-}
-
-
-def tables(numbers: Mapping[str, Any]) -> str:
+def tables(numbers: Numbers) -> str:
     """Markdown: how many heads are left at each stage, and the numbers of those left or highest."""
     return "\n".join([*_count_heads([numbers]), "", *_list_heads(numbers["results"])])
 
 
-def overview(numbers_by_name: Mapping[str, Mapping[str, Any]]) -> str:
+def overview(numbers_by_name: Mapping[str, Numbers]) -> str:
     """Markdown: runs side by side.
 
     Args:
@@ -244,61 +226,3 @@ def format_difference(difference: Mapping[str, Any]) -> str:
     return f"rank correlation {correlation}, largest difference {difference['largest_difference']:.3f}".replace(
         " 0.", " ."
     )
-
-
-def report_lines(numbers: Mapping[str, Any]) -> Iterator[str]:
-    """The lines to print."""
-    results, settings = numbers["results"], numbers["settings"]
-    yield f"{results['examples']} sentences: {SOURCES[settings['source']]}; {settings['draws']} draws of each null"
-    if counts := results.get("annotations_by_filter"):
-        yield f"of {sum(counts.values())} annotations, {count_kept(counts)}"
-    if counts := results["as_published"].get("annotations_by_filter"):
-        yield f"by the authors' filters: {count_kept(counts)}"
-    for name, values in results["maps"].items():
-        if name != "as_published" or settings["as_published"]:
-            yield f"{name.replace('_', ' ')}: {format_highest(values)}"
-    if "swapped" not in results["nulls"]:
-        yield f"no two sentences are of one length, so that {NULLS['swapped']} were not drawn"
-    total = np.array(results["maps"]["as_published"]).size
-    smallest = 2 * total / (1 + settings["draws"])
-    if smallest >= LEVEL:
-        yield f"with {settings['draws']} draws a head alone has q of at least {min(1, smallest):.2f}: give more --draws"
-    for name, (forth, back) in results["significant_heads"].items():
-        if name in NULLS:
-            yield f"more than chance (q < {LEVEL}), {NULLS[name]}: {forth} and {back} of {total} heads"
-    for name, phrase in COMPARED.items():
-        forth, back = stages(results)[name]
-        examples = " and ".join(map(str, results["controls"][name]["examples"]))
-        yield f"  of those by both, above {phrase}: {len(forth)} and {len(back)} ({examples} sentences have such words)"
-    for title, name in zip(TITLES, DIRECTIONS, strict=True):
-        yield f"left by both nulls and all controls, {title}: {', '.join(results['heads_left'][name]) or 'none'}"
-        without_third = results["heads_left_by_two_controls"][name]
-        yield f"  were it not for words at the same distance: {', '.join(without_third) or 'none'}"
-    yield f"as published against corrected: {format_difference(results['published_against_corrected'])}"
-    if authors := results.get("against_the_authors_sentences"):
-        yield from _author_lines(authors)
-
-
-def _author_lines(authors: Mapping[str, Any]) -> Iterator[str]:
-    for name, overlap in authors.items():
-        yield (
-            f"{name.replace('_', ' ')}: {overlap['shared']} of {overlap['sentences']} sentences are among the authors' "
-            f"{overlap['authors']}; against their maps"
-        )
-        for part in ("maps_of_all", "maps_of_the_shared"):
-            if part in overlap:
-                differences = "; ".join(
-                    f"{map_name.replace('_', ' ')} {format_difference(difference)}"
-                    for map_name, difference in overlap[part].items()
-                )
-                yield f"  {part.replace('_', ' ')}: {differences}"
-
-
-def count_kept(counts: Mapping[str, int]) -> str:
-    """How many annotations were kept, and how many each filter dropped.
-
-    >>> count_kept({"kept": 2, "no core element": 1})
-    '2 kept; 1 no core element'
-    """
-    dropped = sorted((item for item in counts.items() if item[0] != "kept"), key=lambda item: -item[1])
-    return "; ".join([f"{counts.get('kept', 0)} kept", ", ".join(f"{count} {reason}" for reason, count in dropped)])

@@ -7,7 +7,6 @@ authors' code compares the words themselves, not their places (`published_reason
 """
 
 import csv
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -15,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertjax.errors import DataError
-from bertjax.paths import is_file, user_path
-from bertjax.progress import Report, silent
+import nltk
+from nltk.corpus.reader.framenet import FramenetCorpusReader
+from tqdm import tqdm
+
 from experiments.frames.classes import classes_of
-from experiments.words.annotated import import_optional
 from experiments.words.spans import Span, find_words
 
 PUBLISHED = Path(__file__).parent.parent / "data" / "framenet_473.tsv"
@@ -179,59 +178,33 @@ def read_published(path: Path) -> list[Sentence]:
     return sentences
 
 
-def read_framenet(directory: str | None, report: Report = silent) -> Iterator[Annotation]:
+def read_framenet(directory: str | None) -> Iterator[Annotation]:
     """Every sentence that FrameNet annotates for a lexical unit, in the order of the units.
 
     Args:
         directory: where its files are; by default where nltk finds them.
-        report: called with the number of units read and their total.
-
-    Raises:
-        MissingDependencyError: nltk is not installed.
-        DataError: there is no FrameNet, or nltk cannot read it.
     """
     corpus = open_framenet(directory)
-    try:
-        units = list(corpus.lus())
-        for index, unit in enumerate(units):
-            core = {element.name for core_set in unit.frame.FEcoreSets for element in core_set}
-            for sentence in unit.exemplars:
-                yield _annotation(sentence, core)
-            for name in ("exemplars", "subCorpus"):  # nltk would keep all of FrameNet in memory
-                unit.pop(name, None)
-            report(float(index + 1), float(len(units)))
-    except LookupError as error:
-        raise _not_found(directory) from error
-    except (OSError, ValueError, SyntaxError, AssertionError, NameError) as error:  # nltk raises all of these
-        raise DataError(f"nltk cannot read FrameNet: {' '.join(str(error).split())[:300]}") from error
+    for unit in tqdm(corpus.lus(), disable=None, leave=False):
+        core = {element.name for core_set in unit.frame.FEcoreSets for element in core_set}
+        for sentence in unit.exemplars:
+            yield _annotation(sentence, core)
+        for name in ("exemplars", "subCorpus"):  # nltk would keep all of FrameNet in memory
+            unit.pop(name, None)
 
 
 def open_framenet(directory: str | None) -> Any:
-    """nltk's reader of FrameNet. Raises as `read_framenet`."""
-    nltk = import_optional("nltk", "pip install nltk")
-    reader = import_optional("nltk.corpus.reader.framenet", "pip install nltk").FramenetCorpusReader
+    """nltk's reader of FrameNet."""
     if directory is None:
         for version in VERSIONS:
             try:
-                return reader(nltk.data.find(f"corpora/{version}"), INDEXES)
+                return FramenetCorpusReader(nltk.data.find(f"corpora/{version}"), INDEXES)
             except LookupError:
                 continue
-        raise _not_found(directory)
-    path = Path(os.path.realpath(user_path(directory)))
-    if path.suffix == ".zip":
-        raise DataError(f"{directory}: unzip it, and name the directory that it makes")
-    if not is_file(path / "luIndex.xml"):
-        raise _not_found(directory)
-    if any(file.stat().st_mode & 0o022 for file in (path, path / "luIndex.xml")):
-        raise DataError(f"{path}: nltk reads no corpus that others may write to (chmod -R go-w)")
-    nltk.data.path.append(str(path.parent))  # nltk reads no corpus from elsewhere either
-    return reader(str(path), INDEXES)
-
-
-def _not_found(directory: str | None) -> DataError:
-    if directory is not None:
-        return DataError(f"{directory}: no directory of FrameNet (it holds luIndex.xml, frame and lu)")
-    return DataError("nltk finds no FrameNet: nltk.download('framenet_v17'), or name its directory with --data")
+        raise SystemExit("nltk finds no FrameNet: nltk.download('framenet_v17'), or name its directory with --data")
+    path = Path(directory).resolve()
+    nltk.data.path.append(str(path.parent))  # nltk reads no corpus from elsewhere
+    return FramenetCorpusReader(str(path), INDEXES)
 
 
 def _annotation(sentence: Any, core: set[str]) -> Annotation:

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 from bertjax.data import Encoding
 from experiments.likeness.partners import Partners
 from experiments.shared.attention import WIDTHS, reduce_attention, whole_maps
-from experiments.shared.program import Run
+from experiments.shared.run import Run
 
 MAPS_BYTES = 128 * 10**6  # for texts and their partners together
 
@@ -73,7 +73,7 @@ def measure_distances(run: Run, texts: Sequence[Encoding], partners: Partners) -
     upper = np.triu_indices(places, 1)
     count = len(partners.texts)
     same, other = (np.zeros((count, len(upper[0])), np.float32) for _ in range(2))
-    own, done = np.zeros((count, places), np.float32), 0
+    own = np.zeros((count, places), np.float32)
     for members, width in _chunks(texts, partners, places):
         encodings = [
             encoding for index in members for encoding in (texts[partners.texts[index]], *partners.drawn[index])
@@ -85,8 +85,6 @@ def measure_distances(run: Run, texts: Sequence[Encoding], partners: Partners) -
             same[index] = np.asarray(compare_heads(group[0], group[0], keep))[upper]
             distances = np.mean([np.asarray(compare_heads(group[0], partner, keep)) for partner in group[1:]], axis=0)
             other[index], own[index] = ((distances + distances.T) / 2)[upper], np.diagonal(distances)
-        done += len(members)
-        run.report(float(done), float(count))
     return Distances(same, other, own, config.num_attention_heads)
 
 

@@ -1,24 +1,25 @@
 """The results of `repeated_patterns` as figures, tables and lines, from `numbers.json` alone."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.patches import Rectangle
+from matplotlib.style import context
 from scipy.stats import spearmanr
 
 from bertjax.evidence import Q
-from bertjax.formatting import format_p
-from bertjax.plots import INK, WIDTH, add_axes, add_note, draw_as_shapes, save_page, start_page
-from experiments.disabling.effects import format_estimate
-from experiments.disabling.panels import EffectPanel, draw_effect_bars
-from experiments.frames.example import draw_example
+from bertjax.plots import INK, WIDTH, add_axes, add_note, save_page, start_page
 from experiments.likeness.distances import nearest_heads, square
 from experiments.likeness.groups import order_heads
 from experiments.likeness.parts import Means, read_means
-from experiments.words.markdown import make_table
+from experiments.shared.example import draw_example
+from experiments.shared.figures import draw_effect_bars
+from experiments.shared.run import Figures, Numbers, array
+from experiments.shared.tables import format_estimate, format_p, make_table
 
 KINDS = {
     "all": "all",
@@ -26,19 +27,18 @@ KINDS = {
     "two layers": "of two layers",
     "nearest heads": "a head, its nearest",
 }
-LEFT, BOTTOM, RIGHT, LETTERS = 0.75, 0.8, 0.9, 0.085  # inches; the last is the height of a label
+LEFT, BOTTOM, RIGHT = 0.75, 0.8, 0.9  # inches
 LISTED = 10
-Numbers = Mapping[str, Any]
 
 
-def figures(numbers: Numbers) -> dict[str, Callable[[Path], None]]:
+def figures(numbers: Numbers) -> Figures:
     """The figures of a run by name: the matrix of distances, pairs of heads on one text, and disabled pairs.
 
     Args:
         numbers: the contents of `numbers.json`.
     """
     results = numbers["results"]
-    pictures: dict[str, Callable[[Path], None]] = {"figure": partial(_draw_matrix, results=results)}
+    pictures = {"figure": partial(_draw_matrix, results=results)}
     for name, example in results["examples"].items():
         pictures[name] = partial(
             draw_example, example=example, title=example["title"], subtitle=example["subtitle"], notes={}
@@ -50,64 +50,40 @@ def figures(numbers: Numbers) -> dict[str, Callable[[Path], None]]:
 
 def _draw_matrix(path: Path, results: Numbers) -> None:
     """Draw the matrix of distances: above the diagonal on the same text, below it on different ones, on it each head
-    against itself on another text."""
-    from matplotlib.style import context
-
+    compared with itself on another text."""
     means, names = read_means(results), results["names"]
     places, order = len(names), order_heads(means.same)
     matrix = np.triu(square(means.same, places)[np.ix_(order, order)], 1)
     matrix += np.tril(square(means.other, places)[np.ix_(order, order)], -1) + np.diag(means.own[order])
-    side = WIDTH - LEFT - RIGHT
+    side, ordered = WIDTH - LEFT - RIGHT, [names[place] for place in order]
     title = "How far heads' attention patterns are apart"
-    subtitle = f"{_what(results)}; above the diagonal on the same text, below it on another, on it a head and itself"
+    subtitle = f"{_what(results)}; above the diagonal on the same text, below it and on it on another text"
     with context("default"):
-        figure = start_page(title, f"{subtitle} on another", BOTTOM, side)
+        figure = start_page(title, subtitle, BOTTOM, side)
         axes = add_axes(figure, LEFT, BOTTOM, side, side)
-        image = axes.imshow(matrix, cmap="Blues_r", vmin=0, vmax=float(matrix.max()) or 1.0, interpolation="nearest")
-        _name_heads(axes, [names[place] for place in order], side)
-        _frame_groups(axes, results["groups"]["members"], [names[place] for place in order])
-        bar = add_axes(figure, LEFT + side + 0.15, BOTTOM, 0.13, side)
-        draw_as_shapes(figure.colorbar(image, cax=bar))
-        bar.tick_params(length=0, labelsize=8.5, colors=INK)
-        bar.set_ylabel("mean Jensen-Shannon divergence, bits", fontsize=9, color=INK)
-        add_note(figure, "frames: groups at the cut, which is how far a head is from itself on another text on average")
+        image = axes.imshow(matrix, cmap="Blues_r", vmin=0, interpolation="nearest")
+        axes.set_yticks(range(places), ordered, fontsize=4)
+        axes.set_xticks(range(places), ordered, fontsize=4, rotation=90)
+        for group in results["groups"]["members"]:
+            start, size = min(ordered.index(name) for name in group) - 0.5, len(group)
+            style: dict[str, Any] = {"fill": False, "edgecolor": "#d7301f"}
+            axes.add_patch(Rectangle((start, start), size, size, **style))
+        bar = figure.colorbar(image, cax=add_axes(figure, LEFT + side + 0.15, BOTTOM, 0.13, side))
+        bar.set_label("mean Jensen-Shannon divergence, bits", fontsize=9, color=INK)
+        add_note(figure, "frames: groups at the mean distance of a head from itself on another text")
         save_page(figure, path)
 
 
-def _name_heads(axes: Any, names: list[str], side: float) -> None:
-    """Label every head on both axes, staggered outwards so that labels fit."""
-    steps = int(np.ceil(LETTERS * len(names) / side))
-    spaced = [name + " " * (8 * (number % steps)) for number, name in enumerate(names)]
-    size = float(np.clip(side / len(names) * 66 * steps, 3.0, 8.0))
-    axes.set_yticks(range(len(names)), spaced, fontsize=size)
-    axes.set_xticks(range(len(names)), spaced, fontsize=size, rotation=90)
-    axes.tick_params(length=0, pad=1)
-
-
-def _frame_groups(axes: Any, members: list[list[str]], order: list[str]) -> None:
-    from matplotlib.patches import Rectangle
-
-    for group in members:
-        places = [order.index(name) for name in group]
-        start, size = min(places) - 0.5, len(places)
-        axes.add_patch(Rectangle((start, start), size, size, fill=False, edgecolor="#d7301f", linewidth=1.0))
-
-
 def _draw_disabled(path: Path, results: Numbers) -> None:
-    disabled, panels = results["disabled"], []
+    disabled, bars = results["disabled"], {}
     for kind, title in (("alike", "nearest heads"), ("controls", "heads of the same layers, far apart")):
-        kind_results = disabled[kind]
-        values = (
-            np.array([np.nan if value is None else value for value in kind_results[name]]) for name in ("beyond", "q")
-        )
-        beyond, q = values
-        ends = np.array([kind_results["low"], kind_results["high"]], np.float64)
-        panels.append(EffectPanel(title, beyond, np.nan_to_num(q, nan=1.0) < Q, ends))
+        beyond, low, high, q = (array(disabled[kind][name]) for name in ("beyond", "low", "high", "q"))
+        bars[title] = beyond, low, high, np.nan_to_num(q, nan=1.0) < Q
     pairs = zip(disabled["alike"]["pairs"], disabled["controls"]["pairs"], strict=True)
     names = ["+".join(pair) + "; " + "+".join(control) for pair, control in pairs]
-    title = f"Two heads disabled, beyond the sum of what each changes ({disabled['mode']})"
-    label = f"{disabled['metric']}, {disabled['examples']:,} examples"
-    draw_effect_bars(path, panels, names, title, _what(results), label=label, what="pair; its control")
+    texts = {"title": f"Two heads ablated: change beyond the sum of both ({disabled['mode']})"}
+    texts |= {"subtitle": f"{_what(results)}; rows: pair; its control", "label": f"{disabled['metric']}, points"}
+    draw_effect_bars(path, names, bars, texts)
 
 
 def _what(results: Numbers) -> str:
@@ -232,50 +208,6 @@ def _agree(first: Numbers, second: Numbers) -> list[str]:
     same = float(np.mean([a == b for a, b in zip(first["nearest"], second["nearest"], strict=True)]))
     ranks = float(spearmanr(first_means.same, second_means.same).statistic)
     return [f"{_where(first)}; {_where(second)}", f"{ranks:.2f}", f"{same:.0%}"]
-
-
-def report_lines(results: Numbers) -> list[str]:
-    """The results of a run as lines."""
-    summary, pairs, groups, control = (results[name] for name in ("summary", "pairs", "groups", "control"))
-    estimates = {name: _estimate(estimate) for name, estimate in summary.items()}
-    halves = groups["halves"]
-    in_place, in_common = estimates["by_place"], estimates["nearest heads: shared"]
-    quartiles = " and ".join(map(str, groups["count_at_quartiles"].values()))
-    lines = [
-        f"{results['texts']:,} texts ({results['source']}), each against {control['draws']} others with as many tokens "
-        f"and [SEP] in the same places; {control['as_they_are']:.0%} of these as they are, the others lost "
-        f"{control['cut']:.1f} tokens on average" + _left_out(control),
-        f"distance of two heads: {estimates['all: same']} bits on the same text, {estimates['all: other']} on another",
-        f"a head and its nearest: {estimates['nearest heads: same']}, on another text "
-        f"{estimates['nearest heads: other']}",
-        f"of what nearest heads are nearer than others {in_place} is in their mean patterns, whatever the text says; "
-        f"what changes with the text correlates by {in_common}, of all pairs by {estimates['all: shared']}",
-        f"of {pairs['count']:,} pairs {pairs['closer']:,} are closer on the same text (q < {Q}), {pairs['farther']:,} "
-        f"farther; {pairs['half_shared']:,} change alike by a correlation above 0.5",
-        f"nearest heads of one layer: {results['nearest_in_layer']:.0%}",
-        f"{groups['count']} groups at {groups['cut']:.3f} bits, as far as a head is from itself on another text; "
-        f"{groups['alone']} of them one head alone; at that distance's quartiles {quartiles}",
-        f"halves of the texts: {halves['counts'][0]} to {halves['counts'][1]} groups, adjusted Rand index "
-        f"{halves['agreement'][0]:.2f} (least {halves['agreement'][1]:.2f}); {halves['nearest']:.0%} of the heads keep "
-        "their nearest",
-    ]
-    return lines + (_disabled_lines(results["disabled"]) if "disabled" in results else [])
-
-
-def _left_out(control: Mapping[str, Any]) -> str:
-    return f"; {control['left_out']} texts have none and are left out" if control["left_out"] else ""
-
-
-def _disabled_lines(disabled: Mapping[str, Any]) -> list[str]:
-    (nearest, *interval), (control, *control_interval) = (disabled[kind]["mean"] for kind in ("alike", "controls"))
-    difference = disabled["difference"]
-    setting = f"{disabled['mode']}, {disabled['examples']:,} examples, {disabled['metric']} in points"
-    return [
-        f"disabled ({setting}): nearest heads change {format_estimate(nearest, interval)} beyond the sum of both, "
-        f"pairs of the same layers that are far apart {format_estimate(control, control_interval)}; difference "
-        f"{format_estimate(difference['mean'], difference['interval'])}, p = {format_p(difference['p'])} over "
-        f"{len(disabled['alike']['pairs'])} pairs"
-    ]
 
 
 def choose_examples(means: Means, names: list[str]) -> dict[str, tuple[list[str], str]]:

@@ -5,18 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Num
+from jaxtyping import Float
 
-from bertjax.checkpoints import BertConfig
-from bertjax.data import Examples
-from bertjax.evidence import make_scorer, percentile
-from bertjax.interventions import Ablation, ablation
-from bertjax.jobs import sweep_examples
-from bertjax.tasks import EncodedDataset, metrics_of, positive_label
-from experiments.disabling.beyond import Beyond, describe_beyond, measure_beyond
-from experiments.disabling.effects import draw_changes, rounded_or_none, short_or_none
+import bertjax
+from bertjax.evidence import RESAMPLES, make_scorer, percentile
 from experiments.likeness.distances import square
-from experiments.shared.program import Run
+from experiments.shared.beyond_sum import Beyond, describe_beyond, measure_beyond
+from experiments.shared.effects import draw_changes, outputs_of
+from experiments.shared.run import Run, rounded, short
 
 SIGNS = 10_000
 Pair = tuple[int, int]
@@ -62,33 +58,31 @@ def choose_couples(same: Float[np.ndarray, " pairs"], places: int, heads: int, c
     return Couples(alike, controls)
 
 
-def list_ablations(config: BertConfig, couples: Couples, mode: str) -> tuple[list[Ablation], dict[Any, int]]:
-    """Ablations of every head of the pairs alone and of every pair, with the index of each head and pair among them."""
+def list_sets(couples: Couples) -> dict[tuple[int, ...], int]:
+    """Every head of the pairs alone and every pair, each with its index."""
     pairs = [*couples.alike, *couples.controls]
-    single_heads: list[tuple[int, ...]] = [(place,) for place in sorted({place for pair in pairs for place in pair})]
-    sets = dict.fromkeys([*single_heads, *pairs])
-    heads = config.num_attention_heads
-    ablations = [ablation(config, [divmod(place, heads) for place in heads_together], mode) for heads_together in sets]
-    return ablations, {heads_together: number for number, heads_together in enumerate(sets)}
+    alone: list[tuple[int, ...]] = [(place,) for place in sorted({place for pair in pairs for place in pair})]
+    return {heads: number for number, heads in enumerate(dict.fromkeys([*alone, *pairs]))}
 
 
-def disable_couples(
-    run: Run, couples: Couples, names: Sequence[str], examples: Examples, encoded: EncodedDataset
-) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Disable the pairs and their heads, and measure what pairs change beyond the sum of their heads."""
-    mode = run.options.mode
-    ablations, places = list_ablations(run.model.config, couples, mode)
-    swept = sweep_examples(run.model, encoded, ablations, progress=run.report)
-    outputs, labels = np.concatenate([swept.base[None], swept.outputs]), examples.labels
-    metric = sorted(metrics_of(encoded.form, examples.task), key=lambda candidate: candidate.name != "accuracy")[0]
-    positive = positive_label(encoded.form, examples.task)
+def disable_couples(run: Run, couples: Couples, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Ablate the pairs and their heads on all labelled examples, and measure what pairs change beyond the sum."""
+    options, places = run.options, list_sets(couples)
+    path = options.output / "sets.txt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{' '.join(names[place] for place in heads)}\n" for heads in places))
+    length = min(options.max_length, run.model.config.max_tokens)
+    chosen: dict[str, Any] = {"data": options.data, "split": options.split, "max_length": length}
+    study = bertjax.Study(model=run.model, task=options.task, seed=options.seed, **chosen)
+    results = study.ablate(mode=options.mode, ablate=path)
+    outputs, labels, positive = outputs_of(results), results.outputs["labels"], results.summary["positive"]
+    metric = min(results.summary["statistics"], key=lambda name: name != "accuracy")
     scores = make_scorer(metric, outputs, labels, positive)(np.ones((1, len(labels)), np.uint16))[0]
-    drawn = 100 * draw_changes(metric, outputs, labels, positive, run.options.resamples, run.options.seed)
-    results = weigh_couples(100 * (scores[1:] - scores[0]), drawn, couples, names, places, run.options.seed)
-    facts = {"mode": mode, "metric": metric.label, "base": rounded_or_none(100 * scores[0])}
-    facts |= {"examples": len(examples), "outputs": encoded.form.name, "resamples": run.options.resamples}
-    values: dict[str, Num[np.ndarray, "..."]] = {"disabled": outputs, "labels": labels}
-    return facts | results, values | {"disabled_names": np.array(["base", *(entry.name for entry in ablations)])}
+    drawn = 100 * draw_changes(metric, outputs, labels, positive, RESAMPLES, options.seed)
+    found = weigh_couples(100 * (scores[1:] - scores[0]), drawn, couples, names, places, options.seed)
+    facts = {"mode": options.mode, "metric": results.measure(metric).label, "base": rounded(100 * scores[0])}
+    values = {"disabled": outputs, "disabled_names": np.array(["base", *results.names]), "labels": labels}
+    return facts | {"examples": len(labels)} | found, values
 
 
 def weigh_couples(
@@ -111,12 +105,12 @@ def weigh_couples(
     first, second = ([places[pair[end],] for pair in pairs] for end in (0, 1))
     together = [places[pair] for pair in pairs]
     beyond, count = measure_beyond(change, drawn, together, first, second), len(couples.alike)
-    columns = describe_beyond(beyond) | {"together": [rounded_or_none(value) for value in change[together]]}
+    columns = describe_beyond(beyond) | {"together": [rounded(value) for value in change[together]]}
     kinds = {"alike": slice(0, count), "controls": slice(count, None)}
     return {
         kind: {"pairs": [[names[place] for place in pair] for pair in getattr(couples, kind)]}
         | {name: values[part] for name, values in columns.items()}
-        | {"mean": _mean(beyond, part), "alone": rounded_or_none(change[[*first[part], *second[part]]].mean())}
+        | {"mean": _mean(beyond, part), "alone": rounded(change[[*first[part], *second[part]]].mean())}
         for kind, part in kinds.items()
     } | {"difference": compare_kinds(beyond, count, seed)}
 
@@ -124,7 +118,7 @@ def weigh_couples(
 def _mean(beyond: Beyond, part: slice) -> list[float | None]:
     """The mean of one kind of pairs, and its interval over examples."""
     low, high = percentile(beyond.drawn[:, part].mean(1)[:, None])[:, 0]
-    return [rounded_or_none(value) for value in (beyond.beyond[part].mean(), low, high)]
+    return [rounded(value) for value in (beyond.beyond[part].mean(), low, high)]
 
 
 def compare_kinds(beyond: Beyond, count: int, seed: int, signs: int = SIGNS) -> dict[str, Any]:
@@ -139,7 +133,7 @@ def compare_kinds(beyond: Beyond, count: int, seed: int, signs: int = SIGNS) -> 
     by_chance = np.random.default_rng(seed).choice([-1.0, 1.0], (signs, count)) @ differences / count
     p = (1 + int((np.abs(by_chance) >= abs(differences.mean()) - 1e-12).sum())) / (1 + signs)
     return {
-        "mean": rounded_or_none(differences.mean()),
-        "interval": [rounded_or_none(low), rounded_or_none(high)],
-        "p": short_or_none(p) if np.isfinite(differences).all() else None,
+        "mean": rounded(differences.mean()),
+        "interval": [rounded(low), rounded(high)],
+        "p": short(p) if np.isfinite(differences).all() else None,
     }

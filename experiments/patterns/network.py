@@ -18,8 +18,6 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 from safetensors.numpy import load_file, save_file
 
-from bertjax.atomic_files import staged
-from bertjax.errors import DataError, reading
 from experiments.patterns.maps import NAMES, MapRow, weights_of
 
 SIZE = 32  # pixels per side
@@ -149,22 +147,14 @@ def save_networks(path: Path, networks: Mapping[str, Any]) -> None:
         for name, network in networks.items()
         for number, leaf in enumerate(jax.tree.leaves(nnx.state(network, nnx.Param)))
     }
-    with staged(path) as (temporary,):
-        save_file(arrays, temporary)
+    save_file(arrays, path)
 
 
 def load_network(path: Path, name: str) -> PatternNetwork:
-    """Load one network from a file written by `save_networks`.
-
-    Raises:
-        DataError: the file cannot be read or holds no such network.
-    """
+    """Load one network from a file written by `save_networks`."""
     network = nnx.eval_shape(lambda: PatternNetwork(nnx.Rngs(0)))
     graph, state = nnx.split(network, nnx.Param)
     leaves, structure = jax.tree.flatten(state)
-    with reading(path, DataError):
-        arrays = load_file(path)
-        weights = [jnp.asarray(arrays[f"{name}.{number}"], jnp.float32) for number in range(len(leaves))]
-    if [weight.shape for weight in weights] != [leaf.shape for leaf in leaves]:
-        raise DataError(f"{path}: the weights of {name!r} have other shapes than this network's")
+    arrays = load_file(path)
+    weights = [jnp.asarray(arrays[f"{name}.{number}"], jnp.float32) for number in range(len(leaves))]
     return nnx.merge(graph, jax.tree.unflatten(structure, weights))

@@ -9,14 +9,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, Shaped
+from tqdm import tqdm
 
 from bertjax import collate
 from bertjax.data import Encoding, batches_by_length
-from bertjax.engine import BATCH, SPLIT, make_mesh, place_on_mesh
-from bertjax.progress import Report, silent
-from experiments.shared.encoder import Encoder
+from bertjax.model import AttentionRecord, Context, Inputs
+from bertjax.probes import norm_shares
 
 # Device memory for the maps of one batch and the intermediate values of the statistic.
 BATCH_BYTES = 64 * 10**6
@@ -25,6 +26,7 @@ AT_ONCE = 2
 # Batches are padded to one of these widths: 3 % padding for the lengths of MRPC.
 WIDTHS = (*range(4, 256, 4), *range(256, 513, 16))
 
+Maps = Float[Array, "layers batch heads query key"]
 Statistic = Callable[..., Shaped[Array, "batch ..."]]
 
 
@@ -37,12 +39,11 @@ def stream_attention(
     length: int | None = None,
     example_bytes: int = 0,
     norms: bool = False,
-    report: Report = silent,
 ) -> Iterator[tuple[Int[np.ndarray, "batch"], Shaped[np.ndarray, "batch ..."]]]:
     """A statistic of the attention maps of every example, batch by batch, each batch split over all local devices.
 
     Args:
-        models: any bertjax model, or a tuple of models of the same size.
+        models: a bertjax model, or a tuple of models of the same size.
         texts: the examples.
         statistic: a function of one batch that takes the attention weights `[layers, batch, heads, query, key]` of each
             model, the mask of real tokens `[batch, token]`, and the extras. Define it once, since each new function is
@@ -51,7 +52,6 @@ def stream_attention(
         length: pad every example to this many tokens; by default examples of similar length are padded together.
         example_bytes: memory that the statistic needs per example in addition to its maps.
         norms: take the shares of the norms of what heads add up (Kobayashi et al. 2020), in place of weights.
-        report: called with the number of finished batches and their total.
 
     Yields: indices of examples, and their statistic; each example once.
     """
@@ -60,25 +60,28 @@ def stream_attention(
     map_bytes = 4 * len(all_models) * config.num_hidden_layers * config.num_attention_heads * max(lengths) ** 2
     devices = len(jax.local_devices())
     size = int(np.clip(BATCH_BYTES // (map_bytes + example_bytes), 1, max(1, len(texts) // devices))) * devices
-    mesh = make_mesh(None, size := min(size, len(texts)))
-    encoders = [Encoder.of(model.body, mesh, norms=norms) for model in all_models]
+    size = min(size, len(texts))
+    mesh = Mesh(np.array(jax.local_devices()[: devices if size % devices == 0 else 1]), ("batch",))
+    split, whole = NamedSharding(mesh, PartitionSpec("batch")), NamedSharding(mesh, PartitionSpec())
+    encoders = [_Encoder(model.body, whole, norms) for model in all_models]
     widths = WIDTHS if length is None else (length,)
     batches = batches_by_length(lengths, size, widths, max_length=config.max_tokens)
 
     def compute(batch: dict[str, np.ndarray], extra_arrays: Sequence[np.ndarray]) -> np.ndarray:
         # Each model checks the tokens against its own vocabulary: JAX would silently clamp an unknown id.
-        inputs = [place_on_mesh(model.inputs(**batch), mesh, BATCH) for model in all_models]
+        inputs = [jax.device_put(model.inputs(**batch), split) for model in all_models]
         maps = [encoder.attend(model_inputs) for encoder, model_inputs in zip(encoders, inputs, strict=True)]
-        return np.asarray(_reduce(statistic, mesh, maps, [batch["attention_mask"], *extra_arrays]))
+        arrays = jax.device_put([batch["attention_mask"], *extra_arrays], split)
+        return np.asarray(_reduce(statistic, maps, arrays))
 
     tasks = (
         (collate([texts[place] for place in places], padded), extras(np.array(places))) for places, padded in batches
     )
-    for number, values in enumerate(_side_by_side(compute, tasks)):
+    results = tqdm(_side_by_side(compute, tasks), total=len(batches), disable=None, leave=False)
+    for number, values in enumerate(results):
         # A batch may be padded with repeats of its last example.
         members, first = np.unique(np.array(batches[number][0]), return_index=True)
         yield members, values[first]
-        report(float(number + 1), float(len(batches)))
 
 
 def _side_by_side(compute: Callable[..., np.ndarray], tasks: Iterable[tuple[Any, ...]]) -> Iterator[np.ndarray]:
@@ -99,7 +102,7 @@ def reduce_attention(
 
     Args:
         extras: additional arrays, each with a row for each example.
-        options: `length`, `example_bytes`, `norms` and `report`, as for `stream_attention`.
+        options: `length`, `example_bytes` and `norms`, as for `stream_attention`.
     """
     reduced: Any = None
     for places, values in stream_attention(
@@ -110,16 +113,67 @@ def reduce_attention(
     return reduced
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _reduce(
-    statistic: Statistic, mesh: Mesh | None, maps: Sequence[Array], arrays: Sequence[Array]
-) -> Shaped[Array, "batch ..."]:
-    if mesh is None:
-        return statistic(*maps, *arrays)
-    local = jax.shard_map(
-        lambda maps, arrays: statistic(*maps, *arrays), mesh=mesh, in_specs=(SPLIT, BATCH), out_specs=BATCH
-    )
-    return local(list(maps), list(arrays))
+@partial(jax.jit, static_argnums=0)
+def _reduce(statistic: Statistic, maps: Sequence[Array], arrays: Sequence[Array]) -> Shaped[Array, "batch ..."]:
+    return statistic(*maps, *arrays)
+
+
+class _Encoder:
+    """The attention maps of an encoder. Single layers are compiled for each shape: batches can have many widths.
+
+    Args:
+        place: where its parameters are.
+        norms: whether maps are of the norms of what is added up, in place of weights.
+    """
+
+    def __init__(self, body: Any, place: NamedSharding, norms: bool):
+        parts = map(nnx.split, [body.embeddings, *body.encoder.applications()])
+        self.embeddings, *self.layers = [(graph, jax.device_put(state, place)) for graph, state in parts]
+        self.context, self.norms = body.encoder.context, norms
+
+    def attend(self, inputs: Inputs) -> Maps:
+        """The attention weights of all layers, or shares of norms."""
+        hidden, context = _embed(*self.embeddings, inputs), self.context(inputs)
+        maps = []
+        for layer in self.layers[:-1]:
+            hidden, weights = _layer(*layer, hidden, context, self.norms)
+            maps.append(weights)
+        return _stack(*maps, _last_layer(*self.layers[-1], hidden, context, self.norms))
+
+
+@partial(jax.jit, static_argnums=0)
+def _embed(graph: Any, state: Any, inputs: Inputs) -> Float[Array, "batch token embed"]:
+    return nnx.merge(graph, state)(inputs)
+
+
+@partial(jax.jit, static_argnums=(0, 4), donate_argnums=2)
+def _layer(graph: Any, state: Any, hidden: Array, context: Context, norms: bool) -> tuple[Array, Array]:
+    layer = nnx.merge(graph, state)
+    hidden, inside, _ = layer(hidden, context)
+    return hidden, _norms(layer, inside) if norms else inside.weights
+
+
+@partial(jax.jit, static_argnums=(0, 4))
+def _last_layer(graph: Any, state: Any, hidden: Array, context: Context, norms: bool) -> Array:
+    """The maps alone: the compiler removes whatever they do not need."""
+    return _layer(graph, state, hidden, context, norms)[1]
+
+
+def _norms(layer: Any, inside: AttentionRecord) -> Float[Array, "batch heads query key"]:
+    """The shares that keys have of the norms of what a head adds up (Kobayashi et al. 2020)."""
+    weights = inside.weights
+    assert weights is not None  # attention is explicit
+    kernel = layer.attention.output.kernel[...]  # heads, head_dim, embed; removed heads add nothing
+    own = jnp.einsum("hde,hce->hdc", kernel, kernel, precision="highest")
+    heads = jnp.array(layer.attention.kind.heads, jnp.int32)
+    products = jnp.zeros((weights.shape[1], *own.shape[1:]), own.dtype).at[heads].set(own)
+    return norm_shares(weights[None], inside.values[None], products[None])[0]
+
+
+@jax.jit
+def _stack(*maps: Array) -> Maps:
+    """Stack the maps in a function of its own: compiled into its consumer, stacking would be repeated at every read."""
+    return jnp.stack(maps)
 
 
 def whole_maps(

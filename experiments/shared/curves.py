@@ -11,12 +11,12 @@ import bertjax
 from bertjax.evidence import Measure
 from bertjax.plots import Curve, make_curves, save_page
 from bertjax.results import pruning_curves
-from experiments.disabling.summary_lines import table_of
-from experiments.shared.program import short_name
+from experiments.shared.run import array, short, short_name
+from experiments.shared.tables import make_table
 
 
 def describe_pruning(saved: bertjax.Results) -> dict[str, Any]:
-    """What is kept of results of `bertjax prune`. Raises `InputError` where they are of something else."""
+    """What is kept of results of `bertjax prune`."""
     curves, summary, measure = pruning_curves(saved), saved.summary, saved.measure()
     worse = {row.name for row in saved.rows_of() if row.significant and measure.sign * (row.difference or 0.0) < 0}
     pruning, model = summary["pruning"], summary["model"]
@@ -32,7 +32,7 @@ def describe_pruning(saved: bertjax.Results) -> dict[str, Any]:
         "judged_on": summary["data"]["examples"],
         "heads": len(pruning["orders"][0]["heads"]) if pruning["orders"] else model["layers"] * model["heads"],
         "measure": {"label": measure.label, "unit": measure.unit, "greater_is_better": measure.greater_is_better},
-        "base": _short(measure.factor * (saved.base or 0.0)),
+        "base": short(measure.factor * (saved.base or 0.0), 5),
         "points": pruning["points"],
         "curves": [describe_curve(curve) for curve in curves],
         "first_worse": {name: None if left is None else int(left) for name, left in first.items()},
@@ -44,14 +44,10 @@ def describe_curve(curve: Curve) -> dict[str, Any]:
     ends, left = curve.ends, curve.left
     return {
         "name": curve.name,
-        "scores": [[_short(value) for value in draw] for draw in curve.scores.tolist()],
-        "ends": None if ends is None else [[_short(value) for value in end] for end in ends.tolist()],
+        "scores": [[short(value, 5) for value in draw] for draw in curve.scores.tolist()],
+        "ends": None if ends is None else [[short(value, 5) for value in end] for end in ends.tolist()],
         "left": None if left is None else left.tolist(),
     }
-
-
-def _short(value: float) -> float | None:
-    return None if np.isnan(value) else float(f"{value:.5g}")
 
 
 def curve_of(described: Mapping[str, Any]) -> Curve:
@@ -59,7 +55,7 @@ def curve_of(described: Mapping[str, Any]) -> Curve:
     ends, left = described["ends"], described["left"]
     return Curve(
         described["name"],
-        np.array(described["scores"], np.float64),  # undefined ones, such as a correlation with nothing, are None
+        array(described["scores"]),
         None if ends is None else np.array(ends, np.float64),
         None if left is None else np.array(left),
     )
@@ -108,4 +104,4 @@ def pruning_table(found: Mapping[str, Any]) -> str:
         f"{found['model']}, {found['task']}: {measure.label_in_unit}, {found['base']:.{digits}f} with all "
         f"{found['heads']} heads; {found['chosen_on']:,} examples chose, {found['judged_on']:,} judge"
     )
-    return "\n\n".join([title, table_of(["heads left", *map(str, found["points"])], rows), *lines])
+    return "\n\n".join([title, make_table(["heads left", *map(str, found["points"])], rows), *lines])

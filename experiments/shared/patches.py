@@ -9,7 +9,9 @@ import numpy as np
 import bertjax
 from bertjax.evidence import Measure, Q
 from bertjax.plots import grids_of_cells, make_grids, save_page
-from bertjax.analyses import STREAMS
+from experiments.shared.run import short
+
+STREAMS = ("hidden_states", "attention_outputs", "feed_forward_outputs")
 
 
 def moved_by(results: bertjax.Results) -> np.ndarray:
@@ -21,12 +23,8 @@ def moved_by(results: bertjax.Results) -> np.ndarray:
 def describe_grid(results: bertjax.Results) -> dict[str, Any]:
     """What is kept of a grid: cells, and the share that each restores with its doubt."""
     told, rows = dict(results.summary["patching"]), results.rows_of()
-    kept = {name: [_rounded(getattr(row, name)) for row in rows] for name in ("score", "low", "high", "q")}
+    kept = {name: [short(getattr(row, name), 5) for row in rows] for name in ("score", "low", "high", "q")}
     return {**told, "contrasts": results.summary["data"]["examples"], **kept}
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.5g}")
 
 
 def cell_line(grid: Mapping[str, Any], number: int) -> str:

@@ -6,15 +6,14 @@ With all rates 0 the logits are those of the model itself.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
-from bertjax.checkpoints import DropoutRates
 from bertjax.model import (
-    BertForMaskedLM,
     BertForSequenceClassification,
     Inputs,
     ModelOutput,
@@ -51,7 +50,7 @@ class Rates:
     Where a family has none, nothing is drawn: another draw would change all that follow it.
     """
 
-    rates: DropoutRates
+    rates: Any
     drop: Drop
 
     def weights(self, weights: Array) -> Array:
@@ -76,7 +75,7 @@ class Rates:
 
 
 def train_body(
-    model: BertForMaskedLM | BertForSequenceClassification,
+    model: BertForSequenceClassification,
     inputs: Inputs,
     drop: Drop,
     overrides: Overrides | None = None,
@@ -106,15 +105,3 @@ def train_logits(
     vector = read_vector(train_body(model, inputs, drop, overrides), inputs.keep, model.plan.reads)
     drop_input = (lambda x: drop(x, rates.head_input)) if rates.head_input else keep_all
     return model.logits_of(vector, drop_input, lambda x: drop(x, rates.head_output))
-
-
-def train_words(model: BertForMaskedLM, inputs: Inputs, at: Int[Array, "batch wanted"], drop: Drop) -> ModelOutput:
-    """The output of a masked-LM head at some tokens alone: `logits` are `[batch, wanted, vocab]`.
-
-    Args:
-        at: which tokens of each text.
-        drop: `dropper(key)`, or what keeps all units.
-    """
-    output = train_body(model, inputs, drop)
-    output = replace(output, last_hidden_state=jnp.take_along_axis(output.last_hidden_state, at[:, :, None], axis=1))
-    return replace(output, logits=model.head(output, inputs.keep)["logits"])

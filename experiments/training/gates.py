@@ -85,6 +85,8 @@ class GateTrainer(Trainer):
         frozen: whether the weights stay as they are.
     """
 
+    loss = staticmethod(gated_loss)
+
     def __init__(
         self,
         model: PretrainedModel,
@@ -97,7 +99,7 @@ class GateTrainer(Trainer):
         frozen: bool,
     ):
         super().__init__(model, encoded, labels, recipe)
-        self.price, self.loss = price, gated_loss
+        self.price = price
         self.optimizer = gate_optimizer(recipe, gate_rate, frozen)
         shape = (model.config.num_hidden_layers, model.config.num_attention_heads)
         self.parameters[GATES] = jax.device_put(jnp.full(shape, AT_FIRST, jnp.float32), self.everywhere)

@@ -1,19 +1,20 @@
 """Table 1: scores by task and initialisation, mean and spread over seeds, beside the paper's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
+from matplotlib.lines import Line2D
+from matplotlib.style import context
 
 from bertjax.evidence import METRICS
 from bertjax.plots import GREY, INK, PALE, WIDTH, add_axes, save_page, start_page
 from bertjax.tasks import TASKS
-from experiments.training.state import Epoch
+from experiments.shared.run import Numbers
+from experiments.shared.tables import make_table
 
 INITS = ("none", "random", "pretrained")
 LOOKS = {  # label, colour (Okabe and Ito 2008, for colour-blind readers) and marker
@@ -38,44 +39,14 @@ PAPER: dict[tuple[str, str], dict[str, float]] = {
 }
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A finished run.
+def best_epoch(run: Numbers) -> int:
+    """The epoch with the highest main score (the first metric); ties go to the first, undefined scores are lowest.
 
-    Args:
-        examples: the numbers of training and of validation examples.
-        published: whether it was trained as the authors' program does.
-        data: a digest of both parts of the data, so that runs on other examples are not mistaken for more seeds.
+    >>> best_epoch({"epochs": [{"scores": {"f1": score}} for score in (None, 0.8, 0.8)]})
+    1
     """
-
-    task: str
-    init: str
-    seed: int
-    examples: tuple[int, int]
-    epochs: tuple[Epoch, ...]
-    published: bool = False
-    data: str = ""
-
-    @property
-    def best(self) -> int:
-        """The epoch with the highest main score (the first metric); ties go to the first, undefined scores are lowest.
-
-        >>> scores = (None, 0.8, 0.8)
-        >>> Trained("mrpc", "random", 0, (9, 5), tuple(Epoch(0.7, {"f1": score}) for score in scores)).best
-        1
-        """
-        main = [next(iter(epoch.scores.values())) for epoch in self.epochs]
-        return int(np.argmax([-np.inf if value is None else value for value in main]))
-
-
-def read_runs(numbers: Mapping[str, Any]) -> list[Trained]:
-    """Read the runs from the contents of `numbers.json`."""
-    return [
-        Trained(
-            **run | {"examples": tuple(run["examples"]), "epochs": tuple(Epoch(**epoch) for epoch in run["epochs"])}
-        )
-        for run in numbers["runs"]
-    ]
+    main = [next(iter(epoch["scores"].values())) for epoch in run["epochs"]]
+    return int(np.argmax([-np.inf if value is None else value for value in main]))
 
 
 @dataclass(frozen=True)
@@ -112,80 +83,65 @@ class Row:
         return PAPER.get((self.task, self.metric), {}).get(self.init)
 
 
-def summarise(runs: Sequence[Trained]) -> list[Row]:
+def summarise(runs: Sequence[Numbers]) -> list[Row]:
     """The rows: tasks in the order of the runs, initialisations as in the paper; runs on other examples are separate.
 
-    >>> epochs = [Epoch(0.7, {"accuracy": score}) for score in (0.5, 0.6)]
-    >>> runs = [Trained("rte", "random", seed, (9, 5), (epoch,)) for seed, epoch in enumerate(epochs)]
+    Args:
+        runs: the runs of `numbers.json`.
+
+    >>> run = {"task": "rte", "init": "random", "examples": [9, 5]}
+    >>> runs = [run | {"epochs": [{"loss": 0.7, "scores": {"accuracy": score}}]} for score in (0.5, 0.6)]
     >>> [(row.metric, round(row.mean, 6), round(row.spread, 2), row.paper) for row in summarise(runs)]
     [('accuracy', 55.0, 7.07, 52.7)]
     """
     rows = []
-    for task, examples, data in dict.fromkeys((run.task, run.examples, run.data) for run in runs):
-        task_runs = [run for run in runs if (run.task, run.examples, run.data) == (task, examples, data)]
-        for metric, init, published in product(task_runs[0].epochs[-1].scores, INITS, (False, True)):
-            seed_runs = [run for run in task_runs if (run.init, run.published) == (init, published)]
-            points, best = (
-                tuple(100 * _number(run.epochs[place].scores[metric]) for run, place in epochs_used)
-                for epochs_used in ([(run, -1) for run in seed_runs], [(run, run.best) for run in seed_runs])
-            )
-            if seed_runs:
-                rows.append(
-                    Row(
-                        task=task,
-                        metric=metric,
-                        init=init,
-                        points=points,
-                        best=best,
-                        examples=examples,
-                        published=published,
-                    )
+    for key in dict.fromkeys(map(_data_of, runs)):
+        own = [run for run in runs if _data_of(run) == key]
+        for metric, init, published in product(own[0]["epochs"][-1]["scores"], INITS, (False, True)):
+            seeds = [run for run in own if (run["init"], run.get("published", False)) == (init, published)]
+            points = tuple(_points(run, -1, metric) for run in seeds)
+            best = tuple(_points(run, best_epoch(run), metric) for run in seeds)
+            if seeds:
+                row = Row(
+                    task=key[0],
+                    metric=metric,
+                    init=init,
+                    points=points,
+                    best=best,
+                    examples=key[1],
+                    published=published,
                 )
+                rows.append(row)
     return rows
 
 
-def _number(score: float | None) -> float:
-    return float("nan") if score is None else score
+def _data_of(run: Numbers) -> tuple[str, tuple[int, int], str]:
+    learnt, judge = run["examples"]
+    return run["task"], (learnt, judge), run.get("data", "")
 
 
-def make_table(rows: Sequence[Row]) -> Table:
-    """A table of the rows for a terminal of 80 columns."""
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for title in ("task", "metric", "init"):
-        table.add_column(title, no_wrap=True)
-    for title in ("last epoch", "best", "seeds", "paper", "learnt", "judge"):
-        table.add_column(title, justify="right", no_wrap=True)
-    previous_task = ""
-    for row in rows:
-        spread = "       " if np.isnan(row.spread) else f" ± {row.spread:4.1f}"
-        paper = "" if row.paper is None else f"{row.paper:.1f}"
-        trained = "" if row.init == "none" else f"{row.examples[0]:,}"
-        best = f"{np.mean(row.best):.1f}"
-        cells = [f"{row.mean:.1f}{spread}", best, str(len(row.points)), paper, trained, f"{row.examples[1]:,}"]
-        init = f"{row.init}*" if row.published else row.init
-        table.add_row(row.task if row.task != previous_task else "", row.metric, init, *cells)
-        previous_task = row.task
-    if any(row.published for row in rows):
-        table.caption = "*: trained as published"
-    return table
+def _points(run: Numbers, epoch: int, metric: str) -> float:
+    score = run["epochs"][epoch]["scores"][metric]
+    return float("nan") if score is None else 100 * score
 
 
-def markdown_table(rows: Sequence[Row]) -> str:
-    """A Markdown row for each task and metric: mean and spread over seeds, last epoch; the paper's mean in brackets."""
+def scores_table(rows: Sequence[Row]) -> str:
+    """A row for each task and metric: mean and spread over seeds, last epoch; the paper's number in brackets."""
+    columns = [(init, False) for init in INITS]
     head = ["task: learnt from, judged by", "metric", *(LOOKS[init][0] for init in INITS)]
-    recipes = [published for published in (False, True) if any(row.published == published for row in rows)]
-    if True in recipes:
+    if any(row.published for row in rows):
+        columns.append((INITS[-1], True))
         head.append(f"{LOOKS[INITS[-1]][0]} as published")
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines = []
     for task, examples, metric in dict.fromkeys((row.task, row.examples, row.metric) for row in rows):
-        line_rows = [row for row in rows if (row.task, row.examples, row.metric) == (task, examples, metric)]
-        cells_by_recipe = {(row.init, row.published): _cell(row) for row in line_rows}
-        cells = [cells_by_recipe.get((init, False), "") for init in INITS]
-        if True in recipes:
-            cells.append(cells_by_recipe.get((INITS[-1], True), ""))
+        own = {
+            (row.init, row.published): _cell(row)
+            for row in rows
+            if (row.task, row.examples, row.metric) == (task, examples, metric)
+        }
         sizes = f"{TASKS[task].folder}: {examples[0]:,}, {examples[1]:,}"
-        lines.append("| " + " | ".join([sizes, METRICS[metric].label, *cells]) + " |")
-    return "\n".join(lines)
+        lines.append([sizes, METRICS[metric].label, *(own.get(column, "") for column in columns)])
+    return make_table(head, lines)
 
 
 def _cell(row: Row) -> str:
@@ -195,7 +151,7 @@ def _cell(row: Row) -> str:
     details = [f"{len(row.points)} seed{'s'[: len(row.points) > 1]}"]
     details += [f"best epoch {best}"] * (row.init != "none" and best != f"{row.mean:.1f}")
     details += [] if row.paper is None else [f"paper {row.paper:.1f}"]
-    return f"**{row.mean:.1f}{spread}** ({'; '.join(details)})".replace("-", "−")
+    return f"**{row.mean:.1f}{spread}** ({'; '.join(details)})"
 
 
 def gain_lines(rows: Sequence[Row]) -> list[str]:
@@ -234,9 +190,6 @@ def recipe_lines(rows: Sequence[Row]) -> list[str]:
 
 def draw_scores(path: Path, rows: Sequence[Row], title: str, subtitle: str) -> None:
     """Draw a line of marks for each task and metric: every seed, their mean, and the paper's number, hollow."""
-    from matplotlib.lines import Line2D
-    from matplotlib.style import context
-
     lines = list(dict.fromkeys((row.task, row.examples, row.metric) for row in rows))
     with context("default"):
         figure = start_page(title, subtitle, BOTTOM, LINE * len(lines))

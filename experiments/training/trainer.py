@@ -1,6 +1,6 @@
 """Train a classifier of sentences or pairs: batches, loss, optimizer and step, on all devices at once."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeAlias
@@ -12,6 +12,7 @@ import optax
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, Key, Shaped
+from tqdm import tqdm
 
 from bertjax import collate
 from bertjax.data import Encoding
@@ -247,26 +248,38 @@ def dropout_key(seed: int, platform: str | None = None) -> Key[Array, ""]:
     return jax.random.key(seed, impl="rbg" if (platform or jax.default_backend()) == "tpu" else None)
 
 
-class Learner:
-    """A model in training: parameters and optimizer are on all devices, and each batch is split among them.
+class Trainer:
+    """A classifier in training: parameters and optimizer are on all devices, and each batch is split among them.
 
     Args:
-        model: training starts from its parameters.
-        loss: what is made smaller.
+        model: a `BertForSequenceClassification`; training starts from its parameters.
+        encoded: the training examples.
+        labels: class numbers (int32) or targets (float32), in the task's order.
     """
 
-    def __init__(self, model: PretrainedModel, recipe: Recipe, loss: Loss = batch_loss):
-        self.skeleton, self.recipe, self.loss = Skeleton.of(model), recipe, loss
+    loss: Loss = staticmethod(batch_loss)
+
+    def __init__(
+        self, model: PretrainedModel, encoded: EncodedDataset, labels: Shaped[np.ndarray, "examples"], recipe: Recipe
+    ):
+        self.skeleton, self.recipe, self.encoded, self.labels = Skeleton.of(model), recipe, encoded, labels
         self.optimizer = make_optimizer(recipe.weight_decay, recipe.largest_gradient, recipe.published)
         devices = jax.devices()
         mesh = Mesh(np.array(devices), ("data",))  # its axes are Auto: XLA inserts the reductions
         self.rows = -(-recipe.batch_size // len(devices)) * len(devices)
         self.split, self.everywhere = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
-        parameters = {
-            name: jnp.array(value) for name, value in model.parameters().items()
-        }  # copies, since they are donated
-        self.parameters = jax.device_put(parameters, self.everywhere)
+        copies = {name: jnp.array(value) for name, value in model.parameters().items()}  # since they are donated
+        self.parameters = jax.device_put(copies, self.everywhere)
         self.memory = jax.device_put(self.optimizer.init(self.parameters), self.everywhere)
+        self.positions, self.lengths = model.config.max_tokens, [len(row) for row in encoded.encodings]
+        self.steps = -(-len(labels) // recipe.batch_size)
+        total = self.steps * recipe.epochs
+        self.rates = published_rates(recipe, len(labels)) if recipe.published else learning_rates(recipe, total)
+
+    @property
+    def model(self) -> Any:
+        """The model with its current parameters."""
+        return self.skeleton.merge(self.parameters)
 
     def take_step(self, batch: Batch, number: int, rate: Shaped[np.ndarray, ""] | np.floating) -> float:
         """Learn from a batch of `rows` rows; the loss before that.
@@ -287,43 +300,19 @@ class Learner:
         )
         return float(loss)
 
-    @property
-    def model(self) -> Any:
-        """The model with its current parameters."""
-        return self.skeleton.merge(self.parameters)
-
-
-class Trainer(Learner):
-    """A classifier in training.
-
-    Args:
-        model: a `BertForSequenceClassification`; training starts from its parameters.
-        encoded: the training examples.
-        labels: class numbers (int32) or targets (float32), in the task's order.
-    """
-
-    def __init__(
-        self, model: PretrainedModel, encoded: EncodedDataset, labels: Shaped[np.ndarray, "examples"], recipe: Recipe
-    ):
-        super().__init__(model, recipe)
-        self.encoded, self.labels = encoded, labels
-        self.positions, self.lengths = model.config.max_tokens, [len(row) for row in encoded.encodings]
-        self.steps = -(-len(labels) // recipe.batch_size)
-        total = self.steps * recipe.epochs
-        self.rates = published_rates(recipe, len(labels)) if recipe.published else learning_rates(recipe, total)
-
-    def run_epoch(self, epoch: int) -> Iterator[float]:
-        """Train on every example once; yield the loss of each step."""
-        size, seed, count = self.recipe.batch_size, self.recipe.seed, len(self.lengths)
+    def run_epoch(self, epoch: int) -> list[float]:
+        """Train on every example once; the loss of each step."""
+        size, seed, losses = self.recipe.batch_size, self.recipe.seed, []
         if self.recipe.published:
-            batches = random_batches(count, size, seed, epoch)
+            batches = random_batches(len(self.lengths), size, seed, epoch)
         else:
             batches = order_batches(self.lengths, size, seed, epoch)
-        for number, places in enumerate(batches):
+        for number, places in enumerate(tqdm(batches, f"epoch {epoch}", disable=None, leave=False)):
             rows = [self.encoded.encodings[place] for place in places]
             batch = make_batch(rows, self.labels[places], self.rows, self.encoded.pad_id, self.positions)
             step = epoch * self.steps + number
-            yield self.take_step(batch, step, self.rates[step])
+            losses.append(self.take_step(batch, step, self.rates[step]))
+        return losses
 
 
 def predict(

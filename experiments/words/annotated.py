@@ -12,15 +12,12 @@ Dependencies:
 """
 
 import hashlib
-import importlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 from bertjax.data import Encoding
-from bertjax.errors import MissingDependencyError
 from experiments.words.spans import Span, pieces_of
 
 CLASSES = {  # Penn tags, then UD parts of speech
@@ -122,11 +119,3 @@ class AnnotatedSample:
 def word_pieces(encoding: Encoding, texts: Sequence[Annotated]) -> list[list[list[int]]]:
     """For each text of an example, the tokens that overlap each of its words; none for a word that was cut off."""
     return [[pieces_of(encoding, word.span, segment) for word in text.words] for segment, text in enumerate(texts)]
-
-
-def import_optional(name: str, hint: str) -> ModuleType:
-    """A package that bertjax does not require. Raises `MissingDependencyError` where it is not installed."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise MissingDependencyError(f"{name} is not installed, which this needs; install it with: {hint}") from error

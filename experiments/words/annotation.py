@@ -1,32 +1,38 @@
-"""Annotated words of the examples of an experiment.
+"""The examples of scripts about words, with their annotated words, and the models that read them.
 
-They are read from CoNLL-U files, or a task's texts are annotated: by spaCy, by a tagger, or with the positions of words
-alone, which is enough for negation, punctuation and words shared by both texts.
+Words are read from CoNLL-U files, or a task's texts are annotated: by spaCy, by a tagger, or with the positions of
+words alone, which is enough for negation, punctuation and words shared by both texts.
 """
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
+import importlib
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bertjax.cli import Parser
-from bertjax.errors import DataError, MissingDependencyError
-from bertjax.paths import user_path
-from experiments.shared.program import Run, draw_sample
-from experiments.shared.samples import add_task_options, encode_texts, read_published_sample, read_sample
-from experiments.words.annotated import (
-    PARTS_OF_SPEECH,
-    PENN,
-    ROLES,
-    Annotated,
-    AnnotatedSample,
-    Word,
-    import_optional,
+import numpy as np
+
+import bertjax
+from experiments.shared.data import (
+    add_task_options,
+    add_tuned_option,
+    encode_texts,
+    read_sample,
+    task_options,
+    tuned_models,
 )
+from experiments.shared.run import Found, Run, draw_sample
+from experiments.words.annotated import PARTS_OF_SPEECH, PENN, ROLES, Annotated, AnnotatedSample, Word
 from experiments.words.conllu_files import read_sentences
 from experiments.words.tagging import learn_tagger, split_words
+
+SHIPPED = "ewt-sample"
+SAMPLE = Path(__file__).parent.parent / "data" / "ewt_dev_sample.conllu"
+
+Values = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -44,68 +50,94 @@ class Annotator:
     unknown: tuple[str, ...] = ()
 
 
-SHIPPED = "ewt-sample"
-SAMPLE = Path(__file__).parent.parent / "data" / "ewt_dev_sample.conllu"
+@dataclass(frozen=True)
+class Source:
+    """The examples of a task or a file, and the models that read them.
+
+    Args:
+        sample: the examples.
+        published: the same examples as the authors' code reads them, if requested.
+        tuned: the names of models fine-tuned on the task, one for each seed.
+    """
+
+    run: Run
+    sample: AnnotatedSample
+    published: AnnotatedSample | None
+    tuned: Sequence[str]
+
+    def models(self) -> Iterator[Any]:
+        """The base model, then the tuned ones, each loaded when it is reached."""
+        yield self.run.model
+        yield from map(bertjax.load, self.tuned)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The source's entry in results."""
+        samples = {"corrected": self.sample} | ({"as_published": self.published} if self.published else {})
+        data = {name: sample.to_dict() for name, sample in samples.items()}
+        return {"data": data, "unknown": list(self.sample.unknown), "tuned": [{"name": name} for name in self.tuned]}
 
 
-def add_annotation_options(parser: Parser) -> None:
-    """Add the options for tasks, and those that say where the annotation of words comes from."""
+def add_annotation_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for tasks, for their annotation, and for fine-tuned models."""
     add_task_options(parser, task=SHIPPED, several=True)
     parser.add_argument("--conllu", metavar="PATH", help="annotated sentences (.conllu, .conllu.gz), in place of tasks")
-    parser.add_argument("--spacy", metavar="NAME", help="annotate the tasks' texts by this model of spaCy")
-    learnt = "annotate the tasks' parts of speech by a tagger that learns from these sentences"
-    parser.add_argument("--tagger", metavar="CONLLU", help=learnt)
+    parser.add_argument("--spacy", metavar="NAME", help="annotate the tasks' texts with this model of spaCy")
+    text = "annotate the tasks' parts of speech with a tagger that learns from these sentences"
+    parser.add_argument("--tagger", type=Path, metavar="CONLLU", help=text)
+    add_tuned_option(parser)
 
 
-def make_annotator(options: argparse.Namespace) -> Annotator:
-    """The annotator of the tasks' texts: spaCy, a tagger trained on the spot, or the positions of words alone.
+def measure_sources(run: Run, measure: Callable[[Source], tuple[dict[str, Any], Values]]) -> Found:
+    """What a script measures in each task, or in the file.
 
-    Raises:
-        DataError: as `check_annotation`, or the tagger cannot be trained.
-        MissingDependencyError: a package that the annotation needs is not installed.
+    Args:
+        measure: returns the numbers of a source, and the values of each example.
     """
-    check_annotation(options)
+    results: dict[str, Any] = {}
+    values: Values = {}
+    for name, source in read_sources(run):
+        entry, arrays = measure(source)
+        results[name] = source.to_dict() | entry
+        values |= {f"{name.replace(':', '_')}_{key}": value for key, value in arrays.items()}
+    return {"sources": results}, values
+
+
+def read_sources(run: Run) -> Iterator[tuple[str, Source]]:
+    """Each task that the options name, or the file, by name."""
+    options = run.options
+    if options.conllu or options.task == [SHIPPED]:
+        path = Path(options.conllu or SAMPLE)
+        sample = read_conllu(run, path)
+        published = sample if options.as_published else None
+        tuned = [names[0] for names in options.tuned]
+        yield (path.name.partition(".")[0] if options.conllu else SHIPPED), Source(run, sample, published, tuned)
+        return
+    annotator, tasks = make_annotator(options), task_options(options)
+    models = tuned_models(options, list(tasks))
+    for name, chosen in tasks.items():
+        sample = read_annotated(run, chosen, annotator)
+        published = read_annotated(run, chosen, annotator, published=True) if options.as_published else None
+        yield name, Source(run, sample, published, [model for model in models[name] if model != "-"])
+
+
+def make_annotator(options: Namespace) -> Annotator:
+    """The annotator of the tasks' texts: spaCy, a tagger trained on the spot, or the positions of words alone."""
     if options.spacy:
         return Annotator(partial(annotate, options.spacy), f", annotated by spaCy's {options.spacy}")
     if options.tagger:
-        tagger = learn_tagger(Path(options.tagger).expanduser(), options.seed)
-        description = f", tagged as learnt from {tagger.source} (accuracy {tagger.accuracy:.3f})"
-        return Annotator(tagger.annotate, description, ROLES)
+        tagger = learn_tagger(options.tagger, options.seed)
+        note = f", tagged as learnt from {tagger.source} (accuracy {tagger.accuracy:.3f})"
+        return Annotator(tagger.annotate, note, ROLES)
     return Annotator(lambda texts: [split_words(text) for text in texts], "", (*PARTS_OF_SPEECH, *ROLES))
 
 
-def check_annotation(options: argparse.Namespace) -> None:
-    """Raises `DataError` where the options annotate the same texts twice, or texts that are not read."""
-    sources = [name for name in ("conllu", "spacy", "tagger") if getattr(options, name)]
-    if len(sources) > 1 and "conllu" not in sources:
-        raise DataError("--spacy and --tagger both annotate the tasks' texts; leave out one of them")
-    if options.conllu and (len(sources) > 1 or _tasks(options) != [SHIPPED]):
-        raise DataError("--conllu brings its own annotated texts; leave out --task, --spacy and --tagger, or --conllu")
-    if SHIPPED in _tasks(options) and (sources not in ([], ["conllu"]) or _tasks(options) != [SHIPPED]):
-        raise DataError(f"{SHIPPED} is annotated already; give --task without it")
-
-
-def _tasks(options: argparse.Namespace) -> list[str]:
-    return options.task if isinstance(options.task, list) else [options.task]
-
-
-def read_annotated(run: Run, published: bool = False, annotator: Annotator | None = None) -> AnnotatedSample:
-    """The examples of one task or of a file, as the options ask, with their words.
+def read_annotated(run: Run, options: Namespace, annotator: Annotator, *, published: bool = False) -> AnnotatedSample:
+    """The examples of a task with their words.
 
     Args:
-        run: its options choose the examples.
-        published: read a task as the authors' code does.
-        annotator: annotates a task's texts; by default the one that the options name.
-
-    Raises:
-        DataError: there are no such examples.
-        MissingDependencyError: a package needed to read or make the annotation is not installed.
+        published: read the task as the authors' code does.
     """
-    options = run.options
-    annotator = annotator or make_annotator(options)
-    if options.conllu or _tasks(options) == [SHIPPED]:
-        return read_conllu(run, options.conllu or SAMPLE)
-    sample = read_published_sample(run) if published else read_sample(run)
+    sample = read_sample(run, options, published=published)
     examples = sample.examples
     annotated = annotator.annotate([*examples.first, *(examples.second or ())])
     columns = [annotated[: len(sample)], annotated[len(sample) :]] if examples.second else [annotated]
@@ -113,17 +145,9 @@ def read_annotated(run: Run, published: bool = False, annotator: Annotator | Non
     return AnnotatedSample(source, examples.ids, sample.texts, tuple(zip(*columns, strict=True)), annotator.unknown)
 
 
-def read_conllu(run: Run, path: str | Path) -> AnnotatedSample:
-    """The sentences of a file: all, or `--limit` of them drawn with `--seed`.
-
-    Raises:
-        DataError: the file cannot be read or understood.
-        MissingDependencyError: `conllu` is not installed.
-    """
-    path = user_path(path)
-    sentences = list(read_sentences(path))
-    if not sentences:
-        raise DataError(f"{path}: holds no sentence; is it a CoNLL-U file?")
+def read_conllu(run: Run, path: Path) -> AnnotatedSample:
+    """The sentences of a file: all, or `--limit` of them drawn with `--seed`."""
+    sentences = read_sentences(path)
     ids = tuple(draw_sample(len(sentences), run.options))
     chosen = [sentences[index] for index in ids]
     texts = encode_texts(run, [sentence.text for sentence in chosen])
@@ -133,18 +157,8 @@ def read_conllu(run: Run, path: str | Path) -> AnnotatedSample:
 
 
 def annotate(name: str, texts: Sequence[str]) -> list[Annotated]:
-    """The words of texts, annotated by a spaCy model.
-
-    Raises:
-        MissingDependencyError: spaCy or the model is not installed.
-    """
-    spacy = import_optional("spacy", "pip install spacy")
-    try:
-        model = spacy.load(name)
-    except OSError as error:
-        hint = f"python -m spacy download {name}"
-        raise MissingDependencyError(f"spaCy has no model {name!r}; install it with: {hint}") from error
-    documents = list(model.pipe(texts))
+    """The words of texts, annotated by a spaCy model."""
+    documents = list(importlib.import_module("spacy").load(name).pipe(texts))  # an optional package
     penn = {word.tag_ for document in documents for word in document if word.text.strip()} <= PENN
     return [Annotated(text, tuple(_words(document, penn))) for text, document in zip(texts, documents, strict=True)]
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from bertjax.data import Encoding
 from bertjax.model import PretrainedModel
 from experiments.shared.attention import reduce_attention
-from experiments.shared.program import Run
+from experiments.shared.run import Run
 from experiments.words.estimates import Estimate, estimate, listed
 from experiments.words.features import FEATURES, SPECIAL, TEXT, Masks, columns_of
 
@@ -42,9 +42,7 @@ def measure_columns(run: Run, model: PretrainedModel, texts: Sequence[Encoding],
     """Both measures for every example."""
     config = model.config
     size = 12 * masks.shape[-1] * config.num_hidden_layers * config.num_attention_heads
-    values = reduce_attention(
-        model, texts, feature_columns, [masks], example_bytes=size, norms=run.norms, report=run.report
-    )
+    values = reduce_attention(model, texts, feature_columns, [masks], example_bytes=size, norms=run.norms)
     lengths = np.array([len(text) for text in texts], np.float32)
     return Columns(values[:, 0], values[:, 1] * lengths[:, None, None, None])
 

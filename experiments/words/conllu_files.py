@@ -5,21 +5,18 @@ spell it, as "do" and "n't" do, each has its own part; otherwise they all share 
 of `Entity` in the last column, as GUM (Zeldes 2017) writes them.
 """
 
-import io
+import gzip
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertjax.errors import DataError, reading
-from bertjax.paths import open_data
-from experiments.words.annotated import PENN, Annotated, Word, import_optional
+import conllu
+
+from experiments.words.annotated import PENN, Annotated, Word
 from experiments.words.spans import Span
 
 Token = dict[str, Any]
-
-
-COLUMNS = ("id", "form", "upos", "xpos", "head", "deprel", "misc")
 
 
 def read_sentences(path: Path) -> list[Annotated]:
@@ -27,26 +24,13 @@ def read_sentences(path: Path) -> list[Annotated]:
 
     Penn tags are kept if all tags of the file are Penn tags. In a file with mentions, a sentence without any has an
     empty tuple of them; in a file without, `mentions` is None.
-
-    Raises:
-        DataError: the file cannot be read or understood.
-        MissingDependencyError: `conllu` is not installed.
     """
-    conllu = import_optional("conllu", "pip install conllu")
-    with reading(path, DataError), io.TextIOWrapper(open_data(path), encoding="utf-8") as file:
+    path = Path(path)
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
         sentences = [(sentence.metadata.get("text"), list(sentence)) for sentence in conllu.parse_incr(file)]
-    for number, (_, tokens) in enumerate(sentences, 1):
-        if missing := [name for name in COLUMNS for word in tokens if name not in word]:
-            raise DataError(f"{path}: sentence {number} has a word without the column {missing[0].upper()}")
     penn = {word["xpos"] for _, tokens in sentences for word in tokens if type(word["id"]) is int} <= PENN
     entities = any("Entity" in (word["misc"] or {}) for _, tokens in sentences for word in tokens)
-    annotated = []
-    for number, (text, tokens) in enumerate(sentences, 1):
-        try:
-            annotated.append(_sentence(text, tokens, penn, entities))
-        except (LookupError, TypeError, ValueError) as error:
-            raise DataError(f"{path}: sentence {number} cannot be understood ({error})") from error
-    return annotated
+    return [_sentence(text, tokens, penn, entities) for text, tokens in sentences]
 
 
 def _sentence(text: str | None, tokens: Sequence[Token], penn: bool, entities: bool) -> Annotated:

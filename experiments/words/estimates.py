@@ -67,12 +67,3 @@ def listed(values: Any, digits: int = DIGITS) -> Any:
     if array.ndim:
         return [listed(value, digits) for value in array]
     return float(f"{array:.{digits}g}") if np.isfinite(array) else None
-
-
-def name_head(index: int, heads: int) -> str:
-    """A head's name from its index in a flattened map.
-
-    >>> name_head(14, 12)
-    '1.2'
-    """
-    return f"{index // heads}.{index % heads}"

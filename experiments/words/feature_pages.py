@@ -6,36 +6,35 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.style import context
+from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from bertjax.plots import GREY, INK, Panel, add_axes, add_note, save_page, start_page
 from experiments.shared.map_table import MapRow, Scale, draw_table, ratio_scale
-from experiments.shared.program import name_maps
-from experiments.words.estimates import LEVEL, Estimate, differing, name_head, read_estimate
+from experiments.shared.run import Figures, Numbers, name_maps
+from experiments.shared.tables import make_table, name_head
+from experiments.words.estimates import LEVEL, Estimate, differing, read_estimate
 from experiments.words.features import FEATURES, TEXT
-from experiments.words.markdown import make_table
 
 COLUMNS = 4
 # Paul Tol's bright scheme, which colour-blind people can tell apart.
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#777777")
-Numbers = Mapping[str, Any]
 RELATIVE = "mean weight × tokens (1: uniform attention)"
 
 
-def figures(numbers: Numbers) -> dict[str, Callable[[Path], None]]:
-    """The pictures by name: `figure`, `layers` and, where there are data, `change` (by fine-tuning) and `as_published`.
+def figures(numbers: Numbers) -> Figures:
+    """The pictures by name: `figure`, `layers` and, where there are data, `change` (by fine-tuning).
 
     Args:
         numbers: the contents of `numbers.json`.
     """
     sources = numbers["results"]["sources"]
-    pictures: dict[str, Callable[[Path], None]] = {
+    pictures = {
         "figure": partial(_draw_base, numbers=numbers),
         "layers": partial(_draw_layers, numbers=numbers),
     }
     if any(source["tuned"] for source in sources.values()):
         pictures["change"] = partial(_draw_change, numbers=numbers)
-    if any("as_published" in source for source in sources.values()):
-        pictures["as_published"] = partial(_draw_published, numbers=numbers)
     return pictures
 
 
@@ -110,25 +109,8 @@ def _draw_change(path: Path, numbers: Numbers) -> None:
     draw_table(path, _lay_out(panels, scale), title, _subtitle(numbers, sources), note)
 
 
-def _draw_published(path: Path, numbers: Numbers) -> None:
-    sources = {name: source for name, source in numbers["results"]["sources"].items() if "as_published" in source}
-    panels: dict[str, dict[str, Panel]] = {}
-    for name, source in sources.items():
-        panels[name] = {
-            feature: Panel(
-                _title(sources, name, feature, source["published_examples"][feature]), read_estimate(entry).mean
-            )
-            for feature, entry in source["as_published"][0].items()
-        }
-    scale = Scale("weight of the most attended token", 1 / 128, 1.0, ratio=True)
-    title = "Attention to linguistic features and special tokens, as published"
-    draw_table(path, _lay_out(panels, scale), title, _subtitle(numbers, sources))
-
-
 def _draw_layers(path: Path, numbers: Numbers) -> None:
     """Draw lines over layers: a panel for each feature, a colour for each task, dashed where it is fine-tuned."""
-    from matplotlib.style import context
-
     sources = numbers["results"]["sources"]
     features = [feature for feature in FEATURES if any(feature in source["features"] for source in sources.values())]
     width, height, gap, left, bottom = 1.42, 1.15, 0.42, 0.62, 0.75
@@ -179,8 +161,6 @@ def _range(sources: Numbers) -> tuple[int, int]:
 
 
 def _finish_trend(axes: Any, feature: str, powers: tuple[int, int], last: bool, first: bool) -> None:
-    from matplotlib.ticker import MaxNLocator, NullFormatter
-
     axes.set_yscale("log", base=2)
     axes.set_ylim(2.0 ** powers[0], 2.0 ** powers[1])
     ticks = range(powers[0], powers[1] + 1, 1 if powers[1] - powers[0] < 7 else 2)

@@ -6,13 +6,12 @@ be compared.
 """
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from bertjax import Tokenizer
 from bertjax.data import Encoding
 from experiments.words.annotated import (
     OBJECTS,
@@ -26,11 +25,6 @@ from experiments.words.annotated import (
 
 NEGATION = frozenset(
     ("not", "no", "never", "none", "nobody", "nothing", "nowhere", "neither", "nor", "cannot", "n't", "nt")
-)
-# The authors' list; each is looked for as a substring of the text.
-PUBLISHED_NEGATION = (
-    *("neither", "nor", "not", "never", "none", "nothing", "nowhere", "don't", "won't", "didn't", "hadn't", "haven't"),
-    *("can't", "isn't", "wasn't", "shouldn't", "couldn't"),
 )
 PUBLISHED_FEATURES = (*PARTS_OF_SPEECH, *ROLES, "negation")  # of words
 WORD_FEATURES = (*PUBLISHED_FEATURES, "punctuation")
@@ -46,53 +40,15 @@ def feature_masks(sample: AnnotatedSample) -> Masks:
     `[SEP]` marks all of them; `[SEP] first` and `second` are set for pairs only. The masks are as wide as the longest
     example; a feature that an example lacks has no tokens.
     """
-    masks = _no_masks(sample.texts)
+    masks = no_masks(sample.texts)
     for example, (encoding, texts) in enumerate(zip(sample.texts, sample.annotations, strict=True)):
         for words, pieces in zip(texts, word_pieces(encoding, texts), strict=True):
-            for feature, members in enumerate(_word_features(words)):
+            for feature, members in enumerate(word_features(words)):
                 masks[example, feature, [token for word in members for token in pieces[word]]] = True
     return masks
 
 
-def published_masks(sample: AnnotatedSample, tokenizer: Tokenizer) -> Masks:
-    """The tokens of each feature as the authors' code finds them: every occurrence of a piece of one of its words."""
-    masks = _no_masks(sample.texts)
-    for example, (encoding, texts) in enumerate(zip(sample.texts, sample.annotations, strict=True)):
-        forms: list[set[str]] = [set() for _ in PUBLISHED_FEATURES]
-        for text in texts:
-            members = _word_features(text)[: len(forms) - 1]
-            for feature_forms, words in zip(forms, members, strict=False):
-                feature_forms |= {text.words[word].form for word in words}
-            forms[-1] |= published_negation(text.text)
-        for feature, feature_forms in enumerate(forms):
-            pieces = pieces_of_forms(tokenizer, feature_forms)
-            masks[example, feature, : len(encoding)] = [token in pieces for token in encoding.tokens]
-    return masks
-
-
-def counted_as_published(sample: AnnotatedSample) -> Bool[np.ndarray, "examples features"]:
-    """Which examples the authors' code averages: all, but for negation only those with one of its words in a text.
-
-    The code has a single feature [SEP], without first and second, and neither punctuation nor all tokens of the texts.
-    """
-    absent = {"punctuation", TEXT, "[SEP] first", "[SEP] second", *sample.unknown}
-    counted = np.tile([feature not in absent for feature in FEATURES], (len(sample), 1))
-    for example, texts in enumerate(sample.annotations):
-        counted[example, FEATURES.index("negation")] = any(published_negation(text.text) for text in texts)
-    return counted
-
-
-def published_negation(text: str) -> set[str]:
-    """Which of the authors' negations occur in a text, even as part of another word."""
-    return {word for word in PUBLISHED_NEGATION if word in text}
-
-
-def pieces_of_forms(tokenizer: Tokenizer, forms: Iterable[str]) -> set[str]:
-    """The word pieces of words, each encoded on its own."""
-    return {piece for form in forms for piece in tokenizer.encode([form])[0].tokens[1:-1]}
-
-
-def _no_masks(texts: Sequence[Encoding]) -> Masks:
+def no_masks(texts: Sequence[Encoding]) -> Masks:
     """Masks with only [CLS], [SEP] and the text between them."""
     masks = np.zeros((len(texts), len(FEATURES), max(len(text) for text in texts)), bool)
     for example, text in enumerate(texts):
@@ -110,7 +66,7 @@ def _no_masks(texts: Sequence[Encoding]) -> Masks:
     return masks
 
 
-def _word_features(text: Annotated) -> list[list[int]]:
+def word_features(text: Annotated) -> list[list[int]]:
     """The words of each feature, in the order of `WORD_FEATURES`."""
     kinds = [
         [index for index, word in enumerate(text.words) if word.kind == kind] for kind in ("noun", "verb", "pronoun")

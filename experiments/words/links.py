@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from bertjax.model import PretrainedModel
+from experiments.published import published_masks, published_pairs
 from experiments.shared.attention import (
     at_pairs,
     largest_of_pairs,
@@ -19,14 +20,13 @@ from experiments.shared.attention import (
     stack_pairs,
     stream_attention,
 )
-from experiments.shared.program import Run
+from experiments.shared.run import Run
 from experiments.words.annotated import AnnotatedSample
 from experiments.words.features import (
     FEATURES,
     PUBLISHED_FEATURES,
     fit_width,
     largest_of,
-    published_masks,
 )
 from experiments.words.positions import hits_of, margin_of, start_profile, sum_diagonals
 from experiments.words.relations import (
@@ -39,7 +39,6 @@ from experiments.words.relations import (
     join_words,
     member_masks,
     other_words,
-    published_pairs,
     token_pairs,
 )
 
@@ -142,7 +141,7 @@ def follow_links(run: Run, model: PretrainedModel, sample: AnnotatedSample) -> F
     statistics = np.zeros((len(texts), (3 + len(SAME_KEY)) * len(RELATIONS), *profile.total.shape[1:]), np.float32)
     batch_extras = partial(_rows, extras)
     for places, values in stream_attention(
-        model, texts, link_statistics, batch_extras, example_bytes=4 * heads * size, norms=run.norms, report=run.report
+        model, texts, link_statistics, batch_extras, example_bytes=4 * heads * size, norms=run.norms
     ):
         statistics[places] = values[:, : statistics.shape[1]]
         profile.add(values[:, statistics.shape[1] :], inner[places])
@@ -208,9 +207,7 @@ def follow_published(
     masks = published_masks(sample, run.tokenizer)
     config = model.config
     size = 4 * config.num_hidden_layers * config.num_attention_heads * 4 * (pairs.shape[2] + masks.shape[-1])
-    values = reduce_attention(
-        model, sample.texts, published_statistics, [pairs, masks], example_bytes=size, report=run.report
-    )
+    values = reduce_attention(model, sample.texts, published_statistics, [pairs, masks], example_bytes=size)
     exact, last = values.astype(np.float64), len(values[0, 0]) - 1
     maps = {relation: exact[:, index].mean(0) for index, relation in enumerate(RELATIONS)}
     row = {}

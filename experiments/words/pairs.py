@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 from bertjax.data import Encoding
 from bertjax.model import PretrainedModel
 from experiments.shared.attention import WIDTHS, stream_attention
-from experiments.shared.program import Run
+from experiments.shared.run import Run
 from experiments.words.annotated import AnnotatedSample
 from experiments.words.cls_row import Row, row_of
 from experiments.words.features import FEATURES, Masks
@@ -50,7 +50,7 @@ def measure_pairs(run: Run, model: PretrainedModel, sample: AnnotatedSample, mas
     )
     bytes_each = 4 * statistics[0].size + 4 * len(KINDS) * MEASURES * max(len(text) for text in texts) ** 2 * paired
     for places, values in stream_attention(
-        model, texts, row_and_shared, extras, example_bytes=bytes_each, norms=run.norms, report=run.report
+        model, texts, row_and_shared, extras, example_bytes=bytes_each, norms=run.norms
     ):
         statistics[places] = values
     row, shared = np.split(statistics, [2 * len(FEATURES)], axis=1)

@@ -8,31 +8,17 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bertjax.errors import DataError
 from experiments.shared.agreement import compare_maps
-from experiments.words.estimates import name_head
-from experiments.words.markdown import make_table
+from experiments.shared.tables import make_table, name_head
 
 DIAGONAL = ("diagonal", "vertical+diagonal")
 HIGHEST = 3  # how many heads of highest weight to look at, as the authors do
 
 
-def read_patterns(path: str, model: str) -> dict[str, Any]:
-    """Each head's shares of pattern classes, from the `numbers.json` of `experiments.attention_patterns`.
-
-    Raises:
-        DataError: the file cannot be read, or is of another program, version or model.
-    """
-    try:
-        numbers = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
-        tasks = {name: task["by_head"] for name, task in numbers["results"]["corrected"].items()}
-        patterns_model = numbers["settings"]["model"]
-    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = f"holds no shares of patterns by head ({error!r})"
-        raise DataError(f"{path}: {reason}; give the numbers.json of experiments.attention_patterns") from error
-    if patterns_model != model or numbers["settings"].get("tuned"):
-        raise DataError(f"{path}: is of {patterns_model}, fine-tuned or not; give one of {model} itself")
-    return {"heads": tasks}
+def read_patterns(path: str) -> dict[str, Any]:
+    """Each head's shares of pattern classes, from the `numbers.json` of `fig2_patterns` for the same model."""
+    numbers = json.loads(Path(path).read_text())
+    return {"heads": {name: task["by_head"] for name, task in numbers["results"]["corrected"].items()}}
 
 
 def diagonal_shares(patterns: Mapping[str, Any]) -> Float[np.ndarray, "layers heads"]:
@@ -45,22 +31,17 @@ def join_patterns(relations: Mapping[str, Any], patterns: Mapping[str, Any]) -> 
     """For each relation the rank correlation over heads with the share of diagonal maps, and its highest heads' shares.
 
     Args:
-        relations: those of one model, from the `numbers.json` of `experiments.token_to_token`.
+        relations: those of one model, from the `numbers.json` of `fig7_cls`.
         patterns: what `read_patterns` returns.
 
     Returns:
         For each relation `weight_ranks` and `share_ranks` (Spearman's, with the weight and with how often the target is
         found), `highest` and `followed_by` (the share of diagonal maps by head) and `all` (the mean over all heads).
-
-    Raises:
-        DataError: the relations and the patterns differ in the number of layers or heads.
     """
     diagonal = diagonal_shares(patterns)
     joined = {}
     for name, relation in relations.items():
         weight, share = (np.array(relation[name], np.float64) for name in ("mean", "share"))
-        if weight.shape != diagonal.shape:
-            raise DataError(f"relations of {weight.shape} layers and heads, patterns of {diagonal.shape}: two models")
         order = [int(index) for index in np.argsort(-weight.ravel(), kind="stable")[:HIGHEST]]
         names = [name_head(index, weight.shape[1]) for index in order]
         by_name = {name_head(index, weight.shape[1]): float(value) for index, value in enumerate(diagonal.ravel())}

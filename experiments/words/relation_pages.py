@@ -1,6 +1,6 @@
 """Tables and pictures of section 4.5 from the contents of `numbers.json`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,20 +10,17 @@ from jaxtyping import Bool, Float, Int
 
 from bertjax.plots import Panel
 from experiments.shared.map_table import MapRow, Scale, draw_table, plain_scale, ratio_scale
-from experiments.shared.program import name_maps
+from experiments.shared.run import Figures, Numbers, name_maps
+from experiments.shared.tables import make_table, name_head
 from experiments.words.cls_row import FORMS
-from experiments.words.estimates import LEVEL, differing, name_head, read_estimate
+from experiments.words.estimates import LEVEL, differing, read_estimate
 from experiments.words.features import FEATURES
 from experiments.words.links import CONTROLS
-from experiments.words.markdown import make_table
 from experiments.words.pattern_join import join_table
 
-Numbers = Mapping[str, Any]
-ROWS = ("cls_row", "cls_row_largest")
 
-
-def figures(numbers: Numbers) -> dict[str, Callable[[Path], None]]:
-    """The pictures by name, as far as there are data: `figure` (relations), `shared_words`, `cls_row`, `as_published`.
+def figures(numbers: Numbers) -> Figures:
+    """The pictures by name, as far as there are data: `figure` (relations), `shared_words`, `cls_row`.
 
     Args:
         numbers: the contents of `numbers.json`.
@@ -35,8 +32,6 @@ def figures(numbers: Numbers) -> dict[str, Callable[[Path], None]]:
     if _with(sources, "shared_words"):
         pictures["shared_words"] = partial(_draw_shared, numbers=numbers)
     pictures["cls_row"] = partial(_draw_rows, numbers=numbers)
-    if any(source.get("as_published", {}).get("maps") for source in sources.values()):
-        pictures["as_published"] = partial(_draw_published, numbers=numbers)
     return pictures
 
 
@@ -130,20 +125,6 @@ def twice_controls(
     return share >= 2 * (share - least)
 
 
-def shared_lines(report: Numbers) -> list[str]:
-    """Lines about words shared by both texts."""
-    lines = []
-    for kind, entry in report.items():
-        share, (least, beyond) = np.array(entry["share"]["mean"]), weakest_shared(entry)
-        index = int(least.argmax())
-        lines.append(
-            f"  {kind} in the other text: {entry['links']:,} in {entry['examples']:,} pairs, most beyond controls "
-            f"{name_head(index, share.shape[1])} {share.ravel()[index]:.3f} ({least.max():+.3f}); "
-            f"{int(beyond.sum())} of {share.size} heads beyond all (q < {LEVEL})"
-        )
-    return lines
-
-
 def _draw_rows(path: Path, numbers: Numbers) -> None:
     """Draw mean weights relative to uniform attention, of the base model and averaged over the fine-tuned ones."""
     sources = numbers["results"]["sources"]
@@ -163,15 +144,6 @@ def _stack(cls_rows: Sequence[Numbers], features: Sequence[str]) -> Float[np.nda
     empty = np.full(len(next(iter(cls_rows[0].values()))["largest"]), np.nan)
     maps = [[row[name]["mean_by_uniform"] if name in row else empty for name in features] for row in cls_rows]
     return np.mean(np.array(maps, np.float64), axis=0)
-
-
-def _draw_published(path: Path, numbers: Numbers) -> None:
-    sources = {name: source for name, source in numbers["results"]["sources"].items() if source["as_published"]["maps"]}
-    (name, source), *_ = sources.items()
-    panels = [Panel(relation, np.array(weights)) for relation, weights in source["as_published"]["maps"].items()]
-    scale = Scale("largest weight", 0.0, max(float(panel.values.max()) for panel in panels))
-    title = "Attention along relations between words, as published"
-    draw_table(path, [MapRow("", scale, panels)], title, _subtitle(numbers, {name: source}))
 
 
 def tables(numbers: Numbers) -> str:

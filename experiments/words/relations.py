@@ -12,10 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bertjax import Tokenizer
 from bertjax.data import Encoding
 from experiments.words.annotated import Annotated, word_pieces
-from experiments.words.features import pieces_of_forms
 
 RELATIONS = ("subject to verb", "verb to subject", "pronoun to noun", "noun to pronoun")
 SUBJECTS = frozenset(
@@ -23,7 +21,6 @@ SUBJECTS = frozenset(
 )
 # The kinds of a relation's targets: the nearest word of that kind is another control for position.
 TARGETS = (("verb",), ("noun", "pronoun"), ("noun",), ("pronoun",))
-VERBS = ("VERB", "AUX")  # of Universal Dependencies
 # Which words look for the same target as a control: all other words of the text, or those near the source.
 SAME_KEY, NEAR = ("others", "neighbours"), 2
 Links = list[tuple[int, int]]
@@ -36,7 +33,7 @@ def find_links(text: Annotated) -> list[Links]:
         for index, word in enumerate(text.words)
         if word.relation in SUBJECTS and word.head >= 0 and text.words[word.head].kind == "verb"
     ]
-    return [link for links in (forward, find_references(text)) for link in (links, _turned(links))]
+    return [link for links in (forward, find_references(text)) for link in (links, turned(links))]
 
 
 def find_references(text: Annotated) -> Links:
@@ -56,7 +53,8 @@ def find_references(text: Annotated) -> Links:
     )
 
 
-def _turned(links: Links) -> Links:
+def turned(links: Links) -> Links:
+    """The links from target to source."""
     return [(target, source) for source, target in links]
 
 
@@ -103,31 +101,6 @@ def token_pairs(tokens: Sequence[Sequence[int]], links: Sequence[Links]) -> list
         )
         for relation_links in links
     ]
-
-
-def published_pairs(encoding: Encoding, texts: Sequence[Annotated], tokenizer: Tokenizer) -> list[Links]:
-    """Pairs (query, key) as the authors' code forms them.
-
-    The pieces of all sources, wherever they occur in the input, are paired one to one with those of all targets; only
-    nsubj of a verb counts. The tags of the authors' spaCy, like those of all its versions before 2.2, counted "is" and
-    other auxiliaries as verbs; they are now separate, and are included here. Their code has subject and verb only;
-    pronouns and nouns are treated the same way.
-    """
-    pair_lists: list[Links] = []
-    forward: list[list[tuple[str, str]]] = [[], []]
-    for text in texts:
-        words = text.words
-        subjects = [word for word in words if word.relation == "nsubj" and word.head >= 0]
-        forward[0] += [(word.form, words[word.head].form) for word in subjects if words[word.head].part in VERBS]
-        forward[1] += [(words[pronoun].form, words[noun].form) for pronoun, noun in find_references(text)]
-    for forms in forward:
-        occurrences = []
-        for side in zip(*forms, strict=True) if forms else ((), ()):
-            pieces = pieces_of_forms(tokenizer, set(side))
-            occurrences.append([index for index, piece in enumerate(encoding.tokens) if piece in pieces])
-        pairs = list(zip(*occurrences, strict=False))
-        pair_lists += [pairs, _turned(pairs)]
-    return pair_lists
 
 
 def member_masks(examples: Sequence[Linked], width: int) -> Bool[np.ndarray, "examples word token"]:

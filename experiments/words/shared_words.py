@@ -20,9 +20,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
+from nltk.stem.snowball import SnowballStemmer
 
 from bertjax.data import Encoding
-from experiments.words.annotated import Annotated, import_optional, word_pieces
+from experiments.words.annotated import Annotated, word_pieces
 from experiments.words.estimates import estimate
 
 KINDS = ("same word", "other form")
@@ -49,9 +50,6 @@ def stem(form: str) -> str:
     >>> stem("Companies") == stem("company"), stem("run") == stem("rung")
     (True, False)
     """
-    import_optional("nltk", "pip install nltk")
-    from nltk.stem.snowball import SnowballStemmer
-
     return str(SnowballStemmer("english").stem(form.lower()))
 
 

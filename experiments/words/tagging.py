@@ -5,14 +5,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from bertjax.errors import DataError
-from experiments.words.annotated import Annotated, Word, import_optional
+from nltk.tag.perceptron import PerceptronTagger
+
+from experiments.words.annotated import Annotated, Word
 from experiments.words.conllu_files import read_sentences
-
-if TYPE_CHECKING:
-    from nltk.tag.perceptron import PerceptronTagger
 
 # Splits words as the English treebanks do: "do n't", "can not", "John 's", "U.S.", "1,000", "...".
 WORD = re.compile(
@@ -33,7 +30,7 @@ class Tagger:
         accuracy: of its tags, on sentences that it did not learn from.
     """
 
-    model: "PerceptronTagger"
+    model: PerceptronTagger
     source: str
     accuracy: float
 
@@ -57,25 +54,11 @@ def split_words(text: str) -> Annotated:
 
 
 def learn_tagger(path: Path, seed: int = 0) -> Tagger:
-    """A tagger that learns from nine of every ten sentences of a CoNLL-U file, and is tested on the tenth.
-
-    Raises:
-        DataError: the file cannot be read, has tags other than Penn's, or has fewer than ten sentences.
-        MissingDependencyError: `nltk` or `conllu` is not installed.
-    """
-    import_optional("nltk", "pip install nltk")
-    from nltk.tag.perceptron import PerceptronTagger
-
+    """A tagger that learns from nine of every ten sentences of a CoNLL-U file, and is tested on the tenth."""
     sentences = [[(word.form, word.tag) for word in text.words] for text in read_sentences(path)]
-    if len(sentences) < HELD_OUT or not all(tag for sentence in sentences for _, tag in sentence):
-        raise DataError(f"{path}: no tagger can learn from it: it needs {HELD_OUT} sentences or more with Penn's tags")
     model = PerceptronTagger(load=False)
-    state = random.getstate()
-    try:
-        random.seed(seed)  # nltk shuffles by the global generator
-        model.train([sentence for index, sentence in enumerate(sentences) if index % HELD_OUT], nr_iter=ROUNDS)
-    finally:
-        random.setstate(state)
+    random.seed(seed)  # nltk shuffles by the global generator
+    model.train([sentence for index, sentence in enumerate(sentences) if index % HELD_OUT], nr_iter=ROUNDS)
     held_out = sentences[::HELD_OUT]
     tagged = [model.tag([form for form, _ in sentence]) for sentence in held_out]
     correct = [

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from bertjax.data import Encoding
 from experiments.shared.attention import stream_attention, whole_maps
-from experiments.shared.program import Run
+from experiments.shared.run import Run
 
 T = TypeVar("T")
 Pieces = Sequence[Sequence[int]]
@@ -29,7 +29,7 @@ def read_words(
     found = dict[int, T]()
     if not encodings:
         return []
-    for places, batch in stream_attention(run.model, encodings, whole_maps, norms=run.norms, report=run.report):
+    for places, batch in stream_attention(run.model, encodings, whole_maps, norms=run.norms):
         for place, maps in zip(places.tolist(), batch, strict=True):
             length = len(encodings[place])
             own = maps.reshape(-1, *maps.shape[2:])[:, :length, :length].astype(np.float64)

@@ -1,0 +1,1 @@
+"""Experiments that go beyond the paper, one file each."""

@@ -1,0 +1,169 @@
+"""Through which places and heads does a masked-word model agree a verb with its noun? (Vig et al. 2020; Finlayson 2021)
+
+Contrasts: a template with a noun and a masked verb, "the {} near the river [MASK] built in the city .", clean with one
+number of the noun and corrupted with the other, in turn; the score is how much likelier the verb of the clean noun's
+number is. Nouns are those of a CoNLL-U file that occur there in both numbers and are one piece each in both. For each
+template: the grid of the residual stream, attention and feed-forward layers by tokens, and of all heads by regions,
+which templates have in common (`bertjax patch`).
+
+Control: contrasts of two nouns of one number, which say nothing of agreement: by how much a patch moves the score
+there, on average in size, beside that for contrasts of number.
+
+    python -m experiments.beyond.agreement_patching --model DIR --nouns FILE --limit 60
+"""
+
+import gzip
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any
+
+import conllu
+import numpy as np
+
+import bertjax
+from bertjax.evidence import rank_correlation
+from experiments.shared.patches import STREAMS, best_cells, describe_grid, draw_grid, moved_by
+from experiments.shared.run import Figures, Found, Numbers, Run, draw_sample, make_parser, run_script, short_name
+from experiments.shared.tables import make_table
+
+TEMPLATES = (
+    "the {} near the river [MASK] built in the city .",
+    "the {} [MASK] very large .",
+    "the {} of the islands [MASK] found in the north .",
+)
+VERBS = ("was", "were")  # of a singular noun, of a plural one
+BEST = 6  # heads in the table
+
+
+def read_nouns(path: Path, tokenizer: bertjax.Tokenizer) -> list[tuple[str, str]]:
+    """Nouns as singular and plural, in alphabetical order, both in the file and of one piece."""
+    forms: dict[str, dict[str, str]] = defaultdict(dict)
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
+        for sentence in conllu.parse_incr(file):
+            for token in sentence:
+                number = (token["feats"] or {}).get("Number")
+                if token["upos"] == "NOUN" and number in ("Sing", "Plur") and token["form"].isalpha():
+                    forms[token["lemma"].lower()].setdefault(number, token["form"].lower())
+    pairs = sorted({(own["Sing"], own["Plur"]) for own in forms.values() if len(own) == 2})
+    return [pair for pair in pairs if pair[0] != pair[1] and all(_is_whole(word, tokenizer) for word in pair)]
+
+
+def _is_whole(word: str, tokenizer: bertjax.Tokenizer) -> bool:
+    return len(tokenizer.encode([word])[0].input_ids) == 3
+
+
+def contrasts_of(template: str, nouns: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    """Each noun once, so that contrasts are independent: singular and plural are clean in turn."""
+    return [_contrast(template, noun, noun[place % 2], 1 - place % 2) for place, noun in enumerate(nouns)]
+
+
+def controls_of(template: str, nouns: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    """Each noun and the next, in one number, which is singular and plural in turn."""
+    pairs = enumerate(pairwise(nouns))
+    return [_contrast(template, own, other[1 - place % 2], 1 - place % 2) for place, (own, other) in pairs]
+
+
+def _contrast(template: str, noun: tuple[str, str], corrupted: str, number: int) -> dict[str, str]:
+    words = {"clean": noun[number], "corrupted": corrupted, "good": VERBS[number], "bad": VERBS[1 - number]}
+    return {"template": template, **words}
+
+
+def compute(run: Run) -> Found:
+    """The grids of all templates."""
+    nouns = read_nouns(run.options.nouns, run.tokenizer)
+    nouns = [nouns[number] for number in draw_sample(len(nouns), run.options)]
+    found, values = [], dict[str, np.ndarray]()
+    for number, template in enumerate(TEMPLATES):
+        patch = partial(bertjax.patch, run.model, seed=run.options.seed)
+        heads = partial(patch, places=["head_outputs"], spans="regions")
+        rows = contrasts_of(template, nouns)
+        streams, of_heads = patch(rows, spans="tokens"), heads(rows)
+        moved = [moved_by(results) for results in (of_heads, heads(controls_of(template, nouns)))]
+        found.append({"template": template, "streams": describe_grid(streams), "heads": describe_grid(of_heads)})
+        found[-1] |= {"moved": moved[0].tolist(), "moved_by_nouns": moved[1].tolist()}
+        values[f"template_{number}"] = np.asarray(of_heads.outputs["outputs"][..., 0])
+    model = run.model.config
+    results = {"nouns": nouns, "layers": model.num_hidden_layers, "templates": found}
+    return results, values
+
+
+def tables(numbers: Numbers) -> str:
+    """Tables in Markdown, from a run's `numbers.json`: what restores most, heads, and how far templates agree."""
+    results = numbers["results"]
+    templates = results["templates"]
+    rows = []
+    for one in templates:
+        grid = one["streams"]
+        ends = f"{grid['own_score']:.2f} to {grid['donor_score']:.2f}"
+        rows.append([one["template"], str(grid["contrasts"]), ends, *best_cells(grid)])
+    first = make_table(
+        ["template", "contrasts", "score (nats)", *(f"{place}, from layer 1" for place in STREAMS)], rows
+    )
+    return "\n\n".join([first, _table_of_heads(templates), _table_of_agreement(templates)])
+
+
+def _key(grid: Mapping[str, Any], number: int) -> tuple[int, int, str]:
+    cell = grid["cells"][number]
+    return cell["layer"], cell["head"], grid["spans"][cell["span"]]
+
+
+def _table_of_heads(templates: Sequence[Mapping[str, Any]]) -> str:
+    """Heads at regions that restore most in the mean of all templates."""
+    places = [{_key(one["heads"], number): number for number in range(len(one["heads"]["cells"]))} for one in templates]
+    shared = [key for key in places[0] if all(key in place for place in places)]
+
+    def mean(key: tuple[int, int, str]) -> float:
+        return float(np.mean([one["heads"]["score"][place[key]] for one, place in zip(templates, places, strict=True)]))
+
+    rows = []
+    for key in sorted(shared, key=lambda key: -mean(key))[:BEST]:
+        row = [f"{key[0]}.{key[1]} at {key[2]}"]
+        for one, place in zip(templates, places, strict=True):
+            share, low, high = (100 * one["heads"][part][place[key]] for part in ("score", "low", "high"))
+            moved, control = one["moved"][place[key]], one["moved_by_nouns"][place[key]]
+            row.append(f"{share:.0f} ({low:.0f} to {high:.0f}); {moved:.2f}, {control:.2f}")
+        rows.append(row)
+    names = [f"template {number}: share (CI); nats moved, by another noun" for number in range(1, 1 + len(templates))]
+    return make_table(["head", *names], rows)
+
+
+def _table_of_agreement(templates: Sequence[Mapping[str, Any]]) -> str:
+    """Rank correlations of heads at regions between templates."""
+    rows = []
+    for first, second in combinations(range(len(templates)), 2):
+        grids = [templates[number]["heads"] for number in (first, second)]
+        places = [{_key(grid, number): number for number in range(len(grid["cells"]))} for grid in grids]
+        shared = [key for key in places[0] if key in places[1]]
+        one, other = (
+            np.array([grid["score"][place[key]] for key in shared]) for grid, place in zip(grids, places, strict=True)
+        )
+        told = "{:.2f} ({:.2f} to {:.2f})".format(*rank_correlation(one, other))
+        rows.append([f"{first + 1} and {second + 1}", str(len(shared)), told])
+    return make_table(["templates", "heads at regions", "rank correlation of shares"], rows)
+
+
+def figures(numbers: Numbers) -> Figures:
+    """A figure for each template, from a run's `numbers.json`."""
+    names = ["figure", *(f"template_{number}" for number in range(2, 1 + len(TEMPLATES)))]
+    return {name: partial(_draw, numbers, number) for number, name in enumerate(names)}
+
+
+def _draw(numbers: Mapping[str, Any], number: int, path: Path) -> None:
+    one = numbers["results"]["templates"][number]
+    told = one["streams"]
+    subtitle = f"{short_name(numbers['settings']['model'])}: {one['template']}, {told['contrasts']} contrasts"
+    draw_grid(told, "Where agreement is", subtitle, path)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--nouns", type=Path, required=True, metavar="FILE", help="CoNLL-U, also gzipped")
+    return run_script(parser, compute, (figures, tables), arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,191 @@
+"""Where does a classifier of pairs notice that a word of one text is another in the second?
+
+Contrasts: pairs that a task calls alike (paraphrases, entailed, of a score of 4 and more of 5) and in which both texts
+have one word in common; clean as they are, corrupted with another word in the first text in place of that one. The word
+is of one piece and one case in both, occurs once in each text, and is rare in the data (in 2 % of all texts at most);
+the other is such a word of another pair, drawn with the seed. The score is the logit of the label that the clean pair
+is given less that of the other one; of a model with one output that. Grids: the residual stream, what attention and
+feed-forward layers add, by regions of the pair, and all heads by regions (`bertjax patch`).
+
+Control: contrasts in which the word of the first text that is exchanged does not occur in the second, so that no match
+is lost: by how much a patch moves the score there, on average in size, beside that where one is.
+
+    python -m experiments.beyond.pair_patching --task mrpc --data GLUE --model DIR/runs/mrpc-pretrained-0/last
+"""
+
+import re
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import bertjax
+from bertjax.data import Examples
+from experiments.shared.data import add_task_options, read_examples
+from experiments.shared.patches import STREAMS, best_cells, cell_line, describe_grid, draw_grid, moved_by
+from experiments.shared.run import Figures, Found, Numbers, Run, draw_sample, make_parser, run_script, short_name
+from experiments.shared.tables import make_table
+
+WORD = re.compile(r"\w+")
+LEAST_LETTERS, RARE, ALIKE = 4, 0.02, 4.0
+BEST = 6  # heads in the table
+
+
+def words_of(text: str) -> Counter[str]:
+    """How often each word of letters alone, as long as `LEAST_LETTERS`, occurs in a text."""
+    return Counter(word for word in WORD.findall(text) if word.isalpha() and len(word) >= LEAST_LETTERS)
+
+
+def rare_words(texts: Sequence[str], tokenizer: bertjax.Tokenizer) -> list[str]:
+    """Words of one piece that are in a few of the texts alone, in the order of the alphabet."""
+    counts = Counter(word for text in texts for word in {*words_of(text)})
+    most = max(1.0, RARE * len(texts))
+    words = sorted(word for word, count in counts.items() if count <= most)
+    encodings = tokenizer.encode(words) if words else []
+    return [word for word, own in zip(words, encodings, strict=True) if len(own.input_ids) == 3]
+
+
+def contrasts_of(
+    examples: Examples, rare: Sequence[str], rng: np.random.Generator, *, shared: bool
+) -> list[dict[str, str]]:
+    """A contrast for each pair that has such a word, drawn where it has several.
+
+    Args:
+        rare: words that may be exchanged, and put in.
+        shared: whether the word that is exchanged is in the second text too, or is not.
+    """
+    assert examples.second is not None
+    known, rows = {*rare}, []
+    for first, second in zip(examples.first, examples.second, strict=True):
+        own, other = words_of(first), words_of(second)
+        lower = {word.lower() for word in WORD.findall(second)}
+        there = sorted(
+            word
+            for word, count in own.items()
+            if word in known and count == 1 and (other[word] == 1 if shared else word.lower() not in lower)
+        )
+        taken = {word.lower() for word in WORD.findall(first)} | lower
+        put_in = [word for word in rare if word.lower() not in taken]
+        if not there or not put_in:
+            continue
+        word = there[int(rng.integers(len(there)))]
+        like = [one for one in put_in if one[0].isupper() == word[0].isupper()] or put_in
+        instead = like[int(rng.integers(len(like)))]
+        changed = re.sub(rf"\b{word}\b", instead, first, count=1)
+        rows.append({"clean": first, "corrupted": changed, "second": second})
+    return rows
+
+
+def alike(examples: Examples) -> Examples:
+    """The pairs that the task calls alike."""
+    names = examples.task.label_names
+    if names:
+        label = next(name for name in names if name in ("equivalent", "entailment", "duplicate"))
+        return examples.take(np.flatnonzero(examples.labels == names.index(label)).tolist())
+    return examples.take(np.flatnonzero(examples.labels >= ALIKE).tolist())
+
+
+def compute(run: Run) -> Found:
+    """The grids of both kinds of contrasts."""
+    options = run.options
+    chosen = alike(read_examples(Namespace(**vars(options) | {"limit": None})))
+    assert chosen.second is not None
+    rare = rare_words([*chosen.first, *chosen.second], run.tokenizer)
+    patch = partial(bertjax.patch, run.model, spans="regions", seed=options.seed, max_length=options.max_length)
+    found, grids = [], list[bertjax.Results]()
+    for number, shared in enumerate((True, False)):
+        rng = np.random.default_rng([options.seed, number])
+        rows = contrasts_of(chosen, rare, rng, shared=shared)
+        rows = [rows[place] for place in draw_sample(len(rows), options)]
+        of_heads = patch(rows, places=["head_outputs"])
+        grids.append(of_heads)
+        told = {"streams": describe_grid(patch(rows)), "heads": describe_grid(of_heads)}
+        found.append({"shared": shared, **told, "moved": moved_by(of_heads).tolist(), "changed": _changed(of_heads)})
+    results = {"task": chosen.task.name, "layers": run.model.config.num_hidden_layers, "contrasts": found}
+    values = {name: grid.outputs["outputs"][..., 0] for name, grid in zip(("shared", "alone"), grids, strict=True)}
+    return results, values
+
+
+def _changed(results: bertjax.Results) -> float:
+    """By how much the other word changes the score of a contrast, the mean size."""
+    outputs = np.asarray(results.outputs["outputs"][0], np.float64)
+    return float(np.abs(outputs[:, 2] - outputs[:, 1]).mean().round(5))
+
+
+def _key(grid: Mapping[str, Any], number: int) -> tuple[str, int, int | None, str]:
+    cell = grid["cells"][number]
+    return cell["place"], cell["layer"], cell["head"], grid["spans"][cell["span"]]
+
+
+def tables(numbers: Numbers) -> str:
+    """Tables in Markdown, from a run's `numbers.json`: what restores most, and heads beside the control."""
+    rows = []
+    for one in numbers["results"]["contrasts"]:
+        grid = one["streams"]
+        ends = f"{grid['own_score']:.2f} to {grid['donor_score']:.2f}; {one['changed']:.2f}"
+        kind = "in both texts" if one["shared"] else "in the first alone"
+        rows.append([kind, str(grid["contrasts"]), ends, *best_cells(grid)])
+    headings = ["word", "contrasts", "score, corrupted to clean; mean size of change"]
+    first = make_table([*headings, *(f"{place}, from layer 1" for place in STREAMS)], rows)
+    return "\n\n".join([first, _table_of_streams(numbers), _table_of_heads(numbers)])
+
+
+def _table_of_streams(numbers: Mapping[str, Any]) -> str:
+    """What the residual stream at each region restores, layer by layer, where a word of both texts is exchanged."""
+    grid = numbers["results"]["contrasts"][0]["streams"]
+    shares = {_key(grid, number)[1::2]: 100 * grid["score"][number] for number in _streams(grid)}
+    layers = range(numbers["results"]["layers"])
+    rows = []
+    for name in grid["spans"]:
+        own = (shares.get((layer, name), 0.0) for layer in layers)  # where texts are the same, nothing is restored
+        rows.append([name, *(f"{share:.0f}" for share in own)])
+    return make_table(["residual stream before layer", *map(str, layers)], rows)
+
+
+def _streams(grid: Mapping[str, Any]) -> list[int]:
+    return [number for number, cell in enumerate(grid["cells"]) if cell["place"] == "hidden_states"]
+
+
+def _table_of_heads(numbers: Mapping[str, Any]) -> str:
+    """Heads at regions that restore most, and by how much they move the score, beside the control."""
+    both = numbers["results"]["contrasts"]
+    grid, control = both[0]["heads"], both[1]["heads"]
+    places = {_key(control, number): number for number in range(len(control["cells"]))}
+    rows = []
+    for number in sorted(range(len(grid["cells"])), key=lambda n: -grid["score"][n])[:BEST]:
+        other = places.get(_key(grid, number))
+        rows.append([cell_line(grid, number), _moved(both[0], number), "" if other is None else _moved(both[1], other)])
+    headings = ["head: share restored (CI)", "moves the score by (of the whole change)"]
+    return make_table([*headings, "where the word is in the first text alone"], rows)
+
+
+def _moved(one: Mapping[str, Any], number: int) -> str:
+    """By how much a cell moves the score, and which part that is of what the other word changes."""
+    return f"{one['moved'][number]:.3f} ({100 * one['moved'][number] / one['changed']:.0f} %)"
+
+
+def figures(numbers: Numbers) -> Figures:
+    """The figure, from a run's `numbers.json`: the grid of a word in both texts."""
+    return {"figure": partial(_draw, numbers)}
+
+
+def _draw(numbers: Mapping[str, Any], path: Path) -> None:
+    results = numbers["results"]
+    told = results["contrasts"][0]["streams"]
+    subtitle = f"{short_name(numbers['settings']['model'])}, {results['task']}: {told['contrasts']} contrasts"
+    draw_grid(told, "Where a word of both texts is another in one", subtitle, path)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = make_parser(__doc__)
+    add_task_options(parser)
+    return run_script(parser, compute, (figures, tables), arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,1 +1,0 @@
-"""Disabling heads and layers: the parts of section 4.6."""

@@ -1,1 +1,0 @@
-"""What pre-training from scratch is made of: texts, a vocabulary, masked words, their loss."""

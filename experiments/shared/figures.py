@@ -1,0 +1,84 @@
+"""Figures that several scripts draw: maps of heads and bars of layers, in panels side by side on one scale."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.style import context
+
+from bertjax.evidence import Q
+from bertjax.plots import COLOURS, INK, PALE, WIDTH, Panel, add_axes, add_note, make_panels, save_page, start_page
+from experiments.shared.tables import format_change
+
+NOTE = f"dot: significant (q < {Q}, over all places of a map); struck through: not"
+
+
+def draw_maps(
+    path: Path, panels: Sequence[Panel], title: str, subtitle: str, label: str, *, axis: str = "", **options: Any
+) -> None:
+    """Draw maps of heads on one scale.
+
+    Args:
+        path: PNG or PDF, by its suffix.
+        axis: what rows and columns are, if they are not layers and heads.
+        options: `note`, `scale` and `colours`, as in `bertjax.plots.make_panels`.
+    """
+    figure = make_panels(panels, title, subtitle, label, **options)
+    for axes in figure.axes[: len(panels)] if axis else []:
+        axes.set_xlabel(axis)
+        axes.set_ylabel(axis)
+    save_page(figure, path)
+
+
+def draw_effect_maps(path: Path, maps: Mapping[str, tuple[Any, Any]], texts: Mapping[str, str]) -> None:
+    """Draw maps of effects: red is a loss, blue a gain.
+
+    Args:
+        maps: changes and which of them are significant, by title.
+        texts: title, subtitle and label.
+    """
+    panels = [Panel(name, change, found, ~found) for name, (change, found) in maps.items()]
+    found = np.concatenate([np.abs(change[significant]) for change, significant in maps.values()])
+    sizes = found if found.size else np.concatenate([np.abs(change).ravel() for change, _ in maps.values()])
+    limit = float(np.nanmax(sizes)) or 1.0
+    draw_maps(path, panels, **texts, note=NOTE, scale=(-limit, limit), colours=COLOURS)
+
+
+def draw_effect_bars(path: Path, names: Sequence[str], bars: Mapping[str, Any], texts: Mapping[str, str]) -> None:
+    """Draw a bar with its interval for each place, at most three panels in a row.
+
+    Args:
+        names: of the places, from the top.
+        bars: by title: change, low end, high end, and whether each is significant.
+        texts: title, subtitle and label.
+    """
+    columns, longest = min(3, len(bars)), max(map(len, names))
+    rows, left, height = -(-len(bars) // columns), max(0.62, 0.35 + 0.075 * longest), 0.27 * len(names)
+    width, step = (WIDTH - left - 0.3 - 0.4 * (columns - 1)) / columns, 0.27 * len(names) + 0.6
+    extent = np.concatenate([[0.0], *(np.ravel(values[:3]) for values in bars.values())]).astype(float)
+    margin = 0.3 * (np.nanmax(extent) - np.nanmin(extent) or 1.0)
+    loss, gain = matplotlib.colormaps[COLOURS]([0.12, 0.88])
+    with context("default"):
+        figure = start_page(texts["title"], texts["subtitle"], 0.72, rows * step - 0.3)
+        for number, (title, values) in enumerate(bars.items()):
+            row, column = divmod(number, columns)
+            axes = add_axes(figure, left + column * (width + 0.4), 0.72 + (rows - 1 - row) * step, width, height)
+            for place, (change, low, high, found) in enumerate(zip(*values, strict=True)):
+                colour = gain if change > 0 else loss
+                axes.barh(place, change, height=0.7, color=colour if found else "white", edgecolor=colour)
+                axes.hlines(place, low, high, color=INK, linewidth=1.0, zorder=3)
+                end, side = (np.nanmin([change, low]), "right") if change < 0 else (np.nanmax([change, high]), "left")
+                style: dict[str, Any] = {"ha": side, "va": "center_baseline", "fontsize": 7.5}
+                axes.text(end, place, f" {format_change(change)} ", **style)
+            axes.axvline(0, color=INK, linewidth=1.2)
+            axes.set_xlim(np.nanmin(extent) - margin, np.nanmax(extent) + margin)
+            axes.set_ylim(len(names) - 0.5, -0.5)
+            axes.set_yticks(range(len(names)), [] if column else names)
+            axes.set_title(title, fontsize=9.5, color=INK)
+            axes.set_xlabel(texts["label"] if number + columns >= len(bars) else "", fontsize=8.5, color=INK)
+            axes.grid(axis="x", color=PALE, linewidth=0.7)
+            axes.set_axisbelow(True)
+        add_note(figure, f"filled: significant (q < {Q}, over all bars of a panel); lines: 95 % intervals")
+        save_page(figure, path)
