@@ -3,8 +3,8 @@
 Start with `Study` (a model and a task, whose methods are the analyses), `load` (a model), `sweep` (many sets of heads
 at once) and `read_results`.
 
-Names load when they are first used: `import bertjax` alone costs next to nothing, and reading saved results never
-imports JAX.
+Names load when they are first used: `import bertjax` alone costs next to nothing, and reading saved results imports no
+JAX (their page does).
 """
 
 from importlib import import_module

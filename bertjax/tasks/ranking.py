@@ -121,8 +121,7 @@ class Ranking(Task):
         return f"give its file, such as {path / 'qrels' / 'test.tsv'}"
 
     def _examples(self, path: Path | str, found: Queries, source: Source) -> Examples:
-        assert isinstance(source.options, RankingOptions)
-        exclude_self = source.options.exclude_self
+        exclude_self = isinstance(source.options, RankingOptions) and source.options.exclude_self
         if exclude_self and not found.has_ids:
             raise DataError(f"{path}: --exclude-self takes ids of queries and candidates, which it lacks: leave it out")
         queries = excluding_own(found.queries) if exclude_self else list(found.queries)

@@ -166,6 +166,7 @@ def load_examples(
 
     Raises:
         DataError: the examples cannot be found, read or parsed; with the line of a text file, or the row from 0.
+        InputError: the task has no candidates to exclude.
         MissingDependencyError: TensorFlow Datasets, or `datasets`, is needed but not installed.
 
     >>> examples = load_examples("qnli-sample", limit=5, seed=0)
