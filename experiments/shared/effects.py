@@ -87,7 +87,7 @@ def describe_runs(runs: Mapping[str, bertjax.Results], kind: str, seed: int) -> 
     data, model = first.summary["data"], first.summary["model"]
     metrics = sorted(first.summary["statistics"], key=lambda name: name != "accuracy")
     effects = {metric: {mode: describe_metric(run, metric, seed) for mode, run in runs.items()} for metric in metrics}
-    main = {mode: Effects.of(entry) for mode, entry in effects[metrics[0]].items()}
+    main = {mode: column(run.rows_of(metrics[0]), "difference") for mode, run in runs.items()}
     return {
         "kind": kind,
         "model": model["name"],
@@ -100,8 +100,7 @@ def describe_runs(runs: Mapping[str, bertjax.Results], kind: str, seed: int) -> 
         "base": {metric: first.rows_of(metric)[0].base for metric in metrics},
         "effects": effects,
         "rank_correlation": {
-            f"{one}-{other}": correlate_places(main[one].change, main[other].change, seed)
-            for one, other in combinations(main, 2)
+            f"{one}-{other}": correlate_places(main[one], main[other], seed) for one, other in combinations(main, 2)
         },
     }
 

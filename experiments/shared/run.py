@@ -74,7 +74,7 @@ def make_parser(document: str | None, *, published: bool = False, norms: bool = 
 def make_reader(document: str | None) -> argparse.ArgumentParser:
     """A parser for scripts that read only results of other commands."""
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=document, formatter_class=formatter)
+    parser = argparse.ArgumentParser(description=document, formatter_class=formatter, allow_abbrev=False)
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="directory for the results (default: experiment-SCRIPT)"
     )
