@@ -60,7 +60,7 @@ class Effects:
     def format_q(self, place: int) -> str:
         """The q of a place, as an upper bound where p is the smallest that random swaps can give."""
         least = self.entry.get("least_p")
-        return format_p(float(self.q[place]), bound=least is not None and self.p[place] <= least * (1 + 1e-9))
+        return format_p(float(self.q[place]), bound=bool(least is not None and self.p[place] <= least * (1 + 1e-9)))
 
     def format_extreme(self, names: Sequence[str], sign: int) -> str:
         """The place with the largest change of this sign: name, change with its interval, ties, flips and q."""

@@ -145,8 +145,8 @@ def short(value: float | None, digits: int = 4) -> float | None:
     return float(f"{value:.{digits}g}") if value is not None and np.isfinite(value) else None
 
 
-def array(values: Sequence[Any]) -> Any:
-    """Numbers of a JSON file as an array; NaN for None."""
+def array(values: Any) -> Any:
+    """A number, or nested lists of them, as an array; NaN for None."""
     return np.array(values, np.float64)
 
 
