@@ -92,7 +92,7 @@ def draw_table(path: Path, rows: Sequence[MapRow], title: str, subtitle: str, no
             for column, panel in enumerate(row.panels):
                 if panel is not None:
                     axes = add_axes(figure, left + column * (width + gap), below[number], width, heights[number])
-                    _draw_map(axes, panel, row.scale, 7.5 if columns > 4 else 9)
+                    _draw_map(axes, panel, row.scale, 7.5 if columns > 4 else 9.0)
                     _name_axes(axes, row, panel.values.shape, last=number == len(rows) - 1, first=not column)
         edge = left + max(len(row.panels) for row in rows) * (width + gap) - gap + 0.12
         for scale, group in groupby(range(len(rows)), key=lambda number: rows[number].scale):
