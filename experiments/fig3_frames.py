@@ -131,7 +131,11 @@ def compute(run: Run) -> Found:
         results |= {"annotations_by_filter": corrected.counts, "published_by_filter": as_published.counts}
     if run.options.source == "framenet":
         results["against_the_authors_sentences"] = compare_with_authors(run, corrected, as_published, links, published)
-    return results, {"ids": np.array(corrected.ids), "both": links.both, "published": published}
+    values = {"ids": np.array(corrected.ids), "published_ids": np.array(as_published.ids), **maps}
+    values |= {"both": links.both, "published": published}
+    for name, null in nulls.items():
+        values |= {f"{name}_{part}": getattr(null, part) for part in PARTS}
+    return results, values
 
 
 def compare_with_authors(

@@ -89,7 +89,7 @@ def keep(directory: Path, name: str) -> Path:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter, allow_abbrev=False)
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a table differs")
     parser.add_argument("--keep", nargs=2, metavar=("DIR", "NAME"), help="record the numbers of the run in DIR as NAME")
     options = parser.parse_args(arguments)

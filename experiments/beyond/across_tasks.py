@@ -205,7 +205,7 @@ def _draw_agreement(path: Path, results: Numbers) -> None:
     texts = {"subtitle": f"rank correlation of mean effects over seeds; tasks: {names}", "label": "Spearman"}
     texts["title"] = f"Do the same {results['kind']}s matter for several tasks? ({results['mode']})"
     note = f"dot: q < {Q}; above the diagonal against permutations within layers; diagonal: the task on other examples"
-    options: dict[str, Any] = {"note": note, "scale": (-1, 1), "colours": COLOURS, "axis": "task"}
+    options: dict[str, Any] = {"note": note, "scale": (-1.0, 1.0), "colours": COLOURS, "axis": "task"}
     draw_maps(path, [Panel("", values, found)], **texts, **options)
 
 

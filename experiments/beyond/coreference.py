@@ -220,7 +220,7 @@ def overview(runs: Mapping[str, Numbers]) -> str:
 
 
 def _score(told: Mapping[str, Any]) -> str:
-    return format_interval(told["score"], told["ends"], 1, 100)
+    return format_interval(told["score"], told["ends"], 1, 100.0)
 
 
 def figures(numbers: Numbers) -> Figures:

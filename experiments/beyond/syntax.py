@@ -262,7 +262,7 @@ def _cell(told: Mapping[str, Any], *, star: bool) -> str:
 
 
 def _score(told: Mapping[str, Any]) -> str:
-    return format_interval(told["score"], told["ends"], 1, 100)
+    return format_interval(told["score"], told["ends"], 1, 100.0)
 
 
 def figures(numbers: Numbers) -> Figures:

@@ -269,7 +269,7 @@ def train(paths: Sequence[Path], output: Path, epochs: int = EPOCHS) -> dict[str
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter, allow_abbrev=False)
     text = "names of labelled maps without suffix; the first are a random draw, others only add rare classes"
     parser.add_argument("--labels", nargs="+", type=Path, default=LABELS, metavar="MAPS", help=text)
     parser.add_argument("--output", type=Path, default=DATA, metavar="DIR", help="directory for networks and scores")

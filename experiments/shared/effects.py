@@ -60,7 +60,7 @@ class Effects:
     def format_q(self, place: int) -> str:
         """The q of a place, as an upper bound where p is the smallest that random swaps can give."""
         least = self.entry.get("least_p")
-        return format_p(float(self.q[place]), bound=least is not None and self.p[place] <= least * (1 + 1e-9))
+        return format_p(float(self.q[place]), bound=bool(least is not None and self.p[place] <= least * (1 + 1e-9)))
 
     def format_extreme(self, names: Sequence[str], sign: int) -> str:
         """The place with the largest change of this sign: name, change with its interval, ties, flips and q."""
@@ -87,7 +87,7 @@ def describe_runs(runs: Mapping[str, bertjax.Results], kind: str, seed: int) -> 
     data, model = first.summary["data"], first.summary["model"]
     metrics = sorted(first.summary["statistics"], key=lambda name: name != "accuracy")
     effects = {metric: {mode: describe_metric(run, metric, seed) for mode, run in runs.items()} for metric in metrics}
-    main = {mode: Effects.of(entry) for mode, entry in effects[metrics[0]].items()}
+    main = {mode: column(run.rows_of(metrics[0]), "difference") for mode, run in runs.items()}
     return {
         "kind": kind,
         "model": model["name"],
@@ -100,8 +100,7 @@ def describe_runs(runs: Mapping[str, bertjax.Results], kind: str, seed: int) -> 
         "base": {metric: first.rows_of(metric)[0].base for metric in metrics},
         "effects": effects,
         "rank_correlation": {
-            f"{one}-{other}": correlate_places(main[one].change, main[other].change, seed)
-            for one, other in combinations(main, 2)
+            f"{one}-{other}": correlate_places(main[one], main[other], seed) for one, other in combinations(main, 2)
         },
     }
 

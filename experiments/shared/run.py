@@ -74,7 +74,7 @@ def make_parser(document: str | None, *, published: bool = False, norms: bool = 
 def make_reader(document: str | None) -> argparse.ArgumentParser:
     """A parser for scripts that read only results of other commands."""
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=document, formatter_class=formatter)
+    parser = argparse.ArgumentParser(description=document, formatter_class=formatter, allow_abbrev=False)
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="directory for the results (default: experiment-SCRIPT)"
     )
@@ -145,8 +145,8 @@ def short(value: float | None, digits: int = 4) -> float | None:
     return float(f"{value:.{digits}g}") if value is not None and np.isfinite(value) else None
 
 
-def array(values: Sequence[Any]) -> Any:
-    """Numbers of a JSON file as an array; NaN for None."""
+def array(values: Any) -> Any:
+    """A number, or nested lists of them, as an array; NaN for None."""
     return np.array(values, np.float64)
 
 

@@ -70,7 +70,7 @@ def format_p(value: float | None, *, bound: bool = False) -> str:
 def format_interval(value: float, ends: Sequence[float], digits: int = 2, factor: float = 1.0) -> str:
     """A number with its interval.
 
-    >>> format_interval(0.5, (0.25, 0.75)), format_interval(0.5, (0.25, 0.75), 0, 100)
+    >>> format_interval(0.5, (0.25, 0.75)), format_interval(0.5, (0.25, 0.75), 0, 100.0)
     ('0.50 (0.25 to 0.75)', '50 (25 to 75)')
     """
     mean, low, high = (f"{factor * number:.{digits}f}" for number in (value, *ends))

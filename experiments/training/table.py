@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.lines import Line2D
 from matplotlib.style import context
 
 from bertjax.evidence import METRICS
-from bertjax.plots import GREY, INK, PALE, WIDTH, add_axes, save_page, start_page
+from bertjax.plots import INK, PALE, WIDTH, add_axes, save_page, start_page
 from bertjax.tasks import TASKS
 from experiments.shared.run import Numbers
 from experiments.shared.tables import make_table
@@ -191,56 +190,24 @@ def recipe_lines(rows: Sequence[Row]) -> list[str]:
 def draw_scores(path: Path, rows: Sequence[Row], title: str, subtitle: str) -> None:
     """Draw a line of marks for each task and metric: every seed, their mean, and the paper's number, hollow."""
     lines = list(dict.fromkeys((row.task, row.examples, row.metric) for row in rows))
+    named: dict[str, Any] = {}
     with context("default"):
         figure = start_page(title, subtitle, BOTTOM, LINE * len(lines))
         axes = add_axes(figure, LEFT, BOTTOM, WIDTH - LEFT - RIGHT, LINE * len(lines))
-        axes.set_yticks(range(len(lines)), [_name_line(*line) for line in lines])
+        for row in rows:
+            label, colour, marker = PUBLISHED if row.published else LOOKS[row.init]
+            place = lines.index((row.task, row.examples, row.metric))
+            place += 0.22 * (INITS.index(row.init) - 1 + 0.5 * row.published)
+            look: dict[str, Any] = {"marker": marker, "color": colour}
+            axes.plot(row.points, [place] * len(row.points), markersize=3, alpha=0.6, **look)
+            (named[label],) = axes.plot([row.mean], [place], markersize=7, linestyle="none", **look)
+            if row.paper is not None and not row.published:
+                axes.plot([row.paper], [place], fillstyle="none", markersize=9, zorder=4, **look)
+        names = [f"{t}, {METRICS[m].label}\n{e[0]:,} learnt, {e[1]:,} judge" for t, e, m in lines]
+        axes.set_yticks(range(len(lines)), names)
         axes.set_ylim(len(lines) - 0.5, -0.5)
         axes.grid(axis="x", color=PALE, linewidth=0.8)
         axes.set_axisbelow(True)
-        axes.set_xlabel("points on the validation set", fontsize=9, color=INK)
-        for row in rows:
-            place = lines.index((row.task, row.examples, row.metric))
-            _draw_row(axes, row, place + 0.22 * (INITS.index(row.init) - 1 + 0.5 * row.published))
-        style: dict[str, Any] = {"linestyle": "none", "markersize": 7}
-        handles = [
-            Line2D([], [], color=colour, marker=marker, label=label, **style)
-            for label, colour, marker in dict.fromkeys(
-                _look(row) for row in sorted(rows, key=lambda row: row.published)
-            )
-        ]
-        if any(row.paper is not None for row in rows):
-            hollow: dict[str, Any] = {"color": GREY, "marker": "o", "fillstyle": "none", "label": "hollow: the paper's"}
-            handles.append(Line2D([], [], **hollow, **style))
-        figure.legend(
-            handles=handles,
-            loc="lower left",
-            bbox_to_anchor=(0.15 / WIDTH, 0),
-            ncols=3,
-            frameon=False,
-            fontsize=8.5,
-            labelcolor=INK,
-            columnspacing=1.2,
-            handletextpad=0.3,
-        )
+        axes.set_xlabel("points on the validation set; hollow: the paper's", fontsize=9, color=INK)
+        figure.legend(list(named.values()), list(named), loc="lower left", ncols=4, frameon=False, fontsize=8)
         save_page(figure, path)
-
-
-def _name_line(task: str, examples: tuple[int, int], metric: str) -> str:
-    """Task, metric, and the numbers of training and validation examples."""
-    return f"{task}, {METRICS[metric].label}\n{examples[0]:,} learnt, {examples[1]:,} judge"
-
-
-def _look(row: Row) -> tuple[str, str, str]:
-    """Label, colour and marker of a row."""
-    return PUBLISHED if row.published else LOOKS[row.init]
-
-
-def _draw_row(axes: Any, row: Row, place: float) -> None:
-    _, colour, marker = _look(row)
-    axes.plot(
-        row.points, [place] * len(row.points), marker=marker, color=colour, linestyle="-", markersize=3, alpha=0.6
-    )
-    axes.plot([row.mean], [place], marker=marker, color=colour, markersize=7)
-    if row.paper is not None and not row.published:
-        axes.plot([row.paper], [place], marker=marker, color=colour, fillstyle="none", markersize=9, zorder=4)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.style import context
-from matplotlib.ticker import MaxNLocator, NullFormatter
+from matplotlib.ticker import MaxNLocator
 
 from bertjax.plots import GREY, INK, Panel, add_axes, add_note, save_page, start_page
 from experiments.shared.map_table import MapRow, Scale, draw_table, ratio_scale
@@ -113,31 +113,25 @@ def _draw_layers(path: Path, numbers: Numbers) -> None:
     """Draw lines over layers: a panel for each feature, a colour for each task, dashed where it is fine-tuned."""
     sources = numbers["results"]["sources"]
     features = [feature for feature in FEATURES if any(feature in source["features"] for source in sources.values())]
-    width, height, gap, left, bottom = 1.42, 1.15, 0.42, 0.62, 0.75
     rows = -(-len(features) // COLUMNS)
     with context("default"):
-        figure = start_page(
-            "Attention to features by layer", _subtitle(numbers, sources, "colours"), bottom, rows * (height + 0.5)
-        )
+        figure = start_page("Attention to features by layer", _subtitle(numbers, sources, "colours"), 0.75, 1.65 * rows)
         for index, feature in enumerate(features):
             row, column = divmod(index, COLUMNS)
-            below = bottom + (rows - 1 - row) * (height + 0.5) + 0.2
-            axes = add_axes(figure, left + column * (width + gap), below, width, height)
+            axes = add_axes(figure, 0.62 + 1.84 * column, 0.95 + 1.65 * (rows - 1 - row), 1.42, 1.15)
             for (name, source), colour in zip(sources.items(), COLOURS * 9, strict=False):
                 if feature in source["features"]:
                     _draw_trend(axes, source["features"][feature], name, colour)
-            _finish_trend(axes, feature, _range(sources), index + COLUMNS >= len(features), not column)
-            if not index and len(sources) > 1:
-                lines, names = axes.get_legend_handles_labels()
-                figure.legend(
-                    lines,
-                    names,
-                    loc="lower left",
-                    ncols=7,
-                    fontsize=8,
-                    frameon=False,
-                    bbox_to_anchor=(0.02, 0.25 / float(figure.get_size_inches()[1])),
-                )
+            axes.set_yscale("log", base=2)
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}" if value >= 1 else f"1/{1 / value:g}")
+            axes.axhline(1, color=GREY, linewidth=0.6, linestyle=":")
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            axes.tick_params(labelsize=7)
+            axes.set_title(feature, fontsize=9, color=INK, pad=3)
+            axes.set_ylabel("" if column else "times uniform", fontsize=8, color=INK)
+        if len(sources) > 1:
+            legend = figure.axes[0].get_legend_handles_labels()
+            figure.legend(*legend, loc="lower left", ncols=7, fontsize=8, frameon=False, bbox_to_anchor=(0.02, 0.035))
         tuned = any(source["tuned"] for source in sources.values())
         add_note(figure, "mean over heads; bars: 95 % over texts" + "; dashed: fine-tuned, mean of seeds" * tuned)
         save_page(figure, path)
@@ -149,33 +143,6 @@ def _draw_trend(axes: Any, entry: Numbers, name: str, colour: str) -> None:
     if "tuned" in entry:
         mean = np.array(entry["tuned"]["relative_by_seed"]).mean((0, -1))
         axes.plot(range(len(mean)), mean, color=colour, linewidth=1.2, linestyle=(0, (3, 1.5)))
-
-
-def _range(sources: Numbers) -> tuple[int, int]:
-    """The powers of two that bracket all lines."""
-    layers = [entry["base"]["layers"]["mean"] for source in sources.values() for entry in source["features"].values()]
-    tuned = [entry["tuned"] for source in sources.values() for entry in source["features"].values() if "tuned" in entry]
-    layers += [np.array(entry["relative_by_seed"]).mean((0, -1)).tolist() for entry in tuned]
-    low, high = (fold(value for line in layers for value in line) for fold in (min, max))
-    return int(np.floor(np.log2(low))), int(np.ceil(np.log2(high)))
-
-
-def _finish_trend(axes: Any, feature: str, powers: tuple[int, int], last: bool, first: bool) -> None:
-    axes.set_yscale("log", base=2)
-    axes.set_ylim(2.0 ** powers[0], 2.0 ** powers[1])
-    ticks = range(powers[0], powers[1] + 1, 1 if powers[1] - powers[0] < 7 else 2)
-    axes.set_yticks(
-        [2.0**power for power in ticks], [f"{2**power}" if power >= 0 else f"1/{2**-power}" for power in ticks]
-    )
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.axhline(1, color=GREY, linewidth=0.6, linestyle=":")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.tick_params(labelsize=7, length=0)
-    axes.tick_params(which="minor", length=0)
-    axes.set_title(feature, fontsize=9, color=INK, pad=3)
-    axes.spines[["left", "bottom"]].set_visible(True)
-    axes.set_xlabel("layer" if last else "", fontsize=8, color=INK)
-    axes.set_ylabel("times uniform" if first else "", fontsize=8, color=INK)
 
 
 def tables(numbers: Numbers) -> str:
