@@ -42,7 +42,8 @@ class Scale:
     def colours(self) -> tuple[Any, Any]:
         """The colours, and their ends."""
         colours = matplotlib.colormaps[COLOURS if self.ratio else "Blues"].with_extremes(bad="#dddddd")
-        return colours, Normalize(*(float(self.place(np.array(end))) for end in (self.low, self.high)))
+        low, high = (float(self.place(np.array(end))) for end in (self.low, self.high))
+        return colours, Normalize(low, high)
 
 
 @dataclass(frozen=True)

@@ -196,8 +196,8 @@ def draw_scores(path: Path, rows: Sequence[Row], title: str, subtitle: str) -> N
         axes = add_axes(figure, LEFT, BOTTOM, WIDTH - LEFT - RIGHT, LINE * len(lines))
         for row in rows:
             label, colour, marker = PUBLISHED if row.published else LOOKS[row.init]
-            place = lines.index((row.task, row.examples, row.metric))
-            place += 0.22 * (INITS.index(row.init) - 1 + 0.5 * row.published)
+            line = lines.index((row.task, row.examples, row.metric))
+            place = line + 0.22 * (INITS.index(row.init) - 1 + 0.5 * row.published)
             look: dict[str, Any] = {"marker": marker, "color": colour}
             axes.plot(row.points, [place] * len(row.points), markersize=3, alpha=0.6, **look)
             (named[label],) = axes.plot([row.mean], [place], markersize=7, linestyle="none", **look)
