@@ -30,7 +30,6 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-import bertjax
 from experiments.patterns.figure import draw_patterns
 from experiments.patterns.maps import DATA, NAMES, MapSet, sizes_of
 from experiments.patterns.network import SIZE, PatternNetwork, class_shares, five_numbers, load_network, resize_maps
@@ -144,7 +143,7 @@ def compute(run: Run) -> Found:
         classifier = partial(classify, [jnp.asarray(leaf) for leaf in jax.tree.leaves(nnx.split(network)[1])])
         for task, chosen in tasks.items():
             sample = read_sample(run, chosen, published=mode == "as_published")
-            models = map(bertjax.load, tuned[task]) if tuned[task] else [run.model]
+            models = map(run.load_tuned, tuned[task]) if tuned[task] else [run.model]
             seeds = [find_patterns(run, model, sample, classifier, rival) for model in models]
             found[mode][task] = Patterns(sample, *(np.stack(part) for part in zip(*seeds, strict=True)))
             values |= {f"{mode}_{task}_{kind}": getattr(found[mode][task], kind) for kind in ("classes", "rival")}

@@ -22,7 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-import bertjax
 from bertjax.plots import Panel
 from experiments.published import LENGTH
 from experiments.shared.agreement import compare_maps
@@ -115,7 +114,7 @@ def compare_models(run: Run, sample: Sample, names: Sequence[str], *, published:
     statistic: Any = compare_whole if published else compare_real
     length = min(LENGTH, run.model.config.max_tokens) if published else None
     seeds = [
-        reduce_attention((run.model, bertjax.load(name)), sample.texts, statistic, length=length, norms=run.norms)
+        reduce_attention((run.model, run.load_tuned(name)), sample.texts, statistic, length=length, norms=run.norms)
         for name in names
     ]
     return Similarity(*np.moveaxis(np.stack(seeds), 2, 0))

@@ -128,6 +128,16 @@ def test_each_task_has_its_model_and_its_map(folder, tmp_path):
     assert np.min(found["mrpc"]["corrected"]["similarity"]) < 0.99
 
 
+def test_a_tuned_model_with_other_tokens_is_refused(folder, tmp_path):
+    other = make_classifier(tmp_path / "other")
+    vocabulary = json.loads((other / "tokenizer.json").read_text())
+    vocabulary["normalizer"] = {"type": "Replace", "pattern": {"String": "a"}, "content": "e"}
+    (other / "tokenizer.json").write_text(json.dumps(vocabulary))
+    (other / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    with pytest.raises(InputError, match="has another tokenizer"):
+        run_main(folder, tmp_path / "out", "--tuned", str(other))
+
+
 def test_models_of_several_seeds_are_averaged_with_their_range(folder, tmp_path):
     several = ["--tuned", str(folder / "tuned"), "--tuned", str(folder / "base"), "--limit", "5"]
     assert run_main(folder, tmp_path / "both", *several) == 0

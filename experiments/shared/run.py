@@ -21,8 +21,10 @@ import numpy as np
 
 import bertjax
 from bertjax.data import draw
+from bertjax.errors import InputError
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+PROBE = "13 Lazy dogs didn't jump over the naïve fox-terrier's (old) fence?"
 PACKAGES = ("bertjax", "jax", "flax", "numpy", "scipy", "tokenizers")
 
 Numbers = Mapping[str, Any]
@@ -42,6 +44,18 @@ class Run:
         """The model's tokenizer."""
         tokenizer: bertjax.Tokenizer = self.model.tokenizer
         return tokenizer
+
+    def load_tuned(self, name: str) -> Any:
+        """A fine-tuned form of the model.
+
+        Raises:
+            InputError: it reads texts as other tokens than the model, so that their maps cannot be compared.
+        """
+        tuned = bertjax.load(name)
+        ids, others = (tokenizer.encode([PROBE])[0].input_ids for tokenizer in (self.tokenizer, tuned.tokenizer))
+        if ids != others:
+            raise InputError(f"{name} has another tokenizer than {self.options.model}: give a fine-tuned form of it")
+        return tuned
 
     @property
     def norms(self) -> bool:

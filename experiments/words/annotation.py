@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-import bertjax
 from experiments.shared.data import (
     add_task_options,
     add_tuned_option,
@@ -68,7 +67,7 @@ class Source:
     def models(self) -> Iterator[Any]:
         """The base model, then the tuned ones, each loaded when it is reached."""
         yield self.run.model
-        yield from map(bertjax.load, self.tuned)
+        yield from map(self.run.load_tuned, self.tuned)
 
     def to_dict(self) -> dict[str, Any]:
         """The source's entry in results."""
