@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Each public name with the room behind whose door it is.
-_ROOM_OF = {
+# The package of each public name.
+_PACKAGE_OF = {
     **dict.fromkeys(["BertConfig"], "checkpoints"),
     **dict.fromkeys(["Tokenizer", "collate"], "data"),
     **dict.fromkeys(["Estimate", "SweepResult", "plain", "plan_sweep", "sweep"], "engine"),
@@ -77,8 +77,8 @@ _ROOM_OF = {
     **dict.fromkeys(["use_compile_cache"], "machine"),
 }
 
-# Rooms with more names behind their doors: `bertjax.tasks.TASKS`.
-_ROOMS = {
+# Packages with more names: `bertjax.tasks.TASKS`.
+_PACKAGES = {
     "analyses",
     "checkpoints",
     "data",
@@ -148,12 +148,12 @@ __all__ = [
 if not TYPE_CHECKING:  # for a type checker there are no other names than these
 
     def __getattr__(name: str) -> Any:
-        """Import a public name, or a room, when it is first used."""
-        if name == "errors" or name in _ROOMS:
+        """Import a public name, or a package, when it is first used."""
+        if name == "errors" or name in _PACKAGES:
             return import_module(f"bertjax.{name}")
-        if name not in _ROOM_OF:
+        if name not in _PACKAGE_OF:
             raise AttributeError(f"module 'bertjax' has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(f"bertjax.{_ROOM_OF[name]}"), name)
+        value = globals()[name] = getattr(import_module(f"bertjax.{_PACKAGE_OF[name]}"), name)
         return value
 
 

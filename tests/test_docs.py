@@ -143,9 +143,9 @@ def test_links_out_of_the_pages_become_links_to_pages():
 
 
 def public():
-    """Every public name by the doors themselves: of the front door, the rooms, and the modules that they offer."""
-    doors = ["bertjax", *(f"bertjax.{room}" for room in sorted(bertjax._ROOMS))]
-    for path in [*doors, "bertjax.errors", "bertjax.machine"]:
+    """Every public name, from the packages themselves."""
+    pages = ["bertjax", *(f"bertjax.{room}" for room in sorted(bertjax._PACKAGES))]
+    for path in [*pages, "bertjax.errors", "bertjax.machine"]:
         module = importlib.import_module(path)
         names = getattr(module, "__all__", None) or defined_in(module)
         for name in names:

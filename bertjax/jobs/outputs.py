@@ -1,6 +1,6 @@
 """From a task's examples to the outputs that its metrics read, base and ablated.
 
-What a model gives for them is a `Form` of the room `tasks`; here it is swept over, and what metrics read is made of it.
+A `Form` of `bertjax.tasks` says what the engine reads, and an `EncodedDataset` what metrics read of it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
