@@ -105,6 +105,8 @@ def _patches_of(options: argparse.Namespace) -> "Analysis":
         return _options(Patch, options)
     if (tuple(options.places), options.spans) != (Patch.places, Patch.spans):
         raise InputError("--places and --spans are of grids: leave them out with --paths-to")
+    if options.memory is not None or options.attention != "auto":
+        raise InputError("--memory and --attention are of grids: leave them out with --paths-to")
     options.receivers = parse_receivers(options.receivers)
     return _options(PatchPaths, options)
 

@@ -296,6 +296,7 @@ class Study:
         Args:
             analysis: one of `bertjax.analyses`, or of a class of your own.
         """
+        arguments.instance(analysis, "analysis", Analysis, "an analysis, such as bertjax.analyses.Ablate(mode='zero')")
         with shown(analysis.progress, analysis.progress_text) as report:
             weighing = partial(report, note="weighing")
             return run_analysis(

@@ -37,7 +37,19 @@ LATE = {"bertjax/results/examples.py": {"analyses", "tasks"}}
 WITHOUT_JAX = {"evidence", "plots", "results"}
 # The documented packages: what experiments may use besides `import bertjax`.
 DOCUMENTED = {
-    *("attribution", "data", "errors", "evidence", "interventions", "model", "plots", "probes", "results", "tasks"),
+    *(
+        "analyses",
+        "jobs",
+        "data",
+        "errors",
+        "evidence",
+        "interventions",
+        "model",
+        "plots",
+        "probes",
+        "results",
+        "tasks",
+    ),
 }
 # Where parameters live, or are split from what is compiled.
 FLAX = {

@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import shutil
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
@@ -11,11 +11,13 @@ import pytest
 import bertjax
 from bertjax.analyses import ANALYSES, Ablate, PatchPaths
 from bertjax.cli import main
-from bertjax.errors import InputError, OutputError
+from bertjax.errors import InputError, OutputError, SweepInterrupted
 from bertjax.evidence import score
-from bertjax.jobs import descriptions, job, names
+from bertjax.interventions import single_heads
+from bertjax.jobs import Analysis, descriptions, job, names, outcome_of_sweep
 from bertjax.study import Study, StudyOptions
 from tests.factories import SENTENCES, add_tokenizer, make_config, make_masked, write_lines, write_pairs
+from tests.interruptions import StopAfter
 from tests.tiny_models import random_model
 
 CONTRAST = {"clean": "the cat sat", "corrupted": "the dog sat", "second": "a cat sleeps"}
@@ -351,3 +353,62 @@ def test_masked_words_in_memory(tmp_path):
     lines = write_lines(tmp_path / "lines.txt", 10)
     found, named = (Study(one, "mlm", data=lines, every_word=True) for one in (model, tmp_path / "model"))
     assert numbers(found.ablate(progress=False)) == numbers(named.ablate(progress=False))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstHeads(Analysis):
+    """The first heads, one after another."""
+
+    name = "first-heads"
+
+    count: int = 2
+    mode: str = "zero"
+
+    def run(self, context):
+        config = context.job.model.config
+        heads = single_heads(config, self.mode)[: self.count]
+        parts = [context.sweep(replace(context.job, ablations=[head]))[0] for head in heads]
+        outputs = np.concatenate([part.outputs for part in parts])
+        return outcome_of_sweep(replace(context.job, ablations=heads), replace(parts[0], outputs=outputs), None)
+
+
+def test_an_analysis_of_ones_own(classifier, pairs, tmp_path):
+    study = Study(classifier, "mrpc", data=pairs)
+    found = study.run(FirstHeads(count=3, output=tmp_path / "out", progress=False))
+    exact = study.ablate(mode="zero", progress=False)
+    assert found.names == ["0.0", "0.1", "0.2"]
+    assert [row.score for row in found.rows_of()] == [row.score for row in exact.rows_of()[:3]]
+    assert bertjax.read_results(tmp_path / "out").analysis == "first-heads"
+    with pytest.raises(OutputError, match="of an analysis of your own"):
+        study.run(FirstHeads(count=3, output=tmp_path / "out", progress=False))
+
+
+def test_an_interrupted_analysis_of_ones_own_resumes(classifier, pairs, tmp_path):
+    study, output = Study(classifier, "mrpc", data=pairs), tmp_path / "out"
+    with pytest.raises(SweepInterrupted):
+        study.run(FirstHeads(output=output, progress=StopAfter(0.5)))
+    found = study.run(FirstHeads(output=output, progress=False))
+    assert found.names == ["0.0", "0.1"]
+    assert not list(output.glob("journal*"))
+
+
+def test_mistakes_in_an_analysis_of_ones_own(classifier, pairs):
+    @dataclass(frozen=True, kw_only=True)
+    class Nameless(FirstHeads):
+        name = ""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Modeless(Analysis):
+        name = "modeless"
+
+        def run(self, context):
+            context.sweep(replace(context.job, ablations=single_heads(context.job.model.config, "zero")))
+
+    study = Study(classifier, "mrpc", data=pairs)
+    for analysis, message in (
+        (Nameless(progress=False), "Nameless has no name"),
+        (Modeless(progress=False), "ablations are in mode zero: give Modeless a field `mode`"),
+        (3, "analysis must be an analysis, such as"),
+    ):
+        with pytest.raises(InputError, match=message):
+            study.run(analysis)

@@ -92,6 +92,7 @@ class Importance(Analysis):
     float32 = True
 
     outputs = OUTPUTS
+    journals = None
 
     mode: Mode = "zero"
     steps: Positive = option(1, "N")

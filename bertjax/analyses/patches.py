@@ -10,6 +10,7 @@ Sources: Meng et al. 2022 trace in this way; Wang et al. 2023 divide by the diff
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,6 +42,7 @@ from bertjax.jobs import (
     option,
 )
 from bertjax.model import BertForMaskedLM, BertForSequenceClassification
+from bertjax.paths import hash_file, is_file, user_path
 from bertjax.results import NumberDisplay, Results
 from bertjax.tasks import OutputSpec, TextEncodings
 
@@ -120,7 +122,7 @@ class PatchingAnalysis(Analysis):
         """The file of the contrasts; None where they are in memory."""
         return str(self.contrasts) if isinstance(self.contrasts, str | Path) else None
 
-    @property
+    @cached_property
     def rows(self) -> Contrasts | None:
         """The contrasts in memory; None where they are in a file."""
         if self.contrasts is None or self.file is not None:
@@ -133,9 +135,13 @@ class PatchingAnalysis(Analysis):
         return [] if self.file is None else [self.file]
 
     def recorded(self) -> dict[str, Any]:
-        """The options, with the path of the contrasts, or a hash of those in memory."""
+        """The options, with path and hash of the contrasts."""
         rows = self.rows
-        named = {"contrasts": self.file} if rows is None else {"contrasts_sha256": rows.examples.sha256}
+        if rows is not None:
+            return {**super().recorded(), "contrasts_sha256": rows.examples.sha256}
+        path = user_path(str(self.file), InputError)
+        digest = hash_file(path, InputError) if is_file(path, InputError) else None
+        named = {"contrasts": self.file, "contrasts_sha256": digest}
         return {**super().recorded(), **named}
 
     def check(self, settings: Settings) -> None:

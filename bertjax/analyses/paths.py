@@ -58,6 +58,7 @@ class PatchPaths(PatchingAnalysis):
     """
 
     name, word = "paths", "contrasts-paths"
+    journals = None
     reads = PatchingAnalysis.reads - {"memory", "attention"}
     own = ("receivers", "into", "only_right", "freeze_feed_forward")
 

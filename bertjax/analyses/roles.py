@@ -78,6 +78,7 @@ class Roles(Analysis):
     reads = names(DataOptions) | {"model", "max_length"}
 
     outputs = OUTPUTS
+    journals = None
 
     @property
     def float32(self) -> bool:

@@ -104,18 +104,20 @@ class Context:
     progress: Progress
     keep: bool
     shards: Sequence[Shard] = ()
+    _journals: list[str] = field(default_factory=list)
 
     def journal(self, name: str) -> Path | None:
         """The directory of a journal; None if nothing is written."""
         return self.job.settings.directory / name if self.keep else None
 
     def sweep(
-        self, job: Job, journal: str = "journal", progress: Progress | None = None, means: Means = None
+        self, job: Job, journal: str | None = None, progress: Progress | None = None, means: Means = None
     ) -> tuple[TaskResult, Means]:
         """Outputs of a job's ablations on its examples, and the means that mode 'mean' used.
 
         Args:
-            journal: the name of the journal, in which finished parts are kept.
+            journal: the name of the journal, in which finished parts are kept; by default 'journal', then 'journal-1'
+                and so on.
             progress: in place of the context's.
             means: the heads' mean outputs; None computes them if an ablation needs them.
 
@@ -123,6 +125,10 @@ class Context:
             InputError: outputs that are not finite.
             SweepInterrupted: Ctrl-C; what is finished is kept in the journal.
         """
+        _check_mode(job)
+        if journal is None:
+            journal = f"journal-{len(self._journals)}" if self._journals else "journal"
+            self._journals.append(journal)
         if self.shards:
             result, means = self._merge(job)
         else:
@@ -184,6 +190,16 @@ def sweep_job(job: Job, means: Means, say: Say, progress: Progress, journal: Pat
         chunk_size=chunk_size,
         progress=progress,
     )
+
+
+def _check_mode(job: Job) -> None:
+    """Raise `InputError` if an analysis does not declare the mode of its ablations, which the summary names."""
+    analysis = job.settings.analysis
+    if type(analysis).mode is not AnalysisOptions.mode:
+        return
+    modes = {change.mode for ablation in job.ablations for change in ablation.changes} - {analysis.mode}
+    if modes:
+        raise InputError(f"ablations are in mode {min(modes)}: give {type(analysis).__name__} a field `mode`")
 
 
 def check_finite(ablations: Sequence[Ablation], result: TaskResult, journal: Path | None) -> None:
@@ -248,7 +264,6 @@ class Sweep(ScoredAnalysis):
             Kubernetes or a TPU pod names.
     """
 
-    journals = "journal"
     shard: str | None = option(None, "K/N")
 
     def __post_init__(self) -> None:
@@ -279,6 +294,8 @@ class Sweep(ScoredAnalysis):
     def check(self, settings: Settings) -> None:
         """Raise `InputError` for a shard of data in memory, which `merge` could not read."""
         super().check(settings)
+        if self.shard and not type(self).__module__.startswith("bertjax."):
+            raise InputError(f"{self.name} has no shards: bertjax merge joins those of ablate and interactions")
         sources = settings.sources
         if self.shard and (sources.model is not None or sources.tokenizer is not None or sources.data):
             raise InputError("shards are merged from files: save model, tokenizer and data, and name their paths")

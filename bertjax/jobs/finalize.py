@@ -96,7 +96,8 @@ def finalize(
     }
     shown = ablates and not _needs_donors(sampled.ablations)
     attention = _attention_of(outcome, coarse, sampled if shown else replace(sampled, ablations=[]), len(largest))
-    if settings.precision == "bfloat16" and settings.sources.model is None and isinstance(outcome.form, Form):
+    comparable = isinstance(outcome.form, Form) and kept is None and settings.sources.model is None
+    if settings.precision == "bfloat16" and comparable:
         summary |= _compare_precisions(partial(_deviation, sampled, outcome.means, coarse), say)
     results = make_results(summary, entries, evidence, InMemory(outputs, attention, described))
     return write_results(settings.directory, results) if keep else results
@@ -116,7 +117,14 @@ def _attention_of(
     chosen = choose_examples(outcome.form, coarse, outcome.units)
     shown = within_budget(chosen if kept is None else [kept[number] for number in chosen], encoded, 4 * weights)
     numbers = shown if kept is None else np.searchsorted(kept, shown).tolist()
-    return _sample_attention(sampled, shown, numbers, outcome.means)
+    arrays = _sample_attention(sampled, shown, numbers, outcome.means)
+    at = encoded.best_guesses
+    if at is not None and sampled.ablations and isinstance(outcome.form, Form):
+        words = best_guesses(
+            sampled.model, sampled.tokenizer, encoded, at, shown, sampled.ablations, means=outcome.means
+        )
+        arrays |= words
+    return arrays
 
 
 def _needs_donors(ablations: Sequence[Ablation]) -> bool:
@@ -238,7 +246,4 @@ def _sample_attention(
     runs = [Ablation("base", ()), *job.ablations]
     overrides = [to_overrides(job.model.config, ablation, means) for ablation in runs]
     arrays = sampled_attention(job.model, job.encoded, chosen, overrides)
-    at = job.encoded.best_guesses
-    if at is not None and job.ablations:
-        arrays |= best_guesses(job.model, job.tokenizer, job.encoded, at, chosen, job.ablations, means=means)
     return {"examples": np.array(numbers), "runs": np.array([ablation.name for ablation in runs]), **arrays}

@@ -244,13 +244,14 @@ def check_option(value: Any, name: str, kind: Any) -> Any:
         InputError: it is of another type, or out of range.
     """
     base, notes = base_of(kind)
-    if base is Any or (value is None and is_optional(kind)):
+    if base is Any or (value is None and is_optional(kind)) or get_origin(base) not in (None, tuple):
         return value
     if get_origin(base) is tuple:
-        of_heads = notes[0] == HEADS
+        of_heads = bool(notes) and notes[0] == HEADS
         item = get_args(base)[0]
         allowed = {str: (str, tuple) if of_heads else str, float: Real}[item]
-        items = arguments.several(value, name, f"a list of {notes[0]}", allowed)
+        what = notes[0] if notes else item.__name__
+        items = arguments.several(value, name, f"a list of {what}", allowed)
         items = tuple(map(float, items)) if item is float else items
         return tuple(_head(item, name) for item in items) if of_heads else items
     if notes and isinstance(notes[0], Choices):
@@ -258,7 +259,7 @@ def check_option(value: Any, name: str, kind: Any) -> Any:
     if base is bool:
         return arguments.switch(value, name)
     if base is int:
-        return _check_integer(value, name, notes[0])
+        return _check_integer(value, name, notes[0] if notes else None)
     if base is float:
         return float(value) if isinstance(value, Real) else arguments.refuse(name, "a number", value)
     if Path in notes and isinstance(value, Path):
@@ -273,7 +274,7 @@ def _head(head: Any, name: str) -> str:
     return plain if isinstance(plain, str) else arguments.refuse(name, f"a list of {HEADS}", head)
 
 
-def _check_integer(value: Any, name: str, least: int) -> int:
+def _check_integer(value: Any, name: str, least: int | None) -> int:
     number = arguments.whole_number(value, name, least)
     if number > LARGEST_INTEGER:  # a summary could not hold it
         arguments.refuse(name, f"at most {LARGEST_INTEGER}", value)

@@ -40,6 +40,11 @@ def describe_analysis(analysis: AnalysisOptions, job: Job | None = None) -> dict
     return {**described, "examples_sha256": job.examples.sha256, "inputs_sha256": hash_of_inputs(job)}
 
 
+def is_built_in(analysis: type[AnalysisOptions]) -> bool:
+    """Whether an analysis is one of bertjax, whose code has a version."""
+    return analysis.__module__.startswith("bertjax.")
+
+
 def hash_of_inputs(job: Job) -> str:
     """SHA-256 of what outputs and scores depend on besides weights and examples."""
     names = job.examples.task.label_names
@@ -73,6 +78,8 @@ def find_finished(settings: Settings, load: Callable[[Settings, Say], Job], say:
     if summary is None:
         return None
     where, advice = f"{settings.directory} holds results already", "give another --output, or --overwrite"
+    if not is_built_in(type(analysis)):
+        raise OutputError(f"{where}, of an analysis of your own ({analysis.name}), which may have changed: {advice}")
     chosen = None if analysis.metric is None else as_metric(analysis.metric)
     if chosen is not None and BUILT_IN.get(chosen.name) is not chosen:
         raise OutputError(f"{where}, with a metric of your own ({chosen.name}), which may have changed: {advice}")

@@ -44,7 +44,7 @@ class AnalysisOptions(OutputOptions):
     word: ClassVar[str] = ""
     reads: ClassVar[frozenset[str]] = STUDY
     own: ClassVar[tuple[str, ...]] = ()
-    journals: ClassVar[str | None] = None
+    journals: ClassVar[str | None] = "journal*"
 
     @property
     def mode(self) -> str:
@@ -98,6 +98,8 @@ class AnalysisOptions(OutputOptions):
 
     def check(self, settings: "Settings") -> None:
         """Raise `InputError` for options that contradict each other or those of the study."""
+        if not self.name:
+            raise InputError(f"{type(self).__name__} has no name: set `name` in the class, for summary.json")
         if self.resume and self.overwrite:
             raise InputError("--resume keeps what is there, --overwrite replaces it: give one of them")
 
@@ -189,7 +191,8 @@ class Settings(ComputeOptions, TaskOptions, DataOptions, ModelOptions):
     @property
     def texts_at_once(self) -> int:
         """Texts that suit the device, where a model is called without the engine."""
-        return 4 if jax.default_backend() == "cpu" else 64
+        batch_size, _ = self.analysis.plain_engine or (None, None)
+        return batch_size or (4 if jax.default_backend() == "cpu" else 64)
 
     @property
     def memory_budget(self) -> int | None:

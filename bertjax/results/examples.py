@@ -103,6 +103,6 @@ def display_of(saved: Contents) -> Display:
     name = saved.summary["outputs"]
     specs = (analysis.outputs for analysis in ANALYSES.values())
     form = next((spec for spec in specs if spec is not None and spec.name == name), form_named(name))
-    if form is None:
-        return Display(saved)
+    if form is None:  # of a task or an analysis of the user
+        return NumberDisplay(saved) if "numbers" in saved.summary else Display(saved)
     return form.display(saved, form.predicts and len(saved.summary["data"]["label_names"]) > 1)
