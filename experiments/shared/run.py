@@ -52,7 +52,8 @@ class Run:
             InputError: it reads texts as other tokens than the model, so that their maps cannot be compared.
         """
         tuned = bertjax.load(name)
-        ids, others = (tokenizer.encode([PROBE])[0].input_ids for tokenizer in (self.tokenizer, tuned.tokenizer))
+        both = self.tokenizer, tuned.tokenizer or self.tokenizer
+        ids, others = (tokenizer.encode([PROBE])[0].input_ids for tokenizer in both)
         if ids != others:
             raise InputError(f"{name} has another tokenizer than {self.options.model}: give a fine-tuned form of it")
         return tuned
