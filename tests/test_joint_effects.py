@@ -27,6 +27,7 @@ from bertjax.cli import main
 from bertjax.engine import sweep
 from bertjax.errors import DataError, InputError, SweepInterrupted
 from bertjax.interventions import Ablation, Change, ablation, every_head
+from bertjax.jobs import analysis
 from bertjax.jobs.contributions import contributions_of, snap_constant_outputs
 from bertjax.jobs.job import load_job
 from bertjax.jobs.scoring import Judge
@@ -282,7 +283,7 @@ def test_interrupted_orders_resume_to_the_same_values(run_analysis, tmp_path, mo
         run_analysis(bertjax.shapley, **given, progress=StopAfter(0.5))
     assert len(list((tmp_path / "job").glob("orders-*"))) > 1
     left_to_do = []
-    sweep_job = shapley.sweep_job
+    sweep_job = analysis.sweep_job
 
     def counted(job, means, say, progress, journal):
         def report(done, total):
@@ -291,7 +292,7 @@ def test_interrupted_orders_resume_to_the_same_values(run_analysis, tmp_path, mo
 
         return sweep_job(job, means, say, report, journal)
 
-    monkeypatch.setattr(shapley, "sweep_job", counted)
+    monkeypatch.setattr(analysis, "sweep_job", counted)
     again = run_analysis(bertjax.shapley, **given)
     assert np.array_equal(again.outputs["outputs"], whole.outputs["outputs"])
     assert again.summary["shapley"] == whole.summary["shapley"]

@@ -244,7 +244,7 @@ def test_the_command_prints_and_draws_each_order(pruned_model, capsys, tmp_path)
     given += ["--strengths", "0", "50", "--gate-steps", "40"]
     assert main(["prune", *options, *given]) == 0
     printed = capsys.readouterr().out
-    assert "20 examples choose the orders, 20 others judge them" in printed
+    assert "20 examples choose the orders, 20 others score them" in printed
     total = next(line for line in printed.splitlines() if line.strip())
     assert re.match(
         r"about .* in all \(gradient .*, gates .*, judging 17 sets .*\); not counting compilation and", total

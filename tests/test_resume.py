@@ -61,7 +61,7 @@ def test_the_command_says_what_is_saved_and_goes_on(settings, monkeypatch, capsy
     assert "other settings: mode (uniform there, zero here); ablations. Give" in capsys.readouterr().err
     assert main([*arguments_of(settings), "--resume"]) == 0
     assert "resuming there" in capsys.readouterr().out
-    assert not settings.journal.exists()
+    assert not (settings.directory / "journal").exists()
     assert main([*arguments_of(settings), "--resume"]) == 0
     assert "complete already" in capsys.readouterr().out
     assert main([*arguments_of(settings), "--resume", "--mode", "zero"]) == 2
@@ -210,10 +210,10 @@ def test_no_analysis_replaces_another_one(other, settings, monkeypatch, capsys):
     monkeypatch.setattr(sizes, "CACHED_FLOATS", 700)
     with pytest.raises(SweepInterrupted):
         run_analysis(settings, progress=StopAfter(0.5))
-    saved = {path.name: path.read_bytes() for path in settings.journal.iterdir()}
+    saved = {path.name: path.read_bytes() for path in (settings.directory / "journal").iterdir()}
     assert main(words_of(other, settings)) == 2
     assert "unfinished" in capsys.readouterr().err
-    assert {path.name: path.read_bytes() for path in settings.journal.iterdir()} == saved
+    assert {path.name: path.read_bytes() for path in (settings.directory / "journal").iterdir()} == saved
     assert [path.name for path in settings.directory.iterdir()] == ["journal"]
     shutil.rmtree(settings.directory / "journal")
     assert main(words_of(other, settings)) == 0

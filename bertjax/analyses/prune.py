@@ -149,7 +149,9 @@ class Prune(ScoredAnalysis):
             check_scorable(choosing)
         _say_how_long(choosing, scoring, self, context.say)
         if chosen_on:
-            context.say(f"{len(choosing.examples):,} examples choose the orders, {len(scoring.examples):,} score them")
+            context.say(
+                f"{len(choosing.examples):,} examples choose the orders, {len(scoring.examples):,} others score them"
+            )
         context.say_directory()
         chooser = _Chooser(choosing, self, context)
         orders, gates = chooser.orders(), chooser.gates()

@@ -47,7 +47,7 @@ class Outcome:
         form: what the outputs are.
         metrics: what is computed of the outputs, the main one first.
         labels: of the outputs.
-        kept: the ids of the examples of the outputs, in ascending order; None for all examples of the job.
+        kept: the indices of the examples of the outputs in the job, in ascending order; None for all.
         units: the example of each output, where examples have several.
         means: the heads' mean outputs, where mode 'mean' occurs.
         details: further arrays that are saved with the outputs.
