@@ -131,7 +131,7 @@ def _draw_layers(path: Path, numbers: Numbers) -> None:
             axes.set_ylabel("" if column else "times uniform", fontsize=8, color=INK)
         if len(sources) > 1:
             legend = figure.axes[0].get_legend_handles_labels()
-            figure.legend(*legend, loc="lower left", ncols=7, fontsize=8, frameon=False, bbox_to_anchor=(0.02, 0.035))
+            figure.legend(*legend, loc="lower left", ncols=7, fontsize=8, frameon=False, bbox_to_anchor=(0.02, 0.055))
         tuned = any(source["tuned"] for source in sources.values())
         add_note(figure, "mean over heads; bars: 95 % over texts" + "; dashed: fine-tuned, mean of seeds" * tuned)
         save_page(figure, path)
