@@ -16,8 +16,7 @@ import argparse
 from collections.abc import Sequence
 from functools import partial
 
-import bertjax
-from experiments.shared.data import split_task
+from experiments.shared.data import make_study, split_task
 from experiments.shared.effects import describe_runs, main_effects, modes_table, outputs_of, texts_of
 from experiments.shared.figures import draw_effect_maps
 from experiments.shared.run import Figures, Found, Numbers, Run, make_parser, run_script
@@ -37,15 +36,7 @@ def ablate(run: Run, kind: str) -> Found:
         kind: 'head' or 'layer'.
     """
     options = split_task(run.options)
-    study = bertjax.Study(
-        model=run.model,
-        task=options.task,
-        data=options.data,
-        split=options.split,
-        limit=options.limit,
-        seed=options.seed,
-        max_length=options.max_length,
-    )
+    study = make_study(run, options)
     results = {mode: study.ablate(mode=mode, ablate=f"{kind}s", output=options.output / mode) for mode in options.modes}
     first = next(iter(results.values()))
     values = {mode: outputs_of(one) for mode, one in results.items()}

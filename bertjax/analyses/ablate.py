@@ -71,7 +71,8 @@ COLLECTIONS = {
     "cumulative": (True, "set"),
     "subsets": (False, "subset"),
 }
-FEWEST_AUDITED, AUDITED_SHARE = 10, 4  # of those that a screen leaves out: at least, and one for so many chosen
+# How many ablations run although a screen did not choose them: at least, and one for so many chosen.
+FEWEST_AUDITED, AUDITED_SHARE = 10, 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +190,7 @@ class Ablate(Sweep):
         return outcome_of_sweep(job, result, means)
 
     def run(self, context: Context) -> Outcome:
-        """Run all ablations, or those that a screen chooses."""
+        """Run all ablations, or the ones that a screen chooses."""
         if self.screen is None:
             return super().run(context)
         every = self.ablations(context.job.model.config, context.job.settings.seed)
@@ -308,7 +309,7 @@ def check_screen(chosen: int, ablations: int) -> None:
 
 
 def count_audited(chosen: int) -> int:
-    """How many of those that a screen leaves out are run too."""
+    """The number of ablations that run although a screen did not choose them."""
     return max(FEWEST_AUDITED, chosen // AUDITED_SHARE)
 
 

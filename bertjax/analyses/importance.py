@@ -40,7 +40,7 @@ DEPTHS = (5, 10, 20)
 
 @dataclass(frozen=True)
 class Trust:
-    """Heads by an estimate beside the sizes of their exact effects.
+    """How an estimate orders heads, compared with the sizes of their exact effects.
 
     Args:
         correlation: Spearman's, of the estimate and the size of the exact effect.
@@ -221,7 +221,9 @@ def trust_table(trust: Trust, exact: Results) -> PlainTable:
         exact: the results of `ablate` that it was given.
     """
     effects = f"exact effects on {exact.measure().label}, mode {exact.summary['mode']['name']}"
-    table = PlainTable(title=f"Order of heads by gradients beside {effects}", title_justify="left", box=SIMPLE_HEAD)
+    table = PlainTable(
+        title=f"Order of heads by gradients compared with {effects}", title_justify="left", box=SIMPLE_HEAD
+    )
     table.add_column("measure")
     table.add_column("gradients", justify="right")
     table.add_column("random heads", justify="right")

@@ -282,15 +282,15 @@ def patching_table(results: Results, most: int = 3) -> PlainTable:
         results: of `patch`.
         most: how many cells are named.
     """
-    told, measure = results.summary["patching"], results.measure()
+    found, measure = results.summary["patching"], results.measure()
     table = PlainTable(title=f"{measure.label}, in points", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("place", no_wrap=True)
     table.add_column("q < 0.05", justify="right", no_wrap=True)
     table.add_column("most")
     rows = results.rows_of()
-    for place in told["places"]:
-        own = [(row, cell) for row, cell in zip(rows, told["cells"], strict=True) if cell["place"] == place]
-        found = sum(row.q is not None and row.q < Q for row, _ in own)
+    for place in found["places"]:
+        own = [(row, cell) for row, cell in zip(rows, found["cells"], strict=True) if cell["place"] == place]
+        significant = sum(row.q is not None and row.q < Q for row, _ in own)
         later = [
             (row, cell) for row, cell in own if cell["layer"] or place != "hidden_states"
         ]  # 0: the texts themselves
@@ -298,14 +298,13 @@ def patching_table(results: Results, most: int = 3) -> PlainTable:
         named = []
         for row, cell in first:
             name = f"{cell['layer']}{'' if cell['head'] is None else '.{}'.format(cell['head'])}"
-            name += f" at {told['spans'][cell['span']]}" if len(told["spans"]) > 1 else ""
+            name += f" at {found['spans'][cell['span']]}" if len(found["spans"]) > 1 else ""
             named.append(f"{name} ({measure.factor * (row.score or 0.0):.0f})")
-        table.add_row(place, f"{found} of {len(own)}", ", ".join(named))
+        table.add_row(place, f"{significant} of {len(own)}", ", ".join(named))
     table.caption_justify = "left"
-    table.caption = (
-        f"{told['score']}: {told['own_score']:.3g} in {told['into']} texts, {told['donor_score']:.3g} in the others; "
-        f"{results.too_few_contrasts or count_of(results.summary['data']['examples'], 'contrast')}"
-    )
+    scores = f"{found['own_score']:.3g} in {found['into']} texts, {found['donor_score']:.3g} in the others"
+    contrasts = results.too_few_contrasts or count_of(results.summary["data"]["examples"], "contrast")
+    table.caption = f"{found['score']}: {scores}; {contrasts}"
     return table
 
 

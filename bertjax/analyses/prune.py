@@ -63,7 +63,7 @@ OF_ORDER = {
 """The order that each option belongs to."""
 PASSES = 2.5  # forward passes that take as long as one pass forward and back
 Costs = Callable[[Sequence[tuple[int, int]], Sequence[tuple[int, int]]], Float[np.ndarray, " heads"]]
-"""Takes the heads that are gone and those that are left; returns what each one left is worth."""
+"""Takes the heads that are gone and those that are left; returns the cost of removing each head that is left."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,7 +263,7 @@ class _Chooser:
         self.steps = 0
 
     def orders(self) -> list[Order]:
-        """All orders that are asked for."""
+        """The chosen orders."""
         found: list[Order] = []
         makers = {"gradient": self._by_gradient, "greedy": self._by_greedy, "magnitude": self._by_magnitude}
         for name in self.pruning.orders:
@@ -278,7 +278,7 @@ class _Chooser:
         return found
 
     def gates(self) -> list[LearnedGates]:
-        """Learned gates, if they are asked for."""
+        """Learned gates; none if `gates` is not among the orders."""
         if "gates" not in self.pruning.orders:
             return []
         learning = Learning(self.pruning.gate_steps, rate=self.pruning.gate_rate)
@@ -355,20 +355,20 @@ def pruning_table(results: Results, metric: str | None = None) -> PlainTable:
         results: of `prune`.
         metric: by default the main one.
     """
-    measure, told = results.measure(metric), results.summary["pruning"]
+    measure, described = results.measure(metric), results.summary["pruning"]
     rows = {row.name: row for row in results.rows_of(metric)}
-    if not told["orders"]:
+    if not described["orders"]:
         return gates_table(results, metric)
-    single = [order for order in told["orders"] if not order["name"].startswith("random")]
-    drawn = [order for order in told["orders"] if order["name"].startswith("random")]
+    single = [order for order in described["orders"] if not order["name"].startswith("random")]
+    drawn = [order for order in described["orders"] if order["name"].startswith("random")]
     base = next(iter(rows.values())).base
-    every = len(told["orders"][0]["heads"])
+    every = len(described["orders"][0]["heads"])
     title = f"{measure.label}{f' in {measure.unit}' if measure.unit else ''}: {measure.score(base)} with all {every}"
     table = PlainTable(title=title, title_justify="left", box=SIMPLE_HEAD)
     table.add_column("heads left", justify="right")
     for name in [order["name"] for order in single] + (["random", "from", "to"] if drawn else []):
         table.add_column(name, justify="right")
-    for left in map(str, told["points"]):
+    for left in map(str, described["points"]):
         cells = [measure.score(rows[order["runs"][left]].score) for order in single]
         if drawn:
             scores = [rows[order["runs"][left]].score for order in drawn]
@@ -387,13 +387,13 @@ def gates_table(results: Results, metric: str | None = None) -> PlainTable:
         results: of `prune`, with gates.
         metric: by default the main one.
     """
-    measure, told = results.measure(metric), results.summary["pruning"]
+    measure, described = results.measure(metric), results.summary["pruning"]
     rows = {row.name: row for row in results.rows_of(metric)}
     base = next(iter(rows.values())).base
     table = PlainTable(title="Learned gates", title_justify="left", box=SIMPLE_HEAD)
     for name in ("price", "heads left", measure.label_in_unit, "change", "95 % CI"):
         table.add_column(name, justify="right")
-    for learned in told["gates"]:
+    for learned in described["gates"]:
         row = rows.get(learned["run"])
         if row is None:  # no gate is closed
             table.add_row(f"{learned['strength']:g}", str(learned["left"]), measure.score(base), "", "")
@@ -413,7 +413,7 @@ def _judged_on(results: Results) -> str:
 
 
 def order_by(costs: Costs, heads: Sequence[tuple[int, int]], share: float) -> list[tuple[int, int]]:
-    """Heads in the order in which they go: at each step those that are worth least of what is left.
+    """Heads in the order of their removal: at each step those that cost least among the heads that are left.
 
     Args:
         costs: what each head that is left is worth.

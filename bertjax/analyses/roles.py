@@ -211,11 +211,11 @@ def kinds_lines(results: Results) -> list[str]:
     Args:
         results: of `roles`.
     """
-    told = results.summary["roles"]
+    described = results.summary["roles"]
     lines = []
-    for kind, criterion in told["criteria"].items():
-        heads = [name for name, kinds in told["kinds"].items() if kind in kinds]
+    for kind, criterion in described["criteria"].items():
+        heads = [name for name, kinds in described["kinds"].items() if kind in kinds]
         lines.append(f"{kind} ({criterion}): {', '.join(heads) if heads else 'none'}")
-    if "silhouette" in told:
-        lines.append(describe_silhouette(told["silhouette"]))
+    if "silhouette" in described:
+        lines.append(describe_silhouette(described["silhouette"]))
     return lines

@@ -1,4 +1,4 @@
-"""Examples: texts with labels, wherever they came from, and how their data name them, such as those of GLUE."""
+"""Examples (texts with labels), and the names of columns, labels and splits in their data, such as those of GLUE."""
 
 import difflib
 import hashlib

@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
-import bertjax
 from bertjax.evidence import RESAMPLES, Q
 from bertjax.plots import COLOURS, Panel
 from experiments.fig8_heads import add_options
 from experiments.shared.beyond_sum import describe_beyond, measure_beyond
-from experiments.shared.data import split_task
+from experiments.shared.data import make_study, split_task
 from experiments.shared.effects import Effects, describe_runs, draw_changes, main_effects, outputs_of, texts_of
 from experiments.shared.figures import draw_effect_bars, draw_maps
 from experiments.shared.run import Figures, Found, Numbers, Run, array, make_parser, run_script
@@ -62,15 +61,7 @@ def compute(run: Run) -> Found:
         for layers in list_sets(total)
     ]
     (options.output / "sets.txt").write_text("\n".join(lines) + "\n")
-    study = bertjax.Study(
-        model=run.model,
-        task=options.task,
-        data=options.data,
-        split=options.split,
-        limit=options.limit,
-        seed=options.seed,
-        max_length=options.max_length,
-    )
+    study = make_study(run, options)
     sets = options.output / "sets.txt"
     runs = {mode: study.ablate(mode=mode, ablate=sets, output=options.output / mode) for mode in options.modes}
     results = describe_runs(runs, "layer set", options.seed)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import bertjax
 from bertjax.data import Encoding, Examples, draw, glue_file, is_saved_dataset, split_named
 from bertjax.tasks import load_examples, task_named
 from experiments.published import LENGTH, read_quoted
@@ -82,6 +83,23 @@ def split_task(options: Namespace) -> Namespace:
     """
     task, _, split = options.task.partition(":")
     return Namespace(**vars(options) | {"task": task_named(task).name, "split": split or options.split})
+
+
+def make_study(run: Run, options: Namespace) -> bertjax.Study:
+    """The study of a script's model on a task.
+
+    Args:
+        options: of `split_task`.
+    """
+    return bertjax.Study(
+        model=run.model,
+        task=options.task,
+        data=options.data,
+        split=options.split,
+        limit=options.limit,
+        seed=options.seed,
+        max_length=options.max_length,
+    )
 
 
 def task_options(options: Namespace) -> dict[str, Namespace]:
