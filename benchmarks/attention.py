@@ -34,7 +34,7 @@ from rich.table import Table
 from benchmarks.common import describe_machine, matmul_rate
 from bertjax.atomic_files import write_json
 from bertjax.cli import positive
-from bertjax.model import Numerics, Overrides, fused_attention, ops, pallas_attention
+from bertjax.models import Numerics, Overrides, fused_attention, ops, pallas_attention
 from bertjax.plots import INK, PALE, WIDTH, add_axes, save_page, start_page
 
 LENGTHS = (32, 64, 128, 256, 512)

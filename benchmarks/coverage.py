@@ -25,7 +25,7 @@ from benchmarks.common import describe_machine
 from bertjax.analyses import Drawn, patching_metrics
 from bertjax.atomic_files import write_json
 from bertjax.cli import positive
-from bertjax.evidence import (
+from bertjax.statistics import (
     METRICS,
     Metric,
     bca,

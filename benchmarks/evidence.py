@@ -21,8 +21,8 @@ from benchmarks.common import describe_machine
 from bertjax.atomic_files import write_json
 from bertjax.cli import positive
 from bertjax.engine import memory_in_use
-from bertjax.evidence import METRICS, RESAMPLES, bootstrap_counts, make_scorer, score_draws, weigh
 from bertjax.machine import peak_resident
+from bertjax.statistics import METRICS, RESAMPLES, bootstrap_counts, make_scorer, score_draws, weigh
 
 # Sizes of the validation sets of MNLI, QQP, CoLA and STS-B (QQP's cut to MNLI's).
 EXAMPLES = {"accuracy": 9815, "f1": 9815, "matthews": 1043, "pearson": 1500, "spearman": 1500}

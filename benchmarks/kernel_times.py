@@ -28,7 +28,7 @@ from bertjax.atomic_files import write_json
 from bertjax.cli import positive
 from bertjax.engine import sweep
 from bertjax.interventions import readouts, single_heads
-from bertjax.model import PretrainedModel
+from bertjax.models import PretrainedModel
 
 SHOWN = 20
 # Events of a CPU's threads that enclose the work itself.

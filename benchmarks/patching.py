@@ -31,7 +31,7 @@ from bertjax.data import Encoding
 from bertjax.engine import sweep
 from bertjax.interventions import Ablation, Change, every_head, readouts
 from bertjax.jobs import torch_reference
-from bertjax.model import PLACES, PretrainedModel
+from bertjax.models import PLACES, PretrainedModel
 
 STREAMS = ("hidden_states", "attention_outputs", "feed_forward_outputs")
 MODULES = {"attention_outputs": "attention.output.dense", "feed_forward_outputs": "output.dense"}

@@ -28,7 +28,7 @@ from benchmarks.rivals import make_checkpoint
 from bertjax.data import collate
 from bertjax.engine import plan_sweep, sweep
 from bertjax.interventions import every_head, readouts, remove_heads, single_heads
-from bertjax.model import PretrainedModel
+from bertjax.models import PretrainedModel
 
 BATCH = 8
 PLACES = {"whole": "whole", "zeroed": "half of the heads at 0", "smaller": "half left out"}  # directories

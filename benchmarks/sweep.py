@@ -50,7 +50,7 @@ from bertjax.data import Encoding, batches_by_length
 from bertjax.engine import Blocks, make_plan, plain, price, sweep
 from bertjax.interventions import Ablation, readouts, single_heads, to_overrides
 from bertjax.machine import peak_resident
-from bertjax.model import PretrainedModel
+from bertjax.models import PretrainedModel
 
 RIVALS = (
     "torch_padded",

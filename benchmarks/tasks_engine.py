@@ -17,7 +17,7 @@ from bertjax.engine import Estimate, plan_sweep
 from bertjax.interventions import Ablation, single_heads
 from bertjax.jobs import sweep_examples
 from bertjax.machine import peak_resident
-from bertjax.model import PretrainedModel
+from bertjax.models import PretrainedModel
 from bertjax.tasks import EncodedDataset, encode_examples, load_examples
 
 

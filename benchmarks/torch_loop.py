@@ -19,10 +19,10 @@ import bertjax
 from benchmarks.common import describe_machine
 from bertjax.checkpoints import DEFAULT_MODEL, BertConfig, locate
 from bertjax.engine import SweepResult
-from bertjax.evidence import score
 from bertjax.interventions import overrides, single_heads
 from bertjax.jobs import sweep_examples, torch_reference
-from bertjax.model import PretrainedModel
+from bertjax.models import PretrainedModel
+from bertjax.statistics import score
 from bertjax.tasks import (
     EncodedDataset,
     batch_encodings,

@@ -45,7 +45,7 @@ from bertjax import BertConfig
 from bertjax.atomic_files import write_json
 from bertjax.cli import positive
 from bertjax.engine import AXIS, fastest_attention
-from bertjax.model import make_numerics, what_form_lacks
+from bertjax.models import make_numerics, what_form_lacks
 
 EXAMPLES = 408  # of MRPC's validation set
 PREDICTED = ("v5e:2x2", "v5e:4x4", "v6e:2x2")

@@ -29,7 +29,7 @@ from bertjax.engine import (
     sweep_bytes,
 )
 from bertjax.interventions import HEAD_OUTPUTS, readouts, single_heads
-from bertjax.model import Changes, Inputs, Numerics, Recipe, layer_weights, pallas_attention
+from bertjax.models import Changes, Inputs, Numerics, Recipe, layer_weights, pallas_attention
 from experiments.training.trainer import Skeleton, dropout_key, make_optimizer, train_step
 
 STEPS_OF_PART, TOKENS = 2048, 65536  # the engine's values for an accelerator

@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from bertjax.checkpoints import BertConfig
     from bertjax.data import Tokenizer, collate
     from bertjax.engine import Estimate, SweepResult, plain, plan_sweep, sweep
-    from bertjax.evidence import METRICS, Metric, weigh
     from bertjax.interventions import ablations, mean_head_outputs, overrides, patching, readouts
     from bertjax.machine import use_compile_cache
-    from bertjax.model import (
+    from bertjax.models import (
         BertForMaskedLM,
         BertForMultipleChoice,
         BertForNextSentencePrediction,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
         load,
     )
     from bertjax.results import Results, read_results
+    from bertjax.statistics import METRICS, Metric, weigh
     from bertjax.study import (
         Study,
         ablate,
@@ -58,14 +58,16 @@ _PACKAGE_OF = {
     **dict.fromkeys(["BertConfig"], "checkpoints"),
     **dict.fromkeys(["Tokenizer", "collate"], "data"),
     **dict.fromkeys(["Estimate", "SweepResult", "plain", "plan_sweep", "sweep"], "engine"),
-    **dict.fromkeys(["METRICS", "Metric", "weigh"], "evidence"),
+    **dict.fromkeys(["METRICS", "Metric", "weigh"], "statistics"),
     **dict.fromkeys(["ablations", "mean_head_outputs", "overrides", "patching", "readouts"], "interventions"),
-    **dict.fromkeys(["BertForMultipleChoice", "BertForReplacedTokenDetection"], "model"),
-    **dict.fromkeys(["BertForMaskedLM", "BertForNextSentencePrediction", "BertForPreTraining"], "model"),
-    **dict.fromkeys(["BertForQuestionAnswering", "BertForSentenceEmbedding", "BertForSequenceClassification"], "model"),
+    **dict.fromkeys(["BertForMultipleChoice", "BertForReplacedTokenDetection"], "models"),
+    **dict.fromkeys(["BertForMaskedLM", "BertForNextSentencePrediction", "BertForPreTraining"], "models"),
+    **dict.fromkeys(
+        ["BertForQuestionAnswering", "BertForSentenceEmbedding", "BertForSequenceClassification"], "models"
+    ),
     **dict.fromkeys(
         ["BertForTokenClassification", "BertModel", "ModelOutput", "Numerics", "Overrides", "from_torch", "load"],
-        "model",
+        "models",
     ),
     **dict.fromkeys(["Results", "read_results"], "results"),
     **dict.fromkeys(
@@ -82,12 +84,12 @@ _PACKAGES = {
     "analyses",
     "checkpoints",
     "data",
-    "model",
+    "models",
     "interventions",
     "engine",
-    "evidence",
+    "statistics",
     "plots",
-    "probes",
+    "attention",
     "jobs",
     "results",
     "study",

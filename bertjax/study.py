@@ -53,7 +53,7 @@ from bertjax.jobs import (
     takes,
     with_options,
 )
-from bertjax.model import PretrainedModel
+from bertjax.models import PretrainedModel
 from bertjax.progress import shown
 from bertjax.results import Results
 from bertjax.tasks import MASKED
@@ -246,8 +246,8 @@ class Study:
     def roles(self, options: Roles) -> Results:
         """What kind of head each is, by where it attends. Labels and task heads are not used.
 
-        Returns: results with a metric for each role (`bertjax.probes.ROLES`), its share of attention by weights and by
-            norms, and with `confidence` and `entropy`; the base is uniform attention. `summary["roles"]` lists the
+        Returns: results with a metric for each role (`bertjax.attention.ROLES`), its share of attention by weights and
+            by norms, and with `confidence` and `entropy`; the base is uniform attention. `summary["roles"]` lists the
             heads that meet each criterion.
 
         >>> import bertjax

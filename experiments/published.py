@@ -22,7 +22,7 @@ from jaxtyping import Bool
 
 from bertjax import Tokenizer
 from bertjax.data import Encoding, Examples
-from bertjax.evidence import UNLABELLED
+from bertjax.statistics import UNLABELLED
 from bertjax.tasks import Task
 from experiments.words.annotated import Annotated, AnnotatedSample
 from experiments.words.features import FEATURES, PUBLISHED_FEATURES, TEXT, Masks, no_masks, word_features

@@ -31,8 +31,8 @@ import numpy as np
 
 from bertjax import BertForSequenceClassification, BertModel
 from bertjax.data import Examples, draw
-from bertjax.evidence import score
-from bertjax.model import make_numerics
+from bertjax.models import make_numerics
+from bertjax.statistics import score
 from bertjax.tasks import encode_examples, load_examples, metrics_of, task_named
 from experiments.shared.data import hold_out
 from experiments.shared.run import Figures, Found, Numbers, Run, finite, make_parser, run_script

@@ -25,10 +25,10 @@ import tests.type_checks  # noqa: F401  first, since modules of ours look its de
 
 # isort: split
 from bertjax import BertConfig
-from bertjax.evidence import significance
-from bertjax.evidence import weighing as evidence
 from bertjax.machine import resident_memory
 from bertjax.plots import canvas
+from bertjax.statistics import effects as evidence
+from bertjax.statistics import significance
 from tests.browser import start_browser
 from tests.factories import make_classifier, make_embedder, make_encoder, write_glue
 from tests.tiny_models import FAST_COMPILATION, SIZES

@@ -18,7 +18,7 @@ from bertjax.engine import plain
 from bertjax.interventions import MODES, readouts
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
-from bertjax.model import PLACES
+from bertjax.models import PLACES
 from tests.family_models import config_of
 from tests.tiny_models import SIZES, random_model
 

@@ -18,23 +18,23 @@ FRONT = {"__init__", "__main__", "cli", "commands", "programs", "study"}
 ROOMS = {
     "checkpoints": set(),
     "data": {"checkpoints"},
-    "model": {"checkpoints", "data"},
-    "interventions": {"checkpoints", "model"},
-    "engine": {"checkpoints", "model", "data", "interventions"},
-    "evidence": set(),
-    "plots": {"evidence"},
-    "results": {"data", "evidence", "plots"},
-    "tasks": {"checkpoints", "model", "data", "interventions", "engine", "evidence", "probes", "results"},
-    "probes": {"checkpoints", "model", "data", "interventions", "evidence"},
-    "jobs": {"checkpoints", "model", "data", "interventions", "engine", "evidence", "plots", "results", "tasks"},
+    "models": {"checkpoints", "data"},
+    "interventions": {"checkpoints", "models"},
+    "engine": {"checkpoints", "models", "data", "interventions"},
+    "statistics": set(),
+    "plots": {"statistics"},
+    "results": {"data", "statistics", "plots"},
+    "tasks": {"checkpoints", "models", "data", "interventions", "engine", "statistics", "attention", "results"},
+    "attention": {"checkpoints", "models", "data", "interventions", "statistics"},
+    "jobs": {"checkpoints", "models", "data", "interventions", "engine", "statistics", "plots", "results", "tasks"},
     "analyses": {
-        *("checkpoints", "model", "data", "interventions", "engine", "evidence", "plots", "results", "tasks"),
-        *("probes", "jobs"),
+        *("checkpoints", "models", "data", "interventions", "engine", "statistics", "plots", "results", "tasks"),
+        *("attention", "jobs"),
     },
 }
 # What a function of a file may import that the file itself may not.
 LATE = {"bertjax/results/examples.py": {"analyses", "tasks"}}
-WITHOUT_JAX = {"evidence", "plots", "results"}
+WITHOUT_JAX = {"statistics", "plots", "results"}
 # The documented packages: what experiments may use besides `import bertjax`.
 DOCUMENTED = {
     *(
@@ -42,19 +42,19 @@ DOCUMENTED = {
         "jobs",
         "data",
         "errors",
-        "evidence",
+        "statistics",
         "interventions",
-        "model",
+        "models",
         "plots",
-        "probes",
+        "attention",
         "results",
         "tasks",
     ),
 }
 # Where parameters live, or are split from what is compiled.
 FLAX = {
-    *("bertjax/model/encoder.py", "bertjax/model/models.py", "bertjax/model/pretrained.py"),
-    *("bertjax/model/sentences/embedding.py",),
+    *("bertjax/models/encoder.py", "bertjax/models/task_models.py", "bertjax/models/pretrained.py"),
+    *("bertjax/models/sentences/embedding.py",),
     *("bertjax/checkpoints/weight_files.py",),
     *("bertjax/engine/plain.py", "bertjax/engine/blocks.py", "bertjax/engine/compiled_steps.py"),
 }
@@ -71,7 +71,7 @@ class File:
     """A file of Python.
 
     Args:
-        path: from the root, `bertjax/model/ops.py`.
+        path: from the root, `bertjax/models/ops.py`.
         source: what it holds.
     """
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from bertjax.evidence import ratios
-from bertjax.evidence.metrics import METRICS
+from bertjax.statistics import ratios
+from bertjax.statistics.metrics import METRICS
 
 DRAWS = 999
 

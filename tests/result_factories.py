@@ -8,13 +8,13 @@ import numpy as np
 from bertjax import BertConfig
 from bertjax.data import Examples
 from bertjax.engine.plain import SweepResult
-from bertjax.evidence.metrics import METRICS, UNLABELLED, Metric
 from bertjax.interventions import find_mode, name_layer_head
 from bertjax.interventions.ablations import single_heads, whole_layers
 from bertjax.jobs.provenance import versions
 from bertjax.jobs.scoring import judges_of, score_ablations, weigh_outputs
 from bertjax.results import InMemory, describe_examples, output_arrays, write_outputs, write_results
 from bertjax.results import make_results as results_of
+from bertjax.statistics.metrics import METRICS, UNLABELLED, Metric
 from bertjax.tasks import TASKS, form_named, metrics_of
 from tests.job_factories import settings_of
 

@@ -12,12 +12,12 @@ from bertjax.data.tokenizer import Encoding
 from bertjax.engine import plain
 from bertjax.engine.plain import SweepResult
 from bertjax.errors import ConfigError, DataError, InputError, OutputError, OverrideError
-from bertjax.evidence.metrics import score
 from bertjax.interventions import overrides as ov
 from bertjax.jobs.finalize import NoEffectWarning, choose_examples, within_budget
 from bertjax.jobs.outputs import sampled_attention
 from bertjax.jobs.run import run_analysis
 from bertjax.jobs.settings import check_settings
+from bertjax.statistics.metrics import score
 from bertjax.tasks import TASKS, TextEncodings, encode_examples, form_named, label_order, load_examples, positive_label
 from tests.factories import SENTENCES, make_classifier, write_pairs
 from tests.job_factories import changed, settings_of

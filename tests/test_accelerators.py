@@ -11,7 +11,7 @@ from bertjax import BertConfig, BertForSequenceClassification, Numerics, engine
 from bertjax import ablations as ab
 from bertjax.engine import blocks, choose_attention, compiled_steps, sizes
 from bertjax.interventions import readouts
-from bertjax.model import ops
+from bertjax.models import ops
 from tests.attention_reference import lower
 from tests.tiny_models import SIZES, encodings, random_model
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from bertjax.attention import attention_flow, attention_rollout
 from bertjax.errors import InputError
-from bertjax.probes import attention_flow, attention_rollout
 
 
 def random_weights(layers, heads, tokens, seed=0):

@@ -230,7 +230,7 @@ def test_a_revision_is_resolved_once(saved, monkeypatch):
         asked.append((name, options))
         return saved[1]
 
-    monkeypatch.setattr("bertjax.model.models.locate", locate)
+    monkeypatch.setattr("bertjax.models.task_models.locate", locate)
     assert isinstance(bertjax.load("some/model", revision="v2"), BertForSequenceClassification)
     assert asked == [("some/model", {"revision": "v2"})]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from jax._src.cudnn import fused_attention_stablehlo
 
-from bertjax.model import fused_attention
-from bertjax.model.types import Numerics
+from bertjax.models import fused_attention
+from bertjax.models.types import Numerics
 from tests.attention_reference import BATCH, CLOSE, ERROR, HEADS, largest_of, lower, normal, reference
 from tests.tiny_models import largest_difference
 

@@ -6,8 +6,8 @@ import pytest
 import bertjax
 from bertjax.cli import main
 from bertjax.errors import DataError, InputError
-from bertjax.evidence import Metric, as_metric, seconds_to_weigh, weigh
 from bertjax.results import read_results
+from bertjax.statistics import Metric, as_metric, seconds_to_weigh, weigh
 from tests.factories import make_classifier, make_masked, write_lines, write_pairs
 
 MODULE = """
@@ -46,7 +46,7 @@ def brier(labels, outputs):
 
 
 def test_a_function_by_its_name_is_weighed_and_told_before(files, capsys, monkeypatch):
-    monkeypatch.setattr("bertjax.evidence.weighing.RESAMPLES", 200)
+    monkeypatch.setattr("bertjax.statistics.effects.RESAMPLES", 200)
     given = ["--model", "model", "--task", "mrpc", "--data", "pairs.tsv", "--heads", "0.0", "1.1", "--output", "out"]
     assert main(["ablate", *given, "--metric", "own_scores_of_a_test:brier"]) == 0
     said = capsys.readouterr().out
@@ -83,7 +83,7 @@ def test_a_function_has_the_evidence_of_a_metric(rng):
 
 
 def test_a_function_takes_outputs_of_any_task(tmp_path, monkeypatch):
-    monkeypatch.setattr("bertjax.evidence.weighing.RESAMPLES", 100)
+    monkeypatch.setattr("bertjax.statistics.effects.RESAMPLES", 100)
     make_masked(tmp_path)
     lines = write_lines(tmp_path / "lines.txt")
 

@@ -12,8 +12,8 @@ import pytest
 
 import bertjax
 from bertjax.cli import _parser as parser_of_commands
-from bertjax.evidence import METRICS
 from bertjax.interventions import MODES
+from bertjax.statistics import METRICS
 from bertjax.tasks import TASKS
 from tests.markdown_pages import (
     DOCS,

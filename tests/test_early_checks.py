@@ -92,7 +92,7 @@ def test_labels_of_one_class(settings, embedder, monkeypatch, tmp_path):
 
 
 def test_more_examples_than_can_be_ranked(settings, embedder, monkeypatch, tmp_path):
-    monkeypatch.setattr("bertjax.evidence.ranked.MOST_RANKED", 11)  # a test ranks two outputs of each example
+    monkeypatch.setattr("bertjax.statistics.ranked.MOST_RANKED", 11)  # a test ranks two outputs of each example
     own = write_labels(tmp_path / "own.jsonl", [0.5, 1, 2, 3, 4, 5])
     assert_refused(settings, monkeypatch, DataError, "ranks of 12 examples are not drawn", model=str(embedder), **own)
 

@@ -6,10 +6,10 @@ from scipy import stats
 
 from bertjax.analyses import patching_metrics
 from bertjax.errors import DataError
-from bertjax.evidence import weighing as ev
-from bertjax.evidence.metrics import METRICS, score
-from bertjax.evidence.sentence import describe_statistics, summarise
-from bertjax.evidence.weighing import weigh
+from bertjax.statistics import effects as ev
+from bertjax.statistics.effects import weigh
+from bertjax.statistics.metrics import METRICS, score
+from bertjax.statistics.sentence import describe_statistics, summarise
 from tests.random_outputs import DRAWS, draw_outputs, logits, paired
 from tests.tiny_models import largest_difference
 

@@ -14,11 +14,11 @@ import bertjax
 from bertjax import ablations, overrides, readouts
 from bertjax.data import Examples, Source, Tokenizer
 from bertjax.errors import ConfigError, DataError, InputError
-from bertjax.evidence.weighing import weigh
 from bertjax.interventions import MODES, Change, Mode, to_overrides
-from bertjax.model import HeadOutputs
+from bertjax.models import HeadOutputs
 from bertjax.results import NumberDisplay, show_table, show_text
 from bertjax.results.page import page_data
+from bertjax.statistics.effects import weigh
 from bertjax.tasks import TASKS, Form, Task, TaskOptions, TextClassification, TextEncodings, cosine, encode_examples
 from bertjax.tasks.multiple_choice import Choices
 from tests.factories import SENTENCES, make_classifier, make_embedder, make_masked, write_pairs

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import spearmanr
 
 import bertjax
-from bertjax.model import BertForSentenceEmbedding
+from bertjax.models import BertForSentenceEmbedding
 from bertjax.tasks import load_examples
 from experiments.beyond import faithfulness
 from tests.factories import make_classifier, make_embedder, write_pairs

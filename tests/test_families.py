@@ -12,7 +12,7 @@ import bertjax
 from bertjax.checkpoints import FAMILIES, architecture
 from bertjax.errors import CheckpointError, InputError
 from bertjax.jobs import parity, torch_reference
-from bertjax.model.models import CLASSES
+from bertjax.models.task_models import CLASSES
 from tests.family_models import DISTINCT, FEW, HEADS, arguments, config_of, saved_by_torch, sometimes
 from tests.tiny_models import random_model
 

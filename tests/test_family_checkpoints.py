@@ -15,7 +15,7 @@ from bertjax.checkpoints import FAMILIES, architecture, tensor_names
 from bertjax.checkpoints.weight_files import CheckpointWarning
 from bertjax.errors import CheckpointError
 from bertjax.jobs import parity, torch_reference
-from bertjax.model.models import CLASSES, load_for
+from bertjax.models.task_models import CLASSES, load_for
 from tests.factories import add_tokenizer, make_config, write_lines
 from tests.family_models import DISTINCT, HEADS, arguments, saved_by_torch, sometimes
 from tests.tiny_models import random_model, tree_equal

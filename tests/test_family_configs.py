@@ -11,7 +11,7 @@ from bertjax import BertConfig
 from bertjax.checkpoints import FAMILIES
 from bertjax.checkpoints import config as keys_of_all
 from bertjax.errors import ConfigError
-from bertjax.model.models import CLASSES
+from bertjax.models.task_models import CLASSES
 from tests.family_models import SIZES, config_of
 
 

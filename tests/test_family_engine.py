@@ -20,7 +20,7 @@ from bertjax.errors import OverrideError, SweepInterrupted
 from bertjax.interventions import MODES, readouts
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
-from bertjax.model import packed_layer
+from bertjax.models import packed_layer
 from tests.engine_checks import (
     CLOSE,
     FAMILY_READOUTS,

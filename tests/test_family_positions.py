@@ -11,8 +11,8 @@ from bertjax.engine import run as engine
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
 from bertjax.jobs import parity, torch_reference
-from bertjax.model import packed_layer
-from bertjax.model.positions import rows_of_distances
+from bertjax.models import packed_layer
+from bertjax.models.positions import rows_of_distances
 from tests.engine_checks import CLOSE, reference_outputs, sum_over_tokens
 from tests.family_models import arguments, config_of, saved_by_torch, sometimes
 from tests.tiny_models import encodings, largest_difference, random_model

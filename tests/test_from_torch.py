@@ -15,7 +15,7 @@ from bertjax import BertForSentenceEmbedding, Tokenizer
 from bertjax.checkpoints import FAMILIES, CheckpointWarning, architecture
 from bertjax.errors import CheckpointError, ConfigError, DataError, InputError
 from bertjax.jobs import parity
-from bertjax.model.models import CLASSES
+from bertjax.models.task_models import CLASSES
 from tests.factories import SENTENCES, add_tokenizer, make_config
 from tests.factories import SIZES as SIZES_WITH_WORDS
 from tests.family_models import ADAPTED_MODULES, DISTINCT, FEW, SIZES, arguments

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from bertjax.errors import DataError
-from bertjax.evidence import METRICS, Metric, bootstrap_counts, make_scorer, percentile, score, weigh
-from bertjax.evidence.significance import swap_test
+from bertjax.statistics import METRICS, Metric, bootstrap_counts, make_scorer, percentile, score, weigh
+from bertjax.statistics.significance import swap_test
 from tests.random_outputs import draw_outputs
 from tests.tiny_models import largest_difference
 

@@ -15,7 +15,6 @@ import pytest
 from matplotlib.testing.compare import compare_images
 
 from bertjax.errors import InputError, OutputError
-from bertjax.evidence import Measure
 from bertjax.paths import hash_file
 from bertjax.plots import Panel, canvas, make_grids
 from bertjax.plots.attention import make_attention
@@ -24,6 +23,7 @@ from bertjax.plots.canvas import save_page
 from bertjax.plots.grids import Grid
 from bertjax.results.directory import read_results
 from bertjax.results.figures import FIGURES, make_figure
+from bertjax.statistics import Measure
 from experiments.patterns.figure import draw_patterns
 from experiments.patterns.maps import NAMES
 from experiments.shared.figures import draw_effect_bars, draw_effect_maps

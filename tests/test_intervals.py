@@ -5,12 +5,12 @@ import pytest
 from scipy import stats
 
 from bertjax.analyses import gradient_metrics, interaction_metrics, patching_metrics, shapley_metric
-from bertjax.evidence import intervals
-from bertjax.evidence import weighing as ev
-from bertjax.evidence.metrics import METRICS, make_scorer, score
-from bertjax.evidence.resampling import bootstrap_counts, score_draws
-from bertjax.evidence.sentence import summarise
-from bertjax.evidence.weighing import weigh
+from bertjax.statistics import effects as ev
+from bertjax.statistics import intervals
+from bertjax.statistics.effects import weigh
+from bertjax.statistics.metrics import METRICS, make_scorer, score
+from bertjax.statistics.resampling import bootstrap_counts, score_draws
+from bertjax.statistics.sentence import summarise
 from tests.random_outputs import DRAWS, draw_outputs, logits, paired
 from tests.tiny_models import largest_difference
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bertjax.errors import DataError
-from bertjax.evidence import METRICS, contributions, score
+from bertjax.statistics import METRICS, contributions, score
 from tests.random_outputs import draw_outputs
 
 EXAMPLES, RUNS = 24, 5
@@ -55,6 +55,6 @@ def test_what_cannot_be_told_is_an_error(rng):
 def test_groups_of_runs_change_nothing(rng, monkeypatch):
     outputs, labels = draw_outputs(rng, "spearman", 7, EXAMPLES)
     _, whole = contributions(METRICS["spearman"], outputs, labels)
-    monkeypatch.setattr("bertjax.evidence.jackknife.GROUP", 3)
+    monkeypatch.setattr("bertjax.statistics.jackknife.GROUP", 3)
     _, found = contributions(METRICS["spearman"], outputs, labels)
     np.testing.assert_allclose(found, whole)

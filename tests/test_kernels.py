@@ -14,8 +14,8 @@ from bertjax.engine import plain
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
-from bertjax.model import fused_attention, ops, pallas_attention
-from bertjax.model.types import Numerics, Overrides
+from bertjax.models import fused_attention, ops, pallas_attention
+from bertjax.models.types import Numerics, Overrides
 from tests.attention_reference import BATCH, CLOSE, ERROR, HEADS, PLACES, largest_of, lower, normal, reference
 from tests.tiny_models import arguments, largest_difference, random_model
 

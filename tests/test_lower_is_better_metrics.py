@@ -11,10 +11,10 @@ from rich.console import Console
 
 import bertjax
 from bertjax.errors import DataError
-from bertjax.evidence import SCORE, Measure, describe_statistics, summarise, weigh
 from bertjax.plots import make_heads, make_layers
 from bertjax.results import ablation_table, measure_of, read_results, show_table, show_text
 from bertjax.results.page import write_page
+from bertjax.statistics import SCORE, Measure, describe_statistics, summarise, weigh
 from tests.browser import assert_quiet, browser_needed, text_of, wait_for
 from tests.result_factories import make_results
 from tests.tiny_models import largest_difference

@@ -15,9 +15,9 @@ from bertjax.data import Tokenizer
 from bertjax.engine import SweepResult, sizes
 from bertjax.engine.journal import count_parts
 from bertjax.errors import ConfigError, DataError, InputError, SweepInterrupted
-from bertjax.evidence import weigh
 from bertjax.jobs import torch_reference
 from bertjax.results import read_results
+from bertjax.statistics import weigh
 from bertjax.tasks import form_named, load_examples
 from bertjax.tasks.masked_words import mask_words
 from tests.factories import make_masked, write_lines

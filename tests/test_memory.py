@@ -24,7 +24,7 @@ from bertjax.errors import InputError
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
 from bertjax.machine import parse_bytes
-from bertjax.model import Numerics
+from bertjax.models import Numerics
 from tests.factories import make_classifier, write_pairs
 from tests.family_models import SIZES
 from tests.tiny_models import encodings, fixed_lengths, random_model

@@ -10,8 +10,8 @@ import scipy.stats
 import sklearn.metrics
 
 from bertjax.errors import DataError
-from bertjax.evidence.metrics import METRICS, Metric, find_metric, score
-from bertjax.evidence.outputs import predictions_from_logits
+from bertjax.statistics.metrics import METRICS, Metric, find_metric, score
+from bertjax.statistics.outputs import predictions_from_logits
 from tests.random_outputs import draw_outputs
 
 ABLATIONS, EXAMPLES, CLASSES = 5, 41, 3

@@ -8,8 +8,8 @@ import pytest
 import bertjax
 from benchmarks.task_parity import compare
 from bertjax.errors import ConfigError, DataError, InputError
-from bertjax.evidence import weigh
 from bertjax.results import read_results
+from bertjax.statistics import weigh
 from bertjax.tasks import load_examples
 from tests.factories import make_classifier, make_masked
 from tests.task_files import MINIMAL_PAIRS

@@ -9,8 +9,8 @@ import bertjax
 from bertjax import BertForSequenceClassification, BertModel
 from bertjax.errors import ConfigError, InputError
 from bertjax.interventions import overrides
-from bertjax.model.pretrained import _run
-from bertjax.model.types import Context, Numerics
+from bertjax.models.pretrained import _run
+from bertjax.models.types import Context, Numerics
 from tests.family_models import arguments as family_arguments
 from tests.family_models import config_of
 from tests.tiny_models import arguments, largest_difference, random_model

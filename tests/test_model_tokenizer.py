@@ -16,7 +16,7 @@ from bertjax import BertForSequenceClassification, Tokenizer
 from bertjax.checkpoints import CheckpointWarning, locate
 from bertjax.errors import DataError, InputError
 from bertjax.interventions import ablations, readouts
-from bertjax.model import pretrained
+from bertjax.models import pretrained
 from tests.factories import SENTENCES, add_tokenizer, make_classifier, make_config, make_embedder
 from tests.tiny_models import random_model
 

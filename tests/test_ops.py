@@ -7,8 +7,8 @@ import pytest
 from scipy.special import erf, ndtr, softmax
 from scipy.stats import norm
 
-from bertjax.model import ops
-from bertjax.model.types import Numerics
+from bertjax.models import ops
+from bertjax.models.types import Numerics
 from tests.tiny_models import largest_difference
 
 F32 = Numerics()

@@ -9,7 +9,7 @@ from bertjax.checkpoints import BertConfig
 from bertjax.cli import main
 from bertjax.errors import MissingDependencyError
 from bertjax.jobs import torch_reference
-from bertjax.model import BertModel
+from bertjax.models import BertModel
 from bertjax.tasks import load_examples
 from tests.tiny_models import SIZES, random_model
 

@@ -12,7 +12,7 @@ import pytest
 from bertjax import BertConfig, BertModel
 from bertjax.errors import OverrideError
 from bertjax.interventions import overrides as ov
-from bertjax.model import pretrained
+from bertjax.models import pretrained
 from tests.tiny_models import arguments, largest_difference, random_model
 
 CLOSE = 2e-6

@@ -17,7 +17,7 @@ from bertjax.data import Tokenizer
 from bertjax.engine import plain
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import SWEPT, Ablation, Change, overrides, readouts, stack, to_overrides
-from bertjax.model import PLACES, pretrained
+from bertjax.models import PLACES, pretrained
 from tests.family_models import arguments as family_arguments
 from tests.family_models import config_of
 from tests.tiny_models import SIZES, arguments, encodings, largest_difference, random_model

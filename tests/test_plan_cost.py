@@ -13,8 +13,8 @@ from bertjax.engine.plan import make_plan
 from bertjax.engine.sizes import Blocks
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
-from bertjax.model import packed_layer
-from bertjax.model.packed_layer import Changes, Recipe, Rows
+from bertjax.models import packed_layer
+from bertjax.models.packed_layer import Changes, Recipe, Rows
 from tests.tiny_models import encodings, random_model
 
 BASE = BertConfig()

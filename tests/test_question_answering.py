@@ -77,7 +77,7 @@ def test_the_readout_finds_the_best_span_of_all(seed, monkeypatch):
     rng = np.random.default_rng(seed)
     start, end = (jnp.asarray(rng.normal(size=(3, 9)).astype(np.float32)).at[:, 0].set(50.0) for _ in range(2))
     real = np.array([[0, 1, 1, 1, 1, 1, 1, 1, 1], [0, 1, 1, 1, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0, 0, 0, 0]])
-    output = bertjax.model.ModelOutput(
+    output = bertjax.models.ModelOutput(
         last_hidden_state=jnp.zeros((3, 9, 2)),
         record=None,
         start_logits=start + jnp.asarray(9.0 * (1 - real), jnp.float32),
@@ -98,7 +98,7 @@ def test_an_answer_has_at_most_so_many_tokens(monkeypatch):
     for last, best in ((4, (1, 4)), (5, (2, 5))):  # four tokens, or five, which are too many
         start, end = np.zeros((1, 9), np.float32), np.zeros((1, 9), np.float32)
         start[0, 1], end[0, last], end[0, 2] = 5.0, 9.0, 1.0
-        output = bertjax.model.ModelOutput(
+        output = bertjax.models.ModelOutput(
             last_hidden_state=jnp.zeros((1, 9, 2)),
             record=None,
             start_logits=jnp.asarray(start),

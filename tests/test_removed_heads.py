@@ -15,7 +15,7 @@ from bertjax.engine import plain
 from bertjax.engine.costs import Work, flops, spans_of_rows
 from bertjax.errors import ConfigError, OverrideError
 from bertjax.interventions import Ablation, Change, every_head, head_pairs, remove_heads, single_heads, whole_layers
-from bertjax.model import ops
+from bertjax.models import ops
 from tests.factories import make_classifier, make_config, make_embedder, write_pairs
 from tests.family_models import arguments, config_of, sometimes
 from tests.tiny_models import encodings, fixed_lengths, random_model

@@ -15,13 +15,13 @@ from matplotlib.text import Text
 from rich.console import Console
 
 from bertjax.errors import DataError, OutputError
-from bertjax.evidence import Measure
 from bertjax.formatting import format_change
 from bertjax.plots.bars import Weighed, make_layers, make_sets
 from bertjax.plots.canvas import save_page
 from bertjax.plots.cells import STRENGTH
 from bertjax.plots.heads_map import make_heads
 from bertjax.results.terminal import ablation_table
+from bertjax.statistics import Measure
 
 BASE, LABEL, TITLE = 0.8672, Measure("Spearman correlation"), "A title that is no formula: $_$ and $x^^$"
 
@@ -368,7 +368,7 @@ def test_scores_that_make_no_picture_are_an_error(make, scores, words):
 @pytest.mark.integration
 def test_the_heavy_libraries_load_when_needed_and_pyplot_never(tmp_path):
     code = """
-import sys, numpy, bertjax.evidence, bertjax.plots, bertjax.results, bertjax.study
+import sys, numpy, bertjax.statistics, bertjax.plots, bertjax.results, bertjax.study
 assert not {"matplotlib", "sklearn", "scipy.stats"} & set(sys.modules)
 bertjax.plots.save_page(bertjax.plots.make_heads(numpy.full((2, 3), 0.5), 0.5, "Title"), sys.argv[1])
 assert "matplotlib.pyplot" not in sys.modules

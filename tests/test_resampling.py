@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from bertjax.errors import DataError
-from bertjax.evidence.metrics import METRICS, make_scorer, score
-from bertjax.evidence.resampling import Sums, bootstrap_counts, score_draws, swaps
+from bertjax.statistics.metrics import METRICS, make_scorer, score
+from bertjax.statistics.resampling import Sums, bootstrap_counts, score_draws, swaps
 from tests.random_outputs import draw_outputs
 from tests.tiny_models import largest_difference
 

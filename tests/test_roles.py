@@ -11,13 +11,7 @@ from scipy.spatial.distance import jensenshannon
 
 import bertjax
 from bertjax import BertConfig, BertForMaskedLM, BertModel, Tokenizer
-from bertjax.cli import main
-from bertjax.data import Encoding
-from bertjax.errors import InputError
-from bertjax.evidence import score, silhouette_of
-from bertjax.interventions import every_head
-from bertjax.model.layer import before_attention
-from bertjax.probes import (
+from bertjax.attention import (
     NUMBERS,
     ROLES,
     RoleNumbers,
@@ -31,6 +25,12 @@ from bertjax.probes import (
     uniform_numbers,
     value_lengths,
 )
+from bertjax.cli import main
+from bertjax.data import Encoding
+from bertjax.errors import InputError
+from bertjax.interventions import every_head
+from bertjax.models.layer import before_attention
+from bertjax.statistics import score, silhouette_of
 from bertjax.tasks import load_examples
 from tests.factories import make_embedder, write_pairs
 from tests.family_models import DISTINCT, config_of, sometimes

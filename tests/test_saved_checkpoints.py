@@ -116,7 +116,7 @@ def test_a_failed_save_leaves_the_directory_as_it_was(classifier, tmp_path, monk
     def fail(*given, **more):
         raise OutputError("no space")
 
-    monkeypatch.setattr("bertjax.model.pretrained.write_weights", fail)
+    monkeypatch.setattr("bertjax.models.pretrained.write_weights", fail)
     for directory in (tmp_path / "new", tmp_path):
         before = names(tmp_path)
         with pytest.raises(OutputError, match="no space"):

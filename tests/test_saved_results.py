@@ -19,7 +19,6 @@ from scipy.stats import spearmanr
 
 from bertjax.cli import main
 from bertjax.errors import InputError, MissingDependencyError
-from bertjax.evidence.intervals import rank_correlation
 from bertjax.formatting import format_p
 from bertjax.results.comparison import agreeing, align, compare, label_results
 from bertjax.results.contents import positive_name
@@ -28,6 +27,7 @@ from bertjax.results.schema import Summary
 from bertjax.results.summary import Entry, make_summary
 from bertjax.results.table import COLUMNS, SCHEMA
 from bertjax.results.terminal import show_table, show_text
+from bertjax.statistics.intervals import rank_correlation
 from tests.result_factories import make_results
 from tests.schema_checks import check_by_jsonschema, check_example
 

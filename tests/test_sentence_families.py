@@ -20,8 +20,8 @@ from bertjax.errors import CheckpointError, ConfigError, InputError
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
-from bertjax.model import ModelOutput
-from bertjax.model.sentences.pooling import ACTIVATIONS, POOLINGS, pool
+from bertjax.models import ModelOutput
+from bertjax.models.sentences.pooling import ACTIVATIONS, POOLINGS, pool
 from tests.factories import SENTENCES, SIZES, add_tokenizer, make_config
 from tests.family_models import sometimes
 from tests.tiny_models import encodings, largest_difference, random_model

@@ -9,9 +9,9 @@ from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
 from statsmodels.stats.multitest import multipletests
 
-from bertjax.evidence import ranked, significance
-from bertjax.evidence.metrics import METRICS, make_scorer, score
-from bertjax.evidence.weighing import weigh
+from bertjax.statistics import ranked, significance
+from bertjax.statistics.effects import weigh
+from bertjax.statistics.metrics import METRICS, make_scorer, score
 from tests.random_outputs import DRAWS, draw_outputs, logits
 from tests.tiny_models import largest_difference
 

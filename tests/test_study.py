@@ -12,9 +12,9 @@ import bertjax
 from bertjax.analyses import ANALYSES, Ablate, PatchPaths
 from bertjax.cli import main
 from bertjax.errors import InputError, OutputError, SweepInterrupted
-from bertjax.evidence import score
 from bertjax.interventions import single_heads
 from bertjax.jobs import Analysis, descriptions, job, names, outcome_of_sweep
+from bertjax.statistics import score
 from bertjax.study import Study, StudyOptions
 from tests.factories import SENTENCES, add_tokenizer, make_config, make_masked, write_lines, write_pairs
 from tests.interruptions import StopAfter

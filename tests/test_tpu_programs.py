@@ -19,7 +19,7 @@ from bertjax.engine.sizes import Blocks
 from bertjax.engine.sizes import Sizes as SweepSizes
 from bertjax.interventions import readouts
 from bertjax.interventions.ablations import single_heads
-from bertjax.model.pretrained import make_numerics
+from bertjax.models.pretrained import make_numerics
 from tests.tiny_models import SIZES, encodings, random_model
 
 STEPS = {

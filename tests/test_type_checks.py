@@ -10,7 +10,7 @@ from beartype.roar import BeartypeCallHintParamViolation, BeartypeCallHintReturn
 from jaxtyping import Array, Float, Int, PyTree, TypeCheckError
 
 from bertjax.formatting import format_change
-from bertjax.model.ops import add_bias
+from bertjax.models.ops import add_bias
 from tests.type_checks import names_shape, without_needless_shapes
 
 pytestmark = pytest.mark.integration

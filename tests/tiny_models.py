@@ -11,11 +11,11 @@ from flax import nnx
 from bertjax import BertConfig, BertForSentenceEmbedding
 from bertjax.checkpoints import FAMILIES
 from bertjax.data.tokenizer import Encoding
-from bertjax.model import models
-from bertjax.model.pretrained import by_path, make_numerics
+from bertjax.models import task_models
+from bertjax.models.pretrained import by_path, make_numerics
 
 # The classes of BERT by transformers' names, and sentence embedding.
-CLASSES = {head.architecture: models.CLASSES[task] for task, head in FAMILIES["bert"].heads.items()}
+CLASSES = {head.architecture: task_models.CLASSES[task] for task, head in FAMILIES["bert"].heads.items()}
 CLASSES["BertForSentenceEmbedding"] = BertForSentenceEmbedding
 
 # Tiny models take longer to compile than to run: LLVM may leave out its expensive passes, and XLA may use its older

@@ -18,7 +18,6 @@ from bertjax.checkpoints import BertConfig
 from bertjax.console import PlainTable
 from bertjax.engine import Estimate
 from bertjax.errors import InputError
-from bertjax.evidence import LEVEL, seconds_to_weigh
 from bertjax.formatting import count_of, format_bytes, format_duration
 from bertjax.interventions import (
     Ablation,
@@ -59,6 +58,7 @@ from bertjax.jobs import (
 )
 from bertjax.paths import is_there, user_path
 from bertjax.results import Results, ablation_table, measure_of
+from bertjax.statistics import LEVEL, seconds_to_weigh
 from bertjax.tasks import TaskResult
 
 # Which sets of heads: for each whether `heads` can narrow it, and what one set is called.

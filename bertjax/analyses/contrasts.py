@@ -18,7 +18,7 @@ from bertjax.engine import Combine
 from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.formatting import count_of
 from bertjax.interventions import Change, Readout, readouts
-from bertjax.model import (
+from bertjax.models import (
     BertForMaskedLM,
     BertForPreTraining,
     BertForSentenceEmbedding,

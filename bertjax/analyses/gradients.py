@@ -17,10 +17,10 @@ from jaxtyping import Float
 from bertjax import arguments
 from bertjax.engine import GateGradients, GatePasses, GateTexts
 from bertjax.errors import InputError
-from bertjax.evidence import Metric, ratios
 from bertjax.interventions import ablation, every_head, find_mode
-from bertjax.model import PretrainedModel
+from bertjax.models import PretrainedModel
 from bertjax.progress import Progress, silent
+from bertjax.statistics import Metric, ratios
 from bertjax.tasks import EncodedDataset
 
 # What is kept for each example and head, by what it is.

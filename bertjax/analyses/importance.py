@@ -18,7 +18,6 @@ from bertjax import arguments
 from bertjax.analyses.gradients import NUMBERS, gradient_metrics, head_gradients
 from bertjax.console import PlainTable
 from bertjax.errors import InputError
-from bertjax.evidence import rank_correlation
 from bertjax.interventions import single_heads
 from bertjax.jobs import (
     NO_COMPUTE,
@@ -33,6 +32,7 @@ from bertjax.jobs import (
     outcome_of_examples,
 )
 from bertjax.results import NumberDisplay, Results, Row, read_results
+from bertjax.statistics import rank_correlation
 from bertjax.tasks import OutputSpec
 
 DEPTHS = (5, 10, 20)

@@ -17,7 +17,6 @@ from jaxtyping import Float
 
 from bertjax.analyses.ablate import introduce
 from bertjax.errors import InputError
-from bertjax.evidence import Metric, ratios
 from bertjax.interventions import Ablation, head_pairs, list_heads
 from bertjax.jobs import (
     Context,
@@ -34,6 +33,7 @@ from bertjax.jobs import (
     say_cost_of_contributions,
 )
 from bertjax.results import NumberDisplay
+from bertjax.statistics import Metric, ratios
 from bertjax.tasks import OutputSpec, TaskResult
 
 INTERACTIONS = ratios.INTERACTIONS

@@ -29,7 +29,7 @@ from bertjax.errors import InputError, SweepInterrupted
 from bertjax.formatting import count_of
 from bertjax.interventions import every_head
 from bertjax.jobs import Job, Say, hash_of_inputs, hash_of_weights, versions
-from bertjax.model import PretrainedModel
+from bertjax.models import PretrainedModel
 from bertjax.progress import Progress, silent
 from bertjax.tasks import EncodedDataset
 

@@ -10,11 +10,11 @@ from bertjax import arguments
 from bertjax.analyses.ablate import Ablate
 from bertjax.analyses.interactions import Interactions
 from bertjax.errors import InputError, OutputError
-from bertjax.evidence import METRICS
 from bertjax.jobs import STUDY, Say, Settings, run_analysis
 from bertjax.paths import user_path
 from bertjax.progress import Progress, shown, silent
 from bertjax.results import Results, read_shards
+from bertjax.statistics import METRICS
 from bertjax.tasks import Chosen
 
 SHARDED = {cls.name: cls for cls in (Ablate, Interactions)}

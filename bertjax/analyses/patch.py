@@ -17,7 +17,7 @@ from bertjax.errors import InputError
 from bertjax.formatting import count_of, format_duration
 from bertjax.interventions import HEAD_OUTPUTS, SWEPT, Ablation, Change, list_heads
 from bertjax.jobs import NOT_COUNTED, Choices, Context, Outcome, Settings, check_finite, option
-from bertjax.model import PLACES
+from bertjax.models import PLACES
 from bertjax.tasks import TaskResult
 
 JOURNAL = "patches"

@@ -23,7 +23,6 @@ from bertjax.analyses.contrasts import EncodedContrasts, encode_contrasts
 from bertjax.console import PlainTable
 from bertjax.data import Contrasts, read_contrasts
 from bertjax.errors import DataError, InputError
-from bertjax.evidence import Metric, Q, ratios
 from bertjax.formatting import count_of
 from bertjax.interventions import Ablation
 from bertjax.jobs import (
@@ -41,9 +40,10 @@ from bertjax.jobs import (
     names,
     option,
 )
-from bertjax.model import BertForMaskedLM, BertForSequenceClassification
+from bertjax.models import BertForMaskedLM, BertForSequenceClassification
 from bertjax.paths import hash_file, is_file, user_path
 from bertjax.results import NumberDisplay, Results
+from bertjax.statistics import Metric, Q, ratios
 from bertjax.tasks import OutputSpec, TextEncodings
 
 DEFAULT_LENGTH = 128

@@ -37,7 +37,7 @@ from bertjax.interventions import (
     stack,
 )
 from bertjax.jobs import Context, Heads, Outcome, check_option, option
-from bertjax.model import BertForSentenceEmbedding, ModelOutput, Overrides, PretrainedModel
+from bertjax.models import BertForSentenceEmbedding, ModelOutput, Overrides, PretrainedModel
 from bertjax.progress import Progress
 
 AT_ONCE = 32  # contrasts

@@ -45,7 +45,7 @@ from bertjax.jobs import (
     outcome_of_sweep,
     snap_constant_outputs,
 )
-from bertjax.model import PretrainedModel
+from bertjax.models import PretrainedModel
 from bertjax.progress import Progress, silent
 from bertjax.results import Results
 from bertjax.tasks import EncodedDataset

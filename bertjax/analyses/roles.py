@@ -15,10 +15,22 @@ from jaxtyping import Float
 from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 
+from bertjax.attention import (
+    KINDS,
+    NUMBERS,
+    ROLES,
+    RoleNumbers,
+    kinds_of,
+    read_distances,
+    read_roles,
+    role_metrics,
+    texts_to_compare,
+    tokens_of,
+    uniform_numbers,
+)
 from bertjax.checkpoints import CheckpointWarning, locate
 from bertjax.console import PlainTable
 from bertjax.errors import InputError
-from bertjax.evidence import Metric, score, silhouette_of
 from bertjax.formatting import count_of
 from bertjax.interventions import every_head, single_heads
 from bertjax.jobs import (
@@ -33,22 +45,10 @@ from bertjax.jobs import (
     names,
     read_examples,
 )
-from bertjax.model import PretrainedModel, check_parameters, load
-from bertjax.probes import (
-    KINDS,
-    NUMBERS,
-    ROLES,
-    RoleNumbers,
-    kinds_of,
-    read_distances,
-    read_roles,
-    role_metrics,
-    texts_to_compare,
-    tokens_of,
-    uniform_numbers,
-)
+from bertjax.models import PretrainedModel, check_parameters, load
 from bertjax.progress import Progress
 from bertjax.results import NumberDisplay, Results, column, describe_silhouette
+from bertjax.statistics import Metric, score, silhouette_of
 from bertjax.tasks import OutputSpec, TextEncodings, task_named
 
 DEFAULT_LENGTH = 128

@@ -27,7 +27,6 @@ from bertjax.analyses.ablate import introduce
 from bertjax.analyses.interactions import EffectDisplay, effect_metric
 from bertjax.checkpoints import BertConfig
 from bertjax.errors import InputError
-from bertjax.evidence import Metric, ratios, student
 from bertjax.formatting import count_of, finite, format_duration
 from bertjax.interventions import Ablation, Head, ablation, list_heads
 from bertjax.jobs import (
@@ -47,6 +46,7 @@ from bertjax.jobs import (
 )
 from bertjax.progress import Progress
 from bertjax.results import Results
+from bertjax.statistics import Metric, ratios, student
 from bertjax.tasks import OutputSpec
 
 RUNS_AT_ONCE = 512  # about: of orders that are run together

@@ -23,7 +23,7 @@ from bertjax.engine.sizes import Blocks
 from bertjax.engine.sweep_input import SweepInput
 from bertjax.errors import InputError
 from bertjax.interventions import HEAD_OUTPUTS, Change
-from bertjax.model import (
+from bertjax.models import (
     PLACES,
     Changes,
     Inputs,

@@ -17,7 +17,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
 from bertjax.engine.sharding import over_rows, place_on_mesh
 from bertjax.interventions import Readout
-from bertjax.model import (
+from bertjax.models import (
     Changes,
     Graph,
     Inputs,

@@ -39,7 +39,7 @@ from bertjax.engine.sizes import Blocks, Sizes, choose_sizes, memory_in_use
 from bertjax.engine.sweep_input import Combine, Examples, SweepInput, make_sweep_input
 from bertjax.interventions import Ablation, Readout
 from bertjax.machine import read_budget
-from bertjax.model import PretrainedModel, check_parameters, packed_layer
+from bertjax.models import PretrainedModel, check_parameters, packed_layer
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from bertjax.engine.sizes import Blocks, choose_length, default_tokens
 from bertjax.engine.sweep_input import SweepInput, make_sweep_input
 from bertjax.errors import InputError
 from bertjax.interventions import Ablation, Readout
-from bertjax.model import Changes, LayerWeights, PretrainedModel, Recipe, packed_layer, record
+from bertjax.models import Changes, LayerWeights, PretrainedModel, Recipe, packed_layer, record
 from bertjax.progress import Progress, silent
 
 # What a group of examples may hold of all layers, in bytes; twice that where an example is so large.

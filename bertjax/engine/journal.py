@@ -31,7 +31,7 @@ from bertjax.engine.sweep_input import SweepInput, Texts
 from bertjax.errors import InputError, OutputError, reading, some_of
 from bertjax.json_files import parse_json
 from bertjax.machine import package_version
-from bertjax.model import PretrainedModel
+from bertjax.models import PretrainedModel
 from bertjax.paths import hash_file, is_directory, is_there, listing, read_text
 
 try:

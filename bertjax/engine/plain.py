@@ -22,7 +22,7 @@ from bertjax.errors import InputError, OverrideError
 from bertjax.formatting import table_name
 from bertjax.interventions import READOUT, Ablation, Readout, read, stack
 from bertjax.machine import import_pandas
-from bertjax.model import (
+from bertjax.models import (
     PLACES,
     Context,
     Graph,

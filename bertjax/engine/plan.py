@@ -12,7 +12,7 @@ from bertjax import arguments
 from bertjax.checkpoints import BertConfig
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import HEAD_OUTPUTS, Ablation, Change, parse_head
-from bertjax.model import PLACES
+from bertjax.models import PLACES
 
 
 @dataclass(eq=False)

@@ -35,7 +35,7 @@ from bertjax.errors import InputError, OutputError, SweepInterrupted
 from bertjax.formatting import count_of, format_bytes
 from bertjax.interventions import Ablation, Readout
 from bertjax.machine import read_budget
-from bertjax.model import PretrainedModel
+from bertjax.models import PretrainedModel
 from bertjax.paths import user_path
 from bertjax.progress import Progress, check_progress, shown
 

@@ -17,7 +17,7 @@ from bertjax.engine.sweep_input import SweepInput
 from bertjax.errors import InputError
 from bertjax.formatting import format_bytes
 from bertjax.machine import SHARE, UNKNOWN, free_memory, peak_resident, resident_memory
-from bertjax.model import packed_layer
+from bertjax.models import packed_layer
 
 # What XLA's compiler leaves behind in the process that uses it (measured: `benchmarks/RESULTS.md`).
 COMPILER_BYTES = 200 * 10**6

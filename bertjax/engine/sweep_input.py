@@ -25,7 +25,7 @@ from bertjax.interventions import (
     inspect_readout,
     readouts,
 )
-from bertjax.model import (
+from bertjax.models import (
     Numerics,
     PretrainedModel,
     check_attention,

@@ -24,7 +24,7 @@ from bertjax.formatting import format_bytes, visible
 from bertjax.interventions import overrides as ov
 from bertjax.interventions.modes import find_mode
 from bertjax.interventions.patching import at_tokens, patched, replaced
-from bertjax.model import PLACES, ModelOutput, Overrides
+from bertjax.models import PLACES, ModelOutput, Overrides
 from bertjax.paths import is_file, read_text, user_path
 
 MOST_SETS, MOST_HEADS = 100_000, 500_000  # that a sweep can be asked for: seconds to list, results of 100 MB

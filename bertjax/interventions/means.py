@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from bertjax import arguments
 from bertjax.errors import InputError
-from bertjax.model import ModelOutput, PretrainedModel, check_parameters, compute
+from bertjax.models import ModelOutput, PretrainedModel, check_parameters, compute
 
 
 def mean_head_outputs(

@@ -22,7 +22,7 @@ from bertjax import arguments
 from bertjax.arguments import HoldsArray, is_traced, parse_head_name
 from bertjax.checkpoints import BertConfig
 from bertjax.errors import OverrideError, some_of
-from bertjax.model import PLACES, Edges, HeadOutputs, HeadWeights, ModelOutput, Overrides, PlaceValues
+from bertjax.models import PLACES, Edges, HeadOutputs, HeadWeights, ModelOutput, Overrides, PlaceValues
 
 __all__ = [
     "Head",

@@ -1,4 +1,4 @@
-"""Overrides at single tokens, and of any place inside a layer (`bertjax.model.places` names them).
+"""Overrides at single tokens, and of any place inside a layer (`bertjax.models.places` names them).
 
 `patched` takes what another run of the model, the donor, has at a place; `replaced` takes any numbers; `at_tokens` lets
 an override of heads act at some queries alone. Like all overrides they are data: `overrides.combine` joins them.
@@ -20,7 +20,7 @@ from bertjax.arguments import HoldsArray
 from bertjax.checkpoints import BertConfig
 from bertjax.errors import OverrideError
 from bertjax.interventions import overrides as ov
-from bertjax.model import NUMBERS, PLACES, ModelOutput, Overrides, Place, PlaceValues
+from bertjax.models import NUMBERS, PLACES, ModelOutput, Overrides, Place, PlaceValues
 
 __all__ = ["at_tokens", "patched", "replaced", "token_mask"]
 

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int
 
 from bertjax import arguments
 from bertjax.errors import InputError
-from bertjax.model import ModelOutput, PretrainedModel
+from bertjax.models import ModelOutput, PretrainedModel
 
 # Of a model's output; or of that and of targets, an array with an entry for each example.
 Readout = Callable[..., Array]

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from bertjax import arguments
 from bertjax.errors import InputError, some_of
 from bertjax.interventions.overrides import Head, parse_head
-from bertjax.model import PretrainedModel
+from bertjax.models import PretrainedModel
 
 
 def remove_heads(

@@ -17,7 +17,6 @@ from rich.console import RenderableType
 from bertjax import arguments
 from bertjax.engine import discard_journal, merge_shards
 from bertjax.errors import InputError, some_of
-from bertjax.evidence import Metric
 from bertjax.formatting import format_duration
 from bertjax.interventions import Ablation, to_overrides
 from bertjax.jobs.job import Job, load_job
@@ -27,6 +26,7 @@ from bertjax.jobs.settings import AnalysisOptions, Settings
 from bertjax.machine import AUTO, find_shard, parse_shard
 from bertjax.progress import Progress
 from bertjax.results import Results, Shard, show_table
+from bertjax.statistics import Metric
 from bertjax.tasks import OutputSpec, TaskResult
 
 SHOWN_EFFECTS = 20

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from bertjax.evidence import Metric, contributions, score
 from bertjax.formatting import format_duration
 from bertjax.interventions import Ablation
 from bertjax.jobs.analysis import Means, Outcome
 from bertjax.jobs.job import Job
 from bertjax.jobs.options import Say
+from bertjax.statistics import Metric, contributions, score
 from bertjax.tasks import OutputSpec, TaskResult
 
 LONG = 5.0  # seconds: what takes less is not worth a line

@@ -11,7 +11,6 @@ from jaxtyping import Float, Int, Shaped
 
 from bertjax.engine import SweepResult
 from bertjax.errors import BertjaxError, some_of
-from bertjax.evidence import predictions_from_logits
 from bertjax.formatting import count_of, finite
 from bertjax.interventions import Ablation, find_mode, name_layer_head, to_overrides
 from bertjax.jobs.analysis import Outcome
@@ -31,6 +30,7 @@ from bertjax.results import (
     write_outputs,
     write_results,
 )
+from bertjax.statistics import predictions_from_logits
 from bertjax.tasks import EncodedDataset, Form, OutputSpec, TaskResult, positive_label
 
 SAMPLED_EXAMPLES, SAMPLED_ABLATIONS = 8, 5

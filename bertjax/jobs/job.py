@@ -12,11 +12,10 @@ from bertjax.checkpoints import hash_weights, locate, read_checkpoint, read_dens
 from bertjax.data import CUSTOM, Examples, Tokenizer
 from bertjax.engine import SweepResult
 from bertjax.errors import CheckpointError, InputError, some_of
-from bertjax.evidence import Metric, check_labels, check_weighable
 from bertjax.interventions import Ablation, Change, name_layer_head
 from bertjax.jobs.scoring import Judge, judges_of, score_ablations
 from bertjax.jobs.settings import Settings
-from bertjax.model import (
+from bertjax.models import (
     BertForPreTraining,
     BertForSentenceEmbedding,
     BertForSequenceClassification,
@@ -27,6 +26,7 @@ from bertjax.model import (
     tensor_name,
 )
 from bertjax.results import Entry
+from bertjax.statistics import Metric, check_labels, check_weighable
 from bertjax.tasks import (
     EncodedDataset,
     encode_examples,

@@ -15,7 +15,7 @@ from bertjax.engine import Estimate, SweepInput, make_sweep_input, plain, plan_s
 from bertjax.errors import InputError
 from bertjax.interventions import Ablation, mean_head_outputs, readouts, stack
 from bertjax.jobs.job import Job
-from bertjax.model import ModelOutput, Overrides, PretrainedModel
+from bertjax.models import ModelOutput, Overrides, PretrainedModel
 from bertjax.progress import Progress, silent
 from bertjax.tasks import EncodedDataset, TargetPositions, TaskResult, batch_encodings
 

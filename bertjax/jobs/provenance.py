@@ -15,7 +15,6 @@ from bertjax.checkpoints import name_base
 from bertjax.data import Examples
 from bertjax.engine import model_facts
 from bertjax.errors import InputError, OutputError
-from bertjax.evidence import BUILT_IN, as_metric
 from bertjax.jobs.analysis import Outcome
 from bertjax.jobs.job import Job, hash_files, hash_of_files, hash_parameters, new_parameters
 from bertjax.jobs.naming import is_begun
@@ -23,8 +22,9 @@ from bertjax.jobs.options import Say
 from bertjax.jobs.scoring import Judge
 from bertjax.jobs.settings import AnalysisOptions, Settings
 from bertjax.machine import package_version
-from bertjax.model import PretrainedModel
+from bertjax.models import PretrainedModel
 from bertjax.results import Results, read_complete, read_results
+from bertjax.statistics import BUILT_IN, as_metric
 from bertjax.tasks import EncodedDataset
 
 

@@ -9,7 +9,7 @@ from bertjax.errors import InputError, OutputError
 from bertjax.formatting import plain_name
 from bertjax.interventions import Head, parse_head, remove_heads
 from bertjax.jobs.provenance import where_from
-from bertjax.model import load
+from bertjax.models import load
 from bertjax.paths import is_there, refuse_inputs_in, user_path
 from bertjax.results import Results
 

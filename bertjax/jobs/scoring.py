@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Int, Num
 
 from bertjax.engine import SweepResult
-from bertjax.evidence import UNLABELLED, Evidence, Metric, labelled, score, weigh
 from bertjax.interventions import Ablation, head_names
 from bertjax.progress import Progress, silent
 from bertjax.results import Entry, Place
+from bertjax.statistics import UNLABELLED, Evidence, Metric, labelled, score, weigh
 
 Labels: TypeAlias = Num[np.ndarray, " outputs"]
 

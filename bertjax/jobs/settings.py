@@ -13,13 +13,13 @@ from bertjax.checkpoints import BertConfig, locate, read_config
 from bertjax.data import Tokenizer
 from bertjax.engine import choose_attention
 from bertjax.errors import BertjaxError, InputError, OutputError
-from bertjax.evidence import as_metric
 from bertjax.jobs.naming import name_directory
 from bertjax.jobs.options import ComputeOptions, DataOptions, ModelOptions, OutputOptions, TaskOptions, names
 from bertjax.machine import parse_bytes, parse_shard
-from bertjax.model import Numerics, PretrainedModel
+from bertjax.models import Numerics, PretrainedModel
 from bertjax.paths import hash_file, is_file, user_path
 from bertjax.results import NOT_COMPARED
+from bertjax.statistics import as_metric
 
 T = TypeVar("T")
 # The names of the options of a study.

@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bertjax.errors import DataError
-from bertjax.evidence import SCORE, Measure
 from bertjax.plots.canvas import (
     COLOURS,
     GREY,
@@ -24,6 +23,7 @@ from bertjax.plots.canvas import (
     shorten_name,
     start_page,
 )
+from bertjax.statistics import SCORE, Measure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

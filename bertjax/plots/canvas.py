@@ -17,9 +17,9 @@ from jaxtyping import Float
 
 from bertjax.atomic_files import atomic_write
 from bertjax.errors import DataError, OutputError
-from bertjax.evidence import SCORE, Measure, Q
 from bertjax.formatting import visible
 from bertjax.paths import user_path
+from bertjax.statistics import SCORE, Measure, Q
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bertjax.evidence import Measure
 from bertjax.formatting import format_change
 from bertjax.plots.canvas import COLOURS, INK, PALE, add_axes, choose_ticks, colours_of, draw_as_shapes
+from bertjax.statistics import Measure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bertjax.errors import DataError
-from bertjax.evidence import Measure
 from bertjax.plots.canvas import GREY, INK, PALE, WIDTH, add_axes, add_note, start_page
+from bertjax.statistics import Measure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

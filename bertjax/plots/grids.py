@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bertjax.errors import DataError
-from bertjax.evidence import Measure, Q
 from bertjax.plots.canvas import INK, LEFT, PALE, RIGHT, WIDTH, add_axes, shorten_name, start_page, text_width
 from bertjax.plots.cells import colour_cells, colour_limit, draw_scale, write_changes
+from bertjax.statistics import Measure, Q
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

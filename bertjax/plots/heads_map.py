@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bertjax.evidence import SCORE, Measure, Q
 from bertjax.formatting import format_change
 from bertjax.plots.canvas import (
     INK,
@@ -19,6 +18,7 @@ from bertjax.plots.canvas import (
     start_page,
 )
 from bertjax.plots.cells import Map, colour_cells, colour_limit, draw_scale, write_changes
+from bertjax.statistics import SCORE, Measure, Q
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bertjax.errors import DataError
-from bertjax.evidence import Measure, Q
 from bertjax.plots.canvas import (
     INK,
     LEFT,
@@ -19,6 +18,7 @@ from bertjax.plots.canvas import (
     start_page,
 )
 from bertjax.plots.cells import colour_cells, colour_limit, draw_scale
+from bertjax.statistics import Measure, Q
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

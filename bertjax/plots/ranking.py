@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bertjax.evidence import Measure
 from bertjax.plots.canvas import (
     COLOURS,
     GREY,
@@ -19,6 +18,7 @@ from bertjax.plots.canvas import (
     shorten_name,
     start_page,
 )
+from bertjax.statistics import Measure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

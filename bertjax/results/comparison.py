@@ -16,10 +16,10 @@ from rich.text import Text
 
 from bertjax.console import PIPE_WIDTH, PlainConsole, PlainTable
 from bertjax.errors import InputError
-from bertjax.evidence import Q, rank_correlation
 from bertjax.formatting import count_of, format_change, format_p
 from bertjax.results.contents import Contents
 from bertjax.results.table import Row, column, significant
+from bertjax.statistics import Q, rank_correlation
 
 SHOWN = 12  # agreeing ablations in the table
 

@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from bertjax.errors import InputError
-from bertjax.evidence import BUILT_IN, Measure, Q, fewest_flips
 from bertjax.formatting import count_of, equals_p, format_change, format_p, is_bound
 from bertjax.results.table import CELL, Row, column, kind_of, significant
+from bertjax.statistics import BUILT_IN, Measure, Q, fewest_flips
 
 SHOWN = 10  # ablations in the notebook table
 DRAWN = {"gradients": "importance"}  # which metric is drawn, by the form of the outputs, where it is not the main one

@@ -10,7 +10,6 @@ from jaxtyping import Bool, Float, Int
 
 from bertjax.arguments import parse_head_name
 from bertjax.errors import InputError, some_of
-from bertjax.evidence import Measure, coordinates_of
 from bertjax.formatting import count_of, plain_name
 from bertjax.plots import (
     Curve,
@@ -30,6 +29,7 @@ from bertjax.plots import (
 )
 from bertjax.results.contents import Contents, describe_silhouette
 from bertjax.results.table import CELL, Row, column, significant
+from bertjax.statistics import Measure, coordinates_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,7 +19,6 @@ from jaxtyping import Float, UInt8
 
 from bertjax.atomic_files import atomic_write
 from bertjax.errors import InputError, OutputError
-from bertjax.evidence import predictions_from_logits
 from bertjax.formatting import FORMULA, count_of, finite, table_heads, table_name, to_json
 from bertjax.paths import is_file, user_path
 from bertjax.results.contents import Contents
@@ -27,6 +26,7 @@ from bertjax.results.examples import display_of
 from bertjax.results.figures import make_figure
 from bertjax.results.summary import AGAIN, has_mark, read_recorded
 from bertjax.results.table import COLUMNS
+from bertjax.statistics import predictions_from_logits
 
 MOST_ABLATIONS = 2000  # on the page; beyond that, only those with the largest effects
 DIGITS = 12

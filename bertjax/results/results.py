@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from bertjax import arguments
 from bertjax.errors import InputError
-from bertjax.evidence import Evidence
 from bertjax.formatting import visible
 from bertjax.results.comparison import Comparison
 from bertjax.results.contents import Contents, InMemory, describe_numbers, headings_of, note_of_tests
@@ -16,6 +15,7 @@ from bertjax.results.page import write_page
 from bertjax.results.shards import describe_shard
 from bertjax.results.summary import Entry, make_summary
 from bertjax.results.table import make_rows, to_frame
+from bertjax.statistics import Evidence
 
 if TYPE_CHECKING:
     import pandas

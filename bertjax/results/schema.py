@@ -68,7 +68,7 @@ class MainMetric(Struct):
 
 
 class OwnMetric(Struct, kw_only=True):
-    """A metric of the user's: the fields of `bertjax.evidence.Measure`, what it reads, and whether of one label."""
+    """A metric of the user's: the fields of `bertjax.statistics.Measure`, what it reads, and whether of one label."""
 
     label: str
     reads: Literal["predictions", "values", "outputs"]

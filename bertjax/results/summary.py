@@ -13,12 +13,12 @@ from typing import Any, BinaryIO
 import msgspec
 
 from bertjax.errors import InputError, library_errors, some_of
-from bertjax.evidence import BUILT_IN, Evidence, describe_statistics, summarise
 from bertjax.formatting import finite, to_json
 from bertjax.json_files import parse_json
 from bertjax.results.contents import positive_name
 from bertjax.results.schema import Ablation, FileHash, Summary
 from bertjax.results.table import READABLE, SCHEMA, kind_of
+from bertjax.statistics import BUILT_IN, Evidence, describe_statistics, summarise
 
 NAME = "summary.json"
 WITHOUT_HASHES = 1  # a schema version

@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bertjax.evidence import Evidence, Q, name_test
 from bertjax.formatting import finite, table_heads, table_name
 from bertjax.machine import import_pandas
+from bertjax.statistics import Evidence, Q, name_test
 
 if TYPE_CHECKING:
     import pandas

@@ -21,10 +21,10 @@ from rich.text import Text
 
 from bertjax.console import PlainTable
 from bertjax.errors import DataError
-from bertjax.evidence import Measure
 from bertjax.formatting import count_of, to_cell, to_json, visible
 from bertjax.results.contents import Contents, as_texts, describe_numbers, headings_of, note_of_tests
 from bertjax.results.table import COLUMNS, Row, column, kind_of
+from bertjax.statistics import Measure
 
 BAR_WIDTH = 30  # characters
 

@@ -29,7 +29,7 @@ from bertjax.data import (
 from bertjax.errors import ConfigError, DataError, some_of
 from bertjax.formatting import count_of
 from bertjax.interventions import readouts
-from bertjax.model import BertForSentenceEmbedding, BertForSequenceClassification, PretrainedModel
+from bertjax.models import BertForSentenceEmbedding, BertForSequenceClassification, PretrainedModel
 from bertjax.tasks.encoded import EncodedDataset, TaskOutputs, TextEncodings
 from bertjax.tasks.outputs import (
     Form,

@@ -13,11 +13,11 @@ from jaxtyping import Float, Int, Int64, Shaped
 
 from bertjax.data import READABLE, Encoding, Examples, Source, Table, Tokenizer, read_examples, read_sample, split_named
 from bertjax.errors import DataError, InputError
-from bertjax.evidence import ratios
 from bertjax.formatting import count_of
 from bertjax.interventions import readouts
-from bertjax.model import BertForMaskedLM, BertForPreTraining, PretrainedModel
+from bertjax.models import BertForMaskedLM, BertForPreTraining, PretrainedModel
 from bertjax.results import NAME, PLAIN, RIGHT, TRUE, Contents, Display, Line
+from bertjax.statistics import ratios
 from bertjax.tasks.classification import SAMPLE_TASK
 from bertjax.tasks.encoded import TargetPositions, TaskOutputs, TokenEncodings
 from bertjax.tasks.outputs import Form, Graded, Objective

@@ -20,12 +20,12 @@ from jaxtyping import Bool, Float
 
 from bertjax.data import SUFFIXES, Encoding, Examples, Source, Table, Tokenizer, brief, is_saved_dataset, read_table
 from bertjax.errors import DataError, some_of
-from bertjax.evidence import ratios
 from bertjax.formatting import count_of
 from bertjax.interventions import readouts
-from bertjax.model import PretrainedModel
+from bertjax.models import PretrainedModel
 from bertjax.paths import is_directory, listing
 from bertjax.results import NAME, PLAIN, Display, Line, shorten
+from bertjax.statistics import ratios
 from bertjax.tasks.encoded import TargetPositions, TaskOutputs, TokenEncodings
 from bertjax.tasks.masked_words import OF_WORDS, PLL, WITHIN_WORD, hide, rest_of_word, words_of
 from bertjax.tasks.outputs import Form, Graded, Objective, cross_entropy

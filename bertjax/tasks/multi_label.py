@@ -32,11 +32,11 @@ from bertjax.data import (
     whole_number,
 )
 from bertjax.errors import DataError, some_of
-from bertjax.evidence import ratios
 from bertjax.formatting import count_of
 from bertjax.interventions import readouts
-from bertjax.model import BertForSequenceClassification, PretrainedModel
+from bertjax.models import BertForSequenceClassification, PretrainedModel
 from bertjax.results import NAME, PLAIN, RIGHT, TRUE, WRONG, Line, NumberDisplay
+from bertjax.statistics import ratios
 from bertjax.tasks.classification import label_order
 from bertjax.tasks.encoded import TaskOutputs, TextEncodings
 from bertjax.tasks.outputs import Form, Graded, Objective, binary_cross_entropy

@@ -22,7 +22,7 @@ from bertjax.data import Content, Examples, Source, Table, Tokenizer, brief, is_
 from bertjax.errors import some_of
 from bertjax.formatting import count_of
 from bertjax.interventions import readouts
-from bertjax.model import BertForMultipleChoice, PretrainedModel
+from bertjax.models import BertForMultipleChoice, PretrainedModel
 from bertjax.results import NAME, PLAIN, TRUE, Display, Line, shorten
 from bertjax.tasks.encoded import TextEncodings
 from bertjax.tasks.outputs import Form, Graded, Objective, cross_entropy

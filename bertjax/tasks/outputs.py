@@ -14,9 +14,9 @@ from scipy.special import expit, log_softmax
 
 from bertjax.data import DatasetSpec
 from bertjax.engine import Combine, SweepResult
-from bertjax.evidence import Metric
 from bertjax.interventions import Readout
 from bertjax.results import Display
+from bertjax.statistics import Metric
 
 Graded = tuple[float, np.ndarray]
 

@@ -21,13 +21,13 @@ from jaxtyping import Float, Int
 
 from bertjax.data import Content, Encoding, Examples, Source, Table, Tokenizer, brief, is_saved_dataset, problem_of
 from bertjax.errors import DataError, InputError, reading
-from bertjax.evidence import ratios
 from bertjax.formatting import count_of
 from bertjax.interventions import readouts
 from bertjax.json_files import parse_json
-from bertjax.model import BertForQuestionAnswering, PretrainedModel
+from bertjax.models import BertForQuestionAnswering, PretrainedModel
 from bertjax.paths import open_data
 from bertjax.results import LONGEST, NAME, PLAIN, RIGHT, TRUE, WRONG, Line, NumberDisplay, cut_out, shorten
+from bertjax.statistics import ratios
 from bertjax.tasks.encoded import TargetPositions, TaskOutputs, TokenEncodings
 from bertjax.tasks.outputs import Form, Graded, Objective, cross_entropy
 from bertjax.tasks.task import EncodeArguments, Task, TaskOptions

@@ -28,11 +28,11 @@ from bertjax.data import (
     read_queries,
 )
 from bertjax.errors import DataError, MissingDependencyError
-from bertjax.evidence import ratios
 from bertjax.formatting import count_of
 from bertjax.interventions import readouts
-from bertjax.model import BertForSentenceEmbedding, BertForSequenceClassification, PretrainedModel
+from bertjax.models import BertForSentenceEmbedding, BertForSequenceClassification, PretrainedModel
 from bertjax.results import NAME, PLAIN, RIGHT, TRUE, WRONG, Line, NumberDisplay, shorten
+from bertjax.statistics import ratios
 from bertjax.tasks.classification import is_regression
 from bertjax.tasks.encoded import SharedEncodings, TaskOutputs
 from bertjax.tasks.outputs import Form, Graded, Objective, cosine_and_gradients

@@ -23,7 +23,7 @@ from bertjax.data import (
 )
 from bertjax.errors import ConfigError, DataError, InputError, some_of
 from bertjax.formatting import count_of
-from bertjax.model import BertForSentenceEmbedding, BertForSequenceClassification, PretrainedModel
+from bertjax.models import BertForSentenceEmbedding, BertForSequenceClassification, PretrainedModel
 from bertjax.tasks.classification import CUSTOM_TASK, GLUE_TASKS, SAMPLE_TASK, TextClassification, is_regression
 from bertjax.tasks.encoded import EncodedDataset
 from bertjax.tasks.masked_words import MASKED, MASKED_WORDS

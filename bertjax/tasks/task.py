@@ -20,9 +20,9 @@ from bertjax.data import (
     table_of,
 )
 from bertjax.errors import DataError, InputError
-from bertjax.evidence import METRICS, Metric, as_metric, find_metric
-from bertjax.model import BertForSentenceEmbedding, PretrainedModel
+from bertjax.models import BertForSentenceEmbedding, PretrainedModel
 from bertjax.paths import is_directory, is_there, user_path
+from bertjax.statistics import METRICS, Metric, as_metric, find_metric
 from bertjax.tasks.encoded import EncodedDataset
 from bertjax.tasks.outputs import Form, OutputSpec
 

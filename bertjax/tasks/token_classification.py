@@ -21,12 +21,12 @@ from jaxtyping import Float, Int, Shaped
 
 from bertjax.data import Encoding, Examples, Source, Table, Tokenizer, brief, numbered_lines
 from bertjax.errors import ConfigError, DataError, some_of
-from bertjax.evidence import METRICS, Metric, ratios
 from bertjax.formatting import count_of
 from bertjax.interventions import readouts
-from bertjax.model import BertForTokenClassification, PretrainedModel
+from bertjax.models import BertForTokenClassification, PretrainedModel
 from bertjax.paths import is_directory
 from bertjax.results import NAME, PLAIN, RIGHT, TRUE, WRONG, Line, NumberDisplay, shorten
+from bertjax.statistics import METRICS, Metric, ratios
 from bertjax.tasks.encoded import TargetPositions, TaskOutputs, TokenEncodings
 from bertjax.tasks.entities import Counter, Tagged, entities, scheme_of
 from bertjax.tasks.masked_words import grade_targets

@@ -2,7 +2,7 @@
 
 Marks are comments, so that a page reads well where nothing fills them:
 
-    <!-- reference of bertjax.model -->   the names of a module
+    <!-- reference of bertjax.models -->   the names of a module
     <!-- reference of the commands -->    the command line
     <!-- schema of Summary -->            the JSON Schema of a declaration in bertjax.results.schema
     <!-- text of ../../CHANGELOG.md -->   another file, without its title

@@ -20,13 +20,13 @@ ROOMS = (
     "data",
     "engine",
     "errors",
-    "evidence",
+    "statistics",
     "interventions",
     "jobs",
     "machine",
-    "model",
+    "models",
     "plots",
-    "probes",
+    "attention",
     "results",
     "study",
     "tasks",
@@ -279,6 +279,6 @@ def describe_value(name: Name) -> str:
 
 
 def pages(folder: Path) -> dict[str, Path]:
-    """The page of each module: `reference/model.md` is that of `bertjax.model`."""
+    """The page of each module: `reference/models.md` is that of `bertjax.models`."""
     own = {path: path.partition(".")[2] or "bertjax" for path in public_modules()}
     return {path: folder / f"{name}.md" for path, name in own.items()}

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from bertjax.data import split_named
-from bertjax.evidence import METRICS, Q, benjamini_hochberg
 from bertjax.plots import COLOURS, Panel
+from bertjax.statistics import METRICS, Q, benjamini_hochberg
 from bertjax.tasks import task_named
 from experiments.shared.figures import draw_effect_bars, draw_effect_maps, draw_maps
 from experiments.shared.joined_tables import measures_table, pairs_table, seeds_table

@@ -24,7 +24,7 @@ import conllu
 import numpy as np
 
 import bertjax
-from bertjax.evidence import rank_correlation
+from bertjax.statistics import rank_correlation
 from experiments.shared.patches import STREAMS, best_cells, describe_grid, draw_grid, moved_by
 from experiments.shared.run import Figures, Found, Numbers, Run, draw_sample, make_parser, run_script, short_name
 from experiments.shared.tables import make_table

@@ -33,10 +33,10 @@ from matplotlib.style import context
 from scipy.stats import rankdata
 from tqdm import tqdm
 
+from bertjax.attention import attention_flow, attention_rollout, tokens_of
 from bertjax.data import Encoding, collate
-from bertjax.model import BertForSentenceEmbedding, Inputs
+from bertjax.models import BertForSentenceEmbedding, Inputs
 from bertjax.plots import GREY, INK, PALE, WIDTH, add_axes, save_page, start_page
-from bertjax.probes import attention_flow, attention_rollout, tokens_of
 from experiments.shared.data import add_task_options, read_examples
 from experiments.shared.run import Figures, Found, Numbers, Run, make_parser, run_script, short_name
 from experiments.shared.tables import format_interval, make_table

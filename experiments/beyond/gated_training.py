@@ -23,10 +23,10 @@ from scipy.stats import t as student
 
 import bertjax
 from bertjax.data import Examples
-from bertjax.evidence import Measure, contributions, find_metric
 from bertjax.interventions import every_head, remove_heads
-from bertjax.model import PretrainedModel
+from bertjax.models import PretrainedModel
 from bertjax.plots import Curve
+from bertjax.statistics import Measure, contributions, find_metric
 from bertjax.tasks import EncodedDataset, encode_examples, positive_label
 from experiments.shared.curves import curve_of, describe_curve, describe_pruning, draw_pruning
 from experiments.shared.data import read_examples
@@ -120,7 +120,7 @@ def judge(
 ) -> tuple[float, tuple[float, float, float]]:
     """The score without the closed heads, and its change from the model before, with a 95 % interval by Student's t.
 
-    What is averaged is what each example contributes to the score (`bertjax.evidence.contributions`).
+    What is averaged is what each example contributes to the score (`bertjax.statistics.contributions`).
     """
     labels, encoded = material.judged.labels, material.encoded_judged
     whole = predict(before, encoded)

@@ -23,8 +23,8 @@ from scipy.stats import rankdata
 
 import bertjax
 from bertjax.analyses import compare_with_exact
-from bertjax.evidence import contributions, find_metric, rank_correlation
 from bertjax.plots import COLOURS, GREY, INK, PALE, WIDTH, add_axes, save_page, start_page
+from bertjax.statistics import contributions, find_metric, rank_correlation
 from experiments.shared.effects import outputs_of
 from experiments.shared.run import Figures, Found, Numbers, Run, make_reader, run_script, short, short_name
 from experiments.shared.tables import make_table

@@ -21,8 +21,8 @@ from matplotlib.style import context
 from scipy.stats import spearmanr
 
 import bertjax
+from bertjax.attention import NUMBERS
 from bertjax.plots import INK, WIDTH, add_axes, save_page, start_page
-from bertjax.probes import NUMBERS
 from experiments.shared.run import Figures, Found, Numbers, Run, make_reader, run_script, short, short_name
 from experiments.shared.tables import make_table
 

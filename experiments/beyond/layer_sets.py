@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.evidence import RESAMPLES, Q
 from bertjax.plots import COLOURS, Panel
+from bertjax.statistics import RESAMPLES, Q
 from experiments.fig8_heads import add_options
 from experiments.shared.beyond_sum import describe_beyond, measure_beyond
 from experiments.shared.data import make_study, split_task

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import bertjax
-from bertjax.evidence import POINTS, Measure, Q, rank_correlation
+from bertjax.statistics import POINTS, Measure, Q, rank_correlation
 from experiments.shared.figures import draw_effect_maps
 from experiments.shared.run import Figures, Found, Numbers, Run, array, make_reader, run_script, short, short_name
 from experiments.shared.tables import make_table

@@ -11,8 +11,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.style import context
 from scipy.stats import spearmanr
 
-from bertjax.evidence import Q
 from bertjax.plots import INK, WIDTH, add_axes, add_note, save_page, start_page
+from bertjax.statistics import Q
 from experiments.likeness.distances import nearest_heads, square
 from experiments.likeness.groups import order_heads
 from experiments.likeness.parts import Means, read_means

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 import bertjax
-from bertjax.evidence import RESAMPLES, make_scorer, percentile
+from bertjax.statistics import RESAMPLES, make_scorer, percentile
 from experiments.likeness.distances import square
 from experiments.shared.beyond_sum import Beyond, describe_beyond, measure_beyond
 from experiments.shared.effects import draw_changes, outputs_of

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bertjax.evidence import bootstrap_counts, percentile
+from bertjax.statistics import bootstrap_counts, percentile
 from experiments.likeness.distances import Distances, nearest_heads, pair_layers, square
 from experiments.likeness.groups import cut_of, group_heads
 from experiments.words.estimates import differing, estimate, listed

@@ -15,9 +15,9 @@ from jaxtyping import Array, Float, Int, Shaped
 from tqdm import tqdm
 
 from bertjax import collate
+from bertjax.attention import norm_shares
 from bertjax.data import Encoding, batches_by_length
-from bertjax.model import AttentionRecord, Context, Inputs
-from bertjax.probes import norm_shares
+from bertjax.models import AttentionRecord, Context, Inputs
 
 # Device memory for the maps of one batch and the intermediate values of the statistic.
 BATCH_BYTES = 64 * 10**6

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import norm
 
-from bertjax.evidence import benjamini_hochberg, percentile
+from bertjax.statistics import benjamini_hochberg, percentile
 from experiments.shared.run import rounded, short
 
 Pairs = Float[np.ndarray, " pairs"]

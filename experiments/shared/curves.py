@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 import bertjax
-from bertjax.evidence import Measure
 from bertjax.plots import Curve, make_curves, save_page
 from bertjax.results import pruning_curves
+from bertjax.statistics import Measure
 from experiments.shared.run import array, short, short_name
 from experiments.shared.tables import make_table
 

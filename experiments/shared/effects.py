@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Num
 
 import bertjax
-from bertjax.evidence import (
+from bertjax.results import column
+from bertjax.statistics import (
     METRICS,
     RESAMPLES,
     SCORE,
@@ -21,7 +22,6 @@ from bertjax.evidence import (
     rank_correlation,
     score_draws,
 )
-from bertjax.results import column
 from experiments.shared.run import Numbers, array, rounded, short
 from experiments.shared.tables import format_estimate, format_p, make_table
 

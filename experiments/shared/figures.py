@@ -8,8 +8,8 @@ import matplotlib
 import numpy as np
 from matplotlib.style import context
 
-from bertjax.evidence import Q
 from bertjax.plots import COLOURS, INK, PALE, WIDTH, Panel, add_axes, add_note, make_panels, save_page, start_page
+from bertjax.statistics import Q
 from experiments.shared.tables import format_change
 
 NOTE = f"dot: significant (q < {Q}, over all places of a map); struck through: not"

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.evidence import METRICS, Q
+from bertjax.statistics import METRICS, Q
 from experiments.shared.run import array
 from experiments.shared.tables import format_correlation, format_estimate, format_p, make_table
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Num
 from scipy.stats import chi2, hypergeom, rankdata, t
 
-from bertjax.evidence import FEWEST_PLACES, LEVEL, benjamini_hochberg, make_scorer
+from bertjax.statistics import FEWEST_PLACES, LEVEL, benjamini_hochberg, make_scorer
 from experiments.shared.effects import Effects, draw_changes, draw_means, main_effects, mean_of
 from experiments.shared.run import Numbers, rounded, short
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 import bertjax
-from bertjax.evidence import Measure, Q
 from bertjax.plots import grids_of_cells, make_grids, save_page
+from bertjax.statistics import Measure, Q
 from experiments.shared.run import short
 
 STREAMS = ("hidden_states", "attention_outputs", "feed_forward_outputs")

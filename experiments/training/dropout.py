@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from bertjax.model import (
+from bertjax.models import (
     BertForSequenceClassification,
     Inputs,
     ModelOutput,
@@ -45,7 +45,7 @@ def dropper(key: Key[Array, ""]) -> Drop:
 
 @dataclass(frozen=True)
 class Rates:
-    """Dropout inside a layer at the rates of a description: `bertjax.model.layer.Dropout`.
+    """Dropout inside a layer at the rates of a description: `bertjax.models.layer.Dropout`.
 
     Where a family has none, nothing is drawn: another draw would change all that follow it.
     """

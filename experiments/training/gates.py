@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Array, Float, Key, Shaped
 
 from bertjax.analyses import AT_FIRST, HIGHEST, LOWEST, TEMPERATURE, probabilities_open
-from bertjax.model import Overrides, PretrainedModel
+from bertjax.models import Overrides, PretrainedModel
 from bertjax.tasks import EncodedDataset
 from experiments.training.dropout import train_logits
 from experiments.training.trainer import Batch, Parameters, Recipe, Skeleton, Trainer, loss_of, make_optimizer

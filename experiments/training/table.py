@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from matplotlib.style import context
 
-from bertjax.evidence import METRICS
 from bertjax.plots import INK, PALE, WIDTH, add_axes, save_page, start_page
+from bertjax.statistics import METRICS
 from bertjax.tasks import TASKS
 from experiments.shared.run import Numbers
 from experiments.shared.tables import make_table

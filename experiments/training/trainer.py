@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from bertjax import collate
 from bertjax.data import Encoding
-from bertjax.model import Graph, PretrainedModel, State
+from bertjax.models import Graph, PretrainedModel, State
 from bertjax.tasks import EncodedDataset, batch_encodings
 from experiments.training.dropout import train_logits
 

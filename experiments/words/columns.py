@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from bertjax.data import Encoding
-from bertjax.model import PretrainedModel
+from bertjax.models import PretrainedModel
 from experiments.shared.attention import reduce_attention
 from experiments.shared.run import Run
 from experiments.words.estimates import Estimate, estimate, listed

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from bertjax.model import PretrainedModel
+from bertjax.models import PretrainedModel
 from experiments.published import published_masks, published_pairs
 from experiments.shared.attention import (
     at_pairs,

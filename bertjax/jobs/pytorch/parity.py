@@ -23,7 +23,7 @@ from bertjax.engine import plain
 from bertjax.errors import CheckpointError, some_of
 from bertjax.interventions import overrides
 from bertjax.jobs.pytorch.torch_reference import Arguments, load_torch, overridden_head, run_torch
-from bertjax.model import ModelOutput, PretrainedModel, check_parameters, load, tensor_name
+from bertjax.models import ModelOutput, PretrainedModel, check_parameters, load, tensor_name
 from bertjax.progress import Progress, shown
 from bertjax.tasks import load_examples
 

@@ -16,7 +16,7 @@ from jaxtyping import Int
 
 from bertjax.checkpoints import BertConfig, architecture, holds_adapter, locate_base, tensor_names
 from bertjax.errors import CheckpointError, MissingDependencyError
-from bertjax.model import PretrainedModel
+from bertjax.models import PretrainedModel
 
 Arguments = dict[str, Int[np.ndarray, "batch token"]]
 

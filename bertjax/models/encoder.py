@@ -1,0 +1,404 @@
+"""The encoder as Flax modules: embeddings, attention, layer, pooler.
+
+Modules hold parameters and call the functions of `ops`, `positions` and `layer`. Which parameters there are and what is
+computed of them is said by the config's description (`BertConfig.architecture`). Each module returns its value and a
+record of its inside, and can be called alone.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from bertjax.checkpoints import BertConfig, LayerKind, RelativePositions
+from bertjax.models import ops, places, positions
+from bertjax.models.kernels import fused_attention
+from bertjax.models.layer import (
+    AfterAttention,
+    Drop,
+    Dropout,
+    Norms,
+    Recipe,
+    after_attention,
+    before_attention,
+    keep_all,
+)
+from bertjax.models.positions import DistanceWeights
+from bertjax.models.types import AttentionRecord, Context, EncoderRecord, FeedForwardRecord, Inputs, Numerics, Overrides
+
+
+def value_of(parameter: nnx.Param | None) -> Array | None:
+    """A parameter's array; None where there is no parameter."""
+    return None if parameter is None else parameter[...]
+
+
+class Dense(nnx.Module):
+    """A kernel and perhaps a bias of any shapes; which axes they contract is their user's to say."""
+
+    def __init__(
+        self, key: Array, kernel: tuple[int, ...], bias: tuple[int, ...] | None, std: float, numerics: Numerics
+    ):
+        self.kernel = nnx.Param(std * jax.random.normal(key, kernel, numerics.wide))
+        self.bias = None if bias is None else nnx.Param(jnp.zeros(bias, numerics.wide))
+        self.numerics = numerics
+
+    def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+        """`x @ kernel + bias` in wide floats, where the kernel is a matrix."""
+        return ops.dense(x, self.kernel[...], value_of(self.bias), self.numerics)
+
+    def heads(self, x: Float[Array, "batch token embed"]) -> Float[Array, "batch token heads head_dim"]:
+        """One vector for each head, where the kernel is `[embed, heads, head_dim]`."""
+        return ops.split_heads(x, self.kernel[...], value_of(self.bias), self.numerics)
+
+
+class LayerNorm(nnx.Module):
+    """Scale and perhaps bias of a layer norm over the last axis."""
+
+    def __init__(self, width: int, epsilon: float, numerics: Numerics, *, bias: bool = True):
+        self.scale = nnx.Param(jnp.ones(width, numerics.wide))
+        self.bias = nnx.Param(jnp.zeros(width, numerics.wide)) if bias else None
+        self.epsilon, self.numerics = epsilon, numerics
+
+    def __call__(self, x: Float[Array, "*batch embed"]) -> Float[Array, "*batch embed"]:
+        """Normalise; shape kept."""
+        return ops.layer_norm(x, self.scale[...], value_of(self.bias), self.epsilon, self.numerics)
+
+
+class Embeddings(nnx.Module):
+    """The sum of word, position and segment embeddings, those that there are, normalised and perhaps projected."""
+
+    def __init__(self, config: BertConfig, key: Array, numerics: Numerics):
+        plan, width, std = config.architecture.embeddings, config.embedding_size, config.initializer_range
+        keys = jax.random.split(key, 4)
+
+        def table(key: Array, rows: int) -> nnx.Param:
+            return nnx.Param(std * jax.random.normal(key, (rows, width), numerics.wide))
+
+        self.word = table(keys[0], config.vocab_size)
+        self.position = None if plan.positions is None else table(keys[1], config.max_position_embeddings)
+        self.token_type = table(keys[2], config.type_vocab_size) if plan.token_types else None
+        norm_width = config.hidden_size if plan.norm_width == "hidden" else width
+        self.norm = LayerNorm(norm_width, config.layer_norm_eps, numerics, bias=plan.norm_bias)
+        bias = (config.hidden_size,) if plan.projection == "with bias" else None
+        shape = (width, config.hidden_size)
+        self.projection = None if plan.projection is None else Dense(keys[3], shape, bias, std, numerics)
+        self.norm_first, self.numerics = plan.norm_width == "tables", numerics
+
+    def __call__(self, inputs: Inputs, drop: Drop = keep_all) -> Float[Array, "batch token embed"]:
+        """Hidden states before layer 0.
+
+        Args:
+            drop: what training does to what the norm gives.
+        """
+        total = self.word[...][inputs.input_ids]
+        if self.token_type is not None:
+            total = total + self.token_type[...][inputs.token_type_ids]
+        if self.position is not None:
+            total = total + self.position[...][inputs.position_ids]
+        if self.norm_first:
+            return self._project(drop(self.norm(total)))
+        return drop(self.norm(self._project(total)))
+
+    def _project(self, x: Array) -> Array:
+        return x if self.projection is None else self.projection(x).astype(self.numerics.dtype)
+
+
+class DistanceTable(nnx.Module):
+    """What all layers share of relative positions: numbers for each head, or vectors as wide as hidden states."""
+
+    def __init__(self, config: BertConfig, relative: RelativePositions, key: Array, numerics: Numerics):
+        vectors = relative.form == "disentangled"
+        shape = (
+            (2 * relative.buckets, config.hidden_size) if vectors else (relative.buckets, config.num_attention_heads)
+        )
+        self.table = nnx.Param(config.initializer_range * jax.random.normal(key, shape, numerics.wide))
+        self.norm = LayerNorm(config.hidden_size, config.layer_norm_eps, numerics) if relative.norm else None
+
+    def __call__(self) -> Float[Array, "buckets width"]:
+        """The table, normalised where its family does so."""
+        return self.table[...] if self.norm is None else self.norm(self.table[...])
+
+
+class Attention(nnx.Module):
+    """Multi-head self-attention whose weights and head outputs are values that can be read and overridden."""
+
+    def __init__(self, config: BertConfig, kind: LayerKind, key: Array, numerics: Numerics):
+        embed, head_dim = config.hidden_size, config.head_dim
+        heads = len(kind.heads)
+        std, keys = config.initializer_range, jax.random.split(key, 6)
+        into, bias = (embed, heads, head_dim), (heads, head_dim) if kind.attention_bias else None
+        self.query, self.key, self.value = (Dense(keys[part], into, bias, std, numerics) for part in range(3))
+        out_bias = (embed,) if kind.attention_bias else None
+        self.output = Dense(keys[3], (heads, head_dim, embed), out_bias, std, numerics)
+        relative = kind.relative
+        own = relative is not None and relative.own_projections
+        as_keys = own and relative is not None and relative.content_to_position
+        as_queries = own and relative is not None and relative.position_to_content
+        self.position_key = Dense(keys[4], into, (heads, head_dim), std, numerics) if as_keys else None
+        self.position_query = Dense(keys[5], into, (heads, head_dim), std, numerics) if as_queries else None
+        self.all_heads, self.kind, self.numerics = config.num_attention_heads, kind, numerics
+
+    def __call__(
+        self,
+        hidden: Float[Array, "batch token embed"],
+        context: Context,
+        overrides: Overrides | None = None,
+        layer: ArrayLike = 0,
+        dropout: Dropout | None = None,
+    ) -> tuple[Float[Array, "batch token embed"], AttentionRecord]:
+        """The sum of all heads' outputs in wide floats, and all that happened inside.
+
+        Overrides and record have a place for each of the model's heads; in the record removed heads are 0.
+        """
+        heads = self.kind.heads
+        if len(heads) == self.all_heads:
+            return self.attend(hidden, context, overrides, layer, dropout=dropout)
+        own = None if overrides is None else ops.pick_heads(overrides, heads, self.all_heads)
+        merged, record = self.attend(hidden, context, own, layer, dropout=dropout)
+        return merged, ops.spread_record(record, heads, self.all_heads)
+
+    def attend(
+        self,
+        hidden: Float[Array, "batch token embed"],
+        context: Context,
+        overrides: Overrides | None,
+        layer: ArrayLike,
+        *,
+        dropout: Dropout | None,
+    ) -> tuple[Float[Array, "batch token embed"], AttentionRecord]:
+        """Attention of this layer's heads, and overrides of these."""
+        queries, keys, values = (
+            places.replace_vectors(name, part, overrides, layer)
+            for name, part in zip(("queries", "keys", "values"), self.project(hidden, context), strict=True)
+        )
+        keep = self.keep(context, hidden.shape[1])
+        if self.numerics.attention != "explicit" and dropout is None and not self.kind.heads:
+            return self.merge(values), AttentionRecord(queries, keys, values, None, values)  # no kernel takes no head
+        if self.numerics.attention != "explicit" and dropout is None:
+            before, after = self.distance_scores(queries, keys, context)
+            bias, scale = (before if after is None else after), ops.other_scale(self.kind.scale, queries.shape[-1])
+            outputs = fused_attention.attend(
+                queries, keys, values, keep, overrides, layer, numerics=self.numerics, scale=scale, bias=bias
+            )
+            outputs = places.replace_vectors("head_outputs", outputs, overrides, layer)
+            return self.merge(outputs), AttentionRecord(queries, keys, values, None, outputs)
+        edges = None if overrides is None else overrides.edges
+        share = ops.override_keep(keep, edges, layer, len(self.kind.heads), hidden.shape[1])
+        weights = ops.attention_weights(self.scores(queries, keys, context, dropout), share)
+        if overrides is not None:
+            weights = ops.override_weights(weights, keep, overrides, layer)
+        if dropout is not None:
+            weights = dropout.weights(weights)
+        outputs = ops.mix(weights, values, self.numerics)
+        if overrides is not None:
+            outputs = ops.override_outputs(outputs, overrides, layer)
+            outputs = places.replace_vectors("head_outputs", outputs, overrides, layer)
+        return self.merge(outputs), AttentionRecord(queries, keys, values, weights, outputs)
+
+    def project(
+        self, hidden: Float[Array, "batch token embed"], context: Context
+    ) -> tuple[Float[Array, "batch token heads head_dim"], ...]:
+        """Queries, keys and values of all heads; queries and keys rotated where positions are rotary."""
+        queries, keys, values = (part.heads(hidden) for part in (self.query, self.key, self.value))
+        if self.kind.rotation is not None:
+            queries, keys = (
+                positions.rotate(part, context.position_ids, self.kind.rotation, self.numerics)
+                for part in (queries, keys)
+            )
+        return queries, keys, values
+
+    def keep(self, context: Context, tokens: int) -> Float[Array, "batch #query key"]:
+        """Which keys a query may attend to: the mask, and the window around the query."""
+        if self.kind.window is None:
+            return context.keep
+        return context.keep * positions.within_window(tokens, self.kind.window, self.numerics.wide)
+
+    def scores(
+        self, queries: Array, keys: Array, context: Context, dropout: Dropout | None = None
+    ) -> Float[Array, "batch heads query key"]:
+        """What the softmax is taken of."""
+        scores = ops.attention_scores(queries, keys, self.numerics, self.kind.scale)
+        for added in self.distance_scores(queries, keys, context, dropout):
+            scores = scores if added is None else scores + added
+        return scores
+
+    def distance_scores(
+        self, queries: Array, keys: Array, context: Context, dropout: Dropout | None = None
+    ) -> tuple[Array | None, Array | None]:
+        """What distances add to the scores: products, scaled, and numbers."""
+        if self.kind.relative is None:
+            return None, None
+        weights = self.distance_weights(context.distances, keep_all if dropout is None else dropout.distances)
+        products, numbers = positions.distance_scores(queries, keys, weights, self.kind.relative, self.numerics)
+        return None if products is None else products * self.kind.scale, numbers
+
+    def distance_weights(self, table: Float[Array, "buckets width"] | None, drop: Drop = keep_all) -> DistanceWeights:
+        """What this layer's scores take from the table of distances."""
+        relative = self.kind.relative
+        assert relative is not None
+        assert table is not None
+        if relative.form == "bias":
+            assert table is not None
+            heads = self.kind.heads
+            own = table if len(heads) == self.all_heads else table[:, jnp.array(heads, jnp.int32)]
+            return DistanceWeights(own, None, None)
+        vectors = drop(table)[None]
+        key = self.key if self.position_key is None else self.position_key
+        query = self.query if self.position_query is None else self.position_query
+        return DistanceWeights(
+            None,
+            key.heads(vectors)[0] if relative.content_to_position else None,
+            query.heads(vectors)[0] if relative.position_to_content else None,
+        )
+
+    def merge(self, head_outputs: Float[Array, "batch query heads head_dim"]) -> Float[Array, "batch query embed"]:
+        """The output projection of all heads, in wide floats."""
+        return ops.merge_heads(head_outputs, self.output.kernel[...], value_of(self.output.bias), self.numerics)
+
+
+class Layer(nnx.Module):
+    """One encoder layer: attention, then feed-forward, each added to its input, with norms after the sums or before."""
+
+    def __init__(self, config: BertConfig, kind: LayerKind, key: Array, numerics: Numerics):
+        embed, mlp, std = config.hidden_size, config.intermediate_size, config.initializer_range
+        keys, inner = jax.random.split(key, 3), mlp * (2 if kind.gated else 1)
+
+        def norm() -> LayerNorm:
+            return LayerNorm(embed, kind.epsilon, numerics, bias=kind.norm_bias)
+
+        self.attention = Attention(config, kind, keys[0], numerics)
+        self.attention_norm = norm() if kind.norms == "after" or kind.norm_of_input else None
+        self.intermediate = Dense(keys[1], (embed, inner), (inner,) if kind.mlp_bias else None, std, numerics)
+        self.output = Dense(keys[2], (mlp, embed), (embed,) if kind.mlp_bias else None, std, numerics)
+        self.output_norm = norm()
+        self.recipe = Recipe(kind, numerics)
+
+    def __call__(
+        self,
+        hidden: Float[Array, "batch token embed"],
+        context: Context,
+        overrides: Overrides | None = None,
+        layer: ArrayLike = 0,
+        dropout: Dropout | None = None,
+    ) -> tuple[Float[Array, "batch token embed"], AttentionRecord, FeedForwardRecord]:
+        """The layer's output, and what happened inside: in its attention, and in the rest.
+
+        Args:
+            context: the mask, positions and tables (`Encoder.context`).
+            layer: which row of the overrides is meant.
+            dropout: what training does; None outside of it.
+        """
+        weights = self.weights_after_attention()
+        seen: dict[str, Array] = {}
+
+        def visit(name: str, states: Array) -> Array:
+            seen[name] = places.replace_states(name, states, overrides, layer)
+            return seen[name]
+
+        read = before_attention(hidden, weights, self.recipe)
+        attended, inside = self.attention(read, context, overrides, layer, dropout)
+        added = visit("attention_outputs", attended if dropout is None else dropout.attended(attended))
+        after = after_attention(added + hidden.astype(added.dtype), weights, self.recipe, dropout, visit)
+        return after, inside, FeedForwardRecord(**seen)
+
+    def weights_after_attention(self) -> AfterAttention:
+        """The parameters of norms and feed-forward layer, in wide floats."""
+        first = self.attention_norm
+        return AfterAttention(
+            norms=Norms(
+                attention_scale=None if first is None else first.scale[...],
+                attention_bias=None if first is None else value_of(first.bias),
+                output_scale=self.output_norm.scale[...],
+                output_bias=value_of(self.output_norm.bias),
+            ),
+            inner_kernel=self.intermediate.kernel[...],
+            inner_bias=value_of(self.intermediate.bias),
+            outer_kernel=self.output.kernel[...],
+            outer_bias=value_of(self.output.bias),
+        )
+
+
+class Encoder(nnx.Module):
+    """The stack of layers; one set of parameters may be applied several times."""
+
+    def __init__(self, config: BertConfig, key: Array, numerics: Numerics):
+        plan, count = config.architecture, config.parameter_sets
+        *keys, last = jax.random.split(key, count + 1)
+        kinds = dict(zip(plan.parameters_of, plan.layers, strict=True))
+        self.layers = nnx.List([Layer(config, kinds[number], keys[number], numerics) for number in range(count)])
+        self.relative = None if plan.relative is None else DistanceTable(config, plan.relative, last, numerics)
+        self.config = config
+
+    def applications(self) -> tuple[Layer, ...]:
+        """The layers in the order in which they are applied: as many as a head's layer can be named."""
+        return tuple(self.layers[number] for number in self.config.architecture.parameters_of)
+
+    def context(self, inputs: Inputs) -> Context:
+        """What attention reads beside the hidden states."""
+        return Context(inputs.keep, inputs.position_ids, None if self.relative is None else self.relative())
+
+    def __call__(
+        self,
+        hidden: Float[Array, "batch token embed"],
+        context: Context,
+        overrides: Overrides | None = None,
+    ) -> tuple[Float[Array, "batch token embed"], EncoderRecord]:
+        """Run all layers; the record holds what happened inside."""
+        hidden_states: list[Array] = []
+        inside: list[tuple[AttentionRecord, FeedForwardRecord]] = []
+        for number, layer in enumerate(self.applications()):
+            hidden_states.append(places.replace_states("hidden_states", hidden, overrides, number))
+            hidden, attention, rest = _apply(*nnx.split(layer), hidden_states[-1], context, overrides, number)
+            inside.append((attention, rest))
+        hidden = places.replace_states("hidden_states", hidden, overrides, len(inside))
+        return hidden, _encoder_record(inside, jnp.stack([*hidden_states, hidden]), context.keep)
+
+
+@partial(jax.jit, static_argnums=0)
+def _apply(
+    graphdef: nnx.GraphDef[Layer],
+    parameters: PyTree[Array],
+    hidden: Float[Array, "batch token embed"],
+    context: Context,
+    overrides: Overrides | None,
+    layer: ArrayLike,
+) -> tuple[Float[Array, "batch token embed"], AttentionRecord, FeedForwardRecord]:
+    """A layer, which JAX traces once for all layers of its kind; XLA still compiles a whole model as one program."""
+    return nnx.merge(graphdef, parameters)(hidden, context, overrides, layer)
+
+
+def _encoder_record(
+    inside: Sequence[tuple[AttentionRecord, FeedForwardRecord]],
+    hidden_states: Float[Array, "layers_plus_1 batch token embed"],
+    keep: Array,
+) -> EncoderRecord:
+    """Stack the records of the layers, and put them beside their hidden states."""
+    attention, rest = jax.tree.map(lambda *parts: jnp.stack(parts), *inside)
+    return EncoderRecord(**vars(attention), **vars(rest), hidden_states=hidden_states, keep=keep)
+
+
+class Pooler(nnx.Module):
+    """`activation(W x + b)` of the first token's hidden state; BERT's activation is tanh."""
+
+    def __init__(self, config: BertConfig, key: Array, numerics: Numerics):
+        embed, activation = config.hidden_size, config.architecture.pooler
+        assert activation is not None
+        self.dense = Dense(key, (embed, embed), (embed,), config.initializer_range, numerics)
+        self.activation, self.numerics = activation, numerics
+
+    def __call__(self, hidden: Float[Array, "batch token embed"]) -> Float[Array, "batch embed"]:
+        """One vector per example."""
+        return ops.ACTIVATIONS[self.activation](self.dense(hidden[:, 0])).astype(self.numerics.dtype)
+
+
+@runtime_checkable
+class Body(Protocol):
+    """An encoder as others run it part by part: `BertModel` is one."""
+
+    embeddings: Embeddings
+    encoder: Encoder
+    pooler: Pooler | None

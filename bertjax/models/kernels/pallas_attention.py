@@ -1,0 +1,389 @@
+"""Attention whose weights are never written to memory: a Pallas kernel for TPU, with overrides of heads inside.
+
+For a query and the keys of its own segment, of which there are n:
+
+    w(k)   = weights_gate * softmax_k(query . key / sqrt(head_dim)) + (1 - weights_gate) * uniform / n
+    output = output_gate * sum_k w(k) value(k)
+
+Without overrides, as in a sweep, all keys of a row are on the chip at once where they fit, their heads side by side as
+projections give and take them, if heads fill lanes. Else a block of queries goes through its keys block by block, with
+a running maximum and sum (Milakov and Gimelshein 2018; Dao et al. 2022, FlashAttention), so memory grows with the
+length and not with its square. What uniform attention gives is the mean of a segment's values, which is made before,
+once for all queries. The gradient recomputes the weights, of one block of queries at a time. On a GPU the outputs are
+computed so too, by XLA: Pallas' compiler for all of NVIDIA's GPUs (Triton) is deprecated, its other one is for Hopper
+and newer, and in half precision cuDNN is faster than either was ('fused'). Elsewhere the kernel is interpreted, to be
+tested: that is slow.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jaxtyping import Array, Float, Int
+
+from bertjax.models import ops
+from bertjax.models.types import Numerics, record
+
+
+@record
+class HeadGates:
+    """The overrides of whole heads in one layer; all 1, 0 and 1 leave them as learned. As in `Overrides`."""
+
+    weights: Float[Array, "heads"]
+    uniform: Float[Array, "heads"]
+    output: Float[Array, "heads"]
+
+
+def attend(
+    queries: Float[Array, "batch query heads head_dim"],
+    keys: Float[Array, "batch key heads head_dim"],
+    values: Float[Array, "batch key heads head_dim"],
+    segments: tuple[Int[Array, "batch query"], Int[Array, "batch key"]],
+    gates: HeadGates | None,
+    numerics: Numerics,
+    *,
+    places: int = 1,
+) -> Float[Array, "batch query heads head_dim"]:
+    """Each head's outputs, in wide floats; 0 for a query whose segment has no key.
+
+    Args:
+        queries: of all heads.
+        keys: likewise.
+        values: likewise.
+        segments: which segment each query, and each key, belongs to, counted from 1; a key of 0 is padding.
+        gates: overrides of heads, or None.
+        numerics: dtype and precision of the two products.
+        places: how many segments a row has at most.
+    """
+    return _attend(queries, keys, values, gates, segments, numerics, places)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(5, 6))
+def _attend(
+    queries: Array, keys: Array, values: Array, gates: HeadGates | None, segments: Any, numerics: Numerics, places: int
+) -> Array:
+    kernel = partial(_attend_by_kernel, numerics=numerics, places=places)
+    return by_platform(kernel, partial(attend_by_blocks, numerics=numerics), queries, keys, values, segments, gates)
+
+
+def _attend_by_kernel(
+    queries: Array,
+    keys: Array,
+    values: Array,
+    segments: Any,
+    gates: HeadGates | None,
+    *,
+    numerics: Numerics,
+    places: int,
+    interpret: bool,
+) -> Array:
+    tokens, head_dim = queries.shape[1], queries.shape[3]
+    part = None if gates is not None else choose_part(queries.shape, keys.shape[1], numerics)
+    if part is not None:
+        return _attend_in_whole_rows(queries, keys, values, segments, part, numerics=numerics, interpret=interpret)
+    scaled = [by_head(part.astype(numerics.dtype)) for part in (queries, keys, values)]
+    marks = pad(segments[0], 1)[:, :, None], pad(segments[1], 1)[:, None]
+    shares = [] if gates is None else _shares(gates, values, segments[1], numerics, places)
+    settings: dict[str, Any] = {
+        "scale": ops.score_scale(head_dim),
+        "numerics": numerics,
+        "overridden": gates is not None,
+    }
+    outputs = _call_attend(*scaled, *marks, *shares, **settings, interpret=interpret)
+    return outputs[:, :, :tokens, :head_dim].swapaxes(1, 2)
+
+
+def _attend_forward(*arguments: Any) -> tuple[Array, Any]:
+    return _attend(*arguments), arguments[:5]
+
+
+def _attend_backward(numerics: Numerics, places: int, kept: Any, cotangent: Array) -> Any:
+    del places
+    *given, segments = kept
+
+    def again(queries: Array, keys: Array, values: Array, gates: HeadGates | None) -> Array:
+        return attend_by_blocks(queries, keys, values, segments, gates, numerics)
+
+    _, pull = jax.vjp(again, *given)
+    return (*pull(cotangent), None)
+
+
+_attend.defvjp(_attend_forward, _attend_backward)
+
+
+def attend_by_blocks(
+    queries: Float[Array, "batch query heads head_dim"],
+    keys: Float[Array, "batch key heads head_dim"],
+    values: Float[Array, "batch key heads head_dim"],
+    segments: tuple[Int[Array, "batch query"], Int[Array, "batch key"]],
+    gates: HeadGates | None,
+    numerics: Numerics,
+) -> Float[Array, "batch query heads head_dim"]:
+    """The same as `attend` without a kernel: weights of one block of queries at a time, also in its gradient."""
+    size = block_size(queries.shape[1])
+
+    @jax.checkpoint
+    def one(block: tuple[Array, Array]) -> Array:
+        asking, marks = block
+        keep = ((marks[:, :, None] == segments[1][:, None]) & (segments[1] > 0)[:, None]).astype(numerics.wide)
+        weights = ops.attention_weights(ops.attention_scores(asking, keys, numerics), keep[:, None])
+        if gates is not None:
+            gate, share = (part[None, :, None, None].astype(weights.dtype) for part in (gates.weights, gates.uniform))
+            weights = ops.blend(gate, weights, share * ops.uniform_weights(keep)[:, None])
+        mixed = ops.mix(weights, values, numerics)
+        return mixed if gates is None else mixed * gates.output[None, None, :, None].astype(mixed.dtype)
+
+    blocks = [cut(pad(part, 1), size) for part in (queries, segments[0])]
+    outputs = jax.lax.map(one, tuple(blocks)).swapaxes(0, 1)
+    return outputs.reshape(outputs.shape[0], -1, *outputs.shape[3:])[:, : queries.shape[1]]
+
+
+def _call_attend(*arrays: Array, scale: float, numerics: Numerics, overridden: bool, interpret: bool) -> Array:
+    """The kernel of `attend` on padded arrays: queries, keys, values, marks and, if overridden, shares and means."""
+    queries, keys = arrays[:2]
+    batch, heads, tokens, width = queries.shape
+    block = min(BLOCK, tokens)
+    whole = (1, 1, keys.shape[2], width)
+    specs = [
+        pl.BlockSpec((1, 1, block, width), lambda b, h, i: (b, h, i, 0)),
+        *[pl.BlockSpec(whole, lambda b, h, i: (b, h, 0, 0))] * 2,
+        pl.BlockSpec((1, block, 1), lambda b, h, i: (b, i, 0)),
+        pl.BlockSpec((1, 1, keys.shape[2]), lambda b, h, i: (b, 0, 0)),
+    ]
+    if overridden:
+        specs += [pl.BlockSpec((1, 1, 1), lambda b, h, i: (h, 0, 0))] * 3
+        specs += [pl.BlockSpec((1, 1, *arrays[8].shape[2:]), lambda b, h, i: (b, h, 0, 0))]
+    return pl.pallas_call(
+        partial(_attend_kernel, block=min(block, keys.shape[2]), scale=scale, numerics=numerics),
+        jax.ShapeDtypeStruct(queries.shape, numerics.wide),
+        grid=(batch, heads, tokens // block),
+        in_specs=specs,
+        out_specs=specs[0],
+        interpret=interpret,
+    )(*arrays)
+
+
+def _attend_kernel(
+    queries: Any, keys: Any, values: Any, asking: Any, asked: Any, *rest: Any, block: int, scale: float, numerics: Any
+) -> None:
+    """One block of queries of one head; `rest` is shares and means, if any, and the outputs."""
+    query, mark = queries[0, 0], asking[0]
+    start = running(query.shape[0], numerics)
+
+    def step(number: Array, carry: Any) -> Any:
+        highest, total, mixed = carry
+        window = pl.ds(number * block, block)
+        scores, allowed = score_block(query, keys[0, 0, window], mark, asked[0, :, window], scale, numerics)
+        peak = jnp.maximum(highest, scores.max(-1, keepdims=True))
+        share = jnp.where(allowed, jnp.exp(scores - peak), 0)
+        shrink = jnp.exp(highest - peak)
+        added = product(share.astype(numerics.dtype), values[0, 0, window], 0, numerics)
+        return peak, total * shrink + share.sum(-1, keepdims=True), mixed * shrink + added
+
+    mixed = jnp.zeros(query.shape, numerics.wide)
+    _, total, mixed = jax.lax.fori_loop(0, keys.shape[2] // block, step, (*start, mixed))
+    outputs = mixed / jnp.where(total > 0, total, 1)
+    *shares, output = rest
+    if shares:
+        gate, uniform, factor, means = (part[0] for part in shares)
+        places = jax.lax.broadcasted_iota(jnp.int32, (1, means.shape[1]), 1) + 1
+        mean = product((mark == places).astype(numerics.wide), means[0], 0, numerics)
+        outputs = factor * (gate * outputs + (1 - gate) * uniform * mean)
+    output[0, 0] = outputs
+
+
+def fills_lanes(head_dim: int) -> bool:
+    """Whether heads of this size fill a TPU's lanes, alone or side by side, so that whole rows can be computed."""
+    return head_dim % 8 == 0 and (BLOCK % head_dim == 0 or head_dim % BLOCK == 0)
+
+
+def choose_part(shape: Sequence[int], keys: int, numerics: Numerics) -> tuple[int, int, int] | None:
+    """Rows, queries of each, and lanes (a part of the heads) that are computed in one go; None where no part fits.
+
+    Args:
+        shape: of the queries.
+        keys: of a row.
+    """
+    batch, tokens, heads, head_dim = shape
+    if not fills_lanes(head_dim):
+        return None
+    asking = BLOCK if tokens > 2 * BLOCK and tokens % BLOCK == 0 else tokens
+    embed, width = heads * head_dim, max(head_dim, BLOCK)
+    narrower = range(embed - width, 0, -width) if embed % width == 0 else ()
+    lanes = [embed, *(size for size in narrower if embed % size == 0)]
+    few = max(1, TOKENS_AT_ONCE // tokens)
+    rows = [size for size in range(min(few, batch), 0, -1) if batch % size == 0]
+    parts = ((several, asking, some) for some in lanes for several in rows)
+    return next((part for part in parts if part_bytes(part, keys, numerics) <= KERNEL_BYTES), None)
+
+
+def part_bytes(part: tuple[int, int, int], keys: int, numerics: Numerics) -> int:
+    """What a part of whole rows fills on the chip, about: the next part comes in while one is computed."""
+    rows, asking, lanes = part
+    wide, given = numerics.wide.itemsize, np.dtype(numerics.dtype).itemsize
+    result = given if numerics.narrow else wide
+    scores = 8 * asking * keys * wide  # and shares and masks, of a head or two
+    return 2 * rows * lanes * ((asking + 2 * keys) * given + asking * result) + scores
+
+
+def _attend_in_whole_rows(
+    queries: Array,
+    keys: Array,
+    values: Array,
+    segments: Any,
+    part: tuple[int, int, int],
+    *,
+    numerics: Numerics,
+    interpret: bool,
+) -> Array:
+    """`attend` without overrides where whole rows fit: what goes in and out has all heads side by side."""
+    batch, tokens, heads, head_dim = queries.shape
+    rows, asking, lanes = part
+    flat = [each.astype(numerics.dtype).reshape(*each.shape[:2], -1) for each in (queries, keys, values)]
+    arrays = [*flat, segments[0][:, None], segments[1][:, None]]
+    result = jax.ShapeDtypeStruct(flat[0].shape, numerics.dtype if numerics.narrow else numerics.wide)
+    of_queries = pl.BlockSpec((rows, asking, lanes), lambda row, head, block: (row, block, head))
+    of_keys = pl.BlockSpec((rows, keys.shape[1], lanes), lambda row, head, block: (row, 0, head))
+    scores = batch * heads * tokens * keys.shape[1]
+    outputs = pl.pallas_call(
+        partial(_whole_rows_kernel, head_dim=head_dim, numerics=numerics),
+        result,
+        grid=(batch // rows, heads * head_dim // lanes, tokens // asking),
+        in_specs=[
+            *(of_queries, of_keys, of_keys),
+            pl.BlockSpec((rows, 1, asking), lambda row, head, block: (row, 0, block)),
+            pl.BlockSpec((rows, 1, keys.shape[1]), lambda row, head, block: (row, 0, 0)),
+        ],
+        out_specs=of_queries,
+        cost_estimate=pl.CostEstimate(
+            flops=4 * scores * head_dim,
+            transcendentals=scores,
+            bytes_accessed=sum(array.size * array.dtype.itemsize for array in (*arrays, result)),
+        ),
+        interpret=interpret,
+    )(*arrays)
+    return outputs.astype(numerics.wide).reshape(queries.shape)
+
+
+def _whole_rows_kernel(
+    queries: Any, keys: Any, values: Any, asking: Any, asked: Any, outputs: Any, *, head_dim: int, numerics: Numerics
+) -> None:
+    """Some rows, all heads of these lanes.
+
+    A TPU's products are as wide as its lanes, 128. Heads that share them are computed at that width: each with the
+    keys' other lanes zero, which adds nothing to its scores, and of what comes out its own lanes are kept.
+    """
+    lanes = queries.shape[2]
+    width, scale = min(max(head_dim, BLOCK), lanes), ops.score_scale(head_dim)
+
+    def row(number: Array, carry: None) -> None:
+        marks = asking[number].swapaxes(0, 1), asked[number]
+        for start in range(0, lanes, width):
+            some = pl.ds(start, min(width, lanes - start))
+            query, key, value = (part[number, :, some] for part in (queries, keys, values))
+            head_of_lane = jax.lax.broadcasted_iota(jnp.int32, (1, query.shape[1]), 1) // head_dim
+            mixed = jnp.zeros(query.shape, numerics.wide)
+            for head in range(query.shape[1] // head_dim):
+                own = head_of_lane == head
+                scores, allowed = score_block(query, jnp.where(own, key, jnp.zeros_like(key)), *marks, scale, numerics)
+                shares = jnp.where(allowed, jnp.exp(scores - scores.max(-1, keepdims=True)), 0)
+                total = shares.sum(-1, keepdims=True)
+                weights = (shares / jnp.where(total > 0, total, 1)).astype(numerics.dtype)
+                mixed = jnp.where(own, product(weights, value, 0, numerics), mixed)
+            outputs[number, :, some] = mixed.astype(outputs.dtype)
+        return carry
+
+    jax.lax.fori_loop(0, queries.shape[0], row, None)
+
+
+def _shares(gates: HeadGates, values: Array, marks: Array, numerics: Numerics, places: int) -> list[Array]:
+    """The gates, one for each head, and the mean of each segment's values."""
+    numbers = 1 + jnp.arange(places, dtype=marks.dtype)
+    members = (marks[:, None] == numbers[None, :, None]).astype(numerics.wide)
+    members = members / jnp.maximum(members.sum(-1, keepdims=True), 1)
+    means = ops.contract("bpt,bthd->bhpd", members, values, numerics)
+    parts = (gates.weights, gates.uniform, gates.output)
+    return [part.astype(numerics.wide)[:, None, None] for part in parts] + [widen(widen(means, 3), 2)]
+
+
+BLOCK = 128  # tokens; a TPU's lanes
+LEAST = 16  # of each side of a matrix product
+MASKED = -1e30  # a score of no key
+KERNEL_BYTES = 12 * 2**20  # that a part of rows may fill, of the 16 MiB on the chip that the compiler gives a kernel
+TOKENS_AT_ONCE = 512  # of several rows, where these are short
+
+
+def by_platform(kernel: Callable[..., Any], blocks: Callable[..., Any], *arrays: Any) -> Any:
+    """Run a kernel on a TPU, its plain form on a GPU; elsewhere the kernel is interpreted."""
+    return jax.lax.platform_dependent(
+        *arrays,
+        tpu=partial(kernel, interpret=False),
+        cuda=blocks,
+        rocm=blocks,
+        default=partial(kernel, interpret=True),
+    )
+
+
+def by_head(part: Array) -> Array:
+    """`[batch, heads, token, head_dim]`, padded to whole blocks."""
+    return widen(pad(part, 1).swapaxes(1, 2), 3)
+
+
+def block_size(tokens: int) -> int:
+    """Tokens of a block, by the texts' length."""
+    return min(BLOCK, max(LEAST, 1 << (tokens - 1).bit_length()))
+
+
+def pad(part: Array, axis: int) -> Array:
+    """Zeros after an axis of tokens, to whole blocks."""
+    return extend(part, axis, -part.shape[axis] % block_size(part.shape[axis]))
+
+
+def widen(part: Array, axis: int) -> Array:
+    """Zeros after an axis, to a power of two."""
+    size = part.shape[axis]
+    return extend(part, axis, max(LEAST, 1 << (size - 1).bit_length()) - size)
+
+
+def extend(part: Array, axis: int, count: int) -> Array:
+    """So many zeros after an axis."""
+    return jnp.pad(part, [(0, count if place == axis else 0) for place in range(part.ndim)])
+
+
+def cut(part: Array, size: int) -> Array:
+    """Blocks of the second axis first: `[blocks, batch, size, ...]`."""
+    batch, tokens, *rest = part.shape
+    return part.reshape(batch, tokens // size, size, *rest).swapaxes(0, 1)
+
+
+def running(rows: int, numerics: Numerics) -> tuple[Array, Array]:
+    """The highest score and the sum, before any key."""
+    return jnp.full((rows, 1), MASKED, numerics.wide), jnp.zeros((rows, 1), numerics.wide)
+
+
+def score_block(
+    query: Array, key: Array, asking: Array, asked: Array, scale: float, numerics: Numerics
+) -> tuple[Array, Array]:
+    """Scores of a block, and which of them are of a key that the query may attend to."""
+    allowed = (asking == asked) & (asked > 0)
+    return jnp.where(allowed, product(query, key, 1, numerics) * scale, MASKED), allowed
+
+
+def product(left: Array, right: Array, axis: int, numerics: Numerics, precision: Any = None) -> Array:
+    """A matrix product over the left's last axis and the right's `axis`, summed in wide floats.
+
+    Products of 16-bit floats are exact however precise is asked for, and TPU's compiler refuses to be asked for more.
+    """
+    exact = left.dtype.itemsize < 4
+    precision = precision or (jax.lax.Precision.DEFAULT if exact else numerics.precision)
+    return jax.lax.dot_general(
+        left,
+        right,
+        (((1,), (axis,)), ((), ())),
+        precision=precision,
+        preferred_element_type=numerics.wide,
+    )

@@ -1,0 +1,337 @@
+"""The mathematics of BERT as free functions on arrays; no parameters, no Flax.
+
+Source: Vaswani et al. 2017 (attention), Devlin et al. 2019 (BERT), Hendrycks and Gimpel 2016 (GELU), and
+HuggingFace's `modeling_bert.py` for the details that checkpoints rely on. Overrides follow Kovaleva et al.
+2019 (uniform weights), Michel et al. 2019 (a factor on a head's output) and Geva et al. 2023 (forbidden edges).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, DTypeLike, Float, Int
+
+from bertjax.models.types import AttentionRecord, Edges, HeadOutputs, HeadWeights, Numerics, Overrides
+
+# exp of this is finite in float32 and, times the factor 0 of a masked key, still 0.
+LARGEST_EXPONENT = 80.0
+
+# A polynomial p(u), lowest power first, with p(u)^-8 = the share of a standard normal distribution above u, for
+# 0 <= u <= 8: fitted so that the largest error of u * p(u)^-8 is least (5e-8).
+TAIL = (
+    1.0905077457427979,
+    0.108759805560112,
+    0.048836808651685715,
+    0.00938353780657053,
+    0.0010520112700760365,
+    0.00013297646364662796,
+    0.00010217211820418015,
+    -1.745529516483657e-05,
+    3.1359377317130566e-06,
+)
+
+
+def gelu(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """`x` times the share of a standard normal distribution below x: `x/2 * (1 + erf(x / sqrt(2)))`.
+
+    float64 by XLA's own function. Narrower floats by a polynomial in float32, which is as good to the last bits
+    (4e-7 at most for x between -9 and 9, as PyTorch's) and on a CPU takes less than half the time.
+
+    >>> gelu(jnp.array([-1.0, 0.0, 2.0])).round(4).tolist()
+    [-0.15869998931884766, 0.0, 1.9544999599456787]
+    """
+    if x.dtype == jnp.float64:
+        return jax.nn.gelu(x, approximate=False)
+    wide = x.astype(jnp.float32)
+    distance = jnp.minimum(jnp.abs(wide), 8.0)
+    root = jnp.zeros_like(distance)
+    for coefficient in reversed(TAIL):
+        root = root * distance + coefficient
+    beyond = 1 / root**8
+    return (wide * jnp.where(wide < 0, beyond, 1 - beyond)).astype(x.dtype)
+
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "gelu": gelu,
+    "gelu_new": partial(jax.nn.gelu, approximate=True),
+    "gelu_pytorch_tanh": partial(jax.nn.gelu, approximate=True),
+    "relu": jax.nn.relu,
+    "silu": jax.nn.silu,
+    "tanh": jnp.tanh,
+}
+
+
+def contract(subscripts: str, left: Array, right: Array, numerics: Numerics, *, passed_on: bool = False) -> Array:
+    """Einsum of two arrays taken in `numerics.dtype`, summed and returned in `numerics.wide`.
+
+    Args:
+        passed_on: whether the output goes into another product, so that it may be rounded (`Numerics.narrow`).
+    """
+    product = jnp.einsum(
+        subscripts,
+        left.astype(numerics.dtype),
+        right.astype(numerics.dtype),
+        precision=numerics.precision,
+        preferred_element_type=numerics.dtype if passed_on and numerics.narrow else numerics.wide,
+    )
+    return product.astype(numerics.wide)
+
+
+def layer_norm(
+    x: Float[Array, "*batch embed"],
+    scale: Float[Array, "embed"],
+    bias: Float[Array, "embed"] | None,
+    epsilon: float,
+    numerics: Numerics,
+) -> Float[Array, "*batch embed"]:
+    """`scale * (x - mean) / sqrt(variance + epsilon) + bias` over the last axis, in wide floats.
+
+    The variance is the mean of squared deviations: the faster `E[x^2] - E[x]^2` loses digits in float32.
+
+    Returns: array of x's shape in `numerics.dtype`.
+    """
+    x = x.astype(numerics.wide)
+    return add_bias(jnp.expand_dims(scale, range(x.ndim - 1)) * normalise(x, epsilon), bias).astype(numerics.dtype)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def normalise(x: Float[Array, "*batch embed"], epsilon: float) -> Float[Array, "*batch embed"]:
+    """`(x - mean) / sqrt(variance + epsilon)` over the last axis.
+
+    Its derivative is written out, `P(w) = w - mean(w) - y mean(w y)` of `w = dx / sqrt(variance + epsilon)`: what JAX
+    derives by itself is compiled wrongly for CPUs by jaxlib 0.12.0, from a few thousand rows on. (jaxlib 0.10.2 does so
+    in either form under `jax.vmap` over cotangents of one input, as in `jax.jacrev`: take `jax.jacfwd` there.)
+    """
+    return _normalised(x, epsilon)[0]
+
+
+def _normalised(x: Float[Array, "*batch embed"], epsilon: float) -> tuple[Array, Float[Array, "*batch 1"]]:
+    """`normalise`, and what deviations are multiplied by."""
+    deviation = x - jnp.mean(x, axis=-1, keepdims=True)
+    scale = jax.lax.rsqrt(jnp.mean(deviation * deviation, axis=-1, keepdims=True) + epsilon)
+    return deviation * scale, scale
+
+
+@normalise.defjvp
+def _normalise_jvp(epsilon: float, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    y, scale = _normalised(primals[0], epsilon)
+    w = scale * tangents[0]
+    return y, w - jnp.mean(w, axis=-1, keepdims=True) - y * jnp.mean(w * y, axis=-1, keepdims=True)
+
+
+def add_bias(x: Float[Array, "*batch outputs"], bias: Float[Array, "outputs"] | None) -> Float[Array, "*batch outputs"]:
+    """`x + bias`, or x where there is no bias."""
+    return x if bias is None else x + jnp.expand_dims(bias, range(x.ndim - 1))
+
+
+def dense(
+    x: Float[Array, "*batch inputs"],
+    kernel: Float[Array, "inputs outputs"],
+    bias: Float[Array, "outputs"] | None,
+    numerics: Numerics,
+) -> Float[Array, "*batch outputs"]:
+    """`x @ kernel + bias`, returned in wide floats."""
+    return add_bias(contract("...i,io->...o", x, kernel, numerics, passed_on=True), bias)
+
+
+def split_heads(
+    x: Float[Array, "batch token embed"],
+    kernel: Float[Array, "embed heads head_dim"],
+    bias: Float[Array, "heads head_dim"] | None,
+    numerics: Numerics,
+) -> Float[Array, "batch token heads head_dim"]:
+    """Project hidden states to one vector for each head (queries, keys or values)."""
+    projected = contract("bte,ehd->bthd", x, kernel, numerics)
+    return (projected if bias is None else projected + bias[None, None]).astype(numerics.dtype)
+
+
+def merge_heads(
+    head_outputs: Float[Array, "batch query heads head_dim"],
+    kernel: Float[Array, "heads head_dim embed"],
+    bias: Float[Array, "embed"] | None,
+    numerics: Numerics,
+) -> Float[Array, "batch query embed"]:
+    """The output projection: the sum of all heads' outputs, each through its own kernel."""
+    return add_bias(contract("bqhd,hde->bqe", head_outputs, kernel, numerics), bias)
+
+
+def attention_scores(
+    queries: Float[Array, "batch query heads head_dim"],
+    keys: Float[Array, "batch key heads head_dim"],
+    numerics: Numerics,
+    scale: float | None = None,
+) -> Float[Array, "batch heads query key"]:
+    """`queries . keys / sqrt(head_dim)`, or times another scale, in wide floats."""
+    products = contract("bqhd,bkhd->bhqk", queries, keys, numerics)
+    return products * (score_scale(queries.shape[-1]) if scale is None else scale)
+
+
+def score_scale(head_dim: int) -> float:
+    """What the product of a query and a key is multiplied by: 1/sqrt(head_dim) (Vaswani et al. 2017)."""
+    return float(head_dim**-0.5)
+
+
+def other_scale(scale: float, head_dim: int) -> float | None:
+    """A scale of scores that is not `score_scale`, which kernels take for granted; None where it is."""
+    return None if scale == score_scale(head_dim) else scale
+
+
+def attention_weights(
+    scores: Float[Array, "batch heads query key"], keep: Float[Array, "batch #heads #query key"]
+) -> Float[Array, "batch heads query key"]:
+    """Softmax over keys, each key's share multiplied by `keep` before normalising.
+
+    `w_k = keep_k exp(s_k) / sum_j keep_j exp(s_j)`: where keep is 0 the weight is exactly 0, and a row whose
+    keys are all forbidden is all 0 (not NaN). Differentiable in `keep`, at 0 too. Scores whose softmax is not defined
+    (infinity, NaN, or minus infinity at every kept key) give NaN, as in PyTorch.
+    """
+    allowed = keep > 0
+    highest = jnp.max(jnp.where(allowed, scores, -jnp.inf), axis=-1, keepdims=True)
+    highest = jax.lax.stop_gradient(jnp.where(jnp.any(allowed, axis=-1, keepdims=True), highest, 0))
+    share = jnp.exp(jnp.minimum(scores - highest, LARGEST_EXPONENT)) * keep
+    total = jnp.sum(share, axis=-1, keepdims=True)
+    return share / jnp.where(total <= 0, 1, total)  # NaN stays
+
+
+def same_segment(segments: Int[Array, "batch token"], dtype: DTypeLike) -> Float[Array, "batch query key"]:
+    """1 where a query and a key belong to the same example of a row; an example's tokens have its number, from 1."""
+    same = (segments[:, :, None] == segments[:, None]) & (segments > 0)[:, None]
+    return same.astype(dtype)
+
+
+def uniform_weights(keep: Float[Array, "batch #query key"]) -> Float[Array, "batch #query key"]:
+    """1/n on each of the n keys that a query may attend to, 0 elsewhere (Kovaleva et al. 2019, section 4.6)."""
+    return keep / jnp.maximum(jnp.sum(keep, axis=-1, keepdims=True), 1)
+
+
+def mix(
+    weights: Float[Array, "batch heads query key"],
+    values: Float[Array, "batch key heads head_dim"],
+    numerics: Numerics,
+) -> Float[Array, "batch query heads head_dim"]:
+    """Each head's output: the values of all tokens, weighted."""
+    return contract("bhqk,bkhd->bqhd", weights, values, numerics, passed_on=True)
+
+
+def blend(gate: Array, learned: Array, replacement: Array) -> Array:
+    """`gate * learned + (1 - gate) * replacement`: differentiable in the gate at 0 and 1 too."""
+    return gate * learned + (1 - gate) * replacement
+
+
+def pick_heads(overrides: Overrides, heads: Sequence[int], all_heads: int) -> Overrides:
+    """The overrides of a layer's heads, by position in the layer.
+
+    Args:
+        heads: the layer's heads, by original index.
+        all_heads: the number of heads before any were removed.
+    """
+    own, table = jnp.array(heads, jnp.int32), np.full(all_heads, len(heads), np.int32)  # beyond the last: dropped
+    table[list(heads)] = np.arange(len(heads))
+    position = jnp.asarray(table)
+    picked: dict[str, Any] = {
+        name: value[:, own]
+        for name in ("weights_gate", "uniform", "output_gate", "tokens")
+        if (value := getattr(overrides, name)) is not None
+    }
+    for name in ("weights", "outputs", "edges", "vectors"):
+        if (entries := getattr(overrides, name)) is not None:
+            picked[name] = replace(entries, head=position[entries.head])
+    return replace(overrides, **picked)
+
+
+def spread_record(record: AttentionRecord, heads: Sequence[int], all_heads: int) -> AttentionRecord:
+    """A record with a place for each original index of a head, from one of a layer's heads; other places are 0."""
+    own = jnp.array(heads, jnp.int32)
+
+    def spread(part: Array | None, axis: int) -> Any:
+        if part is None:
+            return None
+        shape = (*part.shape[:axis], all_heads, *part.shape[axis + 1 :])
+        return jnp.zeros(shape, part.dtype).at[(slice(None),) * axis + (own,)].set(part)
+
+    names = ("queries", "keys", "values", "weights", "head_outputs")
+    return AttentionRecord(**{name: spread(getattr(record, name), 1 if name == "weights" else 2) for name in names})
+
+
+def override_keep(
+    keep: Float[Array, "batch #query key"], edges: Edges | None, layer: ArrayLike, heads: int, tokens: int
+) -> Float[Array, "batch #heads #query key"]:
+    """What multiplies each key's share in `attention_weights`: the mask, and the edges forbidden in this layer."""
+    if edges is None:
+        return keep[:, None]
+    batch = keep.shape[0]
+    factor = jnp.where(_active(edges, layer, batch), edges.keep[None].astype(keep.dtype), 1)
+    ones = jnp.ones((batch, heads, tokens, tokens), keep.dtype)
+    return keep[:, None] * ones.at[:, edges.head, edges.query, edges.key].multiply(factor, mode="drop")
+
+
+def override_weights(
+    learned: Float[Array, "batch heads query key"],
+    keep: Float[Array, "batch #query key"],
+    overrides: Overrides,
+    layer: ArrayLike,
+) -> Float[Array, "batch heads query key"]:
+    """A layer's attention weights after the overrides of weights and of single edges."""
+    gate = _gate_at_tokens(overrides.weights_gate, overrides, layer)[..., None].astype(learned.dtype)
+    share = overrides.uniform[layer][None, :, None, None].astype(learned.dtype)
+    replacement = share * uniform_weights(keep)[:, None]
+    if overrides.weights is not None:
+        replacement = _place(jnp.broadcast_to(replacement, learned.shape), overrides.weights, layer)
+        replacement = jnp.where(keep[:, None] > 0, replacement, 0)  # padding never gets a weight
+    return _override_edges(blend(gate, learned, replacement), keep, overrides.edges, layer)
+
+
+def override_outputs(
+    learned: Float[Array, "batch query heads head_dim"], overrides: Overrides, layer: ArrayLike
+) -> Float[Array, "batch query heads head_dim"]:
+    """A layer's head outputs after the overrides of outputs."""
+    gate = _gate_at_tokens(overrides.output_gate, overrides, layer).swapaxes(1, 2)[..., None].astype(learned.dtype)
+    if overrides.outputs is None:
+        return gate * learned
+    replacement = _place(jnp.zeros_like(learned).transpose(0, 2, 1, 3), overrides.outputs, layer)
+    return blend(gate, learned, replacement.transpose(0, 2, 1, 3))
+
+
+def _gate_at_tokens(
+    gates: Float[Array, "layers heads"], overrides: Overrides, layer: ArrayLike
+) -> Float[Array, "#batch heads #query"]:
+    """A layer's gates, 1 at queries at which they do not act."""
+    gate = gates[layer][None, :, None]
+    return gate if overrides.tokens is None else 1 - overrides.tokens[layer].swapaxes(0, 1) * (1 - gate)
+
+
+def _place(
+    into: Float[Array, "batch heads query _"], entries: HeadWeights | HeadOutputs, layer: ArrayLike
+) -> Float[Array, "batch heads query _"]:
+    """Add the entries of this layer to their heads."""
+    values = jnp.moveaxis(entries.values.astype(into.dtype), 0, 1)
+    in_layer = (entries.layer == layer)[None, :, None, None]
+    return into.at[:, entries.head].add(jnp.where(in_layer, values, 0), mode="drop")
+
+
+def _active(edges: Edges, layer: ArrayLike, batch: int) -> Array:
+    """Which edges apply to which example in this layer: `[batch, edges]`, bool."""
+    rows: Int[Array, "batch"] = jnp.arange(batch, dtype=edges.example.dtype)
+    every = edges.example[None] < 0
+    return (edges.layer == layer)[None] & (every | (edges.example[None] == rows[:, None]))
+
+
+def _override_edges(
+    weights: Float[Array, "batch heads query key"],
+    keep: Float[Array, "batch #query key"],
+    edges: Edges | None,
+    layer: ArrayLike,
+) -> Float[Array, "batch heads query key"]:
+    """Replace single weights by the values of fixed edges."""
+    if edges is None:
+        return weights
+    active = _active(edges, layer, weights.shape[0])
+    where = (slice(None), edges.head, edges.query, edges.key)
+    gate = jnp.where(active, edges.gate[None].astype(weights.dtype), 1)
+    added = jnp.where(active, ((1 - edges.gate) * edges.value)[None].astype(weights.dtype), 0)
+    changed = weights.at[where].multiply(gate, mode="drop").at[where].add(added, mode="drop")
+    return jnp.where(keep[:, None] > 0, changed, 0)  # padding never gets a weight

@@ -1,0 +1,522 @@
+"""One layer in a sweep: of one run, of many runs that branch off one parent, and the last layer at [CLS] alone.
+
+Free functions on a layer's weights; `engine/compiled_steps.py` compiles them for blocks of runs. Rows hold several
+examples (`engine/packing.py`); `segments` says which tokens belong together. Positions are each text's own, whatever
+they are used for: distances and windows are those of indices, which are the same within a text, and rotation counts
+from its first token.
+
+Two forms compute less than a layer's full work, both exactly. `branch` runs attention once for all runs that differ
+from one parent in this layer: the output projection is linear in the heads' outputs, so a run adds only what its
+changed heads change. `last_advance` and `last_branch` compute only [CLS], where nothing else is read: one query for
+each example, and since `q . (W_K x) = (W_K' q) . x` and `sum_t a_t (W_V x_t) = W_V (sum_t a_t x_t)`, no other token's
+key or value. Where a key depends on its position (rotation, vectors of distances) the first does not hold, and the
+keys of all tokens are computed, but no values.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from bertjax.checkpoints import LayerKind
+from bertjax.models import ops, positions
+from bertjax.models.changes import Changes, TokenShares, change_outputs, differences_of_outputs
+from bertjax.models.encoder import Dense, Layer, value_of
+from bertjax.models.kernels import fused_attention
+from bertjax.models.layer import AfterAttention, Recipe, after_attention, before_attention
+from bertjax.models.positions import DistanceWeights
+from bertjax.models.types import Numerics, record
+
+# Rows longer than this are computed in blocks of so many queries, so that memory grows as the length.
+WHOLE_ROWS = 1024
+QUERIES = 256
+
+
+@record
+class LayerWeights:
+    """One layer's parameters, as the steps read them: kernels in the dtype of computation, the rest in wide floats."""
+
+    qkv_kernel: Float[Array, "embed three heads head_dim"]
+    qkv_bias: Float[Array, "three heads head_dim"] | None
+    output_kernel: Float[Array, "heads head_dim embed"]
+    output_bias: Float[Array, "embed"] | None
+    distances: DistanceWeights | None
+    after: AfterAttention
+
+
+def layer_weights(layer: Layer, numerics: Numerics, table: Float[Array, "buckets width"] | None = None) -> LayerWeights:
+    """A layer's parameters, read once for a whole sweep.
+
+    Args:
+        table: of distances, which all layers share (`Encoder.relative`); None where there is none.
+    """
+    attention, parts = layer.attention, (layer.attention.query, layer.attention.key, layer.attention.value)
+    after = layer.weights_after_attention()
+    inner, outer = (kernel.astype(numerics.dtype) for kernel in (after.inner_kernel, after.outer_kernel))
+    return LayerWeights(
+        qkv_kernel=jnp.stack([part.kernel[...] for part in parts], axis=1).astype(numerics.dtype),
+        qkv_bias=_stacked_biases(parts),
+        output_kernel=attention.output.kernel[...].astype(numerics.dtype),
+        output_bias=value_of(attention.output.bias),
+        distances=None if table is None else attention.distance_weights(table),
+        after=replace(after, inner_kernel=inner, outer_kernel=outer),
+    )
+
+
+def _stacked_biases(parts: tuple[Dense, ...]) -> Float[Array, "three heads head_dim"] | None:
+    biases = [part.bias[...] for part in parts if part.bias is not None]
+    return jnp.stack(biases) if biases else None
+
+
+@record
+class Rows:
+    """Where the examples of some rows are; as in `packing.Packed`.
+
+    Args:
+        asked: slots at which a short last layer is computed; None for each example's [CLS].
+        spans: the span of each slot, where changes act at some of them alone.
+    """
+
+    segments: Int[Array, "batch token"]
+    starts: Int[Array, "batch places"]
+    asked: Int[Array, "batch pick"] | None = None
+    spans: Int[Array, "batch token"] | None = None
+
+    @property
+    def last(self) -> Int[Array, "batch places"]:
+        """Slots at which a short last layer is computed."""
+        return self.starts if self.asked is None else self.asked
+
+
+def advance(
+    weights: LayerWeights,
+    hidden: Float[Array, "batch token embed"],
+    rows: Rows,
+    changes: Changes | None,
+    recipe: Recipe,
+) -> Float[Array, "batch token embed"]:
+    """One layer for rows that each have hidden states, and changes, of their own."""
+    shares = None if changes is None else TokenShares(changes, rows.spans)
+    hidden = hidden if shares is None else shares.replace("hidden_states", hidden)
+    own, uniform = _attention(weights, hidden, rows, recipe, shares)
+    return _finish(weights, own, uniform, hidden, shares, recipe)
+
+
+def branch(
+    weights: LayerWeights,
+    hidden: Float[Array, "batch token embed"],
+    rows: Rows,
+    changes: Changes,
+    recipe: Recipe,
+) -> Float[Array, "runs batch token embed"]:
+    """One layer for several runs that all start from the same hidden states: attention is computed once."""
+    shares = TokenShares(changes, rows.spans, shared=True)
+    own, uniform = _attention(weights, hidden, rows, recipe)
+    merged = _merge(own, weights, recipe.numerics)
+    stream, apart = hidden.astype(merged.dtype), shares.replaces("attention_outputs")
+    total = (merged if apart else merged + stream)[None]  # added once for all runs, where it need not be kept apart
+    for share, difference in differences_of_outputs(own, uniform, shares.changes):
+        through = ops.contract("bthd,hde->hbte", difference, weights.output_kernel, recipe.numerics)
+        axes = "rh,hbte->rbte" if share.ndim == 2 else "rbth,hbte->rbte"
+        total = total + jnp.einsum(axes, share, through, precision="highest")
+    if apart:
+        total = shares.replace("attention_outputs", total) + stream[None]
+    return after_attention(total, weights.after, recipe, visit=shares.replace)
+
+
+def gated(
+    weights: LayerWeights,
+    hidden: Float[Array, "batch token embed"],
+    rows: Rows,
+    gates: Float[Array, "batch token heads"],
+    changes: Changes,
+    recipe: Recipe,
+) -> Float[Array, "batch token embed"]:
+    """One layer in which a gate at each token blends a head's own output, at 1, with what changes make of it, at 0.
+
+    Args:
+        changes: of a single run, or of each row.
+    """
+    own, uniform = _attention(weights, hidden, rows, recipe)
+    return _blend(weights, hidden, (own, uniform), gates, changes, recipe)
+
+
+def last_gated(
+    weights: LayerWeights,
+    hidden: Float[Array, "batch token embed"],
+    rows: Rows,
+    gates: Float[Array, "batch token heads"],
+    changes: Changes,
+    recipe: Recipe,
+) -> Float[Array, "batch places embed"]:
+    """The last layer at [CLS] alone, with gates as `gated` has them; of those at other tokens it takes no notice."""
+    first, *outputs = _first_tokens(weights, hidden, rows, recipe)
+    own_gates = jnp.take_along_axis(gates, rows.last[:, :, None], axis=1)
+    return _blend(weights, first, (outputs[0], outputs[1]), own_gates, changes, recipe)
+
+
+def _blend(
+    weights: LayerWeights,
+    hidden: Float[Array, "batch place embed"],
+    outputs: tuple[Array, Array],
+    gates: Float[Array, "batch place heads"],
+    changes: Changes,
+    recipe: Recipe,
+) -> Float[Array, "batch place embed"]:
+    """What follows attention, with heads' own outputs and what changes make of them blended by gates."""
+    own, uniform = outputs
+    blended = ops.blend(gates[..., None].astype(own.dtype), own, change_outputs(own, uniform, changes))
+    merged = _merge(blended, weights, recipe.numerics)
+    return after_attention(merged + hidden.astype(merged.dtype), weights.after, recipe)
+
+
+def last_advance(
+    weights: LayerWeights,
+    hidden: Float[Array, "batch token embed"],
+    rows: Rows,
+    changes: Changes | None,
+    recipe: Recipe,
+) -> Float[Array, "batch places embed"]:
+    """The last layer at [CLS] alone, for rows that each have hidden states, and changes, of their own."""
+    whole = None if changes is None else TokenShares(changes, rows.spans)
+    hidden = hidden if whole is None else whole.replace("hidden_states", hidden)
+    first, own, uniform = _first_tokens(weights, hidden, rows, recipe)
+    shares = None if changes is None else TokenShares(changes, _spans_of_last(rows))
+    return _finish(weights, own, uniform, first, shares, recipe)
+
+
+def last_branch(
+    weights: LayerWeights,
+    hidden: Float[Array, "batch token embed"],
+    rows: Rows,
+    changes: Changes,
+    recipe: Recipe,
+) -> Float[Array, "runs batch places embed"]:
+    """The last layer at [CLS] alone, for several runs that all start from the same hidden states."""
+    first, own, uniform = _first_tokens(weights, hidden, rows, recipe)
+    shares = TokenShares(changes, _spans_of_last(rows), shared=True)
+    return _finish(weights, own[None], uniform[None], first[None], shares, recipe)
+
+
+def _finish(
+    weights: LayerWeights, own: Array, uniform: Array, hidden: Array, shares: TokenShares | None, recipe: Recipe
+) -> Array:
+    """What follows attention, with what is changed of heads' outputs and beyond."""
+    if shares is None:
+        merged = _merge(own, weights, recipe.numerics)
+        return after_attention(merged + hidden.astype(merged.dtype), weights.after, recipe)
+    merged = _merge(change_outputs(own, uniform, shares.changes), weights, recipe.numerics)
+    merged = shares.replace("attention_outputs", merged)
+    return after_attention(merged + hidden.astype(merged.dtype), weights.after, recipe, visit=shares.replace)
+
+
+def _spans_of_last(rows: Rows) -> Int[Array, "batch places"] | None:
+    """The spans of the slots at which a short last layer is computed."""
+    return None if rows.spans is None else jnp.take_along_axis(rows.spans, rows.last, axis=1)
+
+
+def donate(
+    weights: LayerWeights,
+    hidden: Float[Array, "batch token embed"],
+    rows: Rows,
+    recipe: Recipe,
+    *,
+    places: tuple[str, ...],
+    short: bool,
+) -> dict[str, Float[Array, "batch place ..."]]:
+    """What donors have at some places of a layer: of a short last one at the slots at which it is computed.
+
+    Args:
+        places: names of `places.PLACES`.
+        short: whether the layer is the last and computed at some tokens alone.
+    """
+    given: dict[str, Array] = {"hidden_states": hidden}
+    if {*places} & {"queries", "keys", "values"}:
+        parts = _project(weights, before_attention(hidden, weights.after, recipe), rows, recipe)
+        given |= dict(zip(("queries", "keys", "values"), parts, strict=True))
+    if {*places} & {"head_outputs", "attention_outputs", "feed_forward_outputs"}:
+        if short:
+            hidden, own, _ = _first_tokens(weights, hidden, rows, recipe)
+        else:
+            own, _ = _attention(weights, hidden, rows, recipe)
+        merged = _merge(own, weights, recipe.numerics)
+        given |= {"head_outputs": own, "attention_outputs": merged}
+
+        def keep(name: str, states: Array) -> Array:
+            given[name] = states
+            return states
+
+        after_attention(merged + hidden.astype(merged.dtype), weights.after, recipe, visit=keep)
+    return {name: given[name] for name in places}
+
+
+def tokens_at(
+    hidden: Float[Array, "batch token embed"], rows: Rows, positions: Int[Array, "batch places wanted"]
+) -> Float[Array, "examples wanted embed"]:
+    """Hidden states at some tokens of each example, counted from its own first."""
+    batch, tokens, embed = hidden.shape
+    places = jnp.minimum(rows.starts[:, :, None] + positions, tokens - 1)
+    chosen = jnp.take_along_axis(hidden, places.reshape(batch, -1)[:, :, None], axis=1)
+    return chosen.reshape(-1, positions.shape[2], embed)
+
+
+def examples_apart(
+    hidden: Float[Array, "batch token embed"], rows: Rows, lengths: Int[Array, "batch places"], longest: int
+) -> tuple[Float[Array, "examples longest embed"], Float[Array, "examples 1 longest"]]:
+    """Packed hidden states as one padded example after another, and a mask of the real tokens.
+
+    Args:
+        lengths: tokens of each place, 0 where a row has fewer examples.
+        longest: tokens of the longest example.
+    """
+    batch, tokens, embed = hidden.shape
+    offsets = jnp.arange(longest, dtype=rows.starts.dtype)[None, None]
+    places = jnp.minimum(rows.starts[:, :, None] + offsets, tokens - 1)
+    apart = jnp.take_along_axis(hidden, places.reshape(batch, -1)[:, :, None], axis=1)
+    keep = (offsets < lengths[:, :, None]).astype(jnp.float32)
+    return apart.reshape(-1, longest, embed), keep.reshape(-1, 1, longest)
+
+
+def _attention(
+    weights: LayerWeights,
+    hidden: Float[Array, "batch token embed"],
+    rows: Rows,
+    recipe: Recipe,
+    shares: TokenShares | None = None,
+) -> tuple[Float[Array, "batch token heads head_dim"], Float[Array, "batch token heads head_dim"]]:
+    """All heads' outputs: their own, and those that uniform weights would give."""
+    kind, numerics, tokens = recipe.kind, recipe.numerics, hidden.shape[1]
+    queries, keys, values = _project(weights, before_attention(hidden, weights.after, recipe), rows, recipe)
+    if shares is not None:
+        queries, keys, values = (
+            shares.replace(name, part)
+            for name, part in zip(("queries", "keys", "values"), (queries, keys, values), strict=True)
+        )
+    by_blocks = numerics.attention == "explicit" or (numerics.attention == "fused" and kind.window is not None)
+    if by_blocks and has_blocks(tokens, kind):
+        return _attend_in_blocks(queries, keys, values, rows.segments, recipe)
+    keep = None
+    if kind.window is not None:
+        keep = ops.same_segment(rows.segments, numerics.wide)
+        keep = keep * positions.within_window(tokens, kind.window, numerics.wide)
+        means = _spread(ops.uniform_weights(keep), values, numerics)
+    else:
+        means = _segment_means(values, rows, numerics)
+    products, numbers = None, None
+    if kind.relative is not None:
+        assert weights.distances is not None
+        products, numbers = positions.distance_scores(queries, keys, weights.distances, kind.relative, numerics)
+        products = None if products is None else products * kind.scale
+    if numerics.attention != "explicit":
+        scale, bias = ops.other_scale(kind.scale, queries.shape[-1]), products if numbers is None else numbers
+        attend = partial(fused_attention.attend_in_rows, keep=keep, scale=scale, bias=bias)
+        return attend(queries, keys, values, rows.segments, numerics), means
+    keep = ops.same_segment(rows.segments, numerics.wide) if keep is None else keep
+    scores = ops.attention_scores(queries, keys, numerics, kind.scale)
+    for added in (products, numbers):
+        scores = scores if added is None else scores + added
+    return ops.mix(ops.attention_weights(scores, keep[:, None]), values, numerics), means
+
+
+def _project(
+    weights: LayerWeights, read: Float[Array, "batch token embed"], rows: Rows, recipe: Recipe
+) -> tuple[Float[Array, "batch token heads head_dim"], ...]:
+    """Queries, keys and values; the first two rotated where positions are rotary."""
+    numerics = recipe.numerics
+    if numerics.attention == "pallas":
+        queries, keys, values = (_project_flat(weights, read, part, numerics) for part in range(3))
+    else:
+        projected = ops.contract("bte,eshd->btshd", read, weights.qkv_kernel, numerics, passed_on=True)
+        if weights.qkv_bias is not None:
+            projected = projected + weights.qkv_bias[None, None]
+        queries, keys, values = (projected[:, :, part].astype(numerics.dtype) for part in range(3))
+    if recipe.kind.rotation is not None:
+        places = _positions(rows)
+        queries, keys = (positions.rotate(part, places, recipe.kind.rotation, numerics) for part in (queries, keys))
+    return queries, keys, values
+
+
+def _project_flat(
+    weights: LayerWeights, read: Float[Array, "batch token embed"], part: int, numerics: Numerics
+) -> Float[Array, "batch token heads head_dim"]:
+    """Queries, keys or values, by a product that gives all heads side by side: as the kernel for TPU reads them."""
+    kernel = weights.qkv_kernel[:, part]
+    flat = ops.contract("bte,ef->btf", read, kernel.reshape(kernel.shape[0], -1), numerics, passed_on=True)
+    flat = ops.add_bias(flat, None if weights.qkv_bias is None else weights.qkv_bias[part].reshape(-1))
+    return flat.astype(numerics.dtype).reshape(*flat.shape[:2], *kernel.shape[1:])
+
+
+def _positions(rows: Rows) -> Int[Array, "batch token"]:
+    """Each token's position in its own text, from 0; where a slot is empty 0 or more."""
+    index = jnp.arange(rows.segments.shape[1], dtype=rows.starts.dtype)[None]
+    starts = jnp.take_along_axis(rows.starts, jnp.maximum(rows.segments - 1, 0), axis=1)
+    return jnp.where(rows.segments > 0, index - starts, 0)
+
+
+def has_blocks(tokens: int, kind: LayerKind) -> bool:
+    """Whether attention is computed for some queries after others: in long rows, and where a window is much less."""
+    if kind.relative is not None:
+        return False
+    seen = QUERIES + 2 * (kind.window or 0)
+    return tokens > WHOLE_ROWS or (kind.window is not None and tokens >= 2 * seen)
+
+
+def may_ask_anywhere(kind: LayerKind) -> bool:
+    """Whether a short last layer may be computed at any tokens: no score depends on where they are."""
+    return kind.rotation is None and kind.relative is None and kind.window is None
+
+
+def compared_slots(tokens: int, kind: LayerKind) -> int:
+    """With how many slots of its row each slot is compared."""
+    if not has_blocks(tokens, kind):
+        return tokens
+    reach = tokens if kind.window is None else kind.window
+    return min(QUERIES + 2 * reach, -(-tokens // QUERIES) * QUERIES)
+
+
+def _attend_in_blocks(
+    queries: Float[Array, "batch token heads head_dim"],
+    keys: Float[Array, "batch token heads head_dim"],
+    values: Float[Array, "batch token heads head_dim"],
+    segments: Int[Array, "batch token"],
+    recipe: Recipe,
+) -> tuple[Float[Array, "batch token heads head_dim"], Float[Array, "batch token heads head_dim"]]:
+    """What `_attention` gives, for one block of queries after another, which see only the keys within their windows."""
+    tokens, window, numerics = queries.shape[1], recipe.kind.window, recipe.numerics
+    reach = tokens if window is None else window
+    blocks, span = -(-tokens // QUERIES), compared_slots(tokens, recipe.kind)
+    filled = blocks * QUERIES - tokens
+
+    def ends(array: Array) -> Array:
+        return jnp.pad(array, [(0, 0), (0, filled), *[(0, 0)] * (array.ndim - 2)])
+
+    queries, keys, values, segments = (ends(array) for array in (queries, keys, values, segments))
+
+    def block(number: Array) -> tuple[Array, Array]:
+        first = number * QUERIES
+        start = jnp.clip(first - reach, 0, blocks * QUERIES - span)
+        own = partial(jax.lax.dynamic_slice_in_dim, start_index=first, slice_size=QUERIES, axis=1)
+        seen = partial(jax.lax.dynamic_slice_in_dim, start_index=start, slice_size=span, axis=1)
+        from_here, to = own(segments)[:, :, None], seen(segments)[:, None]
+        keep = ((from_here == to) & (to > 0)).astype(numerics.wide)
+        if window is not None:
+            from_places, to_places = (jnp.arange(count, dtype=number.dtype) for count in (QUERIES, span))
+            apart = (first + from_places)[:, None] - (start + to_places)[None]
+            keep = keep * (jnp.abs(apart) <= window)[None].astype(numerics.wide)
+        scores = ops.attention_scores(own(queries), seen(keys), numerics, recipe.kind.scale)
+        mixed = ops.mix(ops.attention_weights(scores, keep[:, None]), seen(values), numerics)
+        return mixed, _spread(ops.uniform_weights(keep), seen(values), numerics)
+
+    def joined(array: Float[Array, "blocks batch queries heads head_dim"]) -> Array:
+        return jnp.moveaxis(array, 0, 1).reshape(array.shape[1], -1, *array.shape[3:])[:, :tokens]
+
+    mixed, means = jax.lax.map(block, jnp.arange(blocks, dtype=segments.dtype))
+    return joined(mixed), joined(means)
+
+
+def _spread(
+    weights: Float[Array, "batch query key"], values: Float[Array, "batch key heads head_dim"], numerics: Numerics
+) -> Float[Array, "batch query heads head_dim"]:
+    """Outputs of all heads that have the same weights."""
+    return ops.contract("bqk,bkhd->bqhd", weights, values, numerics)
+
+
+def _membership(rows: Rows, numerics: Numerics) -> Float[Array, "batch places token"]:
+    """1 where a token belongs to a place's example."""
+    numbers = 1 + jnp.arange(rows.starts.shape[1], dtype=rows.segments.dtype)
+    return (rows.segments[:, None] == numbers[None, :, None]).astype(numerics.wide)
+
+
+def _same_text(
+    segments: Int[Array, "batch token"], asked: Int[Array, "batch places"], numerics: Numerics
+) -> Float[Array, "batch places token"]:
+    """1 where a token belongs to the example of a slot that is asked."""
+    own = jnp.take_along_axis(segments, asked, axis=1)[:, :, None]
+    return ((segments[:, None] == own) & (own > 0)).astype(numerics.wide)
+
+
+def _segment_means(
+    values: Float[Array, "batch token heads head_dim"], rows: Rows, numerics: Numerics
+) -> Float[Array, "batch token heads head_dim"]:
+    """At each token the mean of all values of its example."""
+    members = _membership(rows, numerics)
+    means = ops.contract("bpt,bthd->bphd", members, values, numerics)
+    means = means / jnp.maximum(members.sum(-1), 1)[:, :, None, None]
+    return jnp.einsum("bpt,bphd->bthd", members, means, precision="highest")
+
+
+def _first_tokens(
+    weights: LayerWeights, hidden: Float[Array, "batch token embed"], rows: Rows, recipe: Recipe
+) -> tuple[
+    Float[Array, "batch places embed"],
+    Float[Array, "batch places heads head_dim"],
+    Float[Array, "batch places heads head_dim"],
+]:
+    """Hidden states of each example's [CLS], or where `rows` ask for others there, and all heads' outputs: their own,
+    and those of uniform weights.
+    """
+    numerics, first = recipe.numerics, jnp.take_along_axis(hidden, rows.last[:, :, None], axis=1)
+    read = before_attention(hidden, weights.after, recipe)
+    members = _membership(rows, numerics) if rows.asked is None else _same_text(rows.segments, rows.asked, numerics)
+    if recipe.kind.window is not None:
+        members = members * (_positions(rows) <= recipe.kind.window)[:, None].astype(numerics.wide)
+    learned = ops.attention_weights(_first_scores(weights, read, rows, recipe), members[:, None])
+    equal = members / jnp.maximum(members.sum(-1, keepdims=True), 1)
+    value_kernel = weights.qkv_kernel[:, 2]
+    bias = None if weights.qkv_bias is None else weights.qkv_bias[2][None, None]
+
+    # (XLA's CPU backend has no bfloat16 product whose output has its axes in the order that comes next.)
+    mixed = ops.contract("bhpt,bte->bhpe", learned, read, numerics).swapaxes(1, 2)
+    own = ops.contract("bphe,ehd->bphd", mixed, value_kernel, numerics)
+    mean = ops.contract("bpt,bte->bpe", equal, read, numerics)
+    uniform = ops.contract("bpe,ehd->bphd", mean, value_kernel, numerics)
+    return first, own if bias is None else own + bias, uniform if bias is None else uniform + bias
+
+
+def _first_scores(
+    weights: LayerWeights, read: Float[Array, "batch token embed"], rows: Rows, recipe: Recipe
+) -> Float[Array, "batch heads places token"]:
+    """Scores of each example's [CLS], or other tokens, for all of its row; those of other examples have no meaning.
+
+    Where keys do not depend on positions, queries go through the kernel of keys instead; its bias adds the same to all
+    scores of a query, which a softmax does not see.
+    """
+    kind, numerics = recipe.kind, recipe.numerics
+    query_kernel, key_kernel = weights.qkv_kernel[:, 0], weights.qkv_kernel[:, 1]
+    asking = jnp.take_along_axis(read, rows.last[:, :, None], axis=1)
+    queries = ops.contract("bpe,ehd->bphd", asking, query_kernel, numerics)
+    if weights.qkv_bias is not None:
+        queries = queries + weights.qkv_bias[0][None, None]
+    queries = queries.astype(numerics.dtype)
+    if kind.rotation is None and (kind.relative is None or kind.relative.form == "bias"):
+        reaching = ops.contract("bphd,ehd->bphe", queries, key_kernel, numerics)
+        scores = ops.contract("bphe,bte->bhpt", reaching, read, numerics) * kind.scale
+        if kind.relative is None:
+            return scores
+        assert weights.distances is not None
+        assert weights.distances.bias is not None
+        return scores + positions.biases_from_first(_positions(rows), weights.distances.bias, kind.relative)
+    keys = ops.contract("bte,ehd->bthd", read, key_kernel, numerics)
+    if weights.qkv_bias is not None:
+        keys = keys + weights.qkv_bias[1][None, None]
+    keys = keys.astype(numerics.dtype)
+    if kind.rotation is not None:  # a query at position 0 is as it was
+        keys = positions.rotate(keys, _positions(rows), kind.rotation, numerics)
+        return ops.contract("bphd,bthd->bhpt", queries, keys, numerics) * kind.scale
+    assert weights.distances is not None
+    assert kind.relative is not None
+    keys, added = positions.keys_from_first(keys, _positions(rows), weights.distances, kind.relative, numerics)
+    return (ops.contract("bphd,bthd->bhpt", queries, keys, numerics) + added) * kind.scale
+
+
+def _merge(outputs: Float[Array, "... heads head_dim"], weights: LayerWeights, numerics: Numerics) -> Array:
+    """The output projection."""
+    kernel = weights.output_kernel
+    if numerics.attention == "pallas":  # which gives all heads side by side
+        flat = outputs.reshape(*outputs.shape[:-2], -1)
+        merged = ops.contract("...f,fe->...e", flat, kernel.reshape(flat.shape[-1], -1), numerics, passed_on=True)
+    else:
+        merged = ops.contract("...hd,hde->...e", outputs, kernel, numerics, passed_on=True)
+    return ops.add_bias(merged, weights.output_bias)

@@ -1,0 +1,501 @@
+"""The models with a head for a task, of any family, and `load`, which chooses among them.
+
+A class stands for a task, whatever the family; what the head computes is said by the config's description.
+"""
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Unpack
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, DTypeLike, Float
+
+from bertjax import arguments
+from bertjax.checkpoints import (
+    BertConfig,
+    CheckpointWarning,
+    HeadPlan,
+    HubOptions,
+    InMemory,
+    architecture,
+    base_options,
+    is_sentence_directory,
+    locate,
+    read_checkpoint,
+    read_config,
+    read_in_memory,
+    tensor_names,
+    texts_directory,
+)
+from bertjax.data import Tokenizer
+from bertjax.errors import CheckpointError, ConfigError
+from bertjax.models import ops
+from bertjax.models.body import BertModel, TaskModel
+from bertjax.models.encoder import Dense, LayerNorm, value_of
+from bertjax.models.layer import Drop, keep_all
+from bertjax.models.origin import Origin
+from bertjax.models.pretrained import (
+    PretrainedModel,
+    build,
+    by_path,
+    check_config,
+    make_numerics,
+    split_key,
+    untie_if_different,
+)
+from bertjax.models.sentences.embedding import BertForSentenceEmbedding
+from bertjax.models.sentences.pooling import ACTIVATIONS, read_vector
+from bertjax.models.types import Inputs, ModelOutput, Numerics, Overrides
+
+DEFAULT_OF_SCORES = "sigmoid"  # as sentence-transformers has it where a config names none
+
+
+def _plan(config: BertConfig, task: str) -> HeadPlan:
+    """What the head computes. Raises `ConfigError` where the family has no such head."""
+    heads = check_config(config).architecture.heads
+    if task not in heads:
+        raise ConfigError(f"{config.family.name} has no head for {task}; it has those for {', '.join(heads)}")
+    return heads[task]
+
+
+def _two_keys(key: Array | None) -> tuple[Array, Array]:
+    first, second = split_key(key, 2)
+    return first, second
+
+
+def _linear_head(config: BertConfig, labels: int, key: Array, model: TaskModel) -> Dense:
+    return Dense(key, (config.hidden_size, labels), (labels,), config.initializer_range, model.numerics)
+
+
+def _transform(config: BertConfig, plan: HeadPlan, head: Array, numerics: Numerics) -> "Transform | None":
+    """What a head's plan has before its output layer; its key comes of the head's."""
+    return None if plan.activation is None else Transform(config, plan, jax.random.split(head)[1], numerics)
+
+
+class Transform(nnx.Module):
+    """A dense layer and its activation, and perhaps a norm, between the encoder and a head's output."""
+
+    def __init__(self, config: BertConfig, plan: HeadPlan, key: Array, numerics: Numerics):
+        width, activation = config.hidden_size, plan.activation
+        assert activation is not None
+        self.dense = Dense(key, (width, width), (width,) if plan.bias else None, config.initializer_range, numerics)
+        epsilon = config.layer_norm_eps
+        self.norm = LayerNorm(width, epsilon, numerics, bias=plan.norm_bias) if plan.norm else None
+        self.activation, self.numerics = activation, numerics
+
+    def __call__(self, x: Float[Array, "*batch embed"], drop: Drop = keep_all) -> Float[Array, "*batch embed"]:
+        """Width kept.
+
+        Args:
+            drop: what training does to what the dense layer reads.
+        """
+        inner = ops.ACTIVATIONS[self.activation](self.dense(drop(x))).astype(self.numerics.dtype)
+        return inner if self.norm is None else self.norm(inner)
+
+
+class LinearTaskModel(TaskModel):
+    """A model whose head is linear on a vector of each text or on every token, perhaps after a transform."""
+
+    def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
+        plan, (body, head) = _plan(config, self.task), _two_keys(key)
+        super().__init__(config, body, numerics, add_pooling_layer=plan.reads == "pooler")
+        self.transform = _transform(config, plan, head, self.numerics)
+        self.classifier = _linear_head(config, plan.labels or config.num_labels, head, self)
+
+    @property
+    def plan(self) -> HeadPlan:
+        """What the head computes."""
+        return self.config.architecture.heads[self.task]
+
+    @property
+    def fields_of_first_token(self) -> frozenset[str]:
+        """Pooler and classifier, where it reads [CLS] alone."""
+        own = {"logits"} if self.plan.reads in ("pooler", "cls") else set()
+        return super().fields_of_first_token | own
+
+    def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
+        """Logits of each label."""
+        return {"logits": self.logits_of(read_vector(output, keep, self.plan.reads))}
+
+    def logits_of(
+        self, vector: Float[Array, "*batch embed"], drop_input: Drop = keep_all, drop: Drop = keep_all
+    ) -> Float[Array, "*batch labels"]:
+        """The output layer, after the transform where there is one, in wide floats.
+
+        Args:
+            drop_input, drop: what training does to what the transform, and the output layer, read.
+        """
+        x = vector if self.transform is None else self.transform(vector, drop_input)
+        return self.classifier(drop(x))
+
+
+class BertForSequenceClassification(LinearTaskModel):
+    """A classifier of texts and pairs; `logits` are `[batch, labels]` in wide floats.
+
+    It reads the pooled [CLS] in BERT, [CLS] or the mean in other families. With one label it is a regression (STS-B) or
+    a cross-encoder, whose logit after an activation is `score`.
+    """
+
+    task = architecture.SEQUENCE
+
+    @property
+    def fields_of_first_token(self) -> frozenset[str]:
+        """Pooler, classifier and score, where it reads [CLS] alone."""
+        fields = super().fields_of_first_token
+        return fields | {"score"} if "logits" in fields else fields
+
+    def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
+        """Logits of each label; of a single one the score too."""
+        fields = super().head(output, keep)
+        if self.config.num_labels > 1:
+            return fields
+        activation = ACTIVATIONS[self.config.score_activation or DEFAULT_OF_SCORES]
+        return fields | {"score": activation(fields["logits"][:, 0])}
+
+
+class BertForTokenClassification(LinearTaskModel):
+    """A classifier of every token; `logits` are `[batch, token, labels]`."""
+
+    task = architecture.TOKENS
+
+
+class BertForQuestionAnswering(TaskModel):
+    """Scores of each token as the answer's start and end: `start_logits` and `end_logits`, `[batch, token]`."""
+
+    task = architecture.ANSWERS
+
+    def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
+        plan, (body, head) = _plan(config, self.task), _two_keys(key)
+        super().__init__(config, body, numerics, add_pooling_layer=False)
+        self.transform = _transform(config, plan, head, self.numerics)
+        self.qa_outputs = _linear_head(config, 2, head, self)
+
+    def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
+        """Start and end logits."""
+        hidden = output.last_hidden_state
+        logits = self.qa_outputs(hidden if self.transform is None else self.transform(hidden))
+        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+
+class BertForMultipleChoice(LinearTaskModel):
+    """A number for each of several texts that belong together.
+
+    Inputs are `[batch, choice, token]` and `logits` then `[batch, choice]`; all else in the output has one entry for
+    each text. Inputs `[batch, token]` are texts one by one, with `logits` `[batch, 1]`: so a sweep runs them, as
+    examples of several texts.
+    """
+
+    task = architecture.CHOICE
+
+    def inputs(
+        self,
+        input_ids: Any = None,
+        attention_mask: Any = None,
+        token_type_ids: Any = None,
+        position_ids: Any = None,
+        *,
+        tokenizer: Any = None,
+    ) -> Inputs:
+        """Check the arguments of a call and complete them, one text after another. Raises `InputError`."""
+        batch = self._read_batch((input_ids, attention_mask, token_type_ids, position_ids), tokenizer)
+        return super().inputs(**{name: _one_by_one(array, name) for name, array in batch.items()})
+
+    def __call__(
+        self,
+        input_ids: Any = None,
+        attention_mask: Any = None,
+        token_type_ids: Any = None,
+        position_ids: Any = None,
+        overrides: Overrides | None = None,
+        *,
+        tokenizer: Any = None,
+    ) -> ModelOutput:
+        """Run the model; arguments are those of `PretrainedModel.__call__`, or have an axis for choices."""
+        batch = self._read_batch((input_ids, attention_mask, token_type_ids, position_ids), tokenizer)
+        output = super().__call__(**batch, overrides=overrides)
+        shape = np.shape(batch["input_ids"])
+        if len(shape) < 3:
+            return output
+        assert output.logits is not None
+        return replace(output, logits=output.logits.reshape(shape[:2]))
+
+
+def _one_by_one(given: Any, name: str) -> Any:
+    """Texts of `[batch, choice, token]` as those of a batch."""
+    array = None if given is None else arguments.array(given, name)
+    return array.reshape(-1, array.shape[-1]) if array is not None and array.ndim == 3 else given
+
+
+class BertForReplacedTokenDetection(LinearTaskModel):
+    """ELECTRA's discriminator: was a token replaced? `logits` are `[batch, token]`, above 0 for yes."""
+
+    task = architecture.REPLACED
+
+    def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
+        """One logit for each token."""
+        return {"logits": self.logits_of(output.last_hidden_state)[..., 0]}
+
+
+class BertForNextSentencePrediction(TaskModel):
+    """Does the second segment follow the first? `logits` are `[batch, 2]`: follows, is random."""
+
+    task = architecture.NEXT
+
+    def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
+        _plan(config, self.task)
+        body, head = _two_keys(key)
+        super().__init__(config, body, numerics, add_pooling_layer=True)
+        self.seq_relationship = _linear_head(config, 2, head, self)
+
+    @property
+    def fields_of_first_token(self) -> frozenset[str]:
+        """Pooler and classifier."""
+        return super().fields_of_first_token | {"logits"}
+
+    def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
+        """Logits of 'follows' and 'is random'."""
+        assert output.pooler_output is not None
+        return {"logits": self.seq_relationship(output.pooler_output)}
+
+
+class MaskedLMHead(nnx.Module):
+    """Dense, activation, norm, then a product with the word embeddings (tied) or with a decoder of its own."""
+
+    def __init__(self, config: BertConfig, key: Array, numerics: Numerics):
+        plan, width, std = (
+            config.architecture.heads[architecture.WORDS],
+            config.embedding_size,
+            config.initializer_range,
+        )
+        assert plan.activation is not None
+        first, second = jax.random.split(key)
+        shape = (config.hidden_size, width)
+        self.transform = Dense(first, shape, (width,) if plan.bias else None, std, numerics)
+        self.norm = LayerNorm(width, config.layer_norm_eps, numerics, bias=plan.norm_bias)
+        self.bias = nnx.Param(jnp.zeros(config.vocab_size, numerics.wide)) if plan.output_bias else None
+        shape = (config.vocab_size, width)
+        tied = config.tie_word_embeddings
+        self.decoder = None if tied else nnx.Param(std * jax.random.normal(second, shape, numerics.wide))
+        self.activation, self.numerics = plan.activation, numerics
+
+    def __call__(
+        self, hidden: Float[Array, "batch token embed"], words: Float[Array, "vocab width"]
+    ) -> Float[Array, "batch token vocab"]:
+        """Logits of each word; `words` are the word embeddings."""
+        x = self.norm(ops.ACTIVATIONS[self.activation](self.transform(hidden)))
+        decoder = words if self.decoder is None else self.decoder[...]
+        return ops.add_bias(ops.contract("bte,ve->btv", x, decoder, self.numerics), value_of(self.bias))
+
+
+class BertForMaskedLM(TaskModel):
+    """Scores of every vocabulary entry for every token; `logits` are `[batch, token, vocab]`."""
+
+    task = architecture.WORDS
+
+    def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
+        _plan(config, self.task)
+        body, head = _two_keys(key)
+        super().__init__(config, body, numerics, add_pooling_layer=False)
+        self.predictions = MaskedLMHead(config, head, self.numerics)
+
+    def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
+        """Logits of each word."""
+        return {"logits": self.predictions(output.last_hidden_state, self.bert.embeddings.word[...])}
+
+
+class BertForPreTraining(TaskModel):
+    """Both heads of BERT's or ALBERT's pre-training: `logits` (`prediction_logits`) and `seq_relationship_logits`."""
+
+    task = architecture.PRETRAINING
+
+    def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
+        plan, (body, head) = _plan(config, self.task), _two_keys(key)
+        words, sentences = jax.random.split(head)
+        super().__init__(config, body, numerics, add_pooling_layer=True)
+        self.predictions = MaskedLMHead(config, words, self.numerics)
+        self.seq_relationship = _linear_head(config, plan.labels or config.num_labels, sentences, self)
+
+    @property
+    def fields_of_first_token(self) -> frozenset[str]:
+        """Pooler and next-sentence classifier."""
+        return super().fields_of_first_token | {"seq_relationship_logits"}
+
+    def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
+        """Logits of both heads."""
+        assert output.pooler_output is not None
+        return {
+            "logits": self.predictions(output.last_hidden_state, self.bert.embeddings.word[...]),
+            "seq_relationship_logits": self.seq_relationship(output.pooler_output),
+        }
+
+
+CLASSES: dict[str, type[PretrainedModel]] = {
+    cls.task: cls
+    for cls in (
+        BertModel,
+        BertForSequenceClassification,
+        BertForMaskedLM,
+        BertForNextSentencePrediction,
+        BertForPreTraining,
+        BertForReplacedTokenDetection,
+        BertForTokenClassification,
+        BertForQuestionAnswering,
+        BertForMultipleChoice,
+    )
+}
+"""The class of each task, whatever the family."""
+
+
+class LoadOptions(HubOptions, total=False):
+    """The options of `load`: as for `BertModel.from_pretrained`."""
+
+    dtype: DTypeLike
+    precision: str | None
+    attention: str
+    config: BertConfig | None
+    seed: int
+
+
+def load(name_or_path: str | Path, **options: Unpack[LoadOptions]) -> PretrainedModel:
+    """Load a checkpoint as the class that its config names; a sentence-transformers one as sentence embedding.
+
+    Args:
+        name_or_path: directory, hub id or 'package:NAME'.
+        options: as for `BertModel.from_pretrained`: `dtype`, `precision`, `attention`, `config`, `revision`,
+            `local_files_only`, `cache_dir`, `token`, `seed`.
+
+    Returns: a model of the class for that task, such as `BertForMaskedLM` for `RobertaForMaskedLM`;
+        `BertForSequenceClassification.from_pretrained` and the like ask for one class.
+
+    Raises:
+        ConfigError: the config names no class of bertjax's, or says what bertjax does not support.
+        CheckpointError: no such checkpoint, or missing, damaged or unfitting weights.
+        InputError: an unknown option.
+    """
+    hub: Any = {name: value for name, value in options.items() if name in HubOptions.__annotations__}
+    directory, of_base = locate(name_or_path, **hub), base_options(hub)
+    rest: Any = {name: value for name, value in options.items() if name not in hub or name in of_base}
+    config = read_config(directory, **of_base)
+    texts = texts_directory(directory, **of_base)
+    if is_sentence_directory(texts) and (texts == directory or _is_body(config)):
+        cls: type[PretrainedModel] = BertForSentenceEmbedding
+    else:
+        cls = _class_of(config, directory)
+    model = cls.from_pretrained(directory, **rest)
+    model.origin.name = os.fsdecode(name_or_path)
+    return model
+
+
+def _class_of(config: BertConfig, source: str | Path) -> type[PretrainedModel]:
+    """The class that a config names; `source` is for the message where there is none."""
+    tasks = {head.architecture: task for task, head in config.family.heads.items()}
+    names = config.architectures or (config.family.heads[architecture.BODY].architecture,)
+    for name in names:
+        if name in tasks:
+            return CLASSES[tasks[name]]
+    raise ConfigError(f"architectures {list(names)} in {source}: none is one of {', '.join(tasks)}")
+
+
+def from_torch(
+    model: Any,
+    tokenizer: Any = None,
+    *,
+    dtype: DTypeLike = "float32",
+    precision: str | None = None,
+    attention: str = "explicit",
+) -> PretrainedModel:
+    """Make a model of a PyTorch model in memory. Nothing is written to disk, and the PyTorch model is not changed.
+
+    Args:
+        model: of transformers, of a class that `load` reads; a `SentenceTransformer` or `CrossEncoder` of
+            sentence-transformers; or a `PeftModel`, whose active adapters are merged in a copy. Its weights may be of
+            any dtype and on any device.
+        tokenizer: a `bertjax.Tokenizer`, or a fast tokenizer of transformers, which is copied. A model of
+            sentence-transformers brings its own, with its prompts and its longest text.
+        dtype, precision, attention: as for `BertModel.from_pretrained`.
+
+    Returns: a model of the class that `load` would choose for the same model in a directory.
+
+    Raises:
+        InputError: neither such a model nor such a tokenizer.
+        ConfigError: a class or a setting that bertjax does not support.
+        CheckpointError: the tensors are not those of the model's class, or an adapter cannot be merged.
+        DataError: the tokenizer runs in Python.
+
+    Warns:
+        CheckpointWarning: tensors hold NaN or infinity.
+    """
+    numerics = make_numerics(dtype, precision, attention)
+    found = read_in_memory(model)
+    options: dict[str, Any] = dict(found.vectors or {})
+    cls = BertForSentenceEmbedding if found.vectors is not None else _class_of(found.config, found.name)
+    if cls is BertModel:  # transformers makes it without a pooler, too
+        options["add_pooling_layer"] = tensor_names.has_pooler(found.weights, found.config.family)
+    config = untie_if_different(found.config, found.weights, cls.task)
+
+    def create(key: Array) -> PretrainedModel:
+        return cls(config, key, numerics, **options)  # type: ignore[call-arg]
+
+    try:
+        made = build(create, found.weights, config, cls.task, None, found.dense)
+    except CheckpointError as error:
+        raise CheckpointError(f"{found.name}: {error}") from None
+    made.origin = Origin(found.name, _tokenizer_of(found, tokenizer))
+    return made
+
+
+def _tokenizer_of(found: InMemory, tokenizer: Any) -> Tokenizer | None:
+    """The tokenizer of a call of `from_torch`, or the model's own; prompts and the longest text are the model's."""
+    tokenizer = found.tokenizer if tokenizer is None else tokenizer
+    if tokenizer is None or isinstance(tokenizer, Tokenizer):
+        return tokenizer
+    counted = (found.vectors or {}).get("include_prompt", True)
+    return Tokenizer.from_transformers(tokenizer, found.text, counts_prompts=counted)
+
+
+def load_for(
+    classes: Sequence[type[PretrainedModel]], directory: Path, **options: Unpack[LoadOptions]
+) -> PretrainedModel:
+    """`load`, except that the task chooses the class where the config names none with a head and the file has the head.
+
+    Many old checkpoints have no `architectures` in their config.json, such as SciBERT, whose file has a masked-LM head.
+
+    Args:
+        classes: those with which the task can be done; the first whose head is in the file is chosen.
+        directory: of a checkpoint.
+        options: as for `load`.
+    """
+    config = read_config(directory)
+    embeds = is_sentence_directory(texts_directory(directory)) and BertForSentenceEmbedding in classes
+    if _is_body(config) and not embeds:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CheckpointWarning)  # the same ones come when the model is made
+            tensors = frozenset(read_checkpoint(directory)[1])
+        for cls in classes:
+            if _has_head(cls, config, tensors):
+                return cls.from_pretrained(directory, **options)
+    return load(directory, **options)
+
+
+def _has_head(cls: type[PretrainedModel], config: BertConfig, tensors: frozenset[str]) -> bool:
+    """Whether a file has all tensors of a class's head, and they are not a part of a larger head of another task."""
+    if cls.task == architecture.BODY or cls.task not in config.architecture.heads:
+        return False
+    paths = by_path(nnx.split(nnx.eval_shape(lambda key: cls(config, key), jax.random.key(0)))[1])  # type: ignore[call-arg]
+    head = {
+        tensor_names.entry_of_parameter(path, config, cls.task).tensor for path in paths if not path.startswith("bert.")
+    }
+    others = (other for task, other in config.family.heads.items() if task != architecture.PRETRAINING)
+    larger = ({entry.tensor for entry in other.entries} for other in others)
+    return head <= tensors and not any(head < names <= tensors for names in larger)
+
+
+def _is_body(config: BertConfig) -> bool:
+    """Whether a checkpoint is an encoder without a task's head."""
+    return config.architectures in ((), (config.family.heads[architecture.BODY].architecture,))

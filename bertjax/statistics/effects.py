@@ -1,0 +1,503 @@
+"""Which effects of a sweep are more than chance, from saved outputs alone: for each metric and all ablations at once.
+
+A difference is the ablated score minus the base score on the same examples, so all statistics are paired. Scores and
+differences are as the metric defines them; 0.01 is one point. A gain is a change for the better.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Num
+
+from bertjax import arguments
+from bertjax.errors import DataError
+from bertjax.formatting import count_of
+from bertjax.progress import Progress, shown
+from bertjax.statistics import intervals
+from bertjax.statistics.metrics import (
+    Metric,
+    find_metric,
+    labelled,
+    make_scorer,
+    score,
+)
+from bertjax.statistics.outputs import as_numbers, predictions_from_logits
+from bertjax.statistics.ranked import SWAPPABLE
+from bertjax.statistics.resampling import Units, bootstrap_counts, score_draws
+from bertjax.statistics.significance import (
+    HALVES,
+    Swapped,
+    benjamini_hochberg,
+    choose_on_half,
+    count_draws,
+    detectable,
+    fewest_flips,
+    holm,
+    mcnemar,
+    swap_test,
+)
+
+# How many times examples are drawn anew for intervals, where nothing else is said.
+RESAMPLES = 10_000
+MOST_DRAWS = 10_000_000  # far beyond what any interval needs: more is a slip that would run for days
+Q = 0.05  # the false discovery rate below which an effect counts as found
+PARTS = 2000  # of the examples, left out one at a time, for the acceleration of an interval
+GROUP = 256  # ablations whose draws are in memory together
+RANKED = 700_000  # outputs ranked together: 110 MB for 1,500 examples, 310 MB for 20,000 (144 runs, two threads)
+
+Outputs = Float[np.ndarray, "every examples *labels"]  # the base first, then the runs
+Labels = Num[np.ndarray, " examples"]
+Runs = Float[np.ndarray, " runs"]
+Counts = Int[np.ndarray, " runs"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one metric says about all ablations.
+
+    Args:
+        metric: what is measured.
+        examples: the number of labelled examples, or of units that have some.
+        by_flips: whether flips alone were tested, by McNemar's exact test.
+        base: the score without ablation.
+        score: the score with each ablation.
+        low, high: the ends of each difference's interval, by `method`.
+        method: 't' with fewer than 200 examples (`intervals.of_few_units`), else 'bca', or 'percentile' where BCa is
+            undefined; 'score' where fewer than 50 predictions flip.
+        percentile, bca: both intervals of each difference, `[2, runs]`.
+        p: two-sided, uncorrected; by McNemar's exact test or by swaps. Like all that depends on it, NaN of a metric
+            that is not `tested`.
+        q: corrected after Benjamini and Hochberg, over all ablations.
+        holm: corrected after Holm.
+        best: the probability that the largest gain of all ablations, over its spread, is as large as this by chance.
+        best_raw: the same for the gains themselves, which ablations with a wide spread dominate.
+        gains, losses: the numbers of predictions that become right and wrong; None for metrics of values.
+        effect_size: as described by the metric's `effect_size.text`.
+        detectable: the smallest difference that would have been found with 80 % power at the corrected level.
+        resamples, draws, exact, seed: of the bootstrap and the swaps (`exact`: whether all possible swaps were tried).
+        standard_error: of each difference, by the bootstrap, or as `metric.sums.errors` has it.
+        halves: the result of choosing on one half and scoring on the other, see `significance.choose_on_half`.
+    """
+
+    metric: Metric
+    examples: int
+    by_flips: bool
+    base: float
+    score: Runs
+    low: Runs
+    high: Runs
+    method: tuple[str, ...]
+    percentile: Float[np.ndarray, "2 runs"]
+    bca: Float[np.ndarray, "2 runs"]
+    p: Runs
+    q: Runs
+    holm: Runs
+    best: Runs
+    best_raw: Runs
+    gains: Int[np.ndarray, " runs"] | None
+    losses: Int[np.ndarray, " runs"] | None
+    effect_size: Runs
+    detectable: Runs
+    resamples: int
+    draws: int
+    exact: bool
+    seed: int
+    standard_error: Runs
+    halves: dict[str, Any]
+
+    @property
+    def difference(self) -> Runs:
+        """Each score minus the base score."""
+        return self.score - self.base
+
+    @property
+    def least_best_p(self) -> float | None:
+        """The smallest possible `best` with these random swaps; None where all possible swaps were tried."""
+        return None if self.exact or not self.metric.tested else 1 / (1 + self.draws)
+
+    @property
+    def least_p(self) -> float | None:
+        """The smallest possible `p` with these random swaps; None where it is exact."""
+        return None if self.by_flips else self.least_best_p
+
+    @property
+    def fewest_together(self) -> int | None:
+        """How many effects at least are found at once, as few examples have no small `p`; None where none can be."""
+        tests, least = int(np.isfinite(self.p).sum()), 2.0 ** (1 - self.examples) + (self.least_p or 0.0)
+        together = max(1, int(np.floor(tests * least / Q)) + 1)
+        return together if together <= tests else None
+
+    @property
+    def significant(self) -> Bool[np.ndarray, " runs"]:
+        """Which effects are more than chance, at the false discovery rate `Q`."""
+        return np.nan_to_num(self.q, nan=1.0) < Q
+
+
+def weigh(
+    metric: Metric | str,
+    base: Float[np.ndarray, "examples *labels"] | Sequence[Any],
+    outputs: Float[np.ndarray, "runs examples *labels"] | Sequence[Any],
+    labels: Num[np.ndarray, " examples"] | Sequence[Any],
+    positive: int = 1,
+    *,
+    resamples: int | None = None,
+    draws: int | None = None,
+    seed: int = 0,
+    units: Int[np.ndarray, "..."] | Sequence[Any] | None = None,
+    progress: Progress | bool = False,
+) -> Evidence:
+    """Everything that the outputs say about each ablation's effect on a metric.
+
+    Args:
+        metric: a name in `METRICS`, or a Metric of your own.
+        base: outputs without ablation: logits, or one value for each example.
+        outputs: the same for each ablation.
+        labels: examples without a label are left out.
+        positive: the label that counts as "yes", for metrics that have one.
+        resamples: draws of the bootstrap; default `RESAMPLES`.
+        draws: swaps of the permutation test; default `significance.count_draws`.
+        seed: for both.
+        units: which examples belong together, by equal numbers: the words of one sentence, say. They are drawn, and
+            swapped, together: words of a sentence are no independent examples.
+        progress: True shows a bar; or a function called with the work done and the total work, draw by draw.
+
+    Raises:
+        DataError: outputs and labels do not fit the metric, fewer than two examples (or units) have labels, units of
+            another number, or no ablation.
+    """
+    metric = find_metric(metric)
+    all_outputs, every_label = _all_outputs(base, outputs), as_numbers(labels, "labels")
+    positive = arguments.whole_number(positive, "positive", 0, DataError)
+    seed = arguments.whole_number(seed, "seed", 0, DataError)
+    for name, number in (("resamples", resamples), ("draws", draws)):
+        if number is not None and arguments.whole_number(number, name, 1, DataError) > MOST_DRAWS:
+            raise DataError(f"{name} must be at most {MOST_DRAWS:,}, found {number:,}")
+    scores = score(metric, all_outputs, every_label, positive)
+    is_labelled = labelled(metric, every_label)
+    all_outputs, known = all_outputs[:, is_labelled], every_label[is_labelled]
+    units = _number_units(units, is_labelled)
+    examples = len(known) if units is None else int(units.max()) + 1
+    if examples < 2:
+        raise DataError(f"{count_of(examples, 'example')} has a label: intervals and tests need two at least")
+    resamples = resamples or RESAMPLES
+    task = _Task(
+        metric=metric,
+        base=all_outputs[0],
+        scores=scores,
+        labels=known,
+        units=units,
+        examples=examples,
+        positive=positive,
+        resamples=resamples,
+        seed=seed,
+    )
+    swaps = draws or count_draws(metric, len(outputs), examples)
+    with shown(progress, "weighing") as report:
+        return _weigh(task, all_outputs, swaps, report)
+
+
+def _all_outputs(base: Any, outputs: Any) -> Outputs:
+    """The outputs of the base, and then those of the runs. Raises `DataError` where they do not fit each other."""
+    base, outputs = as_numbers(base, "base"), as_numbers(outputs, "outputs")
+    if not outputs.size:
+        raise DataError("there is no ablation to weigh: outputs are empty")
+    if outputs.shape[1:] != base.shape:
+        raise DataError(
+            f"outputs have shape {list(outputs.shape)}, but base {list(base.shape)}: they must be [ablations, "
+            "examples, ...] and [examples, ...]"
+        )
+    return np.concatenate([base[None], outputs])
+
+
+def _number_units(units: Any, is_labelled: Bool[np.ndarray, " examples"]) -> Units | None:
+    """The units of labelled examples, numbered from 0; None where each example is one of its own."""
+    if units is None:
+        return None
+    units = as_numbers(units, "units")
+    if units.dtype.kind not in "iu":
+        raise DataError(f"units must be whole numbers, one for each example, found {arguments.describe(units)}")
+    if units.shape != is_labelled.shape:
+        raise DataError(f"there are units for {units.size} examples, but {is_labelled.size} examples")
+    numbers = np.unique(units[is_labelled], return_inverse=True)[1].astype(np.int64)
+    return None if len(numbers) and numbers.max() + 1 == len(numbers) else numbers
+
+
+def _weigh(
+    task: "_Task", all_outputs: Float[np.ndarray, "runs examples *labels"], swaps: int, progress: Progress
+) -> Evidence:
+    """The evidence of the runs after the first, which is the base, group by group."""
+    metric, runs, examples = task.metric, len(all_outputs) - 1, task.examples
+    size = GROUP if metric.reads == "predictions" else max(1, min(GROUP, RANKED // len(task.labels)))
+    groups = [range(start, min(start + size, runs)) for start in range(0, runs, size)]
+    pace = _Pace(metric, runs, task.resamples + min(examples, PARTS), swaps, progress)
+    weighed_groups = [
+        _weigh_group(task, all_outputs[1 + group.start : 1 + group.stop], group, swaps, pace) for group in groups
+    ]
+    scorer = make_scorer(metric, all_outputs, task.labels, task.positive, task.units)
+    halves = choose_on_half(scorer, examples, task.seed, sign=metric.measure.sign, advance=pace.of_draws(runs))
+    pace.finish()
+    return _put_together(task, all_outputs, weighed_groups, halves)
+
+
+def check_weighable(metric: Metric | str, labels: Num[np.ndarray, " examples"], positive: int = 1) -> None:
+    """Check, before there are outputs, that `weigh` can take this many examples: a test ranks twice as many outputs.
+
+    Raises:
+        DataError: there are too many examples.
+    """
+    metric = find_metric(metric)
+    valid_labels = labels[labelled(metric, labels)]
+    numbers = () if metric.reads == "values" else (metric.sums.fewest if metric.sums else 2,)
+    shape = (1, 2 * len(valid_labels), *numbers)
+    make_scorer(metric, np.zeros(shape), np.concatenate([valid_labels, valid_labels]), positive)
+
+
+class _Pace:
+    """The progress of the work, in draws times runs. A swap makes two scores, each of twice the examples."""
+
+    def __init__(self, metric: Metric, runs: int, draws: int, swaps: int, progress: Progress) -> None:
+        # a sum over examples, or what its ranks take, or two scores of twice as many examples
+        self.swap = 0.05 if metric.swap_weights is not None else SWAPPABLE.get(metric.scorer, 4.0)
+        self.done, self.total = 0.0, runs * (draws + 2 * HALVES + self.swap * swaps)
+        self.progress = progress
+
+    def of_draws(self, runs: int, share: float = 1.0) -> Callable[[int], None]:
+        """A callback that counts draws, each scored on this many runs at `share` of the usual cost."""
+
+        def advance(draws: int) -> None:
+            self.done += draws * runs * share
+            self.progress(min(self.done, self.total), self.total)
+
+        return advance
+
+    def finish(self) -> None:
+        """Report all work as done, also where there were fewer swaps than requested."""
+        self.progress(self.total, self.total)
+
+
+def _put_together(task: "_Task", outputs: Outputs, groups: Sequence["_Group"], halves: dict[str, Any]) -> Evidence:
+    """The evidence of all groups of ablations, with what depends on the number of ablations."""
+    metric, scores, swapped = task.metric, task.scores, reduce(Swapped.join, (group.swapped for group in groups))
+    gains, losses = _flips(metric, outputs, task.labels)
+    p = mcnemar(gains, losses) if task.by_flips else swapped.p
+    observed, error = scores[1:] - scores[0], np.concatenate([group.error for group in groups])
+    return Evidence(
+        metric=metric,
+        examples=task.examples,
+        by_flips=task.by_flips,
+        base=float(scores[0]),
+        score=scores[1:],
+        low=np.concatenate([group.low for group in groups]),
+        high=np.concatenate([group.high for group in groups]),
+        method=tuple(name for group in groups for name in group.method),
+        percentile=np.concatenate([group.percentile for group in groups], axis=1),
+        bca=np.concatenate([group.bca for group in groups], axis=1),
+        p=p,
+        q=benjamini_hochberg(p),
+        holm=holm(p),
+        best=swapped.best(metric.measure.sign * observed),
+        best_raw=swapped.best(metric.measure.sign * observed, ratio=False),
+        gains=gains if metric.reads == "predictions" else None,
+        losses=losses if metric.reads == "predictions" else None,
+        effect_size=metric.effect_size.function(
+            float(scores[0]), scores[1:], error * np.sqrt(task.examples), gains, losses
+        ),
+        detectable=_detectable(task, outputs, swapped, gains, losses),
+        resamples=task.resamples,
+        draws=len(swapped.largest),
+        exact=swapped.exact,
+        seed=task.seed,
+        standard_error=error,
+        halves=halves,
+    )
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What all groups of ablations have in common."""
+
+    metric: Metric
+    base: Float[np.ndarray, "examples *labels"]
+    scores: Float[np.ndarray, " scores"]
+    labels: Labels
+    units: Units | None
+    examples: int
+    positive: int
+    resamples: int
+    seed: int
+
+    @property
+    def by_flips(self) -> bool:
+        """Whether the exact forms for flips hold: each example by itself, and a metric that sees nothing else."""
+        return self.metric.tested and self.metric.flips_alone and self.units is None
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Intervals and swaps of one group of ablations."""
+
+    low: Runs
+    high: Runs
+    method: tuple[str, ...]
+    percentile: Float[np.ndarray, "2 runs"]
+    bca: Float[np.ndarray, "2 runs"]
+    error: Runs
+    swapped: Swapped
+
+
+def _weigh_group(
+    task: _Task, outputs: Float[np.ndarray, "runs examples *labels"], group: range, draws: int, pace: "_Pace"
+) -> _Group:
+    """Intervals and swaps of one group: the draws of all ablations at once would not fit into memory."""
+    all_outputs, examples = np.concatenate([task.base[None], outputs]), task.examples
+    observed = task.scores[1 + group.start : 1 + group.stop] - task.scores[0]
+    scorer = make_scorer(task.metric, all_outputs, task.labels, task.positive, task.units)
+    counts = bootstrap_counts(examples, task.resamples, task.seed, len(all_outputs), len(task.labels))
+    advance = pace.of_draws(len(group))
+    resampled = _differences(score_draws(scorer, counts, advance))
+    left_out = _differences(score_draws(scorer, _leave_out(examples), advance))
+    ends = intervals.percentile(resampled), intervals.bca(observed, resampled, left_out)
+    few = intervals.of_few_units(observed, resampled, left_out) if examples < intervals.FEW_UNITS else None
+    low, high, method = choose_intervals(
+        task.metric,
+        all_outputs,
+        task.labels,
+        task.positive,
+        observed,
+        ends,
+        few=few,
+        together=task.units is not None,
+    )
+    swapped = swap_test(
+        task.metric,
+        task.base,
+        outputs,
+        task.labels,
+        task.positive,
+        observed,
+        draws=draws,
+        seed=task.seed,
+        units=task.units,
+        advance=pace.of_draws(len(group), pace.swap),
+    )
+    return _Group(
+        low=low,
+        high=high,
+        method=method,
+        percentile=ends[0],
+        bca=ends[1],
+        error=_errors(task, all_outputs, resampled),
+        swapped=swapped,
+    )
+
+
+def _errors(
+    task: _Task, all_outputs: Float[np.ndarray, "every examples *labels"], resampled: Float[np.ndarray, "draws runs"]
+) -> Runs:
+    """The standard error of each difference: the spread of the draws, or what the metric has in place of it."""
+    sums = task.metric.sums
+    if sums is None or sums.errors is None:
+        return _spread(resampled)
+    return sums.errors(sums.terms_of_units(all_outputs, task.labels, task.positive, task.units))[1:]
+
+
+def _differences(scores: Float[np.ndarray, "draws runs"]) -> Float[np.ndarray, "draws ablations"]:
+    return scores[:, 1:] - scores[:, :1]
+
+
+def _leave_out(examples: int) -> list[Num[np.ndarray, "_ examples"]]:
+    """Counts that each leave out one part of the examples, in chunks; a part is one example where there are few."""
+    part = np.arange(examples) * min(examples, PARTS) // examples
+    size = 256
+    numbers = np.arange(part[-1] + 1)
+    return [(part != numbers[start : start + size, None]).astype(np.uint16) for start in range(0, len(numbers), size)]
+
+
+def _flips(metric: Metric, outputs: Outputs, labels: Labels) -> tuple[Counts, Counts]:
+    """The numbers of predictions each run gains and loses; 0 for metrics of values."""
+    if metric.reads != "predictions":
+        zeros = np.zeros(len(outputs) - 1, int)
+        return zeros, zeros
+    correct = predictions_from_logits(outputs) == labels
+    return (correct[1:] & ~correct[0]).sum(1), (~correct[1:] & correct[0]).sum(1)
+
+
+def choose_intervals(
+    metric: Metric,
+    outputs: Outputs,
+    labels: Labels,
+    positive: int,
+    observed: Runs,
+    bootstrap_ends: tuple[Float[np.ndarray, "2 runs"], Float[np.ndarray, "2 runs"]],
+    *,
+    few: Float[np.ndarray, "2 runs"] | None = None,
+    together: bool = False,
+) -> tuple[Runs, Runs, tuple[str, ...]]:
+    """BCa, or percentiles where that is undefined; `few` in place of both; a score interval where few predictions flip.
+
+    Args:
+        few: intervals from few examples, if there are few.
+        together: examples belong together in units: then flips are not independent, and score intervals do not hold.
+    """
+    percentile, bca = bootstrap_ends
+    usable = np.isfinite(bca).all(0)
+    low, high = np.where(usable, bca, percentile)
+    method = np.where(usable, "bca", "percentile").astype(object)
+    if few is not None:
+        usable = np.isfinite(few).all(0)
+        low, high = np.where(usable, few, [low, high])
+        method[usable] = "t"
+    if metric.reads == "predictions" and not together:
+        predictions, (gains, losses) = predictions_from_logits(outputs), _flips(metric, outputs, labels)
+        flips = _count_flips(metric, predictions, positive, gains, losses)
+        few = (flips < intervals.FEW_FLIPS) & np.isfinite(observed)
+        if metric.flips_alone:
+            ends = intervals.tango(gains[few], losses[few], len(labels))
+        else:
+            ends = intervals.by_kinds_of_flips(
+                metric, predictions[0], predictions[1:][few], labels, positive, observed[few]
+            )
+        low[few], high[few] = ends
+        method[few] = "score"
+    # The base's own score is a sample's, so the true difference may lead beyond it; effects are differences from 0.
+    most = metric.highest - metric.lowest
+    bounds = (metric.lowest, metric.highest) if metric.of_effects else (-most, most)
+    return np.clip(low, *bounds), np.clip(high, *bounds), tuple(method.tolist())
+
+
+def _count_flips(
+    metric: Metric, predictions: Int[np.ndarray, "every examples"], positive: int, gains: Counts, losses: Counts
+) -> Int[np.ndarray, " runs"]:
+    """The number of predictions that flip in a way that the metric sees."""
+    if metric.flips_alone:
+        return gains + losses
+    seen = predictions == positive if metric.of_one_label else predictions
+    return (seen[1:] != seen[0]).sum(1)
+
+
+def _spread(resampled: Float[np.ndarray, "draws runs"]) -> Runs:
+    defined = np.isfinite(resampled)
+    count = defined.sum(0)
+    values = np.where(defined, resampled, 0)
+    mean = values.sum(0) / np.maximum(count, 1)
+    variance = (np.where(defined, values - mean, 0) ** 2).sum(0) / np.maximum(count - 1, 1)
+    return np.where(count > 1, np.sqrt(variance), np.nan)
+
+
+def _detectable(task: "_Task", outputs: Outputs, swapped: Swapped, gains: Counts, losses: Counts) -> Runs:
+    """From the spread under the null, but at least the fewest flips that could be significant, of the heaviest kind."""
+    tests, examples = len(swapped.p), task.examples
+    spread = np.sqrt(gains + losses) / examples if task.by_flips else swapped.spread
+    differences = detectable(spread, tests)
+    if (
+        task.metric.reads != "predictions" or task.units is not None
+    ):  # neither unchanged outputs nor too few swaps show anything
+        return np.where((spread > 0) & (fewest_flips(tests) <= examples), differences, np.nan)
+    base = predictions_from_logits(outputs)[0]
+    heaviest = intervals.heaviest_flip(task.metric, base, task.labels, task.positive)
+    if not heaviest:  # F1 without a positive label: no flip changes it
+        return np.full(differences.shape, np.nan)
+    return np.maximum(differences, fewest_flips(tests) * heaviest)

@@ -1,0 +1,183 @@
+"""The findings in one sentence: how many ablations surely matter, the extremes, and what remains unknown."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bertjax.formatting import count_of, equals_p
+from bertjax.statistics.effects import Evidence, Q
+from bertjax.statistics.intervals import LEVEL
+from bertjax.statistics.metrics import Metric
+
+# From how many examples intervals hold in 93 of 100 simulated data sets (`benchmarks/coverage.py`): of means, ratios,
+# accuracy and correlations; of scores that count predictions by class; of scores that order two classes; of scores from
+# 0 to 1 that few examples change.
+FEWEST_EXAMPLES, FEWEST_BY_CLASS, FEWEST_ORDERED, FEWEST_BOUNDED = 10, 13, 20, 30
+
+
+def summarise(evidence: Evidence, names: Sequence[str], kind: str) -> str:
+    """The plain sentence: how many ablations significantly raise or lower the score, the extremes, and what is unknown.
+
+    A gain is a change of the score for the better through an ablation, a loss one for the worse. With fewer examples
+    than intervals need, a second sentence says so.
+
+    Args:
+        names: the ablations' names.
+        kind: what an ablation is: 'head', 'layer' or 'set'.
+    """
+    findings = _findings(evidence, names, kind)
+    if evidence.examples >= fewest_examples(evidence.metric) or not np.isfinite(evidence.difference).any():
+        return findings
+    examples, level = count_of(evidence.examples, "example"), f"{100 * LEVEL:.0f} %"
+    return f"{findings} Intervals from {examples} hold the true value less often than {level}."
+
+
+def fewest_examples(metric: Metric) -> int:
+    """From how many examples a metric's 95 % intervals hold about as often as that; with fewer they hold less often.
+
+    >>> from bertjax.statistics import METRICS
+    >>> [fewest_examples(METRICS[name]) for name in ("accuracy", "f1", "roc_auc", "entity_f1")]
+    [10, 13, 20, 30]
+    """
+    if metric.reads == "predictions":
+        return FEWEST_EXAMPLES if metric.flips_alone else FEWEST_BY_CLASS
+    if metric.needs == "both":
+        return FEWEST_ORDERED
+    bounded = metric.reads == "outputs" and (metric.lowest, metric.highest) == (0, 1)
+    return FEWEST_BOUNDED if bounded and not (metric.of_effects or metric.compared_with) else FEWEST_EXAMPLES
+
+
+def _findings(evidence: Evidence, names: Sequence[str], kind: str) -> str:
+    """The sentence without what is said of intervals."""
+    differences, total, measure = evidence.difference, len(names), evidence.metric.measure
+    gains = measure.sign * differences
+    labels = [f"layer {name}" if kind == "layer" else name for name in names]
+    defined = np.isfinite(differences)
+    if not defined.any():
+        return f"{_name(evidence)} is undefined: no {kind}'s effect can be estimated."
+    if not measure.tested:
+        return _untested(evidence, labels)
+    raised, lowered = (int((evidence.significant & (sign * differences > 0)).sum()) for sign in (1, -1))
+    unknown = int(defined.sum()) - raised - lowered
+    if measure.of_effects:
+        return _of_effects(evidence, labels, kind, raised, lowered)
+    if measure.compared_with:
+        return _compared(evidence, labels, kind, raised, lowered)
+    parts = [f"{_counted(measure.by, kind, total, raised, lowered)}, at q < {Q} ({_name(evidence)})"]
+    loss, gain = measure.names_of_changes
+    place = int(np.nanargmax(gains))
+    if gains[place] > 0:
+        p = equals_p("p", evidence.best[place], evidence.least_best_p)
+        chance = f"by chance the best of {total} would stand out as much with {p}"
+        parts.append(f"the largest {gain} is {_change(evidence, place)} for {labels[place]}; {chance}")
+    else:
+        parts.append(f"there is no {gain}")
+    place = int(np.nanargmin(gains))
+    if gains[place] < 0:
+        parts.append(f"the largest {loss} is {_change(evidence, place)} for {labels[place]}")
+    if unknown:
+        parts.append(_unknown(evidence, unknown, kind))
+    return "; ".join(parts) + "."
+
+
+def _counted(by: str, kind: str, total: int, raised: int, lowered: int) -> str:
+    """How many ablations raise and lower the score."""
+    if by == "gradients":
+        higher = f"a higher score without {raised} of {count_of(total, kind)}"
+        return f"Gradients predict {higher} and a lower one without {lowered}"
+    verb = "Patching" if by == "patching" else "Ablating"
+    return f"{verb} one {kind} raises the score for {raised} of {count_of(total, kind)} and lowers it for {lowered}"
+
+
+def _untested(evidence: Evidence, labels: Sequence[str]) -> str:
+    """The sentence of a metric whose changes have one sign by construction: the extremes, and no test."""
+    differences, measure = evidence.difference, evidence.metric.measure
+    parts = []
+    for place, called in ((int(np.nanargmax(differences)), "largest"), (int(np.nanargmin(differences)), "smallest")):
+        score = "" if measure.of_effects else f"{measure.with_unit(measure.score(float(evidence.score[place])))}, "
+        parts.append(f"the {called} is {score}{_change(evidence, place)} for {labels[place]}")
+    return f"{_name(evidence)}: {'; '.join(parts)}; {measure.untested}."
+
+
+def _of_effects(evidence: Evidence, labels: Sequence[str], kind: str, above: int, below: int) -> str:
+    """The sentence of a metric whose scores are effects themselves."""
+    values, measure = evidence.difference, evidence.metric.measure
+    counted = f"above 0 for {above} of {count_of(len(labels), kind)} and below 0 for {below}"
+    parts = [f"{measure.label}{f' ({measure.direction})' if measure.direction else ''} is {counted}, at q < {Q}"]
+    for place, called, side in ((int(np.nanargmax(values)), "largest", 1), (int(np.nanargmin(values)), "smallest", -1)):
+        if side * values[place] > 0:
+            parts.append(f"the {called} is {_change(evidence, place)} for {labels[place]}")
+    unknown = int(np.isfinite(values).sum()) - above - below
+    if unknown:
+        parts.append(_unknown(evidence, unknown, kind))
+    return "; ".join(parts) + "."
+
+
+def _compared(evidence: Evidence, labels: Sequence[str], kind: str, above: int, below: int) -> str:
+    """The sentence of a metric that compares heads with something else than the model without ablation."""
+    differences, measure = evidence.difference, evidence.metric.measure
+    counted = f"for {above} of {count_of(len(labels), kind)} and below it for {below}"
+    parts = [f"{measure.label} is above that of {measure.compared_with} {counted}, at q < {Q}"]
+    for place, called in ((int(np.nanargmax(differences)), "largest"), (int(np.nanargmin(differences)), "smallest")):
+        score = measure.with_unit(measure.score(float(evidence.score[place])))
+        parts.append(f"the {called} is {score} for {labels[place]}, {_change(evidence, place)}")
+    return "; ".join(parts) + "."
+
+
+def _unknown(evidence: Evidence, count: int, kind: str) -> str:
+    """What is said of ablations that these examples cannot tell from none."""
+    examples = count_of(evidence.examples, "example")
+    return f"{count} cannot be distinguished from zero with {examples}, which {_shown(evidence, kind)}"
+
+
+def _shown(evidence: Evidence, kind: str) -> str:
+    """The sizes of change that these examples would show, of ablations indistinguishable from zero."""
+    limits = evidence.detectable[np.isfinite(evidence.detectable) & ~evidence.significant]
+    least = float(np.median(limits)) if limits.size else np.inf
+    metric, measure = evidence.metric, evidence.metric.measure
+    if not least < metric.highest - metric.lowest:
+        together = evidence.fewest_together
+        return "can show none" if together is None else f"can show none alone, but {together} or more together"
+    low, high, middle = (
+        f"{measure.factor * end:.{measure.digits - 1}f}" for end in (limits.min(), limits.max(), least)
+    )
+    span = "" if low == high else f" ({low} to {high}, by {kind})"
+    return f"would show changes of about {measure.with_unit(middle)} and more{span}"
+
+
+def _name(evidence: Evidence) -> str:
+    measure = evidence.metric.measure
+    return ", ".join(part for part in (measure.label, measure.direction) if part)
+
+
+def _change(evidence: Evidence, place: int) -> str:
+    measure = evidence.metric.measure
+    ends = " to ".join(measure.change(float(end[place])) for end in (evidence.low, evidence.high))
+    return f"{measure.with_unit(measure.change(float(evidence.difference[place])))} (95 % CI {ends})"
+
+
+def name_test(evidence: Evidence) -> str:
+    """The test that gives the p-values."""
+    if not evidence.metric.tested:
+        return "none"
+    if evidence.by_flips:
+        return "McNemar, exact"
+    return f"{'all' if evidence.exact else 'random'} swaps, {evidence.draws:,}"
+
+
+def describe_statistics(evidence: Evidence, names: Sequence[str], kind: str) -> dict[str, Any]:
+    """How a metric's numbers were made, and the result of choosing heads on half of the data, for `summary.json`."""
+    return {
+        "sentence": summarise(evidence, names, kind),
+        "examples": evidence.examples,
+        "level": LEVEL,
+        "q": Q,
+        "resamples": evidence.resamples,
+        "test": name_test(evidence),
+        "least_p": evidence.least_p,
+        "least_best_p": evidence.least_best_p,
+        "seed": evidence.seed,
+        "effect_size": evidence.metric.effect_size.text,
+        "halves": {**evidence.halves, "chosen": [[names[place], share] for place, share in evidence.halves["chosen"]]},
+    }
