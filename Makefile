@@ -74,7 +74,7 @@ $(VENV)-oldest/.made: setup.cfg constraints-oldest.txt requirements-weights.txt
 
 test-oldest: $(VENV)-oldest/.made
 	$(VENV)-oldest/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(CHECKED) -m 'not slow' -W default \
-		--deselect tests/test_images.py::test_pictures_are_those_that_were_looked_at
+		--deselect tests/results/test_images.py::test_pictures_are_those_that_were_looked_at
 
 # TPU's compiler is large and talks at its start: it has an environment of its own.
 $(VENV)-tpu/.made: setup.cfg $(CONSTRAINTS_FILE)

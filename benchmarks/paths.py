@@ -2,7 +2,7 @@
 
 Pairs of random texts that differ at one token, random weights, a receiver in the last layer, whose values read. The
 first call compiles: told are how many programs of whole models that takes, and how long. Nothing is compared with it
-here; that the paths are those of hooks in PyTorch is tested (`tests/test_patching.py`).
+here; that the paths are those of hooks in PyTorch is tested (`tests/interventions/test_patching.py`).
 
     python -m benchmarks.paths [--size base] [--contrasts 4] [--tokens 24] [--senders 0.1 3.2] [--freeze-feed-forward]
 """

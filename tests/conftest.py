@@ -69,13 +69,13 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 # One file is about PyTorch's formats from its first import on; with `-m "not needs_torch"` it would be deselected
 # anyway. `make test` installs PyTorch, and the other tests that need it fail where it is missing.
-collect_ignore = [] if importlib.util.find_spec("torch") else ["test_weight_files.py"]
+collect_ignore = [] if importlib.util.find_spec("torch") else ["checkpoints/test_weight_files.py"]
 
 MOST_MAPPINGS, MOST_MEMORY = 25_000, 2e9  # memory in bytes: compiled programs of all tests take 8 GB
 
 # Files that take long in `make test-all`: begun first, so that no process has one left when the others end.
 LONGEST = (
-    *("test_readme.py", "test_head_ablation.py", "test_family_engine.py", "test_notebook.py"),
+    *("test_readme.py", "test_family_engine.py", "test_notebook.py"),
     *("test_sharding.py", "test_docs.py"),
 )
 

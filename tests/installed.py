@@ -20,8 +20,10 @@ NOT_WITH_IT = ("torch", "tensorflow", "tensorflow_datasets", "datasets", "plotly
 
 # Each stage of the way from a checkpoint to a page, in about two minutes.
 TESTS = (
-    *("test_model.py", "test_examples.py", "test_plan.py", "test_packing.py", "test_ablate_call.py", "test_metrics.py"),
-    *("test_intervals.py", "test_jackknife.py", "test_page_data.py", "test_custom_metrics.py"),
+    *("models/test_model.py", "data/test_examples.py", "engine/test_plan.py", "engine/test_packing.py"),
+    *("analyses/test_ablate_call.py", "results/test_page_data.py"),
+    *("statistics/test_metrics.py", "statistics/test_intervals.py", "statistics/test_jackknife.py"),
+    "statistics/test_custom_metrics.py",
     "test_optional_dependencies.py",
 )
 

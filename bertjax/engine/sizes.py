@@ -188,7 +188,7 @@ def _device_stats() -> dict[str, int] | None:
 def most_blocks(layers: int, runs: int) -> int:
     """Blocks that are alive at a time at most: a few for each layer, more where runs of many parents meet.
 
-    The bound is checked by `tests/test_memory.py` on plans of every kind.
+    The bound is checked by `tests/engine/test_memory.py` on plans of every kind.
     """
     return int((layers + 1) * (2 + runs / 2)) + AHEAD
 

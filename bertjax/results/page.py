@@ -34,7 +34,7 @@ PIXELS_PER_INCH = 130  # of pictures
 PARTS = {"STYLE": "page.css", "CHARTS": "charts.js", "PROGRAM": "page.js", "LICENSE": "plotly-4.1.1.LICENSE"}
 # The smallest published bundle of plotly.js that draws heatmaps. To renew it, `npm pack plotly.js-cartesian-dist-min`;
 # plotly-cartesian.min.js and LICENSE go from there to page_assets/ unchanged, with the version in their names as here,
-# and the hash of the first to tests/test_page_data.py.
+# and the hash of the first to tests/results/test_page_data.py.
 PLOTLY = "plotly-cartesian-4.1.1.min.js"
 
 

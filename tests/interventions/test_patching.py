@@ -23,7 +23,7 @@ from tests.family_models import config_of
 from tests.tiny_models import SIZES, arguments, encodings, largest_difference, random_model
 
 CLOSE = 2e-6
-SMALL = Path(__file__).parents[1] / "experiments/data/small_mlm"
+SMALL = Path(__file__).parents[2] / "experiments/data/small_mlm"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 

@@ -12,7 +12,7 @@ from tests.factories import make_masked
 
 pytestmark = pytest.mark.integration
 
-SMALL = Path(__file__).parents[1] / "experiments/data/small_mlm"
+SMALL = Path(__file__).parents[2] / "experiments/data/small_mlm"
 ROWS = [
     ("house", "house", "Sing"),
     ("Houses", "house", "Plur"),

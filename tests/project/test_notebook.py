@@ -15,7 +15,7 @@ from tests.factories import write_glue
 
 pytestmark = pytest.mark.integration
 
-FOLDER = Path(__file__).parent.parent / "docs" / "tutorials"
+FOLDER = Path(__file__).parents[2] / "docs" / "tutorials"
 # Of each notebook, what is made smaller to save minutes.
 SMALLER = {
     "demo": {"limit=200": "limit=4"},

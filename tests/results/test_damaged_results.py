@@ -15,7 +15,7 @@ from bertjax.errors import InputError
 from bertjax.results.directory import WithoutHashesWarning, read_results
 from tests.result_factories import make_results
 
-OLD = Path(__file__).parent / "old_results"
+OLD = Path(__file__).parents[1] / "old_results"
 HASHED = ("results.parquet", "outputs.npz", "examples.jsonl", "attention.npz")
 warned = pytest.mark.filterwarnings("always::bertjax.results.directory.WithoutHashesWarning")
 # Half a character, an escape sequence, and what rich, Markdown and mathtext would obey.

@@ -263,7 +263,7 @@ def test_rank_correlation_is_spearmans(rng):
     assert np.isnan([low, high]).all()
 
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.mark.parametrize("task", ["mrpc", "stsb"])

@@ -12,7 +12,7 @@ import tokenizers
 
 from bertjax.tasks import load_examples
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 HEAVY = ["tensorflow", "tensorflow_datasets", "torch", "transformers"]
 
 

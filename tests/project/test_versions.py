@@ -11,7 +11,7 @@ from packaging.version import Version
 
 import bertjax
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SETTINGS = configparser.ConfigParser()
 SETTINGS.read(ROOT / "setup.cfg")
 PYTHONS = ("3.11", "3.12", "3.13")

@@ -1,7 +1,7 @@
 """Every kind of picture is, within a tolerance for fonts, the one that was looked at and kept in `tests/images/`.
 
-After a change that is meant, `BERTJAX_KEEP_IMAGES=1 python -m pytest tests/test_images.py` keeps the new ones: look at
-them before they are committed.
+After an intended change, `BERTJAX_KEEP_IMAGES=1 python -m pytest tests/results/test_images.py` saves the new ones: look
+at them before you commit them.
 """
 
 import itertools
@@ -30,7 +30,7 @@ from experiments.shared.figures import draw_effect_bars, draw_effect_maps
 from experiments.shared.map_table import MapRow, draw_table, ratio_scale
 from tests.result_factories import make_results
 
-KEPT = Path(__file__).parent / "images"
+KEPT = Path(__file__).parents[1] / "images"
 # Root mean square of the differences of colours in 0 to 255: another version of matplotlib moves letters a little; a
 # bar that is missing, another colour scale or a shifted axis give five times this.
 TOLERANCE = 6.0

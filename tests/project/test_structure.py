@@ -13,7 +13,7 @@ import bertjax
 from tests.layering import File, read_sources, violations
 from tests.result_factories import make_results
 
-PACKAGE = Path(__file__).parent.parent / "bertjax"
+PACKAGE = Path(__file__).parents[2] / "bertjax"
 
 ROOT = PACKAGE.parent
 ALL_FILES = sorted(
@@ -92,7 +92,7 @@ def test_a_small_package_keeps_the_rules():
         ({"engine__sweep": ""}, "exports sweep, and a module beside it has that name"),
         ({"helpers": ""}, "bertjax/helpers.py: is in no room"),
         ({"kitchen__x": ""}, "bertjax/kitchen/x.py: kitchen is no room"),
-        ({f"models__m{number}": "" for number in range(12)}, "model holds 14 modules"),
+        ({f"models__m{number}": "" for number in range(12)}, "models holds 14 modules"),
     ],
 )
 def test_each_kind_of_wrong_import_is_found(changed, line):

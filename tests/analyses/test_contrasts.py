@@ -22,7 +22,7 @@ from tests.browser import assert_quiet, browser_needed, is_shown, rows_of, start
 from tests.factories import add_tokenizer, make_masked
 from tests.family_models import saved_by_torch
 
-SMALL = Path(__file__).parents[1] / "experiments/data/small_mlm"
+SMALL = Path(__file__).parents[2] / "experiments/data/small_mlm"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 RELATIVE = ("deberta-v2", "modernbert")  # families whose attention depends on distances between tokens
 

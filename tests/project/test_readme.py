@@ -21,7 +21,7 @@ from tests.markdown_pages import commands, parse_command, run_snippets, snippets
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 COMMANDS = commands(README)
 FAMILIES_PAGE = (ROOT / "docs" / "guides" / "families.md").read_text()

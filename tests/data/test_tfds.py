@@ -156,7 +156,7 @@ def test_a_killed_preparation_leaves_no_prepared_data(glue: Path, tmp_path: Path
         "tfds_glue.prepare(sys.argv[1], sys.argv[2], ['mrpc'])"
     )
     command = [sys.executable, "-c", code, str(glue), str(tmp_path / "data")]
-    assert subprocess.run(command, cwd=Path(__file__).parents[1]).returncode == -9
+    assert subprocess.run(command, cwd=Path(__file__).parents[2]).returncode == -9
     assert list((tmp_path / "data").glob("incomplete.*/glue/mrpc/2.0.0/*"))
     with pytest.raises(DataError, match="glue/mrpc is not prepared"):
         load_examples("mrpc", data_dir=tmp_path / "data")
@@ -241,7 +241,7 @@ def test_reading_and_preparing_do_not_import_tensorflow_or_print(glue: Path, tmp
         "print(len(examples), 'tensorflow' in sys.modules, 'torch' in sys.modules)"
     )
     command = [sys.executable, "-c", code, str(glue), str(tmp_path)]
-    found = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    found = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert (found.stdout, found.stderr) == ("7 False False\n", "")
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 def test_sweeps_over_eight_devices(which):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", which, "tests/eight_devices.py"]
     environment = {name: value for name, value in compiled_alike(8).items() if not name.startswith("PYTEST_")}
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     assert " passed" in done.stdout

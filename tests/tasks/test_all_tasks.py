@@ -96,7 +96,7 @@ def test_two_devices_give_the_same(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", TWO_DEVICES, *jobs],
         env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-        cwd=Path(__file__).parent.parent,
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         check=False,

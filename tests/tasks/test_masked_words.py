@@ -265,7 +265,7 @@ def test_two_devices_give_the_same(ablated, model, lines):
     done = subprocess.run(
         [sys.executable, "-c", TWO_DEVICES, str(model), str(lines)],
         env=compiled_alike(2),
-        cwd=Path(__file__).parent.parent,
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         check=False,

@@ -14,7 +14,7 @@ from tests.factories import make_classifier, write_pairs
 
 pytestmark = pytest.mark.integration
 
-SMALL = Path(__file__).parents[1] / "experiments/data/small_mlm"
+SMALL = Path(__file__).parents[2] / "experiments/data/small_mlm"
 PAIRS = [
     ("The dog saw a door near the house", "A dog ran by the gate"),
     ("The cat saw a door near the house", "A tree ran by the gate"),
