@@ -8,14 +8,14 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-# Files beside the rooms: what every room may use, and what may use every room.
-GROUND = {
+# Modules outside the packages: utilities, which every package may use, and entry points, which may use every package.
+UTILITIES = {
     *("arguments", "atomic_files", "console", "errors", "formatting", "interrupts", "json_files", "machine", "paths"),
     "progress",
 }
-FRONT = {"__init__", "__main__", "cli", "commands", "programs", "study"}
-# Each room with those that it may use.
-ROOMS = {
+ENTRY_POINTS = {"__init__", "__main__", "cli", "commands", "programs", "study"}
+# Each package with those that it may use.
+PACKAGES = {
     "checkpoints": set(),
     "data": {"checkpoints"},
     "models": {"checkpoints", "data"},
@@ -87,13 +87,13 @@ class File:
         return Path(self.path).with_suffix("").parts
 
     @cached_property
-    def room(self) -> str | None:
-        """The room of bertjax that it is in; None for files beside the rooms and outside bertjax."""
+    def package(self) -> str | None:
+        """Its package in bertjax; None for modules at the top level and for files outside bertjax."""
         return self.parts[1] if self.parts[0] == "bertjax" and len(self.parts) > 2 else None
 
     @property
-    def is_door(self) -> bool:
-        return len(self.parts) == 3 and self.parts[2] == "__init__" and self.room is not None
+    def is_init(self) -> bool:
+        return len(self.parts) == 3 and self.parts[2] == "__init__" and self.package is not None
 
     @cached_property
     def imports(self) -> list[tuple[str, str]]:
@@ -150,15 +150,15 @@ def violations(files: Mapping[str, File]) -> list[str]:
 def _wrong_place(file: File) -> Iterator[str]:
     if file.parts[0] != "bertjax":
         return
-    if file.room is None and file.parts[1] not in GROUND | FRONT:
-        yield "is in no room, and neither ground nor front"
-    elif file.room is not None and file.room not in ROOMS:
-        yield f"{file.room} is no room"
+    if file.package is None and file.parts[1] not in UTILITIES | ENTRY_POINTS:
+        yield "is in no package, and is neither a utility nor an entry point"
+    elif file.package is not None and file.package not in PACKAGES:
+        yield f"{file.package} is not a known package"
 
 
 def _wrong_imports(file: File, files: Mapping[str, File]) -> Iterator[str]:
-    """Imports that go through no door, through the wrong one, or back to the room that they come from."""
-    own_modules = {other.parts[-1] for other in files.values() if other.room == file.room}
+    """Imports of another package's modules, of packages that it may not use, and of its package's `__init__`."""
+    own_modules = {other.parts[-1] for other in files.values() if other.package == file.package}
     for module, name in file.imports:
         if module.startswith("."):
             yield f"imports by a relative path ({module} {name})"
@@ -168,35 +168,37 @@ def _wrong_imports(file: File, files: Mapping[str, File]) -> Iterator[str]:
         target = rest[0] if rest else name
         if rest and file.parts[0] == "experiments" and target not in DOCUMENTED:
             yield f"uses {module}, which is not a documented package"
-        if target in ROOMS:
-            if target == file.room:
-                if len(rest) == 1 and name not in own_modules and not file.is_door:
-                    yield f"imports {name} through the door of its own room"
+        if target in PACKAGES:
+            if target == file.package:
+                if len(rest) == 1 and name not in own_modules and not file.is_init:
+                    yield f"imports {name} from the `__init__` of its package"
                 continue
             if not _may_use(file, target) and target not in LATE.get(file.path, ()):
                 yield f"may not use {target} ({module} {name})"
-            door = files.get(f"bertjax/{target}/__init__.py")
-            if len(rest) != 1 or door is None or name not in door.exports:
-                yield f"does not go through the door of {target} ({module} {name})"
-        elif target in FRONT and file.parts[0] == "bertjax" and file.parts[1] not in FRONT:
+            init = files.get(f"bertjax/{target}/__init__.py")
+            if len(rest) != 1 or init is None or name not in init.exports:
+                yield f"does not import from the `__init__` of {target} ({module} {name})"
+        elif target in ENTRY_POINTS and file.parts[0] == "bertjax" and file.parts[1] not in ENTRY_POINTS:
             yield f"may not use {target}"
-        elif target not in GROUND | FRONT and not rest and file.parts[0] == "bertjax" and name != "__version__":
-            yield f"imports {name} from the front door"
+        elif (
+            target not in UTILITIES | ENTRY_POINTS and not rest and file.parts[0] == "bertjax" and name != "__version__"
+        ):
+            yield f"imports {name} from `bertjax` itself"
 
 
-def _may_use(file: File, room: str) -> bool:
+def _may_use(file: File, package: str) -> bool:
     if file.parts[0] != "bertjax":
         return True
-    if file.room is None:
-        return file.parts[1] in FRONT
-    return room in ROOMS.get(file.room, set())
+    if file.package is None:
+        return file.parts[1] in ENTRY_POINTS
+    return package in PACKAGES.get(file.package, set())
 
 
 def _private_names(file: File) -> Iterator[str]:
-    """Private names of what came through a door."""
-    through_doors = {name for module, name in file.imports if module.split(".")[0] == "bertjax" and name}
+    """Private names of what was imported from bertjax."""
+    imported = {name for module, name in file.imports if module.split(".")[0] == "bertjax" and name}
     for value, name in file.attributes:
-        if value in through_doors and name.startswith("_") and not name.startswith("__"):
+        if value in imported and name.startswith("_") and not name.startswith("__"):
             yield f"uses {value}.{name}"
 
 
@@ -208,7 +210,7 @@ def _wrong_libraries(file: File) -> Iterator[str]:
         yield "uses jax._src"
     if file.parts[0] != "bertjax":
         return
-    if file.room in WITHOUT_JAX and (wrong := libraries & {"jax", "jaxlib", "flax"}):
+    if file.package in WITHOUT_JAX and (wrong := libraries & {"jax", "jaxlib", "flax"}):
         yield f"imports {', '.join(sorted(wrong))}"
     if "flax" in libraries and file.path not in FLAX:
         yield "imports flax, but holds no parameters"
@@ -228,13 +230,13 @@ def _long_signatures(file: File) -> Iterator[str]:
 
 
 def _cycles(files: Mapping[str, File]) -> list[str]:
-    """Modules of one room that import each other in a circle; the ground is a room in this."""
+    """Modules of one package that import each other in a circle; the utilities count as a package."""
     found = []
-    for room in [*ROOMS, None]:
+    for package in [*PACKAGES, None]:
         graph = {}
         for file in files.values():
-            inside = file.room == room if room else file.parts[0] == "bertjax" and file.parts[1] in GROUND
-            if not inside or file.is_door:
+            inside = file.package == package if package else file.parts[0] == "bertjax" and file.parts[1] in UTILITIES
+            if not inside or file.is_init:
                 continue
             here = ".".join(file.parts).removesuffix(".__init__")
             graph[here] = {
@@ -246,15 +248,15 @@ def _cycles(files: Mapping[str, File]) -> list[str]:
         try:
             TopologicalSorter(graph).prepare()
         except CycleError as error:
-            found.append(f"{room or 'ground'}: a circle of imports, {' -> '.join(error.args[1])}")
+            found.append(f"{package or 'utilities'}: a circle of imports, {' -> '.join(error.args[1])}")
     return found
 
 
 def _shadowed(files: Mapping[str, File]) -> list[str]:
-    """A door that exports a name of a module or folder beside it, which is another thing."""
+    """An `__init__` that exports a name that is also the name of a module or folder beside it."""
     found = []
     for file in files.values():
-        if not (file.is_door or file.path == "bertjax/__init__.py"):
+        if not (file.is_init or file.path == "bertjax/__init__.py"):
             continue
         folder = file.path.removesuffix("/__init__.py")
         for name in file.exports:
@@ -266,5 +268,8 @@ def _shadowed(files: Mapping[str, File]) -> list[str]:
 
 
 def _crowded(files: Mapping[str, File]) -> list[str]:
-    counts = {room: sum(file.room == room and len(file.parts) == 3 for file in files.values()) - 1 for room in ROOMS}
-    return [f"{room} holds {count} modules" for room, count in counts.items() if count > MOST_MODULES]
+    counts = {
+        package: sum(file.package == package and len(file.parts) == 3 for file in files.values()) - 1
+        for package in PACKAGES
+    }
+    return [f"{package} holds {count} modules" for package, count in counts.items() if count > MOST_MODULES]

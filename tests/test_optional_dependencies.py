@@ -38,8 +38,10 @@ def test_glue_by_name_names_its_extra(monkeypatch, capsys, tmp_path):
 
 
 def test_no_room_loads_what_an_extra_brings():
-    rooms = "analyses, checkpoints, data, engine, evidence, interventions, model, plots, probes, results, study"
-    code = f"import sys\nfrom bertjax import {rooms}, tasks\nfrom bertjax import cli\n"
+    packages = (
+        "analyses, attention, checkpoints, data, engine, interventions, jobs, models, plots, results, statistics, study"
+    )
+    code = f"import sys\nfrom bertjax import {packages}, tasks\nfrom bertjax import cli\n"
     code += f"print(sorted(set({EXTRAS!r}) & set(sys.modules)))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "[]"

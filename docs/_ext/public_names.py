@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-ROOMS = (
+PACKAGES = (
     "analyses",
     "checkpoints",
     "data",
@@ -31,7 +31,7 @@ ROOMS = (
     "study",
     "tasks",
 )
-# Modules that a user takes from the front door: each has a page of its own.
+# Modules that are imported from `bertjax` itself: each has its page.
 ON_THEIR_OWN = ("ablations", "overrides", "patching", "plain", "readouts")
 LONGEST_VALUE = 60  # letters of a value that is shown
 
@@ -66,17 +66,17 @@ class Name:
 
 def public_modules() -> dict[str, ModuleType]:
     """Each module that has a page, by the path that users write; a name's first home is the first of them."""
-    paths = ["bertjax", *(f"bertjax.{name}" for name in (*ON_THEIR_OWN, *ROOMS))]
+    paths = ["bertjax", *(f"bertjax.{name}" for name in (*ON_THEIR_OWN, *PACKAGES))]
     return {path: import_path(path) for path in paths}
 
 
 def import_path(path: str) -> ModuleType:
-    """The module at a path that may lead through the front door's names."""
+    """The module at a path that may begin with a name of `bertjax` itself."""
     try:
         return import_module(path)
     except ModuleNotFoundError:
-        room, _, name = path.rpartition(".")
-        return getattr(import_module(room), name)
+        package, _, name = path.rpartition(".")
+        return getattr(import_module(package), name)
 
 
 def names_of(module: ModuleType) -> list[str]:

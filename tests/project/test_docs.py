@@ -144,7 +144,7 @@ def test_links_out_of_the_pages_become_links_to_pages():
 
 def public():
     """Every public name, from the packages themselves."""
-    pages = ["bertjax", *(f"bertjax.{room}" for room in sorted(bertjax._PACKAGES))]
+    pages = ["bertjax", *(f"bertjax.{package}" for package in sorted(bertjax._PACKAGES))]
     for path in [*pages, "bertjax.errors", "bertjax.machine"]:
         module = importlib.import_module(path)
         names = getattr(module, "__all__", None) or defined_in(module)
@@ -179,8 +179,8 @@ def test_no_public_name_is_missing_in_the_reference():
 
 
 def is_data(home, words):
-    room, _, name = home.path.rpartition(".")
-    return f".. py:data:: {name}\n   :module: {room}\n" in words
+    package, _, name = home.path.rpartition(".")
+    return f".. py:data:: {name}\n   :module: {package}\n" in words
 
 
 def test_every_public_name_says_what_it_is():

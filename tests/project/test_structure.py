@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parents[2] / "bertjax"
 
 ROOT = PACKAGE.parent
 ALL_FILES = sorted(
-    path for room in ("bertjax", "experiments", "benchmarks", "tests") for path in ROOT.glob(f"{room}/**/*.py")
+    path for folder in ("bertjax", "experiments", "benchmarks", "tests") for path in ROOT.glob(f"{folder}/**/*.py")
 )
 
 
@@ -26,7 +26,7 @@ def test_imports_keep_the_layering_rules():
 
 
 def small_package(**changed):
-    """A package of few files that keeps the rules; a change is of a file's source, `room__module` for `room/module`."""
+    """A small package that keeps the rules. `changed` has sources of files: `package__module` for `package/module`."""
     sources = {
         "__init__": "from bertjax.engine import sweep",
         "cli": "from bertjax.results import Results",
@@ -57,18 +57,24 @@ def test_a_small_package_keeps_the_rules():
     [
         ({"models__ops": "from bertjax.engine import sweep"}, "bertjax/models/ops.py: may not use engine"),
         ({"errors": "from bertjax.models import attend"}, "bertjax/errors.py: may not use model"),
-        ({"engine__run": "from bertjax.models.ops import attend"}, "run.py: does not go through the door of model"),
-        ({"engine__run": "from bertjax.models import ops"}, "run.py: does not go through the door of model"),
-        ({"experiments__x": "from bertjax.engine.run import sweep"}, "x.py: does not go through the door of engine"),
+        (
+            {"engine__run": "from bertjax.models.ops import attend"},
+            "run.py: does not import from the `__init__` of model",
+        ),
+        ({"engine__run": "from bertjax.models import ops"}, "run.py: does not import from the `__init__` of model"),
+        (
+            {"experiments__x": "from bertjax.engine.run import sweep"},
+            "x.py: does not import from the `__init__` of engine",
+        ),
         (
             {"experiments__x": "from bertjax.paths import user_path"},
             "x.py: uses bertjax.paths, which is not",
         ),
         ({"experiments__x": "from bertjax.engine import pack"}, "x.py: uses bertjax.engine, which is not"),
         ({"engine__run": "from bertjax.cli import main"}, "run.py: may not use cli"),
-        ({"engine__run": "from bertjax import sweep"}, "run.py: imports sweep from the front door"),
+        ({"engine__run": "from bertjax import sweep"}, "run.py: imports sweep from `bertjax` itself"),
         ({"models__ops": "from bertjax.models.encoder import x"}, "models: a circle of imports"),
-        ({"errors": "from bertjax.paths import user_path"}, "ground: a circle of imports"),
+        ({"errors": "from bertjax.paths import user_path"}, "utilities: a circle of imports"),
         ({"results__table": "def f():\n    import jax.numpy"}, "table.py: imports jax"),
         ({"results__table": "from flax import nnx"}, "table.py: imports flax"),
         ({"models__ops": "from flax import nnx"}, "ops.py: imports flax, but holds no parameters"),
@@ -84,14 +90,14 @@ def test_a_small_package_keeps_the_rules():
         ({"models__ops": "from .encoder import Layer"}, "ops.py: imports by a relative path"),
         (
             {"models__encoder": "from bertjax.models import attend"},
-            "encoder.py: imports attend through the door of its own",
+            "encoder.py: imports attend from the `__init__` of its package",
         ),
         ({"engine__run": "from bertjax.models import attend\nattend._inner"}, "run.py: uses attend._inner"),
         ({"experiments__x": "def f(a, b, c, d, e, g, h): pass"}, "x.py: f takes 7 arguments by place"),
         ({"models__ops": "def f(a, b, c, d, e, g, h): pass"}, "ops.py: f takes 7 arguments by place"),
         ({"engine__sweep": ""}, "exports sweep, and a module beside it has that name"),
-        ({"helpers": ""}, "bertjax/helpers.py: is in no room"),
-        ({"kitchen__x": ""}, "bertjax/kitchen/x.py: kitchen is no room"),
+        ({"helpers": ""}, "bertjax/helpers.py: is in no package"),
+        ({"kitchen__x": ""}, "bertjax/kitchen/x.py: kitchen is not a known package"),
         ({f"models__m{number}": "" for number in range(12)}, "models holds 14 modules"),
     ],
 )
