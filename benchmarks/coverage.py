@@ -2,7 +2,8 @@
 
 Made-up outputs of a base run and an ablation are drawn anew for each data set from a distribution whose true difference
 is known from a million examples. "before" is BCa, or percentiles where it is undefined, within the scores that the
-sample's base allows (bertjax up to September 2026); "now" is what `weigh` gives below 200 examples. Data sets in which
+sample's base allows (bertjax up to September 2026); "now" is what `compute_statistics`
+gives below 200 examples. Data sets in which
 a score is undefined are left out. The last columns compare intervals with tests: the share of data sets in which the
 interval leaves out 0 though p is above 0.05, and in which it holds 0 though p is below.
 
@@ -223,7 +224,7 @@ def measure(one: Statistic, name: str, n: int, data_sets: int) -> dict[str, Any]
 
 
 def _chosen(metric: Metric, found: DataSets, ends: tuple[np.ndarray, np.ndarray], few: np.ndarray | None) -> np.ndarray:
-    """Both ends of the intervals that `weigh` takes."""
+    """Both ends of the intervals that `compute_statistics` takes."""
     if metric.reads != "predictions":
         return np.stack(choose_intervals(metric, *found.samples[0], 1, found.observed, ends, few=few)[:2])
     chosen = []
@@ -242,7 +243,7 @@ def true_difference(one: Statistic, name: str) -> float:
 
 
 def _test(metric: Metric, sample: Sample, observed: float) -> float:
-    """The p-value that `weigh` gives."""
+    """The p-value that `compute_statistics` gives."""
     outputs, labels = sample
     if metric.flips_alone:
         base, ablated = outputs.argmax(-1) == labels

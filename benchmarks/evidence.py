@@ -22,7 +22,7 @@ from bertjax.atomic_files import write_json
 from bertjax.cli import positive
 from bertjax.engine import memory_in_use
 from bertjax.machine import peak_resident
-from bertjax.statistics import METRICS, RESAMPLES, bootstrap_counts, make_scorer, score_draws, weigh
+from bertjax.statistics import METRICS, RESAMPLES, bootstrap_counts, compute_statistics, make_scorer, score_draws
 
 # Sizes of the validation sets of MNLI, QQP, CoLA and STS-B (QQP's cut to MNLI's).
 EXAMPLES = {"accuracy": 9815, "f1": 9815, "matthews": 1043, "pearson": 1500, "spearman": 1500}
@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> None:
         started = time.perf_counter()
         score_draws(make_scorer(metric, outputs, labels), bootstrap_counts(examples, RESAMPLES, 0, RUNS))
         middle = time.perf_counter()
-        evidence = weigh(metric, outputs[0], outputs[1:], labels)
+        evidence = compute_statistics(metric, outputs[0], outputs[1:], labels)
         ended = time.perf_counter()
         scipy_seconds = time_scipy(metric, outputs, labels) * RESAMPLES * (RUNS - 1)
         row = {"metric": metric, "examples": examples, "swaps": evidence.draws, "scipy_seconds": scipy_seconds}

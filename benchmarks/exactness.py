@@ -17,7 +17,7 @@ import bertjax
 from benchmarks.common import describe_machine, draw_lengths, random_examples
 from benchmarks.rivals import make_checkpoint
 from bertjax.data import batches_by_length, collate
-from bertjax.engine import plain
+from bertjax.engine import reference
 from bertjax.interventions import readouts, single_heads, to_overrides
 
 MARGIN = 4e-5  # twice the largest difference allowed in float32
@@ -41,7 +41,7 @@ def main() -> None:
         for indices, length in batches_by_length(lengths, 4)
     ]
     overrides = [to_overrides(model.config, ablation) for ablation in ablations]
-    expected = plain.sweep(model, batches, overrides, readouts.logits, share_prefix=False)
+    expected = reference.sweep(model, batches, overrides, readouts.logits, share_prefix=False)
     ours, theirs = (np.concatenate([result.base[None], result.outputs]) for result in (swept, expected))
     margins = np.abs(theirs[..., 1] - theirs[..., 0])
     differing = ours.argmax(-1) != theirs.argmax(-1)

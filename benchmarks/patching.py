@@ -31,7 +31,7 @@ from bertjax.data import Encoding
 from bertjax.engine import sweep
 from bertjax.interventions import Ablation, Change, every_head, readouts
 from bertjax.jobs import torch_reference
-from bertjax.models import PLACES, PretrainedModel
+from bertjax.models import SITES, PretrainedModel
 
 STREAMS = ("hidden_states", "attention_outputs", "feed_forward_outputs")
 MODULES = {"attention_outputs": "attention.output.dense", "feed_forward_outputs": "output.dense"}
@@ -43,12 +43,12 @@ def cells_of(model: PretrainedModel, places: Sequence[str], positions: int) -> l
     config = model.config
     rows = {
         place: every_head(config)
-        if PLACES[place].of_heads
+        if SITES[place].of_heads
         else [(layer, 0) for layer in range(config.num_hidden_layers)]
         for place in places
     }
     return [
-        Change(layer, head, "patched", place=place, at=(position,))
+        Change(layer, head, "patched", site=place, at=(position,))
         for place in places
         for layer, head in rows[place]
         for position in range(positions)
@@ -95,9 +95,9 @@ class Hooks:
     def patched(self, cell: Change) -> Iterator[None]:
         """Put what the clean texts gave into one cell."""
         layer, position = self.layers[cell.layer], cell.at[0]
-        clean = self.kept[cell.place, cell.layer]
+        clean = self.kept[cell.site, cell.layer]
         part = slice(None)
-        if cell.place == "head_outputs":
+        if cell.site == "head_outputs":
             part = slice(cell.head * self.head_dim, (cell.head + 1) * self.head_dim)
 
         def replace(values: torch.Tensor) -> torch.Tensor:
@@ -106,10 +106,10 @@ class Hooks:
             return changed
 
         modules = dict(layer.named_modules())
-        if cell.place in MODULES:
-            handle = modules[MODULES[cell.place]].register_forward_hook(lambda module, given, result: replace(result))
+        if cell.site in MODULES:
+            handle = modules[MODULES[cell.site]].register_forward_hook(lambda module, given, result: replace(result))
         else:
-            where = layer if cell.place == "hidden_states" else modules["attention.output.dense"]
+            where = layer if cell.site == "hidden_states" else modules["attention.output.dense"]
             handle = where.register_forward_pre_hook(lambda module, given: (replace(given[0]), *given[1:]))
         try:
             yield
@@ -148,7 +148,7 @@ def measure(directory: Path, options: argparse.Namespace, places: Sequence[str],
 
     def ours() -> None:
         found["bertjax"] = sweep(
-            model, corrupted, runs, readouts.logits, donors=clean, spans=spans, progress=False
+            model, corrupted, runs, readouts.logits, sources=clean, spans=spans, progress=False
         ).outputs[timed]
 
     def whole() -> None:

@@ -31,7 +31,7 @@ from bertjax.interventions import every_head, readouts, remove_heads, single_hea
 from bertjax.models import PretrainedModel
 
 BATCH = 8
-PLACES = {"whole": "whole", "zeroed": "half of the heads at 0", "smaller": "half left out"}  # directories
+SITES = {"whole": "whole", "zeroed": "half of the heads at 0", "smaller": "half left out"}  # directories
 # What a process of its own does: bytes that it holds before a checkpoint is loaded, after that, and at most in a pass.
 ALONE = """
 import json, sys
@@ -59,7 +59,7 @@ def models(folder: Path) -> dict[str, PretrainedModel]:
     whole.save_pretrained(folder / "smaller", without=gone)
     zeroed.save_pretrained(folder / "zeroed")
     smaller = bertjax.load(folder / "smaller")
-    return {PLACES["whole"]: whole, PLACES["zeroed"]: zeroed, PLACES["smaller"]: smaller}
+    return {SITES["whole"]: whole, SITES["zeroed"]: zeroed, SITES["smaller"]: smaller}
 
 
 def memory_of(directory: Path, lengths: list[int]) -> tuple[float, float]:
@@ -110,7 +110,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         several = models(Path(folder))
         lengths = sorted(draw_lengths("mrpc", options.pairs))
-        memory = {name: memory_of(Path(folder) / place, lengths[:BATCH]) for place, name in PLACES.items()}
+        memory = {name: memory_of(Path(folder) / place, lengths[:BATCH]) for place, name in SITES.items()}
     texts = random_examples(lengths, several["whole"].config.vocab_size)
     batches = [collate(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH)]
     jobs: dict[tuple[str, str], Callable[[], Any]] = {}

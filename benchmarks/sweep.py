@@ -47,7 +47,7 @@ from benchmarks.rivals import (
 from bertjax.atomic_files import write_json
 from bertjax.cli import positive
 from bertjax.data import Encoding, batches_by_length
-from bertjax.engine import Blocks, make_plan, plain, price, sweep
+from bertjax.engine import Blocks, make_plan, price, reference, sweep
 from bertjax.interventions import Ablation, readouts, single_heads, to_overrides
 from bertjax.machine import peak_resident
 from bertjax.models import PretrainedModel
@@ -83,7 +83,7 @@ def engine_rival(name: str, model: PretrainedModel, examples: list[Encoding], at
     return Rival(name, len(ablations) + 1, lambda: run(ablations), lambda: run(last_layers))
 
 
-def plain_rival(model: PretrainedModel, examples: list[Encoding], timed: int) -> Rival:
+def reference_rival(model: PretrainedModel, examples: list[Encoding], timed: int) -> Rival:
     """Plain `jax.vmap`: a full forward pass for each run, batches sorted by length."""
     ablations = single_heads(model.config)
     overrides = [
@@ -96,7 +96,7 @@ def plain_rival(model: PretrainedModel, examples: list[Encoding], timed: int) ->
 
     def run() -> float:
         started = time.perf_counter()
-        plain.sweep(model, batches, overrides, readouts.logits, share_prefix=False)
+        reference.sweep(model, batches, overrides, readouts.logits, share_prefix=False)
         return (time.perf_counter() - started) / (len(overrides) + 1) * (len(ablations) + 1)
 
     return Rival("plain jax.vmap, batch 8", len(overrides), run, run)
@@ -132,7 +132,7 @@ def make_rivals(names: list[str], directory: Path, examples: list[Encoding], tim
             batches = torch_batches(examples, size, None)
             rivals[f"{key}_{size}"] = torch_rival(label, directory, best, dtype, batches, runs=runs, timed=timed)
     if "plain" in names:
-        rivals["plain"] = plain_rival(model, examples, timed)
+        rivals["plain"] = reference_rival(model, examples, timed)
     if "torch_vmap" in names:
         rivals["torch_vmap"] = vmap_rival(directory, torch_batches(examples, 8, None), runs, timed)
     if any(name.startswith("engine_bfloat16") for name in names):

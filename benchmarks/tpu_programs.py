@@ -19,8 +19,8 @@ from bertjax.engine import (
     SPLIT,
     WHOLE,
     Blocks,
+    DryRun,
     Plan,
-    Rehearsal,
     choose_blocks,
     choose_row_length,
     compiled_steps,
@@ -35,7 +35,7 @@ from experiments.training.trainer import Skeleton, dropout_key, make_optimizer, 
 STEPS_OF_PART, TOKENS = 2048, 65536  # the engine's values for an accelerator
 MEMORY_SHARE = 0.8  # of a chip's memory, for the sweep
 BATCH_OF_CHIP, LENGTH = 32, 128  # of the forward pass and of fine-tuning
-PLACES = 8  # most examples in a row
+SITES = 8  # most examples in a row
 KERNEL_ROWS = ((128, 64), (512, 12), (512, 64), (1024, 12), (2048, 12))  # tokens and heads that its parts differ for
 
 
@@ -106,7 +106,7 @@ def kind_labels(config: BertConfig) -> list[str]:
 
 def count_steps(config: BertConfig, plan: Plan, chunks: int, blocks: Blocks) -> dict[str, int]:
     """How often the engine's own schedule takes each step."""
-    rehearsal = Rehearsal(config, plan, blocks, kind_labels(config))
+    rehearsal = DryRun(config, plan, blocks, kind_labels(config))
     rehearsal.run(chunks, STEPS_OF_PART)
     return dict(rehearsal.taken)
 
@@ -126,11 +126,11 @@ def sweep_programs(config: BertConfig, sizes: Sizes, target: Target) -> Iterator
     model = abstract(BertForSequenceClassification, config, numerics)
     block = target.array((runs, rows, tokens, embed), numerics.dtype, SPLIT)
     share = target.array((runs, config.num_attention_heads), numerics.wide)
-    absent = dict.fromkeys(("removed", "mean", "patched", "means", "donors"))
+    absent = dict.fromkeys(("removed", "mean", "patched", "means", "sources"))
     changes = _record(Changes, uniform=share, **absent)
 
     def block_rows(slots: int) -> compiled_steps.BlockRows:
-        segments, starts = (target.array((slots, rows, size), jnp.int32, SPLIT) for size in (tokens, PLACES))
+        segments, starts = (target.array((slots, rows, size), jnp.int32, SPLIT) for size in (tokens, SITES))
         record: compiled_steps.BlockRows = _record(compiled_steps.BlockRows, segments=segments, starts=starts)
         return record
 
@@ -149,10 +149,10 @@ def sweep_programs(config: BertConfig, sizes: Sizes, target: Target) -> Iterator
         for name, step in (("branch", compiled_steps.branch), ("last branch", compiled_steps.last_branch)):
             arguments = (weights, block, index, block_rows(1), changes, None)
             yield name + label, partial(_lower, step, *arguments, **static)
-        for short, name in enumerate(("donors", "last donors")):
-            options = static | {"short": bool(short), "places": (HEAD_OUTPUTS,)}
-            yield name + label, partial(_lower, compiled_steps.donate, weights, block, all_rows, **options)
-    first = target.array((runs, rows, PLACES, embed), numerics.wide, SPLIT)
+        for short, name in enumerate(("sources", "last sources")):
+            options = static | {"short": bool(short), "sites": (HEAD_OUTPUTS,)}
+            yield name + label, partial(_lower, compiled_steps.source_activations, weights, block, all_rows, **options)
+    first = target.array((runs, rows, SITES, embed), numerics.wide, SPLIT)
     yield from _readout_programs(config, sizes, target, first, (block, all_rows))
 
 
@@ -185,10 +185,10 @@ def _readout_programs(
     read_logits = {"readout": readouts.logits, "mesh": mesh}
     yield "read first", partial(_lower, compiled_steps.read_first, whole, values, first, **read_logits)
     parts = (*target.split(abstract(BertForSentenceEmbedding, config, target.numerics)), *tokens)
-    counts = target.array((runs, rows, PLACES), jnp.int32, SPLIT)
+    counts = target.array((runs, rows, SITES), jnp.int32, SPLIT)
     static = {"longest": sizes.row_length, "readout": readouts.sentence_embedding, "mesh": mesh}
     yield "read", partial(_lower, compiled_steps.read, *parts, counts, **static)
-    positions = target.array((runs, rows, PLACES, 1), jnp.int32, SPLIT)
+    positions = target.array((runs, rows, SITES, 1), jnp.int32, SPLIT)
     yield "read at", partial(_lower, compiled_steps.read_at, *parts, positions, readout=_hidden, mesh=mesh)
 
 

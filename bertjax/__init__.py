@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bertjax.analyses import merge
     from bertjax.checkpoints import BertConfig
     from bertjax.data import Tokenizer, collate
-    from bertjax.engine import Estimate, SweepResult, plain, plan_sweep, sweep
+    from bertjax.engine import Estimate, SweepResult, plan_sweep, reference, sweep
     from bertjax.interventions import ablations, mean_head_outputs, overrides, patching, readouts
     from bertjax.machine import use_compile_cache
     from bertjax.models import (
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         load,
     )
     from bertjax.results import Results, read_results
-    from bertjax.statistics import METRICS, Metric, weigh
+    from bertjax.statistics import METRICS, Metric, compute_statistics
     from bertjax.study import (
         Study,
         ablate,
@@ -57,8 +57,8 @@ __version__ = "0.1.0"
 _PACKAGE_OF = {
     **dict.fromkeys(["BertConfig"], "checkpoints"),
     **dict.fromkeys(["Tokenizer", "collate"], "data"),
-    **dict.fromkeys(["Estimate", "SweepResult", "plain", "plan_sweep", "sweep"], "engine"),
-    **dict.fromkeys(["METRICS", "Metric", "weigh"], "statistics"),
+    **dict.fromkeys(["Estimate", "SweepResult", "reference", "plan_sweep", "sweep"], "engine"),
+    **dict.fromkeys(["METRICS", "Metric", "compute_statistics"], "statistics"),
     **dict.fromkeys(["ablations", "mean_head_outputs", "overrides", "patching", "readouts"], "interventions"),
     **dict.fromkeys(["BertForMultipleChoice", "BertForReplacedTokenDetection"], "models"),
     **dict.fromkeys(["BertForMaskedLM", "BertForNextSentencePrediction", "BertForPreTraining"], "models"),
@@ -121,6 +121,7 @@ __all__ = [
     "ablate",
     "ablations",
     "collate",
+    "compute_statistics",
     "errors",
     "from_torch",
     "importance",
@@ -133,17 +134,16 @@ __all__ = [
     "patch",
     "patch_paths",
     "patching",
-    "plain",
     "plan",
     "plan_sweep",
     "prune",
     "read_results",
     "readouts",
+    "reference",
     "roles",
     "shapley",
     "sweep",
     "use_compile_cache",
-    "weigh",
 ]
 
 

@@ -76,7 +76,7 @@ def refuse(name: str, expected: str, value: Any, error: type[Exception] = InputE
     raise error(f"{name} must be {expected}, found {describe(value)}")
 
 
-def whole_number(value: Any, name: str, least: int | None = None, error: type[Exception] = InputError) -> int:
+def check_int(value: Any, name: str, least: int | None = None, error: type[Exception] = InputError) -> int:
     """A whole number, of Python, NumPy or JAX; True and False are none."""
     expected = "a whole number" if least is None else f"a whole number of at least {least}"
     try:
@@ -90,7 +90,7 @@ def whole_number(value: Any, name: str, least: int | None = None, error: type[Ex
     return number
 
 
-def one_of(value: Any, name: str, choices: Collection[str], error: type[Exception] = InputError) -> str:
+def check_choice(value: Any, name: str, choices: Collection[str], error: type[Exception] = InputError) -> str:
     """One of some strings."""
     if not isinstance(value, str):
         refuse(name, f"one of {', '.join(choices)}", value, error)
@@ -99,28 +99,28 @@ def one_of(value: Any, name: str, choices: Collection[str], error: type[Exceptio
     return value
 
 
-def switch(value: Any, name: str, error: type[Exception] = InputError) -> bool:
+def check_bool(value: Any, name: str, error: type[Exception] = InputError) -> bool:
     """True or False."""
     if not isinstance(value, bool | np.bool_):
         refuse(name, "True or False", value, error)
     return bool(value)
 
 
-def instance(value: Any, name: str, kind: type[T], expected: str, error: type[Exception] = InputError) -> T:
+def check_instance(value: Any, name: str, kind: type[T], expected: str, error: type[Exception] = InputError) -> T:
     """A value of a class; `expected` says where to get one."""
     if not isinstance(value, kind):
         refuse(name, expected, value, error)
     return value
 
 
-def function(value: T, name: str, expected: str, error: type[Exception] = InputError) -> T:
+def check_function(value: T, name: str, expected: str, error: type[Exception] = InputError) -> T:
     """A function; `expected` says of what."""
     if not callable(value):
         refuse(name, expected, value, error)
     return value
 
 
-def several(
+def check_sequence(
     values: Any,
     name: str,
     expected: str,
@@ -145,7 +145,7 @@ def several(
     return items
 
 
-def array(values: Any, name: str, error: type[BertjaxError] = InputError) -> Any:
+def as_array(values: Any, name: str, error: type[BertjaxError] = InputError) -> Any:
     """An array of numbers, as JAX made it or as NumPy's, from whatever NumPy makes an array of.
 
     That includes PyTorch's tensors on any device, lists of them, and nested lists.

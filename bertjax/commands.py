@@ -38,8 +38,8 @@ def run_analysis(options: argparse.Namespace) -> int:
     if analysis.resume:
         _say_if_nothing_to_resume(settings)
     with ProgressBar(analysis.progress_text) as advance:
-        weighing = partial(advance, note="weighing")
-        results = run_analysis(settings, say=say, progress=advance, weighing=weighing)
+        statistics_progress = partial(advance, note="statistics")
+        results = run_analysis(settings, say=say, progress=advance, statistics_progress=statistics_progress)
     directory = results.directory
     if "shard" in results.summary:
         say(f"{results.summary['sentence']}; this one is in {directory}")
@@ -68,7 +68,7 @@ def run_merge(options: argparse.Namespace) -> int:
 
     _choose_cache(options)
     with ProgressBar("merging") as advance:
-        weighing = partial(advance, note="weighing")
+        statistics_progress = partial(advance, note="statistics")
         results = run_merge(
             options.directories,
             options.output,
@@ -76,7 +76,7 @@ def run_merge(options: argparse.Namespace) -> int:
             options.overwrite,
             say=say,
             progress=advance,
-            weighing=weighing,
+            statistics_progress=statistics_progress,
         )
     say(results.sentence, wrap=True)
     say(f"results in {results.directory}, picture in {Path(options.output) / results.picture}")
@@ -103,8 +103,8 @@ def _patches_of(options: argparse.Namespace) -> "Analysis":
         if options.freeze_feed_forward:
             raise InputError("--freeze-feed-forward is of paths: give --paths-to, or leave it out")
         return _options(Patch, options)
-    if (tuple(options.places), options.spans) != (Patch.places, Patch.spans):
-        raise InputError("--places and --spans are of grids: leave them out with --paths-to")
+    if (tuple(options.places), options.spans) != (Patch.sites, Patch.spans):
+        raise InputError("--sites and --spans are of grids: leave them out with --paths-to")
     if options.memory is not None or options.attention != "auto":
         raise InputError("--memory and --attention are of grids: leave them out with --paths-to")
     options.receivers = parse_receivers(options.receivers)

@@ -54,7 +54,7 @@ def read_budget(memory: int | str | None) -> int | None:
     """
     if memory is None:
         return None
-    return parse_bytes(memory) if isinstance(memory, str) else arguments.whole_number(memory, "memory", 1)
+    return parse_bytes(memory) if isinstance(memory, str) else arguments.check_int(memory, "memory", 1)
 
 
 def resident_memory() -> int:

@@ -102,7 +102,7 @@ def shown(progress: Progress | bool, text: str) -> Iterator[Report]:
 def check_progress(progress: Progress | bool) -> None:
     """Raise `InputError` where an argument says neither whether nor how progress is shown."""
     if not isinstance(progress, bool):
-        arguments.function(progress, "progress", "True, False, or a function of work done and work in all")
+        arguments.check_function(progress, "progress", "True, False, or a function of work done and work in all")
 
 
 def silent(done: float, total: float, note: str = "", then: Progress | None = None) -> None:

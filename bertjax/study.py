@@ -135,9 +135,9 @@ class Study:
         model, data = options.model, options.data
         in_memory = not isinstance(model, str | Path)
         if in_memory:
-            arguments.instance(model, "model", PretrainedModel, MODELS)
+            arguments.check_instance(model, "model", PretrainedModel, MODELS)
         if options.tokenizer is not None:
-            arguments.instance(options.tokenizer, "tokenizer", Tokenizer, "a bertjax.Tokenizer")
+            arguments.check_instance(options.tokenizer, "tokenizer", Tokenizer, "a bertjax.Tokenizer")
         given: dict[str, Any] = {} if data is None or isinstance(data, str | Path) else {"data": data}
         if options.texts is not None or options.labels is not None:
             given |= {"texts": options.texts, "labels": options.labels}
@@ -296,11 +296,16 @@ class Study:
         Args:
             analysis: one of `bertjax.analyses`, or of a class of your own.
         """
-        arguments.instance(analysis, "analysis", Analysis, "an analysis, such as bertjax.analyses.Ablate(mode='zero')")
+        arguments.check_instance(
+            analysis, "analysis", Analysis, "an analysis, such as bertjax.analyses.Ablate(mode='zero')"
+        )
         with shown(analysis.progress, analysis.progress_text) as report:
-            weighing = partial(report, note="weighing")
+            statistics_progress = partial(report, note="statistics")
             return run_analysis(
-                self.settings(analysis), progress=report, weighing=weighing, keep=analysis.output is not None
+                self.settings(analysis),
+                progress=report,
+                statistics_progress=statistics_progress,
+                keep=analysis.output is not None,
             )
 
     def settings(self, analysis: Analysis) -> Settings:

@@ -30,8 +30,8 @@ def sweep(cls, ablations, readout, lengths, devices, **options):
     """A sweep of texts of these lengths in small steps."""
     rng = np.random.default_rng(0)
     texts = encodings(FIVE, rng, lengths)
-    if ablations[0].changes[0].replacement == "donor":
-        options["donors"] = encodings(FIVE, rng, lengths)
+    if ablations[0].changes[0].replacement == "source":
+        options["sources"] = encodings(FIVE, rng, lengths)
     if ablations[0].changes[0].replacement == "mean":
         options["means"] = rng.normal(size=(3, 5, 6)).astype(np.float32)
     model = random_model(cls, FIVE)
@@ -83,7 +83,7 @@ def lowered_steps(devices):
     rng = np.random.default_rng(0)
     model, texts = random_model(BertForSequenceClassification, FIVE), encodings(FIVE, rng, [11] * 96)
     sweep_input = make_sweep_input(
-        model, texts, ab.single_heads(FIVE), readouts.logits, combine=None, means=None, donors=None, at=None
+        model, texts, ab.single_heads(FIVE), readouts.logits, combine=None, means=None, sources=None, at=None
     )
     sizes = Sizes(row_length=12, rows=48, runs=5, steps_of_part=1)
     runner = engine.make_runner(sweep_input, sizes, devices)

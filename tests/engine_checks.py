@@ -14,11 +14,11 @@ from bertjax import (
     BertModel,
     collate,
 )
-from bertjax.engine import plain
+from bertjax.engine import reference
 from bertjax.interventions import MODES, readouts
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
-from bertjax.models import PLACES
+from bertjax.models import SITES
 from tests.family_models import config_of
 from tests.tiny_models import SIZES, random_model
 
@@ -53,14 +53,14 @@ def model_of(size, readout, dtype):
     return random_model(cls, BertConfig(**SIZES[size]), dtype, **options)
 
 
-def reference_outputs(model, examples, ablations, readout, means=None, donors=None, spans=None):
+def reference_outputs(model, examples, ablations, readout, means=None, sources=None, spans=None):
     """Every ablation as a full forward pass of all examples, padded."""
-    donor = None if donors is None else model(**collate(donors))
+    source = None if sources is None else model(**collate(sources))
     if spans is not None:
         longest = max(map(len, spans))
         spans = np.array([[*own, *[-1] * (longest - len(own))] for own in spans])
-    overrides = ov.stack([ab.to_overrides(model.config, one, means, donor, spans) for one in ablations])
-    return plain.run(model, model.inputs(**collate(examples)), overrides, readout)
+    overrides = ov.stack([ab.to_overrides(model.config, one, means, source, spans) for one in ablations])
+    return reference.run(model, model.inputs(**collate(examples)), overrides, readout)
 
 
 def change_sets(config, spans):
@@ -79,7 +79,7 @@ def change_sets(config, spans):
         (layer, head, place)
         for layer, head in heads
         for place in ab.SWEPT
-        if place != "head_outputs" and (PLACES[place].of_heads or not head)
+        if place != "head_outputs" and (SITES[place].of_heads or not head)
     ]
     return st.lists(
         st.builds(

@@ -33,7 +33,7 @@ JOBS: dict[str, tuple[str, ...]] = {
     "zero": ("--mode", "zero"),
     "mean": ("--mode", "mean"),
     "pairs": ("--ablate", "pairs"),
-    "plain": ("--engine", "plain", "--batch-size", "8"),
+    "plain": ("--engine", "reference", "--batch-size", "8"),
     "embedder": (),
 }
 WAITING = 120  # seconds of a process

@@ -31,7 +31,7 @@ ANALYSES = {
     "layers": ("ablate", "--ablate", "layers"),
     "pairs": ("ablate", "--ablate", "pairs"),
     "mean": ("ablate", "--mode", "mean"),
-    "reference": ("ablate", "--engine", "plain"),
+    "reference": ("ablate", "--engine", "reference"),
 }
 OF_TEXTS = {"roles", "reference"}  # refused where examples are not texts or pairs
 REAL_MODEL = {

@@ -56,7 +56,7 @@ FLAX = {
     *("bertjax/models/encoder.py", "bertjax/models/task_models.py", "bertjax/models/pretrained.py"),
     *("bertjax/models/sentences/embedding.py",),
     *("bertjax/checkpoints/weight_files.py",),
-    *("bertjax/engine/plain.py", "bertjax/engine/blocks.py", "bertjax/engine/compiled_steps.py"),
+    *("bertjax/engine/reference.py", "bertjax/engine/blocks.py", "bertjax/engine/compiled_steps.py"),
 }
 NNX = {"Module", "Param", "List", "GraphDef", "split", "merge", "eval_shape"}
 # What else of Flax a file may take.

@@ -6,7 +6,7 @@ import numpy as np
 
 import bertjax
 from bertjax import BertConfig, BertForSentenceEmbedding, BertForSequenceClassification, Tokenizer
-from bertjax.engine import plain
+from bertjax.engine import reference
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
@@ -47,11 +47,11 @@ class MisuseFixtures:
 
     def run(self, **changes):
         given = {"model": self.model, "inputs": BATCH, "overrides": ov.stack([ov.zero(CONFIG, ["0.1"])])}
-        return plain.run(**given | {"readout": readouts.sentence_embedding} | changes)
+        return reference.run(**given | {"readout": readouts.sentence_embedding} | changes)
 
     def plain_sweep(self, **changes):
         given = {"model": self.model, "batches": [([0, 1], BATCH)], "overrides": [ov.zero(CONFIG, ["0.1"])]}
-        return plain.sweep(**given | {"readout": readouts.sentence_embedding} | changes)
+        return reference.sweep(**given | {"readout": readouts.sentence_embedding} | changes)
 
 
 def donor_of(config: BertConfig):

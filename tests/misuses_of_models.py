@@ -183,7 +183,7 @@ MISUSES = {
         lambda d: ab.to_overrides(CONFIG, ab.ablation(CONFIG, ["0.1"], "mean")),
         "bertjax.mean_head_outputs",
     ),
-    "to_overrides, donor": (lambda d: ab.to_overrides(CONFIG, ab.ablation(CONFIG, ["0.1"], "patched")), "give donor"),
+    "to_overrides, source": (lambda d: ab.to_overrides(CONFIG, ab.ablation(CONFIG, ["0.1"], "patched")), "give source"),
     # overrides
     "parse_head, config": (lambda d: ov.parse_head("0.1", None), "config.*found None"),
     "parse_head, huge": (lambda d: ov.parse_head("9" * 5000 + ".1", CONFIG), "names no head"),
@@ -212,9 +212,12 @@ MISUSES = {
     "fixed, ragged": (lambda d: ov.fixed(CONFIG, {"0.1": [[1], [1, 2]]}), "fixed weights has rows|different lengths"),
     "fixed, flat": (lambda d: ov.fixed(CONFIG, {"0.1": np.ones(4)}), r"\(4,\).*query, key"),
     "fixed, two sizes": (lambda d: ov.fixed(CONFIG, {"0.1": np.eye(4), "0.2": np.eye(5)}), "4.*5|tokens"),
-    "patched_weights, donor": (lambda d: ov.patched_weights(CONFIG, ["0.1"], d.texts), "donor.*found a list"),
-    "patched_outputs, donor": (lambda d: ov.patched_outputs(CONFIG, ["0.1"], None), "donor.*found None"),
-    "patched_outputs, weights": (lambda d: ov.patched_outputs(CONFIG, ["0.1"], d.output.attentions), "donor.*an array"),
+    "patched_weights, source": (lambda d: ov.patched_weights(CONFIG, ["0.1"], d.texts), "source.*found a list"),
+    "patched_outputs, source": (lambda d: ov.patched_outputs(CONFIG, ["0.1"], None), "source.*found None"),
+    "patched_outputs, weights": (
+        lambda d: ov.patched_outputs(CONFIG, ["0.1"], d.output.attentions),
+        "source.*an array",
+    ),
     "patched_outputs, other model": (
         lambda d: ov.patched_outputs(CONFIG, ["0.2"], donor_of(OTHER)),
         r"\(2, 2, 6\), the model \(2, 3, 4\)",

@@ -7,11 +7,11 @@ import numpy as np
 
 from bertjax import BertConfig
 from bertjax.data import Examples
-from bertjax.engine.plain import SweepResult
+from bertjax.engine.reference import SweepResult
 from bertjax.interventions import find_mode, name_layer_head
 from bertjax.interventions.ablations import single_heads, whole_layers
 from bertjax.jobs.provenance import versions
-from bertjax.jobs.scoring import judges_of, score_ablations, weigh_outputs
+from bertjax.jobs.scoring import label_metrics, score_ablations, statistics_of_outputs
 from bertjax.results import InMemory, describe_examples, output_arrays, write_outputs, write_results
 from bertjax.results import make_results as results_of
 from bertjax.statistics.metrics import METRICS, UNLABELLED, Metric
@@ -58,9 +58,9 @@ def make_results(
     settings = settings_of(model="made-up", task=task, output=str(directory), mode=mode, ablate=ablate, seed=seed)
     places = [name_layer_head(one, CONFIG, mode) for one in ablations]
     metrics = tuple(metrics) or metrics_of(form_named("logits"), found.task)
-    judges = judges_of(metrics, labels)
+    judges = label_metrics(metrics, labels)
     entries, scores = score_ablations(judges, 1, swept, ablations, places)
-    evidence = weigh_outputs(judges, 1, swept, seed=seed, resamples=500)
+    evidence = statistics_of_outputs(judges, 1, swept, seed=seed, resamples=500)
     largest = sorted(entries, key=lambda entry: -entry.effect)[:2]
     summary = make_provenance(settings, found, scores, metrics)
     attention = make_attention(rng, [entry.name for entry in largest])

@@ -46,8 +46,8 @@ def test_lists_are_weighed_as_the_arrays_that_they_mean(unchecked):
     rng = np.random.default_rng(0)
     base, outputs, labels = rng.normal(size=(12, 2)), rng.normal(size=(2, 12, 2)), np.arange(12) % 2
     units = np.arange(12) // 2
-    expected = bertjax.weigh("accuracy", base, outputs, labels, units=units, resamples=50, draws=50)
-    lists = bertjax.weigh(
+    expected = bertjax.compute_statistics("accuracy", base, outputs, labels, units=units, resamples=50, draws=50)
+    lists = bertjax.compute_statistics(
         "accuracy", base.tolist(), outputs.tolist(), labels.tolist(), units=units.tolist(), resamples=50, draws=50
     )
     for name in ("score", "low", "high", "p"):

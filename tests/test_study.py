@@ -25,7 +25,7 @@ OPTIONS = {
     "interactions": {"heads": ["0.0", "1.1"]},
     "shapley": {"heads": ["0.0", "1.1"]},
     "prune": {"orders": ["magnitude"], "points": 2},
-    "patch": {"contrasts": [CONTRAST], "places": ["hidden_states"]},
+    "patch": {"contrasts": [CONTRAST], "sites": ["hidden_states"]},
     "patch_paths": {"contrasts": [CONTRAST], "receivers": {"values": ["1.1"]}},
 }
 

@@ -58,7 +58,7 @@ from bertjax.jobs import (
 )
 from bertjax.paths import is_there, user_path
 from bertjax.results import Results, ablation_table, measure_of
-from bertjax.statistics import LEVEL, seconds_to_weigh
+from bertjax.statistics import LEVEL, seconds_of_statistics
 from bertjax.tasks import TaskResult
 
 # Which sets of heads: for each whether `heads` can narrow it, and what one set is called.
@@ -92,9 +92,9 @@ class Ablate(Sweep):
         subset_count: with 'subsets': their number; 100 by default.
         screen: run only this number of ablations, those that gradients predict to change the loss most, and a few
             others drawn at random, which show what was missed.
-        engine: 'fast' shares work between ablations; 'plain' is the reference, one vmapped run for each.
-        batch_size: with engine 'plain': texts that are computed together.
-        chunk_size: with engine 'plain': ablations that are computed together.
+        engine: 'fast' shares work between ablations; 'reference' makes one vmapped run for each.
+        batch_size: with engine 'reference': texts that are computed together.
+        chunk_size: with engine 'reference': ablations that are computed together.
         resume: resume an unfinished run; the same command without it does so too, but refuses a directory whose
             results are complete.
     """
@@ -108,15 +108,15 @@ class Ablate(Sweep):
     subset_size: Positive | None = option(None, "K")
     subset_count: Positive | None = option(None, "N")
     screen: Positive | None = option(None, "N")
-    engine: Annotated[str, Choices(["fast", "plain"])] = "fast"
+    engine: Annotated[str, Choices(["fast", "reference"])] = "fast"
     batch_size: Positive | None = option(None, "N")
     chunk_size: Positive | None = option(None, "N")
     resume: bool = False
 
     @property
-    def plain_engine(self) -> tuple[int | None, int | None] | None:
+    def reference_engine(self) -> tuple[int | None, int | None] | None:
         """Batch size and chunk size of the reference engine; None for the fast engine."""
-        return (self.batch_size, self.chunk_size) if self.engine == "plain" else None
+        return (self.batch_size, self.chunk_size) if self.engine == "reference" else None
 
     @property
     def float32(self) -> bool:
@@ -126,7 +126,7 @@ class Ablate(Sweep):
     @property
     def explicit(self) -> bool:
         """The reference engine computes explicit attention."""
-        return self.engine == "plain"
+        return self.engine == "reference"
 
     @property
     def inputs(self) -> list[str]:
@@ -241,18 +241,18 @@ def _check_engine(options: Ablate, settings: Settings) -> None:
     budget = settings.memory_budget
     if options.engine == "fast":
         if options.batch_size or options.chunk_size:
-            raise InputError("--batch-size and --chunk-size are for --engine plain: --memory makes steps smaller")
+            raise InputError("--batch-size and --chunk-size are for --engine reference: --memory makes steps smaller")
         return
     if options.screen is not None:
         raise InputError("a screen is run by the fast engine: leave --engine out")
     if budget is not None:
-        raise InputError("--engine plain has no memory budget: give --batch-size and --chunk-size")
+        raise InputError("--engine reference has no memory budget: give --batch-size and --chunk-size")
     if settings.attention not in ("auto", "explicit"):
-        raise InputError("--engine plain computes explicit attention only: leave --attention out")
+        raise InputError("--engine reference computes explicit attention only: leave --attention out")
     if options.shard:
-        raise InputError("--engine plain has no shards: leave --shard out")
+        raise InputError("--engine reference has no shards: leave --shard out")
     if options.resume:
-        raise InputError("--engine plain keeps no journal: there is nothing to resume")
+        raise InputError("--engine reference keeps no journal: there is nothing to resume")
 
 
 def introduce(job: Job, context: Context, noun: str, file: str = "") -> None:
@@ -272,7 +272,7 @@ def introduce(job: Job, context: Context, noun: str, file: str = "") -> None:
     check_scorable(job)
     for metric in job.metrics:
         if metric.scorer is None and metric.sums is None:  # one call for each draw
-            seconds = seconds_to_weigh(metric, job.blank, job.labels, len(job.ablations), job.positive)
+            seconds = seconds_of_statistics(metric, job.blank, job.labels, len(job.ablations), job.positive)
             say(f"intervals and tests of {metric.name} call it once for each draw: about {format_duration(seconds)}")
     context.say_directory()
 
@@ -412,7 +412,7 @@ def plan_table(estimate: Estimate) -> PlainTable:
         (
             "time",
             f"about {format_duration(estimate.seconds)}; a full pass for each: "
-            f"{format_duration(estimate.plain_seconds)}; not counting loading, compilation and statistics",
+            f"{format_duration(estimate.separate_seconds)}; not counting loading, compilation and statistics",
         ),
     ):
         table.add_row(name, text)

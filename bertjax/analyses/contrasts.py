@@ -92,9 +92,9 @@ class EncodedContrasts:
             change: what is patched at the span.
             layers: how many the model has.
         """
-        if change.layer == 0 and change.place in OF_EMBEDDINGS and span not in self.changed:
+        if change.layer == 0 and change.site in OF_EMBEDDINGS and span not in self.changed:
             return False
-        return not (change.layer == layers - 1 and change.place in OF_OWN_TOKEN and span not in self.read)
+        return not (change.layer == layers - 1 and change.site in OF_OWN_TOKEN and span not in self.read)
 
 
 def encode_contrasts(

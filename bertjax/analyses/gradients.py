@@ -68,17 +68,17 @@ def head_gradients(
 
     Args:
         encoded: the examples (`tasks.encode_examples`).
-        mode: what takes a head's place: of 'zero', 'uniform', 'mean' or another that needs no donor.
+        mode: what takes a head's place: of 'zero', 'uniform', 'mean' or another that needs no source.
         steps: 1 for the gradient at the model as it is; of more, the mean of gradients on the way to gates of 0.
         means: the heads' outputs that mode 'mean' puts in place of their own.
         gone: heads that are replaced already, by layer and number.
         progress: called with the work done and the total work.
 
     Raises:
-        InputError: a mode that needs donors, or outputs that are not finite.
+        InputError: a mode that needs sources, or outputs that are not finite.
         OverrideError: mode 'mean' without means.
     """
-    arguments.whole_number(steps, "steps", 1)
+    arguments.check_int(steps, "steps", 1)
     passes, config = gate_passes(model, encoded, mode, means=means), model.config
     total = float(steps + (steps > 1))
     is_there = np.ones((config.num_hidden_layers, config.num_attention_heads))
@@ -117,14 +117,14 @@ def gate_passes(
         order: the examples in another order than their own.
 
     Raises:
-        InputError: a mode that needs donors, or a task without a loss.
+        InputError: a mode that needs sources, or a task without a loss.
         OverrideError: mode 'mean' without means.
     """
     objective, config = encoded.objective, model.config
     if objective is None:
         raise InputError(f"outputs of the form {encoded.form.name} have no loss whose gradients could be taken")
-    if find_mode(mode).replacement == "donor":
-        raise InputError(f"mode {mode!r} needs donors, and a task has none")
+    if find_mode(mode).replacement == "source":
+        raise InputError(f"mode {mode!r} needs sources, and a task has none")
     examples = range(encoded.examples) if order is None else order
     grade = partial(_without_missing, objective.grade, examples)
     replaced = ablation(config, every_head(config), mode)

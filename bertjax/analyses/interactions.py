@@ -118,7 +118,7 @@ def pair_interactions(
 
     Args:
         runs: what `with_singles` gave.
-        contributed: what each example contributes to the score (`evidence.contributions`): without ablation, and then
+        contributed: what each example contributes to the score (`statistics.contributions`): without ablation, and then
             in each of the runs.
 
     >>> from bertjax.checkpoints import BertConfig

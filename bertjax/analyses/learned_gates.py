@@ -59,7 +59,7 @@ class Learning:
 
     def __post_init__(self) -> None:
         for name in ("steps", "tokens"):
-            arguments.whole_number(getattr(self, name), name, 1)
+            arguments.check_int(getattr(self, name), name, 1)
         if not isinstance(self.rate, int | float) or not 0 < self.rate <= 10:
             arguments.refuse("rate", "a number above 0 and at most 10", self.rate)
 
@@ -99,7 +99,7 @@ class GateLearner:
 
     Args:
         encoded: the examples (`tasks.encode_examples`).
-        mode: what takes a head's place: of 'zero', 'uniform', 'mean' or another that needs no donor.
+        mode: what takes a head's place: of 'zero', 'uniform', 'mean' or another that needs no source.
         means: the heads' outputs that mode 'mean' puts in place of their own.
         seed: of examples' order and gates.
 
@@ -107,7 +107,7 @@ class GateLearner:
         base: the mean loss of the model as it is.
 
     Raises:
-        InputError: a task without a loss or without labels, or a mode that needs donors.
+        InputError: a task without a loss or without labels, or a mode that needs sources.
     """
 
     def __init__(

@@ -45,10 +45,12 @@ def merge(
 
     >>> bertjax.merge(["heads-1", "heads-2", "heads-3"], output="heads")  # doctest: +SKIP
     """
-    given = arguments.several(directories, "directories", "a list of directories")
+    given = arguments.check_sequence(directories, "directories", "a list of directories")
     with shown(progress, "merging") as report:
-        weighing = partial(report, note="weighing")
-        return run_merge([*map(str, given)], str(output), metric, overwrite, progress=report, weighing=weighing)
+        statistics_progress = partial(report, note="statistics")
+        return run_merge(
+            [*map(str, given)], str(output), metric, overwrite, progress=report, statistics_progress=statistics_progress
+        )
 
 
 def run_merge(
@@ -59,9 +61,9 @@ def run_merge(
     *,
     say: Say = lambda line: None,
     progress: Progress = silent,
-    weighing: Progress = silent,
+    statistics_progress: Progress = silent,
 ) -> Results:
-    """`merge`, with `say` called with a line at each step; `progress` and `weighing` as in `run_analysis`."""
+    """`merge`, which calls `say` with a line at each step. `progress`, `statistics_progress`: see `run_analysis`."""
     paths = [user_path(directory, InputError) for directory in directories]
     if user_path(output, OutputError).resolve() in [path.resolve() for path in paths]:
         raise OutputError(f"{output} is one of the shards: give another --output")
@@ -77,4 +79,4 @@ def run_merge(
     chosen |= {"output": output, "overwrite": overwrite} | ({} if metric is None else {"metric": metric})
     study = {name: value for name, value in recorded.items() if name in STUDY}
     settings = Settings(**study, analysis=cls(**chosen))
-    return run_analysis(settings, say=say, progress=progress, weighing=weighing, shards=shards)
+    return run_analysis(settings, say=say, progress=progress, statistics_progress=statistics_progress, shards=shards)

@@ -17,13 +17,13 @@ from bertjax.errors import InputError
 from bertjax.formatting import count_of, format_duration
 from bertjax.interventions import HEAD_OUTPUTS, SWEPT, Ablation, Change, list_heads
 from bertjax.jobs import NOT_COUNTED, Choices, Context, Outcome, Settings, check_finite, option
-from bertjax.models import PLACES
+from bertjax.models import SITES
 from bertjax.tasks import TaskResult
 
 JOURNAL = "patches"
-# The places of whole layers, which a grid has if none are named.
+# The sites of whole layers, which a grid has if none are named.
 STREAMS = ("hidden_states", "attention_outputs", "feed_forward_outputs")
-WHOLE = "everything"  # the run that is the donor's own: the stream before layer 0 is all that a text is to the model
+WHOLE = "everything"  # the run that is the source's own: the stream before layer 0 is all that a text is to the model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Patch(PatchingAnalysis):
     two texts' scores. An interrupted run resumes.
 
     Args:
-        places: hidden_states (the residual stream), attention_outputs, feed_forward_outputs, of each layer;
+        sites: hidden_states (the residual stream), attention_outputs, feed_forward_outputs, of each layer;
             head_outputs, queries, keys, values, of each head.
         spans: tokens, where all texts have as many; regions (before, changed, after, ...); all, one span; auto, tokens
             where all texts have as many and at most 48, else regions.
@@ -48,22 +48,22 @@ class Patch(PatchingAnalysis):
 
     name, word = "patching", "contrasts-patching"
     example = "bertjax patch --template 'the {} near the door [MASK] old' --words keys/key --good are --bad is"
-    own = ("places", "spans", "into", "only_right")
+    own = ("sites", "spans", "into", "only_right")
     journals = JOURNAL
 
-    places: Annotated[tuple[str, ...], f"some of {', '.join(SWEPT)}"] = option(STREAMS, "PLACE")
+    sites: Annotated[tuple[str, ...], f"some of {', '.join(SWEPT)}"] = option(STREAMS, "SITE")
     spans: Annotated[str, Choices(SPANS)] = option("auto", "KIND")
 
     def __post_init__(self) -> None:
-        if isinstance(self.places, str):
-            object.__setattr__(self, "places", (self.places,))
+        if isinstance(self.sites, str):
+            object.__setattr__(self, "sites", (self.sites,))
         super().__post_init__()
-        for place in self.places:
-            if place in PLACES and place not in SWEPT:
-                raise InputError(f"{place} are read and overridden, but not patched in a grid: take {', '.join(SWEPT)}")
-            arguments.one_of(place, "place", SWEPT)
-        if not self.places or len(set(self.places)) < len(self.places):
-            raise InputError("name each place to patch once, one at least")
+        for site in self.sites:
+            if site in SITES and site not in SWEPT:
+                raise InputError(f"{site} are read and overridden, but not patched in a grid: take {', '.join(SWEPT)}")
+            arguments.check_choice(site, "site", SWEPT)
+        if not self.sites or len(set(self.sites)) < len(self.sites):
+            raise InputError("name each site to patch once, one at least")
 
     @property
     def kind_of_spans(self) -> str:
@@ -73,8 +73,8 @@ class Patch(PatchingAnalysis):
     def check(self, settings: Settings) -> None:
         """Raise `InputError` for heads where only whole layers are patched."""
         super().check(settings)
-        if self.heads is not None and not any(PLACES[place].of_heads for place in self.places):
-            raise InputError(f"{', '.join(self.places)} are of whole layers: leave heads out")
+        if self.heads is not None and not any(SITES[site].of_heads for site in self.sites):
+            raise InputError(f"{', '.join(self.sites)} are of whole layers: leave heads out")
 
     def run(self, context: Context) -> Outcome:
         """Run all cells of the grid as one sweep."""
@@ -84,18 +84,17 @@ class Patch(PatchingAnalysis):
         every = self.cells(job.model.config, len(found.names))
         cells = [cell for cell in every if found.can_act(*cell, job.model.config.num_hidden_layers)]
         runs = [Ablation(_name(change, found.labels[span]), (change,)) for change, span in cells]
-        places = f"{', '.join(self.places)} at {count_of(len(found.names), 'span')}"
-        introduce_patches(job, f"{count_of(len(cells), 'cell')} ({places})", context)
+        sites = f"{', '.join(self.sites)} at {count_of(len(found.names), 'span')}"
+        introduce_patches(job, f"{count_of(len(cells), 'cell')} ({sites})", context)
         if len(cells) < len(every):
             left_out = count_of(len(every) - len(cells), "cell")
             context.say(f"{left_out} left out: there texts are the same, or nothing is read of it")
         swept = _sweep(job, runs, self.into, context)
         described = [
-            {"place": change.place, "layer": change.layer, "head": _head(change), "span": span}
-            for change, span in cells
+            {"site": change.site, "layer": change.layer, "head": _head(change), "span": span} for change, span in cells
         ]
-        there = [place for place in self.places if any(change.place == place for change, _ in cells)]
-        metadata = {"places": there, "spans": list(found.names), "cells": described}
+        there = [site for site in self.sites if any(change.site == site for change, _ in cells)]
+        metadata = {"sites": there, "spans": list(found.names), "cells": described}
         both = swept.base, swept.outputs[0]
         return outcome_of_patches(job, self, runs, both, swept.outputs[1:], metadata=metadata, say=context.say)
 
@@ -110,10 +109,10 @@ class Patch(PatchingAnalysis):
         """
         chosen = list_heads(self.heads, config)
         cells = []
-        for place in self.places:
-            rows = chosen if PLACES[place].of_heads else [(layer, 0) for layer in range(config.num_hidden_layers)]
+        for site in self.sites:
+            rows = chosen if SITES[site].of_heads else [(layer, 0) for layer in range(config.num_hidden_layers)]
             cells += [
-                (Change(layer, head, self.mode, place=place, at=(span,)), span)
+                (Change(layer, head, self.mode, site=site, at=(span,)), span)
                 for layer, head in rows
                 for span in range(spans)
             ]
@@ -122,16 +121,16 @@ class Patch(PatchingAnalysis):
 
 def _name(change: Change, span: str) -> str:
     """A cell's name: 'hidden_states 3 at 5', '3.1 at changed', 'queries 3.1 at 5'."""
-    row = f"{change.layer}.{change.head}" if PLACES[change.place].of_heads else str(change.layer)
-    place = "" if change.place == HEAD_OUTPUTS else f"{change.place} "
-    return f"{place}{row} at {span}"
+    row = f"{change.layer}.{change.head}" if SITES[change.site].of_heads else str(change.layer)
+    site = "" if change.site == HEAD_OUTPUTS else f"{change.site} "
+    return f"{site}{row} at {span}"
 
 
 def _sweep(job: PatchingJob, patches: Sequence[Ablation], into: str, context: Context) -> SweepResult:
     """Run the text whose activations are inserted, as a patch of everything, and then all patches."""
     found, settings = job.contrasts, job.settings
     texts, sources = (found.corrupted, found.clean) if into == "corrupted" else (found.clean, found.corrupted)
-    runs = [Ablation(WHOLE, (Change(0, 0, settings.analysis.mode, place="hidden_states"),)), *patches]
+    runs = [Ablation(WHOLE, (Change(0, 0, settings.analysis.mode, site="hidden_states"),)), *patches]
     options: dict[str, Any] = {
         "combine": found.scored.combine,
         "at": found.scored.at,
@@ -149,7 +148,7 @@ def _sweep(job: PatchingJob, patches: Sequence[Ablation], into: str, context: Co
         runs,
         found.scored.readout,
         **options,
-        donors=sources,
+        sources=sources,
         journal=journal,
         replace_journal=settings.analysis.overwrite,
         settings=settings.compared(),
@@ -161,4 +160,4 @@ def _sweep(job: PatchingJob, patches: Sequence[Ablation], into: str, context: Co
 
 
 def _head(change: Change) -> int | None:
-    return change.head if PLACES[change.place].of_heads else None
+    return change.head if SITES[change.site].of_heads else None

@@ -22,7 +22,7 @@ from bertjax import arguments
 from bertjax.analyses.patches import PatchingAnalysis, PatchingJob, introduce_patches, outcome_of_patches
 from bertjax.checkpoints import BertConfig
 from bertjax.data import Encoding, collate
-from bertjax.engine import plain
+from bertjax.engine import reference
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import (
     HEAD_OUTPUTS,
@@ -41,7 +41,7 @@ from bertjax.models import BertForSentenceEmbedding, ModelOutput, Overrides, Pre
 from bertjax.progress import Progress
 
 AT_ONCE = 32  # contrasts
-# The places at which a head can receive what another one sends.
+# The sites at which a head can receive what another one sends.
 RECEIVING = ("queries", "keys", "values")
 
 
@@ -62,15 +62,15 @@ class PatchPaths(PatchingAnalysis):
     reads = PatchingAnalysis.reads - {"memory", "attention"}
     own = ("receivers", "into", "only_right", "freeze_feed_forward")
 
-    receivers: Any = option(None, "PLACE=L.H", flag="--paths-to")
+    receivers: Any = option(None, "SITE=L.H", flag="--paths-to")
     freeze_feed_forward: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        arguments.instance(self.receivers or {}, "receivers", Mapping, "a dict such as {'queries': ['3.7']}")
-        for place in self.receivers or {}:
-            arguments.one_of(place, "a receiver", RECEIVING)
-        plain = {place: check_option(heads, place, Heads) for place, heads in (self.receivers or {}).items()}
+        arguments.check_instance(self.receivers or {}, "receivers", Mapping, "a dict such as {'queries': ['3.7']}")
+        for site in self.receivers or {}:
+            arguments.check_choice(site, "a receiver", RECEIVING)
+        plain = {site: check_option(heads, site, Heads) for site, heads in (self.receivers or {}).items()}
         if not any(plain.values()):
             raise InputError("name receivers: heads whose queries, keys or values receive")
         object.__setattr__(self, "receivers", plain)
@@ -91,7 +91,7 @@ class PatchPaths(PatchingAnalysis):
         assert isinstance(job, PatchingJob)
         found = job.contrasts
         sides = (found.corrupted, found.clean) if self.into == "corrupted" else (found.clean, found.corrupted)
-        to = ", ".join(f"{place} of {' '.join(heads)}" for place, heads in self.receivers.items())
+        to = ", ".join(f"{site} of {' '.join(heads)}" for site, heads in self.receivers.items())
         for name in (*(self.heads or ()), *(head for heads in self.receivers.values() for head in heads)):
             parse_head(name, job.model.config)
         introduce_patches(job, f"paths to {to}", context)
@@ -105,8 +105,8 @@ class PatchPaths(PatchingAnalysis):
             parts.append(outputs)
         runs = np.concatenate(parts, axis=1)
         patches = [ablation(job.model.config, [sender], self.mode) for sender in senders]
-        cells = [{"place": HEAD_OUTPUTS, "layer": layer, "head": head, "span": 0} for layer, head in senders]
-        metadata: dict[str, Any] = {"places": [HEAD_OUTPUTS], "spans": list(found.names), "cells": cells}
+        cells = [{"site": HEAD_OUTPUTS, "layer": layer, "head": head, "span": 0} for layer, head in senders]
+        metadata: dict[str, Any] = {"sites": [HEAD_OUTPUTS], "spans": list(found.names), "cells": cells}
         metadata |= {"receivers": {name: list(heads) for name, heads in self.receivers.items()}}
         metadata |= {"feed_forward": "frozen" if self.freeze_feed_forward else "computed"}
         return outcome_of_patches(job, self, patches, (runs[0], runs[1]), runs[2:], metadata=metadata, say=context.say)
@@ -120,10 +120,10 @@ def parse_receivers(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """
     receivers: dict[str, tuple[str, ...]] = {}
     for word in words:
-        place, equals, heads = word.partition("=")
-        if not (place and equals and heads):
+        site, equals, heads = word.partition("=")
+        if not (site and equals and heads):
             raise InputError(f"{word!r} names no receivers: write queries=L.H, keys=L.H or values=L.H")
-        receivers[place] = (*receivers.get(place, ()), *heads.split(","))
+        receivers[site] = (*receivers.get(site, ()), *heads.split(","))
     return receivers
 
 
@@ -131,17 +131,17 @@ def _patch(
     job: PatchingJob,
     paths: PatchPaths,
     own: Sequence[tuple[Encoding, ...]],
-    donors: Sequence[tuple[Encoding, ...]],
+    sources: Sequence[tuple[Encoding, ...]],
     start: int,
     report: Progress,
 ) -> tuple[list[tuple[int, int]], Float[np.ndarray, "runs contrasts ..."]]:
-    """The senders, and what is read of some contrasts: of their own run, of the donors', and of each path.
+    """The senders, and what is read of some contrasts: of their own run, of the sources', and of each path.
 
     Args:
         start: which contrast is the first.
     """
     model, scored, pad_id = job.model, job.contrasts.scored, job.encoded.pad_id
-    batch, others = (collate([texts[0] for texts in side], None, pad_id) for side in (own, donors))
+    batch, others = (collate([texts[0] for texts in side], None, pad_id) for side in (own, sources))
     readout = scored.readout
     if scored.at is not None and scored.targets is not None:
         chosen = slice(start, start + len(own))
@@ -186,7 +186,7 @@ def _part(progress: Progress, start: int, contrasts: int) -> Progress:
 def patch_paths(
     model: PretrainedModel,
     batch: Mapping[str, Any],
-    donors: Mapping[str, Any],
+    sources: Mapping[str, Any],
     receivers: Mapping[str, Iterable[Head]],
     readout: Readout,
     *,
@@ -199,9 +199,9 @@ def patch_paths(
     Args:
         model: any.
         batch: the texts that are run, as `bertjax.collate` makes it.
-        donors: as many texts of as many tokens, from which senders take their outputs.
+        sources: as many texts of as many tokens, from which senders take their outputs.
         receivers: of 'queries', 'keys' and 'values' the heads that read what changes.
-        readout: what to keep of the last run, as `plain.run` takes it.
+        readout: what to keep of the last run, as `reference.run` takes it.
         senders: heads of earlier layers than the last receiver's; None for all of them.
         freeze_feed_forward: whether what feed-forward layers add stays too, so that only the straight path is left.
         report: called with how many senders are done, and how many there are.
@@ -209,7 +209,7 @@ def patch_paths(
     Returns: the senders as layer and head, and for each what the readout gives.
 
     Raises:
-        InputError: no receivers, other places than queries, keys and values, or donors of another shape.
+        InputError: no receivers, other sites than queries, keys and values, or sources of another shape.
         OverrideError: a head that does not exist, a sender that no receiver comes after, or no sender at all.
     """
     config = model.config
@@ -224,13 +224,13 @@ def patch_paths(
         raise OverrideError(f"no receiver comes after head {late[0]}.{late[1]}: the last is in layer {last}")
     if not chosen:
         raise OverrideError(f"no head comes before the receivers, the last of which are in layer {last}")
-    kept, sent = _outputs_of_runs(model, batch, donors, chosen, freeze_feed_forward)
+    kept, sent = _outputs_of_runs(model, batch, sources, chosen, freeze_feed_forward)
     inputs = model.inputs(batch)
     found = []
     for number, sender in enumerate(chosen):
         between = model(batch, overrides=_with_one(kept, heads.index(sender), sent, number))
-        parts = [patching.patched(config, place, receiving, between) for place, receiving in named.items()]
-        found.append(np.asarray(plain.run(model, inputs, stack([overrides.combine(*parts)]), readout)[0]))
+        parts = [patching.patched(config, site, receiving, between) for site, receiving in named.items()]
+        found.append(np.asarray(reference.run(model, inputs, stack([overrides.combine(*parts)]), readout)[0]))
         report(number + 1.0, float(len(chosen)))
     return chosen, np.stack(found)
 
@@ -238,13 +238,13 @@ def patch_paths(
 def _parse_receivers(
     config: BertConfig, receivers: Mapping[str, Iterable[Head]]
 ) -> Mapping[str, Sequence[tuple[int, int]]]:
-    """Heads that receive, by place, as layer and head. Raises an error where they cannot."""
-    arguments.instance(receivers, "receivers", Mapping, "a dict from 'queries', 'keys' or 'values' to heads")
-    named = {place: [parse_head(head, config) for head in heads] for place, heads in receivers.items()}
-    for place, heads in named.items():
-        arguments.one_of(place, "a receiver", RECEIVING)
+    """Heads that receive, by site, as layer and head. Raises an error where they cannot."""
+    arguments.check_instance(receivers, "receivers", Mapping, "a dict from 'queries', 'keys' or 'values' to heads")
+    named = {site: [parse_head(head, config) for head in heads] for site, heads in receivers.items()}
+    for site, heads in named.items():
+        arguments.check_choice(site, "a receiver", RECEIVING)
         if not heads:
-            raise InputError(f"no head is named whose {place} receive")
+            raise InputError(f"no head is named whose {site} receive")
     if not named:
         raise InputError("name receivers: heads whose queries, keys or values receive")
     return named
@@ -253,30 +253,30 @@ def _parse_receivers(
 def _outputs_of_runs(
     model: PretrainedModel,
     batch: Mapping[str, Any],
-    donors: Mapping[str, Any],
+    sources: Mapping[str, Any],
     senders: Sequence[tuple[int, int]],
     freeze_feed_forward: bool,
 ) -> tuple[Overrides, Overrides]:
-    """What makes all heads give what they give on their own texts, and what makes the senders give what donors do.
+    """What makes all heads give what they give on their own texts, and what makes the senders give what sources do.
 
     The first is of all heads, whichever sends: those before it and beside it would give the same anyway, up to
     rounding, and so every sender is run by the same program.
     """
     config = model.config
-    own, donor = model(batch), model(donors)
-    shapes = [list(output.last_hidden_state.shape[:2]) for output in (own, donor)]
+    own, source = model(batch), model(sources)
+    shapes = [list(output.last_hidden_state.shape[:2]) for output in (own, source)]
     if shapes[0] != shapes[1]:
         raise InputError(
-            f"donors must be as many texts of as many tokens as the batch's {shapes[0]}, found {shapes[1]}"
+            f"sources must be as many texts of as many tokens as the batch's {shapes[0]}, found {shapes[1]}"
         )
     kept = overrides.patched_outputs(config, every_head(config), own)
     if freeze_feed_forward:
         rest = patching.patched(config, "feed_forward_outputs", range(config.num_hidden_layers), own)
         kept = overrides.combine(kept, rest)
-    return kept, overrides.patched_outputs(config, senders, donor)
+    return kept, overrides.patched_outputs(config, senders, source)
 
 
-def _with_one(kept: Overrides, place: int, sent: Overrides, number: int) -> Overrides:
-    """An override whose entry at a place is that of a number in another one."""
-    outputs = jax.tree.map(lambda entries, other: entries.at[place].set(other[number]), kept.outputs, sent.outputs)
+def _with_one(kept: Overrides, entry: int, sent: Overrides, number: int) -> Overrides:
+    """An override whose entry is replaced by one of another override."""
+    outputs = jax.tree.map(lambda entries, other: entries.at[entry].set(other[number]), kept.outputs, sent.outputs)
     return replace(kept, outputs=outputs)

@@ -109,7 +109,7 @@ class Prune(ScoredAnalysis):
     def __post_init__(self) -> None:
         super().__post_init__()
         for order in self.orders:
-            arguments.one_of(order, "order", ORDERS)
+            arguments.check_choice(order, "order", ORDERS)
         if len(set(self.orders)) < len(self.orders):
             raise InputError("an order is named twice: name each once")
         if not {*self.orders} - {"random", "reversed"}:
@@ -217,7 +217,7 @@ def _seconds(choosing: Job, judging: Job, pruning: Prune) -> dict[str, float]:
         ]
     judged = estimate_runs(judging, runs)
     tokens = int(choosing.encoded.lengths.sum())
-    back = PASSES * judged.plain_seconds / (judged.ablations + 1) / judged.tokens  # of a token, forward and back
+    back = PASSES * judged.separate_seconds / (judged.ablations + 1) / judged.tokens  # of a token, forward and back
     parts = dict[str, float]()
     if "gradient" in pruning.orders:
         parts["gradient"] = back * tokens * len(steps_of(len(heads), pruning.gradient_share))

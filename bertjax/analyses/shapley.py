@@ -77,7 +77,7 @@ class Drawn:
 
     @property
     def half_widths(self) -> Float[np.ndarray, " heads"]:
-        """Half of each value's 95 % interval over orders (`evidence.student`); infinite from fewer than 8 pairs."""
+        """Half of each value's 95 % interval over orders (`statistics.student`); infinite from fewer than 8 pairs."""
         pairs, mean = len(self.values), self.values.mean(axis=0)
         if pairs < FEWEST_PAIRS:
             return np.full(mean.shape, np.inf)
@@ -196,7 +196,7 @@ def _drawn(
 ) -> tuple[Float[np.ndarray, "heads examples"], dict[str, Any]]:
     """Values from orders that are drawn, until they are known well enough."""
     job, pairs = runner.job, budget.permutations // 2
-    factor = job.judges[0].metric.measure.factor
+    factor = job.labelled_metrics[0].metric.measure.factor
     at_once = max(1, RUNS_AT_ONCE // (2 * len(heads)))
     drawn: Drawn | None = None
     without, expected = np.nan, pairs

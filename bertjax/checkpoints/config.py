@@ -282,7 +282,7 @@ class BertConfig:
         >>> BertConfig.from_dict({"model_type": "distilbert", "dim": 96, "n_layers": 2}).hidden_size
         96
         """
-        arguments.instance(mapping, "a configuration", Mapping, "what a config.json holds, by key", ConfigError)
+        arguments.check_instance(mapping, "a configuration", Mapping, "what a config.json holds, by key", ConfigError)
         family = _family_of(mapping)
         values = _defaults(family)
         keyed = (name for name in values if name not in (*family.absent, "score_activation"))

@@ -59,7 +59,7 @@ def read_heads(heads: Iterable[str | tuple[int, int]]) -> list[tuple[int, int]]:
     >>> read_heads(["3.0", (2, 7)])
     [(3, 0), (2, 7)]
     """
-    return [_pair(head) for head in arguments.several(heads, "heads", "a list of heads", error=ConfigError)]
+    return [_pair(head) for head in arguments.check_sequence(heads, "heads", "a list of heads", error=ConfigError)]
 
 
 def _pair(head: Any) -> tuple[int, int]:

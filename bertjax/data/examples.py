@@ -65,7 +65,7 @@ class DatasetSpec:
     def _check_texts(self, name: str) -> None:
         """Raise `DataError` if a field is not a tuple of str."""
         if (value := getattr(self, name)) is not None:
-            arguments.several(value, f"{name} of task {self.name}", "a tuple of texts", str, DataError)
+            arguments.check_sequence(value, f"{name} of task {self.name}", "a tuple of texts", str, DataError)
 
     @property
     def kind(self) -> Literal["classification", "regression"]:

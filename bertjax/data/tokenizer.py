@@ -127,14 +127,14 @@ class Tokenizer:
         token_types: bool = True,
     ):
         expected = "a tokenizers.Tokenizer (Tokenizer.from_pretrained(name) reads a checkpoint's)"
-        arguments.instance(backend, "backend", tokenizers.Tokenizer, expected)
-        arguments.one_of(truncation_side, "truncation_side", SIDES)
+        arguments.check_instance(backend, "backend", tokenizers.Tokenizer, expected)
+        arguments.check_choice(truncation_side, "truncation_side", SIDES)
         backend.no_padding()
         backend.no_truncation()
         self._backend, self._names = backend, {**TOKEN_NAMES, **(names or {})}
         self.max_length, self.truncation_side, self.prompt = max_length, truncation_side, prompt
         self.prompts, self._counts_prompts = dict(prompts or {}), True
-        self.token_types = arguments.switch(token_types, "token_types")
+        self.token_types = arguments.check_bool(token_types, "token_types")
         self._theirs: Any = None  # the tokenizer of transformers that `backend` belongs to
         self._splits_as_roberta = False
         ids = {key: backend.token_to_id(self._names[key]) for key in ("pad_token", "cls_token", "sep_token")}
@@ -242,7 +242,7 @@ class Tokenizer:
             InputError: no prompt has this name, and it is no such text; or the checkpoint's pooling leaves prompts out,
                 which bertjax does not do.
         """
-        arguments.instance(prompt, "prompt", str, "the name of a prompt, or a text")
+        arguments.check_instance(prompt, "prompt", str, "the name of a prompt, or a text")
         if prompt and prompt not in self.prompts and not any(map(str.isspace, prompt)):
             names = some_of([*self.prompts]) if self.prompts else "none"
             raise InputError(
@@ -294,10 +294,10 @@ class Tokenizer:
             InputError: not a list of texts, unequal numbers of first and second texts, a `max_length` too small for
                 the special tokens, or something the tokenizer cannot read as text.
         """
-        first = arguments.several(first, "texts", "a list of texts", str)
-        second = None if second is None else arguments.several(second, "second texts", "a list of texts", str)
+        first = arguments.check_sequence(first, "texts", "a list of texts", str)
+        second = None if second is None else arguments.check_sequence(second, "second texts", "a list of texts", str)
         if max_length is not None:
-            max_length = arguments.whole_number(max_length, "max_length")
+            max_length = arguments.check_int(max_length, "max_length")
         if second is not None and len(first) != len(second):
             raise InputError(f"there are {len(first)} first texts and {len(second)} second ones; give equal numbers")
         special_count = self.special_tokens(pairs=second is not None)
@@ -326,7 +326,7 @@ class Tokenizer:
             InputError: as for `encode`.
         """
         special_count = self.special_tokens(pairs=False)
-        if max_length is not None and arguments.whole_number(max_length, "max_length") < special_count:
+        if max_length is not None and arguments.check_int(max_length, "max_length") < special_count:
             raise InputError(f"max_length is {max_length}; the special tokens alone are {special_count}")
         backend, pre_tokenizer = self._backend, self._backend.pre_tokenizer
         with library_errors("these words cannot be tokenised", InputError):
@@ -416,14 +416,14 @@ class Tokenizer:
         Raises:
             InputError: `ids` are not whole numbers, are of several texts, or include one the vocabulary lacks.
         """
-        array = arguments.array(ids, "ids")
+        array = arguments.as_array(ids, "ids")
         if array.ndim > 1 or not (np.issubdtype(array.dtype, np.integer) or array.size == 0):
             arguments.refuse("ids", "the whole numbers of one text", ids)
         numbers = [int(number) for number in np.ravel(array)]
         unknown = [number for number in numbers if not 0 <= number < self.vocab_size]
         if unknown:
             raise InputError(f"id {unknown[0]} is outside the vocabulary, 0 to {self.vocab_size - 1}")
-        skip = arguments.switch(skip_special_tokens, "skip_special_tokens")
+        skip = arguments.check_bool(skip_special_tokens, "skip_special_tokens")
         return str(self._backend.decode(numbers, skip_special_tokens=skip))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
@@ -529,13 +529,13 @@ def collate(
     >>> collate([pair], length=6)["attention_mask"]
     array([[1, 1, 1, 1, 1, 0]], dtype=int32)
     """
-    encodings = arguments.several(encodings, "encodings", "what Tokenizer.encode returns", Encoding)
+    encodings = arguments.check_sequence(encodings, "encodings", "what Tokenizer.encode returns", Encoding)
     if not encodings:
         raise InputError("there is nothing to collate; give at least one encoding")
-    pad_id = arguments.whole_number(pad_id, "pad_id", 0)
+    pad_id = arguments.check_int(pad_id, "pad_id", 0)
     if pad_id > LARGEST_ID:
         raise InputError(f"pad_id is {pad_id}; numbers of tokens go to {LARGEST_ID}")
-    length = None if length is None else arguments.whole_number(length, "length", 1)
+    length = None if length is None else arguments.check_int(length, "length", 1)
     longest = max(len(encoding) for encoding in encodings)
     width = longest if length is None else length
     if longest > width:
@@ -579,7 +579,7 @@ def batches_by_length(
     >>> batches_by_length([5, 30, 6, 28, 7], batch_size=2)
     [((1, 3), 32), ((4, 2), 8), ((0, 0), 8)]
     """
-    batch_size = arguments.whole_number(batch_size, "batch_size")
+    batch_size = arguments.check_int(batch_size, "batch_size")
     if batch_size < 1 or not buckets:
         raise InputError(f"batch_size is {batch_size} with {len(buckets)} buckets; both must be at least 1")
     limit = max_length or max(lengths, default=1) + buckets[-1]

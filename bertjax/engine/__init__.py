@@ -1,6 +1,6 @@
 """The engine: all sets of heads on all examples, each hidden state computed once, nothing lost when interrupted."""
 
-from bertjax.engine import compiled_steps, plain
+from bertjax.engine import compiled_steps, reference
 from bertjax.engine.blocks import BlockRunner
 from bertjax.engine.costs import Estimate, estimate_with_sizes, plan_sweep, price
 from bertjax.engine.gates import GateGradients, GatePasses, GateTexts
@@ -14,10 +14,10 @@ from bertjax.engine.journal import (
     open_journal,
 )
 from bertjax.engine.packing import LANES, Packed, choose_row_length, first_fit, pack
-from bertjax.engine.plain import SweepResult
 from bertjax.engine.plan import Plan, make_plan
+from bertjax.engine.reference import SweepResult
 from bertjax.engine.run import make_runner, merge_shards, sweep, sweep_shard
-from bertjax.engine.schedule import Rehearsal
+from bertjax.engine.schedule import DryRun
 from bertjax.engine.sharding import AXIS, BATCH, SPLIT, WHOLE, make_mesh, place_on_mesh
 from bertjax.engine.sizes import (
     Blocks,
@@ -39,13 +39,13 @@ __all__ = [
     "BlockRunner",
     "Blocks",
     "Combine",
+    "DryRun",
     "Estimate",
     "GateGradients",
     "GatePasses",
     "GateTexts",
     "Packed",
     "Plan",
-    "Rehearsal",
     "SweepInput",
     "SweepResult",
     "choose_attention",
@@ -73,9 +73,9 @@ __all__ = [
     "pack",
     "peak_memory",
     "place_on_mesh",
-    "plain",
     "plan_sweep",
     "price",
+    "reference",
     "sweep",
     "sweep_bytes",
     "sweep_shard",

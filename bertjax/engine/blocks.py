@@ -24,7 +24,7 @@ from bertjax.engine.sweep_input import SweepInput
 from bertjax.errors import InputError
 from bertjax.interventions import HEAD_OUTPUTS, Change
 from bertjax.models import (
-    PLACES,
+    SITES,
     Changes,
     Inputs,
     Numerics,
@@ -37,7 +37,7 @@ from bertjax.models import (
 )
 
 KEPT_ROWS = 64  # blocks of which it is kept on the device where their texts are: the same come again and again
-BEFORE_ATTENTION = ("hidden_states", "queries", "keys", "values")  # places of which a layer's attention is made
+BEFORE_ATTENTION = ("hidden_states", "queries", "keys", "values")  # sites from which a layer's attention is made
 
 
 def is_worth_branching(children: int, runs: int, short: bool, share: float) -> bool:
@@ -120,11 +120,11 @@ class Runner(ABC):
 
     def shares_attention(self, child: Node) -> bool:
         """Whether a run that branches off computes the same attention as its parent, up to heads' outputs."""
-        return not any(change.place in BEFORE_ATTENTION for change in child.changes)
+        return not any(change.site in BEFORE_ATTENTION for change in child.changes)
 
     @abstractmethod
-    def take_donors(self, chunks: range) -> None:
-        """Run the donors of a group of chunks, and keep what their heads give to the layers that are patched."""
+    def take_sources(self, chunks: range) -> None:
+        """Run the sources of a group of chunks, and keep what their heads give to the layers that are patched."""
 
     @abstractmethod
     def embed(self, chunks: Sequence[int]) -> Array:
@@ -144,7 +144,7 @@ class Runner(ABC):
 
 
 class BlockRunner(Runner):
-    """The compiled steps for one sweep and one packing of its texts and donors.
+    """The compiled steps for one sweep and one packing of its texts and sources.
 
     Args:
         devices: share the rows of each chunk; default all of this process.
@@ -154,7 +154,7 @@ class BlockRunner(Runner):
         self,
         sweep_input: SweepInput,
         packed: Packed,
-        donors: Packed | None,
+        sources: Packed | None,
         blocks: Blocks,
         devices: Sequence[jax.Device] | None = None,
     ):
@@ -168,9 +168,9 @@ class BlockRunner(Runner):
         self.weights, self.embeddings, self.head = prepared.layers, prepared.embeddings, prepared.head
         self.packed = whole_chunks(packed, blocks.rows)
         self.inputs = _check(model, self.packed)
-        self.donors = None if donors is None else _check(model, whole_chunks(donors, blocks.rows))
-        self.donated: list[dict[str, Array]] = []
-        self.first_donated = 0
+        self.sources = None if sources is None else _check(model, whole_chunks(sources, blocks.rows))
+        self.source_activations: list[dict[str, Array]] = []
+        self.first_source = 0
         self.chunks = self.packed.rows // blocks.rows
         self.replacements = sweep_input.plan.replacements()
         self.spans = None if sweep_input.spans is None else pack_spans(self.packed, sweep_input.spans)
@@ -208,8 +208,8 @@ class BlockRunner(Runner):
         """The picked tokens of some rows, and their targets: as many as the row with most needs, filled up."""
         assert self.picks is not None
         tokens, targets = self.picks.tokens, self.picks.targets
-        # (What donors give is gathered from other blocks, which must be alike.)
-        width = tokens.shape[1] if self.donors is not None else self.picks.width(where)
+        # (What sources give is gathered from other blocks, which must be alike.)
+        width = tokens.shape[1] if self.sources is not None else self.picks.width(where)
         return tokens[where][..., :width], None if targets is None else targets[where][:, :, :width]
 
     def where(self, chunks: Sequence[int]) -> np.ndarray:
@@ -228,32 +228,34 @@ class BlockRunner(Runner):
         where = self.where(chunks)
         return compiled_steps.embed(*self.embeddings, jax.tree.map(lambda array: array[where], inputs), self.mesh)
 
-    def take_donors(self, chunks: range) -> None:
-        """Run the donors of a group of chunks, and keep what their heads give to the layers that are patched."""
-        if self.donors is None:
+    def take_sources(self, chunks: range) -> None:
+        """Run the sources of a group of chunks, and keep what their heads give to the layers that are patched."""
+        if self.sources is None:
             return
-        wanted = self.plan.donated
+        wanted = self.plan.source_sites
         filled = self._filled(chunks)
-        hidden = self._embed(self.donors, filled)
-        self.donated, self.first_donated = [], chunks.start
+        hidden = self._embed(self.sources, filled)
+        self.source_activations, self.first_source = [], chunks.start
         for layer in range(max(wanted, default=-1) + 1):
-            short, places = self.is_short(layer), wanted.get(layer, ())
+            short, sites = self.is_short(layer), wanted.get(layer, ())
             rows = self.rows(filled, short)
             given = {"recipe": self.recipes[layer], "mesh": self.mesh}
-            donated = compiled_steps.donate(self.weights[layer], hidden, rows, places=places, short=short, **given)
-            self.donated.append(donated)
+            activations = compiled_steps.source_activations(
+                self.weights[layer], hidden, rows, sites=sites, short=short, **given
+            )
+            self.source_activations.append(activations)
             if not short:
                 hidden = compiled_steps.advance(
                     self.weights[layer], hidden, rows, None, None, recipe=self.recipes[layer], mesh=self.mesh
                 )
 
-    def _donors_of(self, layer: int, chunks: Sequence[int]) -> dict[str, Array] | None:
-        """What donors give to a layer, for the rows of some chunks of the group; None where nothing is patched."""
-        if layer >= len(self.donated) or not self.donated[layer]:
+    def _sources_of(self, layer: int, chunks: Sequence[int]) -> dict[str, Array] | None:
+        """What sources give to a layer, for the rows of some chunks of the group; None where nothing is patched."""
+        if layer >= len(self.source_activations) or not self.source_activations[layer]:
             return None
-        places = np.array([chunk - self.first_donated for chunk in chunks])
-        donated = self.donated[layer]
-        return {name: compiled_steps.gather([own] * len(chunks), places) for name, own in donated.items()}
+        places = np.array([chunk - self.first_source for chunk in chunks])
+        activations = self.source_activations[layer]
+        return {name: compiled_steps.gather([own] * len(chunks), places) for name, own in activations.items()}
 
     def _means_of_layers(self, means: Float[np.ndarray, "layers heads head_dim"]) -> list[Array]:
         """The mean outputs of each layer's heads."""
@@ -261,7 +263,7 @@ class BlockRunner(Runner):
         return [jax.device_put(own[heads].astype(self.numerics.wide)) for own, heads in several]
 
     def changes(self, layer: int, several: Sequence[tuple[Change, ...]]) -> Changes | None:
-        """The arrays of what several runs change in a layer, without donors; None if they change nothing."""
+        """The arrays of what several runs change in a layer, without sources; None if they change nothing."""
         if not any(several):
             return None
         shape, heads = (*self._shape_of_shares(len(several)), self.plan.heads), self.heads[layer]
@@ -269,15 +271,15 @@ class BlockRunner(Runner):
         removed = np.zeros(shape, self.numerics.wide)
         for number, changes in enumerate(several):
             for change in changes:
-                if change.place == HEAD_OUTPUTS:
+                if change.site == HEAD_OUTPUTS:
                     where = (*self._where(number, change), change.head)
                     shares[change.replacement][where] = change.replaced
-                    if change.replacement != "uniform":  # which replaces the weights, not what they weigh
+                    if change.replacement != "uniform":  # which replaces the weights, not what they multiply
                         removed[where] = change.replaced
-        names = ("uniform", "mean", "donor") if self.plan.changes_outputs(layer) else ()
+        names = ("uniform", "mean", "source") if self.plan.changes_outputs(layer) else ()
         uniform, mean, patched = (
             jax.device_put(shares[name][..., heads]) if name in names and name in shares else None
-            for name in ("uniform", "mean", "donor")
+            for name in ("uniform", "mean", "source")
         )
         return Changes(
             uniform,
@@ -298,18 +300,18 @@ class BlockRunner(Runner):
         return (run,) if self.spans is None else (run, list(change.at) if change.at else slice(None))
 
     def _replaced(self, layer: int, several: Sequence[tuple[Change, ...]]) -> dict[str, Replaced]:
-        """What runs replace in a layer at other places than heads' outputs."""
+        """What runs replace in a layer at other sites than heads' outputs."""
         found = {}
-        for name in self.plan.places(layer):
-            of_heads = PLACES[name].of_heads
+        for name in self.plan.sites(layer):
+            of_heads = SITES[name].of_heads
             shape = (*self._shape_of_shares(len(several)), *((self.plan.heads,) if of_heads else ()))
             removed, patched = np.zeros((2, *shape), self.numerics.wide)
             for number, changes in enumerate(several):
                 for change in changes:
-                    if change.place == name:
+                    if change.site == name:
                         where = (*self._where(number, change), *((change.head,) if of_heads else ()))
                         removed[where] = change.replaced
-                        patched[where] = change.replaced * (change.replacement == "donor")
+                        patched[where] = change.replaced * (change.replacement == "source")
             own = self.heads[layer] if of_heads else slice(None)
             found[name] = Replaced(*(jax.device_put(part[..., own]) for part in (removed, patched)))
         return found
@@ -323,10 +325,10 @@ class BlockRunner(Runner):
             hidden = compiled_steps.gather([step.source.block for step in filled], places)
         chunks = [step.source.chunk for step in filled]
         changes = self.changes(layer, [step.changes for step in filled])
-        donors = None if changes is None else self._donors_of(layer, chunks)
+        sources = None if changes is None else self._sources_of(layer, chunks)
         step = compiled_steps.last_advance if self.is_short(layer) else compiled_steps.advance
         rows = self.rows(chunks, self.is_short(layer))
-        return step(self.weights[layer], hidden, rows, changes, donors, recipe=self.recipes[layer], mesh=self.mesh)
+        return step(self.weights[layer], hidden, rows, changes, sources, recipe=self.recipes[layer], mesh=self.mesh)
 
     def branch(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:
         """A block of runs that branch off one parent in this layer."""
@@ -335,9 +337,9 @@ class BlockRunner(Runner):
         changes = self.changes(layer, several)
         assert changes is not None
         step = compiled_steps.last_branch if self.is_short(layer) else compiled_steps.branch
-        rows, donors = self.rows([parent.chunk], self.is_short(layer)), self._donors_of(layer, [parent.chunk])
+        rows, sources = self.rows([parent.chunk], self.is_short(layer)), self._sources_of(layer, [parent.chunk])
         weights, recipe = self.weights[layer], self.recipes[layer]
-        return step(weights, parent.block, parent.index, rows, changes, donors, recipe=recipe, mesh=self.mesh)
+        return step(weights, parent.block, parent.index, rows, changes, sources, recipe=recipe, mesh=self.mesh)
 
     def read(self, hidden: Array, chunks: Sequence[int]) -> Array:
         """The readout of a block: `[runs, rows, places, *readout]`; of picks with a 1 behind `places`."""

@@ -34,7 +34,7 @@ Block: TypeAlias = Float[Array, "runs rows token embed"]
 FirstTokens: TypeAlias = Float[Array, "runs rows places embed"]
 Parameters: TypeAlias = Sequence[Array]
 Targets: TypeAlias = Shaped[Array, "runs rows places ..."] | None
-Donors: TypeAlias = dict[str, Float[Array, "slots rows place ..."]] | None
+Sources: TypeAlias = dict[str, Float[Array, "slots rows place ..."]] | None
 
 
 class Structure:
@@ -161,16 +161,16 @@ def gather(blocks: Sequence[Array], indices: Int[Array, "runs"]) -> Float[Array,
     return jnp.stack(slots)
 
 
-def _over_rows(changes: Changes | None, rows: int, donors: Donors) -> Changes | None:
+def _over_rows(changes: Changes | None, rows: int, sources: Sources) -> Changes | None:
     """Changes of runs as changes of their rows, one run's rows after another's."""
     if changes is None:
         return None
     repeated: Changes = jax.tree.map(lambda share: jnp.repeat(share, rows, axis=0), replace(changes, means=None))
-    return _with(replace(repeated, means=changes.means), donors)
+    return _with(replace(repeated, means=changes.means), sources)
 
 
-def _with(changes: Changes, donors: Donors) -> Changes:
-    return changes if donors is None else replace(changes, donors={name: flat(own) for name, own in donors.items()})
+def _with(changes: Changes, sources: Sources) -> Changes:
+    return changes if sources is None else replace(changes, sources={name: flat(own) for name, own in sources.items()})
 
 
 def flat(array: Array) -> Array:
@@ -184,16 +184,18 @@ def _advance(
     hidden: Block,
     rows: BlockRows,
     changes: Changes | None,
-    donors: Donors,
+    sources: Sources,
     *,
     recipe: Recipe,
     mesh: Mesh | None,
 ) -> Float[Array, "runs rows place embed"]:
-    def local(hidden: Block, rows: BlockRows, donors: Donors, weights: LayerWeights, changes: Changes | None) -> Array:
-        after = step(weights, flat(hidden), rows.flat(), _over_rows(changes, hidden.shape[1], donors), recipe)
+    def local(
+        hidden: Block, rows: BlockRows, sources: Sources, weights: LayerWeights, changes: Changes | None
+    ) -> Array:
+        after = step(weights, flat(hidden), rows.flat(), _over_rows(changes, hidden.shape[1], sources), recipe)
         return after.reshape(*hidden.shape[:2], *after.shape[1:])
 
-    return over_rows(local, mesh, [hidden, rows, donors], [weights, changes])
+    return over_rows(local, mesh, [hidden, rows, sources], [weights, changes])
 
 
 @partial(jax.jit, static_argnames=("recipe", "mesh"))
@@ -202,13 +204,13 @@ def advance(
     hidden: Block,
     rows: BlockRows,
     changes: Changes | None,
-    donors: Donors,
+    sources: Sources,
     *,
     recipe: Recipe,
     mesh: Mesh | None,
 ) -> Block:
     """A layer, each run from hidden states of its own."""
-    return _advance(packed_layer.advance, weights, hidden, rows, changes, donors, recipe=recipe, mesh=mesh)
+    return _advance(packed_layer.advance, weights, hidden, rows, changes, sources, recipe=recipe, mesh=mesh)
 
 
 @partial(jax.jit, static_argnames=("recipe", "mesh"))
@@ -217,13 +219,13 @@ def last_advance(
     hidden: Block,
     rows: BlockRows,
     changes: Changes | None,
-    donors: Donors,
+    sources: Sources,
     *,
     recipe: Recipe,
     mesh: Mesh | None,
 ) -> FirstTokens:
     """A last layer at [CLS] alone."""
-    return _advance(packed_layer.last_advance, weights, hidden, rows, changes, donors, recipe=recipe, mesh=mesh)
+    return _advance(packed_layer.last_advance, weights, hidden, rows, changes, sources, recipe=recipe, mesh=mesh)
 
 
 def _branch(
@@ -234,16 +236,16 @@ def _branch(
     rows: BlockRows,
     changes: Changes,
     *,
-    donors: Donors,
+    sources: Sources,
     recipe: Recipe,
     mesh: Mesh | None,
 ) -> Array:
     def local(
-        block: Block, rows: BlockRows, donors: Donors, index: ArrayLike, weights: LayerWeights, changes: Changes
+        block: Block, rows: BlockRows, sources: Sources, index: ArrayLike, weights: LayerWeights, changes: Changes
     ) -> Array:
-        return step(weights, block[index], rows.flat(), _with(changes, donors), recipe)
+        return step(weights, block[index], rows.flat(), _with(changes, sources), recipe)
 
-    return over_rows(local, mesh, [block, rows, donors], [index, weights, changes])
+    return over_rows(local, mesh, [block, rows, sources], [index, weights, changes])
 
 
 @partial(jax.jit, static_argnames=("recipe", "mesh"))
@@ -253,7 +255,7 @@ def branch(
     index: ArrayLike,
     rows: BlockRows,
     changes: Changes,
-    donors: Donors,
+    sources: Sources,
     *,
     recipe: Recipe,
     mesh: Mesh | None,
@@ -262,10 +264,10 @@ def branch(
 
     Args:
         index: of the slot.
-        rows, donors: of the slot.
+        rows, sources: of the slot.
         changes: of the runs.
     """
-    return _branch(packed_layer.branch, weights, block, index, rows, changes, donors=donors, recipe=recipe, mesh=mesh)
+    return _branch(packed_layer.branch, weights, block, index, rows, changes, sources=sources, recipe=recipe, mesh=mesh)
 
 
 @partial(jax.jit, static_argnames=("recipe", "mesh"))
@@ -275,14 +277,14 @@ def last_branch(
     index: ArrayLike,
     rows: BlockRows,
     changes: Changes,
-    donors: Donors,
+    sources: Sources,
     *,
     recipe: Recipe,
     mesh: Mesh | None,
 ) -> FirstTokens:
     """A last layer at [CLS] alone for runs that all start from one slot; arguments are those of `branch`."""
     return _branch(
-        packed_layer.last_branch, weights, block, index, rows, changes, donors=donors, recipe=recipe, mesh=mesh
+        packed_layer.last_branch, weights, block, index, rows, changes, sources=sources, recipe=recipe, mesh=mesh
     )
 
 
@@ -361,21 +363,21 @@ def read_at(
     return over_rows(local, mesh, [hidden, rows, positions, targets], [parameters])
 
 
-@partial(jax.jit, static_argnames=("recipe", "places", "short", "mesh"))
-def donate(
+@partial(jax.jit, static_argnames=("recipe", "sites", "short", "mesh"))
+def source_activations(
     weights: LayerWeights,
     hidden: Block,
     rows: BlockRows,
     *,
     recipe: Recipe,
-    places: tuple[str, ...],
+    sites: tuple[str, ...],
     short: bool,
     mesh: Mesh | None,
 ) -> dict[str, Float[Array, "runs rows place ..."]]:
-    """What donors give to a layer, by place."""
+    """Activations of the sources in a layer, by site."""
 
     def local(hidden: Block, rows: BlockRows, weights: LayerWeights) -> dict[str, Array]:
-        given = packed_layer.donate(weights, flat(hidden), rows.flat(), recipe, places=places, short=short)
+        given = packed_layer.source_activations(weights, flat(hidden), rows.flat(), recipe, sites=sites, short=short)
         return {name: own.reshape(*hidden.shape[:2], *own.shape[1:]) for name, own in given.items()}
 
     return over_rows(local, mesh, [hidden, rows], [weights])

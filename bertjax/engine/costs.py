@@ -34,7 +34,7 @@ from bertjax.engine.blocks import (
 )
 from bertjax.engine.plan import Node, Plan
 from bertjax.engine.run import make_runner, runner_bytes
-from bertjax.engine.schedule import Rehearsal
+from bertjax.engine.schedule import DryRun
 from bertjax.engine.sizes import Blocks, Sizes, choose_sizes, memory_in_use
 from bertjax.engine.sweep_input import Combine, Examples, SweepInput, make_sweep_input
 from bertjax.interventions import Ablation, Readout
@@ -232,7 +232,7 @@ class Estimate:
         output_bytes: of all outputs.
         rate: operations a second of all steps.
         seconds: what the sweep takes: each kind of step was timed, and counted. Compilation and loading come on top.
-        plain_seconds: what a full pass for each ablation would take at the same rate.
+        separate_seconds: what a full pass for each ablation would take at the same rate.
     """
 
     cost: Cost
@@ -248,7 +248,7 @@ class Estimate:
     output_bytes: int
     rate: float
     seconds: float
-    plain_seconds: float
+    separate_seconds: float
 
 
 def plan_sweep(
@@ -280,7 +280,7 @@ def plan_sweep(
         readout,
         combine=combine,
         means=zeros.astype(model.numerics.wide),
-        donors=examples,
+        sources=examples,
         at=at,
         targets=targets,
         spans=spans,
@@ -309,8 +309,8 @@ def estimate_with_sizes(sweep_input: SweepInput, sizes: Sizes) -> Estimate:
     )
     reading = (len(plan.ablations) + 1) * asked * reading_flops(sweep_input)
     cost = replace(cost, flops=cost.flops + reading, necessary=cost.necessary + reading, plain=cost.plain + reading)
-    trial, whole = rehearse(runner, sizes.steps_of_part)
-    alive = None if plan.donated or not whole else trial.most
+    trial, whole = dry_run(runner, sizes.steps_of_part)
+    alive = None if plan.source_sites or not whole else trial.most
     peak_bytes = in_use + runner_bytes(runner, sweep_input, alive) + 2 * sweep_input.output_bytes
     seconds = time_steps(trial)
     rate = cost.flops / seconds
@@ -328,7 +328,7 @@ def estimate_with_sizes(sweep_input: SweepInput, sizes: Sizes) -> Estimate:
         output_bytes=sweep_input.output_bytes,
         rate=rate,
         seconds=seconds,
-        plain_seconds=cost.plain / rate,
+        separate_seconds=cost.plain / rate,
     )
 
 
@@ -353,7 +353,7 @@ def reading_flops(sweep_input: SweepInput) -> float:
 Again = Callable[[Array], Callable[[], Any]]
 
 
-class Trial(Rehearsal):
+class TimedDryRun(DryRun):
     """A rehearsal that remembers of each kind of step how to take it again, so that it can be timed.
 
     Steps are of one kind where the same compiled program takes them.
@@ -379,22 +379,22 @@ class Trial(Rehearsal):
     def _layer(self, layer: int) -> tuple[Hashable, ...]:
         """What the programs of a layer depend on."""
         plan, kind = self.plan, self.config.architecture.layers[layer]
-        return kind, self.is_short(layer), plan.places(layer), plan.changes_outputs(layer)
+        return kind, self.is_short(layer), plan.sites(layer), plan.changes_outputs(layer)
 
     def _picked(self, chunks: Sequence[int]) -> int:
         """At how many tokens of a row the readout is taken, where it is taken at some."""
         runner = self.runner
         return 0 if runner.picks is None else int(runner.picked(runner.where(chunks))[0].shape[-1])
 
-    def take_donors(self, chunks: range) -> None:
-        """All that donors need."""
-        if self.plan.donated:
+    def take_sources(self, chunks: range) -> None:
+        """All that sources need."""
+        if self.plan.source_sites:
 
             def take() -> Any:
-                self.runner.take_donors(chunks)
-                return self.runner.donated
+                self.runner.take_sources(chunks)
+                return self.runner.source_activations
 
-            self._note(lambda block: take, "donors")
+            self._note(lambda block: take, "sources")
 
     def embed(self, chunks: Sequence[int]) -> Array:
         """One step."""
@@ -437,12 +437,12 @@ class Trial(Rehearsal):
         return super().read(hidden, chunks)
 
 
-def rehearse(runner: BlockRunner, steps_of_part: int) -> tuple[Trial, bool]:
+def dry_run(runner: BlockRunner, steps_of_part: int) -> tuple[TimedDryRun, bool]:
     """Count the steps of a whole sweep, and whether all of a group of chunks was gone through.
 
     Of a plan that takes very many steps one chunk is, as if the blocks of each were filled by its own runs alone.
     """
-    trial, runs = Trial(runner), runner.blocks.runs
+    trial, runs = TimedDryRun(runner), runner.blocks.runs
     whole, rest = divmod(runner.chunks, runs)
     steps = sum(runner.plan.states()) / runs * (min(whole, 1) * runs + rest)
     if steps > LONGEST_REHEARSAL:
@@ -457,10 +457,10 @@ def rehearse(runner: BlockRunner, steps_of_part: int) -> tuple[Trial, bool]:
     return trial, True
 
 
-def time_steps(trial: Trial) -> float:
+def time_steps(trial: TimedDryRun) -> float:
     """Seconds of all steps that were counted: of each kind the median of a few."""
     block, total = trial.runner.embed([0]), 0.0
-    for kind, again in sorted(trial.kinds.items(), key=lambda item: item[0] != ("donors",)):  # who are asked by others
+    for kind, again in sorted(trial.kinds.items(), key=lambda item: item[0] != ("sources",)):  # who are asked by others
         step, seconds = again(block), list[float]()
         jax.block_until_ready(step())  # compiles it
         while len(seconds) < 2 or (len(seconds) < TIMED_STEPS and sum(seconds) < TIMED_SECONDS):

@@ -308,7 +308,7 @@ def facts_of(sweep_input: SweepInput, shard: str | None = None) -> dict[str, str
     # What sets are called changes no output.
     changes = [
         [
-            (change.layer, change.head, change.place, change.at, change.replacement, change.replaced)
+            (change.layer, change.head, change.site, change.at, change.replacement, change.replaced)
             for change in ablation.changes
         ]
         for ablation in plan.ablations
@@ -320,7 +320,7 @@ def facts_of(sweep_input: SweepInput, shard: str | None = None) -> dict[str, str
         "examples": f"{len(sweep_input.texts)}, {_tokens(sweep_input.texts)}",
         "ablations": f"{len(plan.ablations)} sets, {modes}, {_digest(repr(changes))}",
         "means": "none" if means is None else _digest(np.ascontiguousarray(means).tobytes()),
-        "donors": "none" if sweep_input.donors is None else _tokens(sweep_input.donors),
+        "sources": "none" if sweep_input.sources is None else _tokens(sweep_input.sources),
         "readout": _describe(sweep_input.readout),
         **({} if sweep_input.targets is None else {"targets": _digest(repr(_content(sweep_input.targets, "", [])))}),
         **({} if sweep_input.spans is None else {"spans": _digest(repr([*map(_listed, sweep_input.spans)]))}),

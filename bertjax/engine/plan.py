@@ -12,7 +12,7 @@ from bertjax import arguments
 from bertjax.checkpoints import BertConfig
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import HEAD_OUTPUTS, Ablation, Change, parse_head
-from bertjax.models import PLACES
+from bertjax.models import SITES
 
 
 @dataclass(eq=False)
@@ -78,16 +78,16 @@ class Plan:
         return counts
 
     @cached_property
-    def donated(self) -> dict[int, tuple[str, ...]]:
-        """Of each layer the places into which donors give something."""
-        return self._places_by_layer(lambda change: change.replacement == "donor")
+    def source_sites(self) -> dict[int, tuple[str, ...]]:
+        """Of each layer the sites into which sources give something."""
+        return self._sites_by_layer(lambda change: change.replacement == "source")
 
     @property
-    def donated_blocks(self) -> int:
-        """How many blocks donors give in all."""
-        return sum(map(len, self.donated.values()))
+    def source_blocks(self) -> int:
+        """How many blocks sources give in all."""
+        return sum(map(len, self.source_sites.values()))
 
-    def places(self, layer: int) -> tuple[str, ...]:
+    def sites(self, layer: int) -> tuple[str, ...]:
         """Places of a layer that are changed, but for heads' outputs."""
         return tuple(name for name in self._changed.get(layer, ()) if name != HEAD_OUTPUTS)
 
@@ -97,14 +97,14 @@ class Plan:
 
     @cached_property
     def _changed(self) -> dict[int, tuple[str, ...]]:
-        return self._places_by_layer(lambda change: True)
+        return self._sites_by_layer(lambda change: True)
 
-    def _places_by_layer(self, counts: Callable[[Change], bool]) -> dict[int, tuple[str, ...]]:
+    def _sites_by_layer(self, counts: Callable[[Change], bool]) -> dict[int, tuple[str, ...]]:
         found: dict[int, set[str]] = {}
         for ablation in self.ablations:
             for change in filter(counts, ablation.changes):
-                found.setdefault(change.layer, set()).add(change.place)
-        return {layer: tuple(sorted(places)) for layer, places in found.items()}
+                found.setdefault(change.layer, set()).add(change.site)
+        return {layer: tuple(sorted(sites)) for layer, sites in found.items()}
 
     def modes(self) -> set[str]:
         """The modes that occur."""
@@ -127,7 +127,7 @@ def make_plan(config: BertConfig, ablations: Sequence[Ablation]) -> Plan:
     [13, 25, 37, 49, 61, 73, 85, 97, 109, 121, 133, 145]
     """
     expected = "a list of Ablation (bertjax.ablations.single_heads(model.config))"
-    ablations = arguments.several(ablations, "ablations", expected, Ablation)
+    ablations = arguments.check_sequence(ablations, "ablations", expected, Ablation)
     if not ablations:
         raise InputError("there is nothing to ablate")
     root = Node(-1, (), [-1])
@@ -150,7 +150,7 @@ def _by_layer(config: BertConfig, ablation: Ablation) -> list[tuple[int, tuple[C
     """An ablation's changes, layer by layer; what changes nothing is left out."""
     layers: dict[int, list[Change]] = {}
     for change in ablation.changes:
-        if PLACES[change.place].of_heads:
+        if SITES[change.site].of_heads:
             parse_head((change.layer, change.head), config)
         elif change.layer >= config.num_hidden_layers:
             raise OverrideError(f"there is no layer {change.layer}: the model has 0 to {config.num_hidden_layers - 1}")

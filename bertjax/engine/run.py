@@ -17,9 +17,9 @@ from bertjax.data import Tokenizer
 from bertjax.engine.blocks import BlockRunner
 from bertjax.engine.journal import Journal, facts_of, open_journal, read_journal
 from bertjax.engine.packing import pack
-from bertjax.engine.plain import SweepResult
 from bertjax.engine.plan import Node
-from bertjax.engine.schedule import Pace, Part, Schedule, run_base, share_parts, split_into_parts
+from bertjax.engine.reference import SweepResult
+from bertjax.engine.schedule import Part, Schedule, Throttle, run_base, share_parts, split_into_parts
 from bertjax.engine.sizes import (
     AHEAD,
     STEPS_BYTES,
@@ -51,7 +51,7 @@ def sweep(
     *,
     combine: Combine | None = None,
     means: Float[np.ndarray, "layers heads head_dim"] | None = None,
-    donors: Examples | None = None,
+    sources: Examples | None = None,
     at: Sequence[Sequence[int]] | Int[np.ndarray, "examples wanted"] | None = None,
     targets: Any = None,
     spans: Sequence[Any] | None = None,
@@ -80,7 +80,7 @@ def sweep(
             once, since each new one is compiled again.
         combine: makes one output of the readouts of an example's texts, `[examples, *readout]` each: a similarity.
         means: the heads' outputs that mode 'mean' puts in place of their own.
-        donors: texts of which mode 'patched' puts head outputs, or what else it names, in place of the examples': as
+        sources: texts of which mode 'patched' puts head outputs, or what else it names, in place of the examples': as
             many, of equal lengths.
         at: for each example the tokens, counted from 0, at which the readout is taken: the same number everywhere.
         targets: an array with an entry for each example, which the readout takes as its second argument: the ids of
@@ -95,7 +95,7 @@ def sweep(
             number of devices.
         attention: 'explicit', 'fused' or 'pallas' (`Numerics.attention`); 'auto' is the model's own where that is not
             explicit, else what is fastest on this device. A last layer at [CLS] alone has a form of its own.
-        tokenizer: for plain texts among examples and donors, by default the model's own; it cuts none of them.
+        tokenizer: for plain texts among examples and sources, by default the model's own; it cuts none of them.
         journal: a directory in which finished parts are kept, from which a killed sweep resumes;
             its outputs are then the same bytes as those of one that was not.
         replace_journal: discard the journal of another sweep that is there.
@@ -107,7 +107,7 @@ def sweep(
     Raises:
         OutputError: the journal is of another sweep, in use, or cannot be written.
         SweepInterrupted: Ctrl-C; with a journal, what is finished is in it.
-        OverrideError: a head that the model does not have, mode 'mean' without means or 'patched' without donors, spans
+        OverrideError: a head that the model does not have, mode 'mean' without means, 'patched' without sources, spans
             that are not given.
         InputError: examples that do not fit the model, too little memory, or outputs that are not finite without
             any override.
@@ -120,7 +120,7 @@ def sweep(
         readout,
         combine=combine,
         means=means,
-        donors=donors,
+        sources=sources,
         at=at,
         targets=targets,
         attention=attention,
@@ -224,17 +224,17 @@ def _check_reporting(
     say: Callable[[str], None],
 ) -> None:
     """Raise `InputError` where what a sweep tells, and to whom, is not of the right kind."""
-    arguments.switch(replace_journal, "replace_journal")
+    arguments.check_bool(replace_journal, "replace_journal")
     if settings is not None:
-        arguments.instance(settings, "settings", Mapping, "a dict of what was chosen, by name")
-    arguments.function(say, "say", "a function of a line")
+        arguments.check_instance(settings, "settings", Mapping, "a dict of what was chosen, by name")
+    arguments.check_function(say, "say", "a function of a line")
     check_progress(progress)
 
 
 def _devices(devices: Sequence[jax.Device] | None) -> tuple[jax.Device, ...] | None:
     if devices is None:
         return None
-    checked = arguments.several(devices, "devices", "a list of JAX's devices (jax.devices())", jax.Device)
+    checked = arguments.check_sequence(devices, "devices", "a list of JAX's devices (jax.devices())", jax.Device)
     if not checked:
         raise InputError("devices is an empty list: leave it out for all devices of this process")
     return checked
@@ -254,15 +254,15 @@ def _parts(sweep_input: SweepInput, runner: BlockRunner, sizes: Sizes) -> list[P
 
 
 def make_runner(sweep_input: SweepInput, sizes: Sizes, devices: Sequence[jax.Device] | None = None) -> BlockRunner:
-    """Pack the examples, and their donors alike, and make the steps ready.
+    """Pack the examples, and their sources alike, and make the steps ready.
 
     Raises:
         InputError: examples that do not fit the model or a row.
     """
     packing = partial(pack, row_length=sizes.row_length, one_per_row=sizes.one_per_row)
-    packed, given = packing(sweep_input.texts), sweep_input.donors
-    donors = packed if given is sweep_input.texts or given is None else packing(given)
-    return BlockRunner(sweep_input, packed, None if given is None else donors, sizes.blocks, devices)
+    packed, given = packing(sweep_input.texts), sweep_input.sources
+    sources = packed if given is sweep_input.texts or given is None else packing(given)
+    return BlockRunner(sweep_input, packed, None if given is None else sources, sizes.blocks, devices)
 
 
 def _begun(
@@ -295,10 +295,10 @@ def runner_bytes(runner: BlockRunner, sweep_input: SweepInput, alive: int | None
     packed, itemsize = runner.packed, np.dtype(sweep_input.model.numerics.dtype).itemsize
     asked = packed.starts if runner.picks is None else runner.picks.tokens
     row_bytes = sweep_input.row_bytes(asked.shape[1], AHEAD)
-    donated = sweep_input.plan.donated_blocks
+    source_blocks = sweep_input.plan.source_blocks
     own_blocks = Blocks(runner.blocks.rows // runner.devices, runner.blocks.runs)
     needed = sweep_bytes(
-        runner.config, itemsize, packed.row_length, own_blocks, row_bytes, alive=alive, donated=donated
+        runner.config, itemsize, packed.row_length, own_blocks, row_bytes, alive=alive, source_blocks=source_blocks
     )
     if runner.picks is not None and jax.default_backend() == "cpu":
         needed += STEPS_BYTES * (len(runner.picks.widths(runner.blocks.rows)) - 1)
@@ -311,7 +311,7 @@ def _run_parts(runner: BlockRunner, parts: Sequence[Part], outputs: "_Outputs", 
     groups = {part.chunks: [other for other in missing if other.chunks == part.chunks] for part in missing}
     total = sum(part.work for part in parts) + runner.layers * sum(map(len, {part.chunks for part in parts}))
     ahead = sum(part.work for part in missing) + runner.layers * sum(map(len, groups))
-    pace = Pace(total - ahead, total, progress)
+    pace = Throttle(total - ahead, total, progress)
     schedule = Schedule(runner, outputs.add, pace)
     try:
         for chunks, several in groups.items():

@@ -2,7 +2,7 @@
 
 Where a run has many children in a layer, they are branched off in one step that runs attention once; a run that goes
 on alone waits until a block is full, whatever other runs are in it. Full blocks of the deepest layer go first, so
-that few hidden states are alive at a time. A `Rehearsal` goes through the same order without computing anything.
+that few hidden states are alive at a time. A `DryRun` goes through the same order without computing anything.
 """
 
 import weakref
@@ -106,7 +106,7 @@ def _slices(plan: Plan, runs: int, most: int) -> Iterator[tuple[int, list[Node]]
             yield from ((layer, [child]) for child in batch) if large else ((layer, batch),)
 
 
-class Pace:
+class Throttle:
     """Keeps the host a few steps ahead of the device, no more, and tells how far the device has come."""
 
     def __init__(self, done: int, total: int, progress: Progress):
@@ -132,10 +132,10 @@ class Pace:
         self.progress(float(self.done), float(self.total))
 
 
-def run_base(runner: Runner, chunks: range, pace: Pace) -> list[Array]:
+def run_base(runner: Runner, chunks: range, pace: Throttle) -> list[Array]:
     """The base run on a group of chunks: its hidden states before each layer and after the last."""
     root = runner.plan.root
-    runner.take_donors(chunks)
+    runner.take_sources(chunks)
     blocks = [runner.embed(chunks)]
     for layer in range(runner.layers):
         steps = [Step(Slot(blocks[-1], index, root, chunk), root, ()) for index, chunk in enumerate(chunks)]
@@ -147,7 +147,7 @@ def run_base(runner: Runner, chunks: range, pace: Pace) -> list[Array]:
 class Schedule:
     """Runs one part after another on a group of chunks."""
 
-    def __init__(self, runner: Runner, collect: Collect, pace: Pace):
+    def __init__(self, runner: Runner, collect: Collect, pace: Throttle):
         self.runner, self.collect, self.pace, self.layers = runner, collect, pace, runner.layers
         self.size = runner.blocks.runs
         self.steps: list[deque[Step]] = [deque() for _ in range(self.layers)]
@@ -206,7 +206,7 @@ class Schedule:
         self._arrive(layer + 1, block, [(child, parent.chunk) for child in children])
 
 
-class Rehearsal(Runner):
+class DryRun(Runner):
     """A `Runner` that counts steps and blocks instead of computing them; its blocks hold a single number.
 
     Args:
@@ -224,7 +224,7 @@ class Rehearsal(Runner):
 
     def run(self, chunks: int, steps_of_part: int) -> None:
         """Go through the whole plan on so many chunks, as the engine's own schedule does."""
-        pace = Pace(0, 1, lambda done, total: None)
+        pace = Throttle(0, 1, lambda done, total: None)
         schedule = Schedule(self, lambda values, runs: None, pace)
         base: list[Array] = []
         group = range(0)
@@ -233,7 +233,7 @@ class Rehearsal(Runner):
                 base, group = run_base(self, part.chunks, pace), part.chunks
             schedule.run(part, base)
 
-    def take_donors(self, chunks: range) -> None:
+    def take_sources(self, chunks: range) -> None:
         """Take none."""
 
     def embed(self, chunks: Sequence[int]) -> Array:

@@ -110,8 +110,8 @@ def choose_sizes(
     config, numerics, lengths = sweep_input.model.config, sweep_input.model.numerics, total_lengths(sweep_input.texts)
     for name, value in (("row_length", row_length), ("tokens_at_once", tokens_at_once), ("memory", memory)):
         if value is not None:
-            arguments.whole_number(value, name, 1)
-    arguments.switch(one_per_row, "one_per_row")
+            arguments.check_int(value, name, 1)
+    arguments.check_bool(one_per_row, "one_per_row")
     length = row_length or choose_length(config, lengths)
     if length < lengths.max():
         raise InputError(
@@ -133,7 +133,7 @@ def choose_sizes(
         budget=memory,
         row_bytes=row_bytes,
         devices=count,
-        donated=sweep_input.plan.donated_blocks,
+        source_blocks=sweep_input.plan.source_blocks,
     )
     steps = STEPS_OF_PART.get(jax.default_backend(), STEPS_OF_PART["other"])
     return Sizes(length, blocks.rows, blocks.runs, steps, one_per_row, count)
@@ -201,7 +201,7 @@ def sweep_bytes(
     row_bytes: int = 0,
     *,
     alive: int | None = None,
-    donated: int = 0,
+    source_blocks: int = 0,
 ) -> int:
     """Bytes that a sweep takes at most beside the model and the outputs, on one device.
 
@@ -210,12 +210,12 @@ def sweep_bytes(
         blocks: as large as they are on one device.
         row_bytes: what a readout takes for the texts of a row.
         alive: blocks of hidden states that there are at a time; None for the most that there may be.
-        donated: blocks that donors give beyond one for each layer (`Plan.donated`).
+        source_blocks: blocks that sources give beyond one for each layer (`Plan.source_sites`).
     """
     layers, kinds, embed = config.num_hidden_layers, config.architecture.layers, config.hidden_size
     alive = most_blocks(layers, blocks.runs) if alive is None else alive
     slots = blocks.runs * blocks.rows * row_length
-    hidden = slots * embed * (alive * itemsize + max(0, donated - layers) * max(4, itemsize))
+    hidden = slots * embed * (alive * itemsize + max(0, source_blocks - layers) * max(4, itemsize))
     step = blocks.rows * max(step_floats(config, kind, row_length, blocks.runs) for kind in set(kinds))
     sets, products = config.parameter_sets, 3 if kinds[0].gated else 2
     square, inner = embed**2, products * embed * config.intermediate_size
@@ -254,7 +254,7 @@ def fit_blocks(
     budget: int | None,
     row_bytes: int = 0,
     devices: int = 1,
-    donated: int = 0,
+    source_blocks: int = 0,
 ) -> Blocks:
     """The largest blocks of at most `tokens` tokens on each device with which a sweep stays within a budget.
 
@@ -265,7 +265,7 @@ def fit_blocks(
         budget: bytes, of the whole process (on CPUs) or of each device; None for most of what is free.
         row_bytes: what a readout takes for the texts of a row.
         devices: how many share the rows.
-        donated: as in `sweep_bytes`.
+        source_blocks: as in `sweep_bytes`.
 
     Raises:
         InputError: not even the smallest blocks fit.
@@ -275,7 +275,9 @@ def fit_blocks(
     sharing = devices if jax.default_backend() == "cpu" else 1  # of those in the memory that the budget is of
     while True:
         blocks = choose_blocks(-(-rows // devices), row_length, config.num_attention_heads, tokens)
-        needed = taken + sharing * sweep_bytes(config, itemsize, row_length, blocks, row_bytes, donated=donated)
+        needed = taken + sharing * sweep_bytes(
+            config, itemsize, row_length, blocks, row_bytes, source_blocks=source_blocks
+        )
         if needed <= budget:
             return Blocks(blocks.rows * devices, blocks.runs)
         if blocks.rows * blocks.runs == 1:

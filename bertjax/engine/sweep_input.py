@@ -67,7 +67,7 @@ class SweepInput:
         texts: of each example, one or several.
         combine: makes one output of the readouts of an example's texts.
         means: outputs that mode 'mean' puts in place of the heads' own.
-        donors: texts whose head outputs mode 'patched' puts there, as many and as long as `texts`.
+        sources: texts whose head outputs mode 'patched' puts there, as many and as long as `texts`.
         positions: tokens of each example at which the readout is taken; None for all.
         targets: what the readout takes of each example beside the model's output.
         reading: what the readout asks for and gives.
@@ -82,7 +82,7 @@ class SweepInput:
     readout: Readout
     combine: Combine
     means: Float[np.ndarray, "layers heads head_dim"] | None
-    donors: Texts | None
+    sources: Texts | None
     positions: Int[np.ndarray, "examples wanted"] | None
     targets: Shaped[np.ndarray, "examples ..."] | None
     reading: Inspected
@@ -104,7 +104,7 @@ class SweepInput:
     @property
     def _needs_whole_last(self) -> bool:
         """Whether the last layer's queries, keys or values are changed, which are not computed for some tokens."""
-        return bool({"queries", "keys", "values"} & {*self.plan.places(self.plan.layers - 1)})
+        return bool({"queries", "keys", "values"} & {*self.plan.sites(self.plan.layers - 1)})
 
     @property
     def by_token(self) -> bool:
@@ -160,7 +160,7 @@ def make_sweep_input(
     *,
     combine: Combine | None = None,
     means: Float[np.ndarray, "layers heads head_dim"] | None = None,
-    donors: Examples | None = None,
+    sources: Examples | None = None,
     at: Sequence[Sequence[int]] | Int[np.ndarray, "examples wanted"] | None = None,
     targets: Any = None,
     attention: str = "auto",
@@ -170,8 +170,8 @@ def make_sweep_input(
     """Check what a sweep is to compute; the arguments are those of `engine.sweep`.
 
     Raises:
-        OverrideError: a head that the model does not have, mode 'mean' without means or 'patched' without donors.
-        InputError: examples, donors or positions that do not fit each other, nothing to ablate, or a form of attention
+        OverrideError: a head that the model does not have, mode 'mean' without means or 'patched' without sources.
+        InputError: examples, sources or positions that do not fit each other, nothing to ablate, or a form of attention
             that there is not.
     """
     _check_model(model, examples)
@@ -180,16 +180,16 @@ def make_sweep_input(
     plan = make_plan(model.config, ablations)
     find: Callable[[], Tokenizer | None] = (lambda: model.tokenizer) if tokenizer is None else lambda: tokenizer
     texts = read_texts(examples, find)
-    given = texts if donors is examples else None if donors is None else read_texts(donors, find, "donors")
+    given = texts if sources is examples else None if sources is None else read_texts(sources, find, "sources")
     if len(texts[0]) > 1 and combine is None:
         raise InputError(f"each example has {len(texts[0])} texts: give combine, which makes one output of theirs")
     means = None if means is None else _check_means(model, means)
     if means is None and "mean" in plan.replacements():
         raise OverrideError(f"mode 'mean' replaces heads by their mean outputs: {GIVE_MEANS}")
-    if given is None and "donor" in plan.replacements():
-        raise OverrideError("mode 'patched' takes heads' outputs from other texts: give donors=, of equal lengths")
+    if given is None and "source" in plan.replacements():
+        raise OverrideError("mode 'patched' takes heads' outputs from other texts: give sources=, of equal lengths")
     if given is not None and given is not texts:
-        _check_donors(texts, given)
+        _check_sources(texts, given)
     positions = None if at is None else _check_positions(texts, at)
     longest = max(len(text) for several in texts for text in several)
     targets = None if targets is None else _check_targets(texts, targets)
@@ -206,7 +206,7 @@ def make_sweep_input(
         readout=readout,
         combine=combine or only_text,
         means=means,
-        donors=given,
+        sources=given,
         positions=positions,
         targets=targets,
         reading=reading,
@@ -218,7 +218,7 @@ def make_sweep_input(
 
 def _check_model(model: PretrainedModel, examples: Examples) -> None:
     """Refuse what is no model, a call where no sweep can run, and weights that are not finite."""
-    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
+    arguments.check_instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
     check_not_traced("a sweep", model.parameters(), examples)
     check_parameters(model)
 
@@ -272,7 +272,7 @@ def only_text(vectors: Shaped[np.ndarray, "*readout"]) -> Shaped[np.ndarray, "*r
 def _check_means(model: PretrainedModel, means: Any) -> Float[np.ndarray, "layers heads head_dim"]:
     config = model.config
     wanted = (config.num_hidden_layers, config.num_attention_heads, config.head_dim)
-    means = np.asarray(arguments.array(means, "means", OverrideError))
+    means = np.asarray(arguments.as_array(means, "means", OverrideError))
     if means.shape != wanted:
         raise OverrideError(f"means have shape {means.shape}, expected [layers, heads, head_dim] {wanted}")
     if not np.isfinite(means).all():
@@ -280,14 +280,14 @@ def _check_means(model: PretrainedModel, means: Any) -> Float[np.ndarray, "layer
     return means
 
 
-def _check_donors(texts: Texts, donors: Texts) -> None:
-    if len(donors) != len(texts):
-        raise InputError(f"there are {len(donors)} donors for {len(texts)} examples")
-    for number, (texts_of_example, texts_of_donor) in enumerate(zip(texts, donors, strict=True)):
-        lengths, donor_lengths = ([len(text) for text in several] for several in (texts_of_example, texts_of_donor))
-        if lengths != donor_lengths:
+def _check_sources(texts: Texts, sources: Texts) -> None:
+    if len(sources) != len(texts):
+        raise InputError(f"there are {len(sources)} sources for {len(texts)} examples")
+    for number, (texts_of_example, texts_of_source) in enumerate(zip(texts, sources, strict=True)):
+        lengths, source_lengths = ([len(text) for text in several] for several in (texts_of_example, texts_of_source))
+        if lengths != source_lengths:
             raise InputError(
-                f"donor {number} has {donor_lengths} tokens, its example {lengths}: patching needs them alike"
+                f"source {number} has {source_lengths} tokens, its example {lengths}: patching needs them alike"
             )
 
 
@@ -303,13 +303,13 @@ def _check_spans(texts: Texts, plan: Plan, spans: Sequence[Any] | None) -> Spans
         if asked:
             raise OverrideError("an ablation acts at spans of tokens: give spans=, the span of each token, -1 for none")
         return None
-    given = arguments.several(spans, "spans", "for each example the span of each token")
+    given = arguments.check_sequence(spans, "spans", "for each example the span of each token")
     if len(given) != len(texts):
         raise InputError(f"spans are given for {len(given)} examples, but there are {len(texts)}")
     checked = []
     for number, (several, own) in enumerate(zip(texts, given, strict=True)):
         parts = [own] if len(several) == 1 and np.ndim(own) == 1 else list(own)
-        arrays = [np.asarray(arguments.array(part, "spans")) for part in parts]
+        arrays = [np.asarray(arguments.as_array(part, "spans")) for part in parts]
         lengths, wanted = [len(array) for array in arrays], [len(text) for text in several]
         if lengths != wanted or any(array.ndim != 1 or array.dtype.kind not in "iu" for array in arrays):
             raise InputError(f"spans of example {number} must be whole numbers for {wanted} tokens, found {lengths}")
@@ -322,7 +322,7 @@ def _check_spans(texts: Texts, plan: Plan, spans: Sequence[Any] | None) -> Spans
 
 def _check_combine(combine: Combine, texts: int, given: jax.ShapeDtypeStruct) -> None:
     """Raise `InputError` where it does not make one array, with an output for each example."""
-    arguments.function(combine, "combine", "a function of the readouts of an example's texts")
+    arguments.check_function(combine, "combine", "a function of the readouts of an example's texts")
     combined = combine(*np.ones((texts, 2, *given.shape[1:]), given.dtype))
     if not isinstance(combined, np.ndarray | np.generic | jax.Array) or combined.shape[:1] != (2,):
         arguments.refuse("what combine returns for 2 examples", "an array [examples, ...]", combined)
@@ -334,8 +334,11 @@ def _check_positions(
     expected = "for each example a list of positions"
     rows = at if isinstance(at, np.ndarray) and at.ndim == 2 and at.dtype.kind in "iu" else None
     if rows is None:
-        given = (arguments.several(wanted, "`at`", expected) for wanted in arguments.several(at, "`at`", expected))
-        lists = [[arguments.whole_number(position, "a position of `at`") for position in wanted] for wanted in given]
+        given = (
+            arguments.check_sequence(wanted, "`at`", expected)
+            for wanted in arguments.check_sequence(at, "`at`", expected)
+        )
+        lists = [[arguments.check_int(position, "a position of `at`") for position in wanted] for wanted in given]
         rows = np.array(lists, np.int64) if len({len(wanted) for wanted in lists}) == 1 else np.zeros((0, 0), np.int64)
     if len(rows) != len(texts) or not rows.shape[1]:
         raise InputError("`at` needs the same number of positions for each example, at least one")
@@ -352,7 +355,7 @@ def _check_positions(
 
 def _check_targets(texts: Texts, targets: Any) -> Shaped[np.ndarray, "examples ..."]:
     """Targets with an entry for each example. Raises `InputError` where they are none."""
-    array = np.asarray(arguments.array(targets, "targets"))
+    array = np.asarray(arguments.as_array(targets, "targets"))
     if array.shape[:1] != (len(texts),):
         raise InputError(f"targets have shape {array.shape}, but there are {len(texts)} examples: give one for each")
     if any(len(several) != 1 for several in texts):
@@ -375,7 +378,7 @@ def read_texts(examples: Examples, find_tokenizer: Callable[[], Tokenizer | None
     if isinstance(examples, Mapping):
         texts: Texts = [(text,) for text in _rows_of(examples)]
     else:
-        given = arguments.several([examples] if isinstance(examples, str) else examples, name, EXPECTED)
+        given = arguments.check_sequence([examples] if isinstance(examples, str) else examples, name, EXPECTED)
         texts = _tokenised([(text,) if _is_text(text) else text for text in given], find_tokenizer, name)
     total_lengths(texts)
     counts = sorted({len(several) for several in texts})
@@ -404,7 +407,7 @@ def _tokenised(examples: Sequence[Any], find_tokenizer: Callable[[], Tokenizer |
             "(...) as well"
         )
     expected = "a bertjax.Tokenizer (Tokenizer.from_pretrained)"
-    encodings = iter(arguments.instance(tokenizer, "tokenizer", Tokenizer, expected).encode(plain))
+    encodings = iter(arguments.check_instance(tokenizer, "tokenizer", Tokenizer, expected).encode(plain))
     return [tuple(next(encodings) if isinstance(text, str) else text for text in several) for several in texts]
 
 
@@ -417,7 +420,7 @@ def _is_text(value: Any) -> bool:
 
 def _of_ids(ids: Any, name: str) -> Encoding:
     """A text of token ids alone, all of them real."""
-    row = np.asarray(arguments.array(ids, name))
+    row = np.asarray(arguments.as_array(ids, name))
     if not np.issubdtype(row.dtype, np.integer):
         arguments.refuse(f"rows of {name}", "token ids", ids)
     _check_range(row, name)
@@ -457,7 +460,10 @@ def _rows(
     """The rows of one array of a batch; without padding they may be of different lengths."""
     if default is not None and given.get(name) is None:
         return default
-    rows = [np.asarray(arguments.array(row, name)) for row in arguments.several(given[name], name, "[batch, token]")]
+    rows = [
+        np.asarray(arguments.as_array(row, name))
+        for row in arguments.check_sequence(given[name], name, "[batch, token]")
+    ]
     for row in rows:
         if row.ndim != 1 or not (np.issubdtype(row.dtype, np.integer) or row.dtype == np.bool_):
             arguments.refuse(name, "integers [batch, token]", given[name])

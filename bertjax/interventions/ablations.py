@@ -24,16 +24,16 @@ from bertjax.formatting import format_bytes, visible
 from bertjax.interventions import overrides as ov
 from bertjax.interventions.modes import find_mode
 from bertjax.interventions.patching import at_tokens, patched, replaced
-from bertjax.models import PLACES, ModelOutput, Overrides
+from bertjax.models import SITES, ModelOutput, Overrides
 from bertjax.paths import is_file, read_text, user_path
 
 MOST_SETS, MOST_HEADS = 100_000, 500_000  # that a sweep can be asked for: seconds to list, results of 100 MB
 SET_BYTES, HEAD_BYTES = 600, 320  # of memory that a set takes with its place in a plan, and each of its heads
 
-# The place that a change is at if none is named: a head's output.
+# The default site of a change: a head's output.
 HEAD_OUTPUTS = "head_outputs"
-SWEPT = tuple(name for name in PLACES if name not in ("weights", "feed_forward_inputs"))  # what the engine replaces
-OF_PLACES = ("nothing", "donor")  # replacements of other places than heads' outputs
+SWEPT = tuple(name for name in SITES if name not in ("weights", "feed_forward_inputs"))  # what the engine replaces
+OF_SITES = ("nothing", "source")  # replacements of other sites than heads' outputs
 
 # What the errors about mode 'mean' tell to do.
 GIVE_MEANS = "give means=bertjax.mean_head_outputs(model, batches)"
@@ -41,13 +41,13 @@ GIVE_MEANS = "give means=bertjax.mean_head_outputs(model, batches)"
 
 @dataclass(frozen=True, order=True)
 class Change:
-    """What happens to one head, or to another place of a layer.
+    """What happens to one head, or to another site of a layer.
 
     Args:
-        layer, head: which, from 0; head 0 for a place of a whole layer.
+        layer, head: which, from 0; head 0 for a site of a whole layer.
         mode: 'uniform', 'zero', 'mean', 'patched', or another of `MODES`.
         share: how much of what the mode replaces is replaced, 1 for all of it.
-        place: what is replaced: one of `model.PLACES`, by default the head's output; others by nothing or a donor's.
+        site: what is replaced: one of `model.SITES`, by default the head's output; others by nothing or a source's.
         at: at which spans of tokens it acts, by number (`spans` of a sweep); none for all tokens.
 
     Attributes:
@@ -55,14 +55,14 @@ class Change:
         replaced: how much of the head's output is replaced.
 
     Raises:
-        InputError: a mode, a share or a place that there is not, or that do not go together.
+        InputError: a mode, a share or a site that there is not, or that do not go together.
     """
 
     layer: int
     head: int
     mode: str = "uniform"
     share: float = 1.0
-    place: str = HEAD_OUTPUTS
+    site: str = HEAD_OUTPUTS
     at: tuple[int, ...] = ()
     # As the mode says when the change is made: it keeps its meaning if the entry of `MODES` changes or goes.
     replacement: str = field(init=False, repr=False)
@@ -71,16 +71,16 @@ class Change:
     def __post_init__(self) -> None:
         mode = find_mode(self.mode)
         for name in ("layer", "head"):
-            object.__setattr__(self, name, arguments.whole_number(getattr(self, name), name, 0, OverrideError))
+            object.__setattr__(self, name, arguments.check_int(getattr(self, name), name, 0, OverrideError))
         if not (isinstance(self.share, Real) and abs(self.share) <= sys.float_info.max):
             raise InputError(f"the share of head {self.layer}.{self.head} that is replaced must be a finite number")
-        arguments.one_of(self.place, "place", SWEPT)
-        if self.place != HEAD_OUTPUTS and mode.replacement not in OF_PLACES:
-            raise InputError(f"mode {self.mode!r} is one of heads' outputs: {self.place} are set to zero or patched")
-        if not PLACES[self.place].of_heads and self.head:
-            raise InputError(f"{self.place} are those of a whole layer: give head 0")
-        spans = arguments.several(self.at, "at", "a tuple of spans' numbers", error=OverrideError)
-        numbers = {arguments.whole_number(span, "a span's number", 0, OverrideError) for span in spans}
+        arguments.check_choice(self.site, "site", SWEPT)
+        if self.site != HEAD_OUTPUTS and mode.replacement not in OF_SITES:
+            raise InputError(f"mode {self.mode!r} is one of heads' outputs: {self.site} are set to zero or patched")
+        if not SITES[self.site].of_heads and self.head:
+            raise InputError(f"{self.site} are those of a whole layer: give head 0")
+        spans = arguments.check_sequence(self.at, "at", "a tuple of spans' numbers", error=OverrideError)
+        numbers = {arguments.check_int(span, "a span's number", 0, OverrideError) for span in spans}
         object.__setattr__(self, "at", tuple(sorted(numbers)))
         object.__setattr__(self, "replacement", mode.replacement)
         object.__setattr__(self, "replaced", mode.share * self.share)
@@ -99,11 +99,11 @@ class Ablation:
     changes: tuple[Change, ...]
 
     def __post_init__(self) -> None:
-        arguments.instance(self.name, "an ablation's name", str, "a string")
-        arguments.several(self.changes, "changes", "a tuple of Change", Change)
-        places = [(change.layer, change.head, change.place) for change in self.changes]
+        arguments.check_instance(self.name, "an ablation's name", str, "a string")
+        arguments.check_sequence(self.changes, "changes", "a tuple of Change", Change)
+        places = [(change.layer, change.head, change.site) for change in self.changes]
         if len(set(places)) < len(places):
-            raise InputError(f"ablation {self.name} names a head, or a place, twice")
+            raise InputError(f"ablation {self.name} names a head, or a site, twice")
         object.__setattr__(self, "changes", tuple(sorted(self.changes)))
 
 
@@ -117,7 +117,7 @@ def ablation(config: BertConfig, heads: Iterable[ov.Head], mode: str = "uniform"
     '1.7+3.0'
     """
     if name is not None:
-        arguments.instance(name, "name", str, "a string")
+        arguments.check_instance(name, "name", str, "a string")
     parsed = sorted(ov.parse_head(head, config) for head in _heads(heads, "heads"))
     changes = tuple(Change(layer, head, mode) for layer, head in parsed)
     return Ablation(name or "+".join(f"{layer}.{head}" for layer, head in parsed) or "base", changes)
@@ -129,7 +129,7 @@ def name_layer_head(ablation: Ablation, config: BertConfig, mode: str) -> tuple[
     A head or layer counts as one where `mode` does all of it; in another mode it is a set like any other.
     """
     layers = {change.layer for change in ablation.changes}
-    if any(change.place != HEAD_OUTPUTS or change.at for change in ablation.changes):
+    if any(change.site != HEAD_OUTPUTS or change.at for change in ablation.changes):
         return ablation.name, None, None
     if len(layers) == 1 and {change.mode for change in ablation.changes} == {mode}:
         (layer,) = layers
@@ -141,9 +141,9 @@ def name_layer_head(ablation: Ablation, config: BertConfig, mode: str) -> tuple[
 
 
 def head_names(ablation: Ablation) -> tuple[str, ...]:
-    """An ablation's heads, with their modes where those are not all the same; none for places of whole layers."""
+    """An ablation's heads, with their modes where those are not all the same; none for sites of whole layers."""
     alike = len({change.mode for change in ablation.changes}) < 2
-    heads = [change for change in ablation.changes if PLACES[change.place].of_heads]
+    heads = [change for change in ablation.changes if SITES[change.site].of_heads]
     return tuple(f"{change.layer}.{change.head}" + ("" if alike else f"={change.mode}") for change in heads)
 
 
@@ -238,8 +238,8 @@ def random_subsets(
     [2, 2, 2]
     """
     every = ov.every_head(config)
-    size, count = arguments.whole_number(size, "size"), arguments.whole_number(count, "count", 1)
-    seed = arguments.whole_number(seed, "seed", 0)
+    size, count = arguments.check_int(size, "size"), arguments.check_int(count, "count", 1)
+    seed = arguments.check_int(seed, "seed", 0)
     if not 1 <= size <= len(every):
         raise InputError(f"a subset of {size} heads cannot be drawn: the model has {len(every)}")
     check_count(count, count * size)
@@ -324,38 +324,38 @@ def _plain_word(word: str) -> str:
 
 
 def _heads(heads: Iterable[ov.Head], name: str) -> tuple[ov.Head, ...]:
-    return arguments.several(heads, name, "a list of heads such as ['3.0', '4.1']", error=OverrideError)
+    return arguments.check_sequence(heads, name, "a list of heads such as ['3.0', '4.1']", error=OverrideError)
 
 
 def to_overrides(
     config: BertConfig,
     ablation: Ablation,
     means: Float[np.ndarray, "layers heads head_dim"] | None = None,
-    donor: ModelOutput | None = None,
+    source: ModelOutput | None = None,
     spans: Int[np.ndarray, "batch token"] | None = None,
 ) -> Overrides:
     """The arrays that an ablation stands for.
 
     Args:
         means: what a mode of the replacement 'mean' puts in place of the heads' own outputs.
-        donor: another run of the model, of which a mode of the replacement 'donor' puts there what is at the place.
+        source: another run of the model, of which a mode of the replacement 'source' puts there what is at the place.
         spans: the span of each token, -1 for none, where changes act at some of them.
 
     Raises:
-        OverrideError: a head that does not exist, mode 'mean' without means, 'patched' without a donor, or changes at
+        OverrideError: a head that does not exist, mode 'mean' without means, 'patched' without a source, or changes at
             spans without these.
     """
-    arguments.instance(ablation, "ablation", Ablation, "an Ablation (bertjax.ablations.ablation)")
+    arguments.check_instance(ablation, "ablation", Ablation, "an Ablation (bertjax.ablations.ablation)")
     parts = [ov.identity(config)]
     alike: dict[tuple[str, float, tuple[int, ...]], list[ov.Head]] = {}
     for change in ablation.changes:
-        if change.place == HEAD_OUTPUTS:
+        if change.site == HEAD_OUTPUTS:
             kind = (change.replacement, 1 - change.replaced, change.at)
             alike.setdefault(kind, []).append((change.layer, change.head))
         else:
-            parts.append(_replace_place(config, ablation.name, change, donor, spans))
+            parts.append(_replace_site(config, ablation.name, change, source, spans))
     for (replacement, gate, at), heads in alike.items():
-        part = _replace_outputs(config, ablation.name, heads, replacement, gate, means=means, donor=donor)
+        part = _replace_outputs(config, ablation.name, heads, replacement, gate, means=means, source=source)
         parts.append(at_tokens(part, _mask(ablation.name, at, spans)) if at else part)
     return ov.combine(*parts)
 
@@ -377,35 +377,35 @@ def _replace_outputs(
     gate: float,
     *,
     means: Float[np.ndarray, "layers heads head_dim"] | None,
-    donor: ModelOutput | None,
+    source: ModelOutput | None,
 ) -> Overrides:
     """Heads' outputs, replaced alike."""
     if replacement == "mean":
         if means is None:
             raise OverrideError(f"ablation {name} replaces heads by their mean outputs: {GIVE_MEANS}")
         return ov.mean(config, heads, means, gate)
-    if replacement == "donor":
-        return ov.patched_outputs(config, heads, _needed(name, donor), gate)
+    if replacement == "source":
+        return ov.patched_outputs(config, heads, _needed(name, source), gate)
     return (ov.uniform if replacement == "uniform" else ov.factor)(config, heads, gate)
 
 
-def _replace_place(
+def _replace_site(
     config: BertConfig,
     name: str,
     change: Change,
-    donor: ModelOutput | None,
+    source: ModelOutput | None,
     spans: Int[np.ndarray, "batch token"] | None,
 ) -> Overrides:
-    """Another place than a head's output, taken from the donor or set to zero."""
+    """Another site than a head's output, taken from the source or set to zero."""
     mask = change.replaced * _mask(name, change.at, spans)
-    where: ov.Head | int = (change.layer, change.head) if PLACES[change.place].of_heads else change.layer
-    if change.replacement == "donor":
-        return patched(config, change.place, [where], _needed(name, donor), tokens=mask)
-    width = config.head_dim if PLACES[change.place].of_heads else config.hidden_size
-    return replaced(config, change.place, {where: np.zeros(width)}, tokens=mask)
+    where: ov.Head | int = (change.layer, change.head) if SITES[change.site].of_heads else change.layer
+    if change.replacement == "source":
+        return patched(config, change.site, [where], _needed(name, source), tokens=mask)
+    width = config.head_dim if SITES[change.site].of_heads else config.hidden_size
+    return replaced(config, change.site, {where: np.zeros(width)}, tokens=mask)
 
 
-def _needed(name: str, donor: ModelOutput | None) -> ModelOutput:
-    if donor is None:
-        raise OverrideError(f"ablation {name} takes values from another run: give donor=model(...) of other texts")
-    return donor
+def _needed(name: str, source: ModelOutput | None) -> ModelOutput:
+    if source is None:
+        raise OverrideError(f"ablation {name} takes values from another run: give source=model(...) of other texts")
+    return source

@@ -24,7 +24,9 @@ def mean_head_outputs(
         InputError: there is no real token.
     """
     check_parameters(model)
-    batches = arguments.several([batches] if isinstance(batches, Mapping) else batches, "batches", "a list of batches")
+    batches = arguments.check_sequence(
+        [batches] if isinstance(batches, Mapping) else batches, "batches", "a list of batches"
+    )
     config, count = model.config, 0.0
     total = np.zeros((config.num_hidden_layers, config.num_attention_heads, config.head_dim))
     for batch in batches:

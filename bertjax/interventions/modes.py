@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bertjax import arguments
 from bertjax.errors import InputError
 
-REPLACEMENTS = ("nothing", "uniform", "mean", "donor")
+REPLACEMENTS = ("nothing", "uniform", "mean", "source")
 MODE_NAME = "[a-z][a-z0-9_-]*"  # behind the = of a head's name in files of sets and in results
 
 
@@ -20,7 +20,7 @@ class Mode:
         definition: in full, for `summary.json` and the report.
         title: what happens to a head in three words, for titles: 'set to zero'.
         replacement: 'nothing'; 'uniform', the output under attention weights 1/n; 'mean', the head's mean output over
-            the evaluated examples; 'donor', its output on another text.
+            the evaluated examples; 'source', its output on another text.
         share: how much of the head's output is replaced, 1 for all of it.
 
     Raises:
@@ -37,7 +37,7 @@ class Mode:
     share: float = 1.0
 
     def __post_init__(self) -> None:
-        arguments.one_of(self.replacement, "replacement", REPLACEMENTS)
+        arguments.check_choice(self.replacement, "replacement", REPLACEMENTS)
         if not (isinstance(self.share, float | int) and math.isfinite(self.share) and self.share):
             arguments.refuse("share", "a finite number other than 0", self.share)
 
@@ -57,9 +57,9 @@ MODES: dict[str, Mode] = {
         "mean",
     ),
     "patched": Mode(
-        "the head's output replaced by its output on another text, its donor (activation patching; Vig et al. 2020)",
-        "patched from its donor",
-        "donor",
+        "the head's output replaced by its output on another text, its source (activation patching; Vig et al. 2020)",
+        "patched from its source",
+        "source",
     ),
 }
 
@@ -73,9 +73,9 @@ def find_mode(name: str) -> Mode:
     if isinstance(name, str) and name not in MODES:
         raise InputError(
             f"mode {reprlib.repr(name)} is not one of {', '.join(MODES)}; fixed weights and single edges are overrides "
-            "for a call of the model, or many of them for plain.run and plain.sweep (--engine plain)"
+            "for a call of the model, or many of them for reference.run and reference.sweep (--engine reference)"
         )
-    mode = MODES[arguments.one_of(name, "mode", MODES)]
+    mode = MODES[arguments.check_choice(name, "mode", MODES)]
     if not re.fullmatch(MODE_NAME, name):
         arguments.refuse("a mode's name", "of lower-case letters, digits, - and _, beginning with a letter", name)
     return mode

@@ -22,7 +22,7 @@ from bertjax import arguments
 from bertjax.arguments import HoldsArray, is_traced, parse_head_name
 from bertjax.checkpoints import BertConfig
 from bertjax.errors import OverrideError, some_of
-from bertjax.models import PLACES, Edges, HeadOutputs, HeadWeights, ModelOutput, Overrides, PlaceValues
+from bertjax.models import SITES, Edges, HeadOutputs, HeadWeights, ModelOutput, Overrides, SiteValues
 
 __all__ = [
     "Head",
@@ -45,7 +45,7 @@ __all__ = [
 
 # A head's name: `"3.0"` or `(3, 0)`, layer and head from 0.
 Head: TypeAlias = str | tuple[int, int]
-E = TypeVar("E", HeadWeights, HeadOutputs, Edges, PlaceValues)
+E = TypeVar("E", HeadWeights, HeadOutputs, Edges, SiteValues)
 # A number for all heads that are named, one for each of them, or a matrix `[layers, heads]` of all heads.
 Gates: TypeAlias = float | HoldsArray | Sequence[Any]
 
@@ -188,7 +188,7 @@ def fixed(config: BertConfig, weights: Mapping[Head, Any]) -> Overrides:
 
     The numbers are used as they are: rows need not sum to 1. Tokens count as in the example, padding included.
     """
-    arguments.instance(weights, "weights", Mapping, "a dict from heads to their weights", OverrideError)
+    arguments.check_instance(weights, "weights", Mapping, "a dict from heads to their weights", OverrideError)
     heads = parse_heads(config, list(weights))
     values = [as_floats(value, "fixed weights") for value in weights.values()]
     for value in values:
@@ -197,26 +197,26 @@ def fixed(config: BertConfig, weights: Mapping[Head, Any]) -> Overrides:
     return _weights(config, heads, [value if value.ndim == 3 else value[None] for value in values])
 
 
-def patched_weights(config: BertConfig, heads: Iterable[Head], donor: ModelOutput) -> Overrides:
+def patched_weights(config: BertConfig, heads: Iterable[Head], source: ModelOutput) -> Overrides:
     """Take the heads' attention weights from another run of the model, example by example.
 
     Donor and receiver need the same number of tokens, example by example; that is checked when the model is called.
     """
     heads = parse_heads(config, heads)
-    check_donor(config, donor)
-    return _weights(config, heads, [donor.attentions[layer][:, head] for layer, head in heads], mask_of(donor))
+    check_source(config, source)
+    return _weights(config, heads, [source.attentions[layer][:, head] for layer, head in heads], mask_of(source))
 
 
-def patched_outputs(config: BertConfig, heads: Iterable[Head], donor: ModelOutput, gate: Gates = 0.0) -> Overrides:
+def patched_outputs(config: BertConfig, heads: Iterable[Head], source: ModelOutput, gate: Gates = 0.0) -> Overrides:
     """Take the heads' outputs (before the output projection) from another run of the model.
 
     Args:
         gate: share of the heads' own outputs that is left, 0 to 1: for all, one for each, or `[layers, heads]`.
     """
     heads = parse_heads(config, heads)
-    check_donor(config, donor)
-    values = [donor.inside.head_outputs[layer][:, :, head] for layer, head in heads]
-    return _outputs(config, heads, values, mask_of(donor), gate)
+    check_source(config, source)
+    values = [source.inside.head_outputs[layer][:, :, head] for layer, head in heads]
+    return _outputs(config, heads, values, mask_of(source), gate)
 
 
 def forbidden_edges(
@@ -227,7 +227,7 @@ def forbidden_edges(
     Args:
         example: row of the batch that is meant; None for every row.
     """
-    edges = arguments.several(edges, "edges", "a list of edges (layer, head, query, key)", error=OverrideError)
+    edges = arguments.check_sequence(edges, "edges", "a list of edges (layer, head, query, key)", error=OverrideError)
     return _edges(config, edges, example, keep=[0.0] * len(edges), gate=[1.0] * len(edges), value=[0.0] * len(edges))
 
 
@@ -235,19 +235,19 @@ def fixed_edges(
     config: BertConfig, edges: Mapping[tuple[int, int, int, int], float], example: int | None = None
 ) -> Overrides:
     """Give single edges `(layer, head, query, key)` a weight; the rest of the row stays as learned."""
-    arguments.instance(edges, "edges", Mapping, "a dict from (layer, head, query, key) to weights", OverrideError)
+    arguments.check_instance(edges, "edges", Mapping, "a dict from (layer, head, query, key) to weights", OverrideError)
     return _edges(config, list(edges), example, [1.0] * len(edges), [0.0] * len(edges), list(edges.values()))
 
 
 def _sizes(config: BertConfig) -> tuple[int, int]:
     """Layers, and heads of each."""
-    arguments.instance(config, "config", BertConfig, "a BertConfig (model.config)", OverrideError)
+    arguments.check_instance(config, "config", BertConfig, "a BertConfig (model.config)", OverrideError)
     return config.num_hidden_layers, config.num_attention_heads
 
 
 def parse_heads(config: BertConfig, heads: Iterable[Head] | Gates) -> list[tuple[int, int]]:
     """Heads that exist, each once."""
-    named = arguments.several(heads, "heads", "a list of heads such as ['3.0', '4.1']", error=OverrideError)
+    named = arguments.check_sequence(heads, "heads", "a list of heads such as ['3.0', '4.1']", error=OverrideError)
     parsed = [parse_head(head, config) for head in named]
     twice = {head for head in parsed if parsed.count(head) > 1}
     if twice:
@@ -288,7 +288,7 @@ def _changed(gates: Float[Array, "layers heads"], heads: list[tuple[int, int]], 
 
 def as_floats(values: Any, name: str) -> Float[Array, "..."]:
     """Finite floats, of JAX's default dtype unless they have one already."""
-    given = arguments.array(values, name, OverrideError)
+    given = arguments.as_array(values, name, OverrideError)
     if jnp.issubdtype(given.dtype, jnp.complexfloating):
         arguments.refuse(name, "real numbers", values, OverrideError)
     # As floats first: without x64, JAX keeps of an integer the lower 32 bits.
@@ -318,23 +318,23 @@ def _require_finite(value: Array, what: str) -> None:
         raise OverrideError(f"{what} must be finite")
 
 
-def mask_of(donor: ModelOutput) -> Array:
-    keep = donor.inside.keep
+def mask_of(source: ModelOutput) -> Array:
+    keep = source.inside.keep
     return _to_device(_array_module(keep).max(keep, axis=1).astype(np.int32))
 
 
-def check_donor(config: BertConfig, donor: ModelOutput) -> None:
-    arguments.instance(donor, "donor", ModelOutput, "what a model returned for another text", OverrideError)
-    outputs = donor.inside.head_outputs
+def check_source(config: BertConfig, source: ModelOutput) -> None:
+    arguments.check_instance(source, "source", ModelOutput, "what a model returned for another text", OverrideError)
+    outputs = source.inside.head_outputs
     sizes, expected = (outputs.shape[0], *outputs.shape[3:]), (*_sizes(config), config.head_dim)
     if sizes != expected:
-        raise OverrideError(f"the donor has [layers, heads, head_dim] {sizes}, the model {expected}")
+        raise OverrideError(f"the source has [layers, heads, head_dim] {sizes}, the model {expected}")
 
 
 def entry_indices(
     heads: list[tuple[int, int]], values: list[Array], donor_mask: Array | None
 ) -> tuple[Array, Array, Array, Array]:
-    """Layer, head, values and donor's mask of entries whose values are broadcast to one shape."""
+    """Layer, head, values and source's mask of entries whose values are broadcast to one shape."""
     if not heads:
         raise OverrideError("no head was named")
     try:
@@ -396,7 +396,7 @@ def _edges(
         if not 0 <= min(query, key) <= max(query, key) <= LARGEST_PLACE:
             called = ", ".join(map(arguments.describe, (layer, head, query, key)))
             raise OverrideError(f"edge ({called}) has a position that is negative or beyond {LARGEST_PLACE}")
-    if example is not None and arguments.whole_number(example, "example", 0, OverrideError) > LARGEST_PLACE:
+    if example is not None and arguments.check_int(example, "example", 0, OverrideError) > LARGEST_PLACE:
         raise OverrideError(f"example {example} of edges is beyond {LARGEST_PLACE}")
     weights = as_floats(value, "the weight of an edge").astype(float)
     if weights.shape != (len(edges),):
@@ -441,7 +441,7 @@ def stack(overrides: Sequence[Overrides]) -> Overrides:
 
 def _check_together(overrides: Sequence[Overrides], name: str) -> tuple[Overrides, ...]:
     """Several overrides, all of one model. Raises `OverrideError` where they are not."""
-    given = arguments.several(overrides, f"what {name} takes", "several Overrides", Overrides, OverrideError)
+    given = arguments.check_sequence(overrides, f"what {name} takes", "several Overrides", Overrides, OverrideError)
     if not given:
         raise OverrideError(f"{name} needs at least one override")
     sizes = sorted({np.shape(override.weights_gate) for override in given})
@@ -495,7 +495,7 @@ def _refuse_clash(first: Overrides, second: Overrides) -> None:
         if (first_heads & second_heads).any():
             layer, head = np.argwhere(first_heads & second_heads)[0]
             raise OverrideError(f"two overrides change the {what} of head {layer}.{head}")
-    _refuse_same_places(first, second)
+    _refuse_same_sites(first, second)
     places = [() if override.edges is None else _places(override.edges) for override in (first, second)]
     for layer, head, query, key, example in places[0]:
         for rival in places[1]:
@@ -511,20 +511,20 @@ def _refuse_clash(first: Overrides, second: Overrides) -> None:
                     )
 
 
-def _refuse_same_places(first: Overrides, second: Overrides) -> None:
+def _refuse_same_sites(first: Overrides, second: Overrides) -> None:
     """Two overrides may not replace the same vector at the same token."""
     for name in ("vectors", "states"):
         parts = [part for part in (getattr(first, name), getattr(second, name)) if part is not None]
         if len(parts) < 2:
             continue
         for number in np.flatnonzero(np.asarray(parts[0].layer) >= 0).tolist():
-            key = [int(getattr(parts[0], field)[number]) for field in ("place", "layer", "head")]
+            key = [int(getattr(parts[0], field)[number]) for field in ("site", "layer", "head")]
             for rival in np.flatnonzero(np.asarray(parts[1].layer) >= 0).tolist():
-                if key != [int(getattr(parts[1], field)[rival]) for field in ("place", "layer", "head")]:
+                if key != [int(getattr(parts[1], field)[rival]) for field in ("site", "layer", "head")]:
                     continue
                 if bool(((np.asarray(parts[0].share[number]) != 0) & (np.asarray(parts[1].share[rival]) != 0)).any()):
                     where = f"layer {key[1]}" if name == "states" else f"head {key[1]}.{key[2]}"
-                    raise OverrideError(f"two overrides replace the {[*PLACES][key[0]]} of {where} at the same tokens")
+                    raise OverrideError(f"two overrides replace the {[*SITES][key[0]]} of {where} at the same tokens")
 
 
 def _places(edges: Edges, where: np.ndarray | None = None) -> list[tuple[int, ...]]:
@@ -544,10 +544,10 @@ def _join(first: E | None, second: E | None) -> E | None:
 
 
 def _same_shape(parts: list[E]) -> list[E]:
-    """Broadcast the values (and donor's masks) of several lists of entries to one shape; edges have none."""
+    """Broadcast the values (and source's masks) of several lists of entries to one shape; edges have none."""
     if isinstance(parts[0], Edges):
         return parts
-    named = ("values", "donor_mask", *(("share",) if isinstance(parts[0], PlaceValues) else ()))
+    named = ("values", "donor_mask", *(("share",) if isinstance(parts[0], SiteValues) else ()))
     shapes: dict[str, tuple[int, ...]] = {
         name: jnp.broadcast_shapes(*(getattr(part, name).shape[1:] for part in parts)) for name in named
     }

@@ -1,7 +1,7 @@
-"""Overrides at single tokens, and of any place inside a layer (`bertjax.models.places` names them).
+"""Overrides at single tokens, and of any site inside a layer (`bertjax.models.sites` names them).
 
-`patched` takes what another run of the model, the donor, has at a place; `replaced` takes any numbers; `at_tokens` lets
-an override of heads act at some queries alone. Like all overrides they are data: `overrides.combine` joins them.
+`patched` takes activations of another run of the model, the source; `replaced` takes any numbers; `at_tokens` restricts
+an override of heads to some queries. Like all overrides they are data: `overrides.combine` joins them.
 
 Sources: activation patching at positions, Vig et al. 2020, Meng et al. 2022; of queries, keys and values, Wang et al.
 2023 (path patching).
@@ -20,7 +20,7 @@ from bertjax.arguments import HoldsArray
 from bertjax.checkpoints import BertConfig
 from bertjax.errors import OverrideError
 from bertjax.interventions import overrides as ov
-from bertjax.models import NUMBERS, PLACES, ModelOutput, Overrides, Place, PlaceValues
+from bertjax.models import SITE_INDEX, SITES, ModelOutput, Overrides, Site, SiteValues
 
 __all__ = ["at_tokens", "patched", "replaced", "token_mask"]
 
@@ -32,85 +32,85 @@ Tokens: TypeAlias = Sequence[Any] | HoldsArray
 
 def patched(
     config: BertConfig,
-    place: str,
+    site: str,
     where: Iterable[Any],
-    donor: ModelOutput,
+    source: ModelOutput,
     *,
     tokens: Tokens | None = None,
     share: float = 1.0,
 ) -> Overrides:
-    """Take what another run of the model has at a place, example by example and token by token.
+    """Take what another run of the model has at a site, example by example and token by token.
 
     Args:
-        place: one of `PLACES`: 'hidden_states', 'queries', 'head_outputs' ...
-        where: heads, such as ['3.0'], where the place is one of heads; else layers, such as [3]. The residual stream
+        site: one of `SITES`: 'hidden_states', 'queries', 'head_outputs' ...
+        where: heads, such as ['3.0'], where the site is one of heads; else layers, such as [3]. The residual stream
             after the last layer is that of one layer more.
-        donor: what the model returned for other texts, with as many tokens each.
+        source: what the model returned for other texts, with as many tokens each.
         tokens: positions at which it acts, from 0: a list for all examples, a list of lists for each example its own,
             or a mask of floats `[batch, token]`; None for all. Of 'weights' they are queries.
         share: how much of what is there is replaced.
 
     Raises:
-        OverrideError: no such place, head or layer, or a donor of another model.
+        OverrideError: no such site, head or layer, or a source of another model.
 
     >>> import jax
     >>> from bertjax import BertModel
     >>> config = BertConfig(vocab_size=50, hidden_size=12, num_hidden_layers=2, num_attention_heads=3)
     >>> model = BertModel(config, jax.random.key(0))
-    >>> donor = model([[2, 9, 7, 3]])
-    >>> patch = patched(config, "hidden_states", [1], donor, tokens=[1])
-    >>> same = model([[2, 5, 7, 3]], overrides=patch).hidden_states[1] == donor.hidden_states[1]
+    >>> source = model([[2, 9, 7, 3]])
+    >>> patch = patched(config, "hidden_states", [1], source, tokens=[1])
+    >>> same = model([[2, 5, 7, 3]], overrides=patch).hidden_states[1] == source.hidden_states[1]
     >>> same.all(axis=-1).tolist()
     [[False, True, False, False]]
     """
-    known = _find(place)
-    arguments.instance(config, "config", BertConfig, "a BertConfig (model.config)", OverrideError)
-    ov.check_donor(config, donor)
+    known = _find(site)
+    arguments.check_instance(config, "config", BertConfig, "a BertConfig (model.config)", OverrideError)
+    ov.check_source(config, source)
     part = ov.as_floats(share, "share").astype(float)
     if part.ndim:
         raise OverrideError(f"share must be one number, found {arguments.describe(share)}")
-    inside = donor.inside
+    inside = source.inside
     batch, length = inside.hidden_states.shape[1:3]
-    if place == "weights":
-        taken = ov.patched_weights(config, where, donor)
+    if site == "weights":
+        taken = ov.patched_weights(config, where, source)
         taken = replace(taken, weights_gate=1 - part * (1 - taken.weights_gate))
         return taken if tokens is None else at_tokens(taken, token_mask(tokens, batch, length))
     parsed = _parse(config, known, where)
     values = [
-        getattr(inside, place)[layer][:, :, head] if known.of_heads else getattr(inside, place)[layer]
+        getattr(inside, site)[layer][:, :, head] if known.of_heads else getattr(inside, site)[layer]
         for layer, head in parsed
     ]
     mask = jnp.ones((1, 1)) if tokens is None else token_mask(tokens, batch, length)
-    return _override(config, known, parsed, values, part * mask, ov.mask_of(donor))
+    return _override(config, known, parsed, values, part * mask, ov.mask_of(source))
 
 
 def replaced(
     config: BertConfig,
-    place: str,
+    site: str,
     values: Mapping[Any, Any],
     *,
     tokens: Float[Array, "..."] | Float[np.ndarray, "..."] | None = None,
 ) -> Overrides:
-    """Put given numbers at a place.
+    """Put given numbers at a site.
 
     Args:
-        place: one of `PLACES` but 'weights', which `overrides.fixed` gives.
+        site: one of `SITES` but 'weights', which `overrides.fixed` gives.
         values: for each head, or layer, a vector, or `[token, width]`, or `[batch, token, width]`.
         tokens: a mask `[batch, token]` (`token_mask`) of where it acts; None for all.
 
     Raises:
-        OverrideError: no such place, head or layer, or values of other shapes.
+        OverrideError: no such site, head or layer, or values of other shapes.
     """
-    known = _find(place)
-    arguments.instance(config, "config", BertConfig, "a BertConfig (model.config)", OverrideError)
-    if place == "weights":
+    known = _find(site)
+    arguments.check_instance(config, "config", BertConfig, "a BertConfig (model.config)", OverrideError)
+    if site == "weights":
         raise OverrideError("weights are given by overrides.fixed")
-    arguments.instance(values, "values", Mapping, "a dict from heads, or layers, to their vectors", OverrideError)
+    arguments.check_instance(values, "values", Mapping, "a dict from heads, or layers, to their vectors", OverrideError)
     width = config.head_dim if known.of_heads else config.hidden_size
-    given = [ov.as_floats(value, place) for value in values.values()]
+    given = [ov.as_floats(value, site) for value in values.values()]
     for value in given:
         if not 1 <= value.ndim <= 3 or value.shape[-1] != width:
-            raise OverrideError(f"{place} have shape {value.shape}, expected [batch, token, {width}]")
+            raise OverrideError(f"{site} have shape {value.shape}, expected [batch, token, {width}]")
     whole = [value.reshape(*[1] * (3 - value.ndim), *value.shape) for value in given]
     mask = jnp.ones((1, 1)) if tokens is None else _shares(tokens)
     return _override(config, known, _parse(config, known, list(values)), whole, mask, jnp.full((1, 1), -1, jnp.int32))
@@ -120,15 +120,15 @@ def at_tokens(override: Overrides, tokens: Float[Array, "..."] | Float[np.ndarra
     """Let an override of heads act at some queries alone: all of its gates, uniform, given and mean.
 
     Args:
-        override: of the likes of `overrides.zero`; edges and replaced places are at tokens of their own.
+        override: of the likes of `overrides.zero`; edges and replaced sites are at tokens of their own.
         tokens: a mask `[batch, token]` (`token_mask`), 1 where it acts.
 
     Raises:
         OverrideError: a mask of another shape, or nothing that acts at all tokens.
     """
-    arguments.instance(override, "override", Overrides, "an Overrides", OverrideError)
+    arguments.check_instance(override, "override", Overrides, "an Overrides", OverrideError)
     if any(getattr(override, name) is not None for name in ("edges", "vectors", "states")):
-        raise OverrideError("edges and replaced places act at tokens of their own: give at_tokens overrides of heads")
+        raise OverrideError("edges and replaced sites act at tokens of their own: give at_tokens overrides of heads")
     mask = _shares(tokens)
     changed = ov.heads_changed(override)
     acts = jnp.where(jnp.asarray(changed)[:, :, None, None], mask[None, None], 1.0)
@@ -148,11 +148,11 @@ def token_mask(tokens: Tokens, batch: int, length: int) -> Float[Array, "batch t
     >>> token_mask([[1], [0, 2]], 2, 3).tolist()
     [[0.0, 1.0, 0.0], [1.0, 0.0, 1.0]]
     """
-    batch = arguments.whole_number(batch, "batch", 1, OverrideError)
-    length = arguments.whole_number(length, "length", 1, OverrideError)
+    batch = arguments.check_int(batch, "batch", 1, OverrideError)
+    length = arguments.check_int(length, "length", 1, OverrideError)
     if max(batch, length) > LARGEST_SIZE:
         raise OverrideError(f"batch {batch} and length {length} must be at most {LARGEST_SIZE}")
-    given = arguments.array(tokens, "tokens", OverrideError) if hasattr(tokens, "dtype") else tokens
+    given = arguments.as_array(tokens, "tokens", OverrideError) if hasattr(tokens, "dtype") else tokens
     if hasattr(given, "dtype") and jnp.issubdtype(given.dtype, jnp.floating):
         shares = _shares(given)
         if any(own not in (1, size) for own, size in zip(shares.shape, (batch, length), strict=True)):
@@ -160,24 +160,26 @@ def token_mask(tokens: Tokens, batch: int, length: int) -> Float[Array, "batch t
                 f"the mask of tokens has shape {np.shape(given)}, but there are {batch} examples of {length} tokens"
             )
         return jnp.broadcast_to(shares, (batch, length))
-    rows = arguments.several(given, "tokens", "positions, or for each example a list of them", error=OverrideError)
+    rows = arguments.check_sequence(
+        given, "tokens", "positions, or for each example a list of them", error=OverrideError
+    )
     nested = any(np.ndim(row) for row in rows)
     if nested and len(rows) != batch:
         raise OverrideError(f"tokens are given for {len(rows)} examples, but there are {batch}")
     mask = np.zeros((batch, length))
     for example in range(batch):
         for position in rows[example] if nested else rows:
-            place = arguments.whole_number(position, "a position of tokens", 0, OverrideError)
-            if place >= length:
-                raise OverrideError(f"tokens name position {place}, but there are {length} (from 0)")
-            mask[example, place] = 1
+            token = arguments.check_int(position, "a position of tokens", 0, OverrideError)
+            if token >= length:
+                raise OverrideError(f"tokens name position {token}, but there are {length} (from 0)")
+            mask[example, token] = 1
     return jnp.asarray(mask, float)
 
 
-def _find(place: str) -> Place:
-    if not isinstance(place, str) or place not in PLACES:
-        raise OverrideError(f"{arguments.brief(place)} is no place: there are {', '.join(PLACES)}")
-    return PLACES[place]
+def _find(site: str) -> Site:
+    if not isinstance(site, str) or site not in SITES:
+        raise OverrideError(f"{arguments.brief(site)} is no site: there are {', '.join(SITES)}")
+    return SITES[site]
 
 
 def _shares(tokens: Any) -> Float[Array, "#batch #token"]:
@@ -187,16 +189,16 @@ def _shares(tokens: Any) -> Float[Array, "#batch #token"]:
     return mask if mask.ndim == 2 else mask[None]
 
 
-def _parse(config: BertConfig, place: Place, where: Iterable[Any]) -> list[tuple[int, int]]:
-    """Layers and heads that exist; of places of whole layers with a head of 0."""
-    if place.of_heads:
+def _parse(config: BertConfig, site: Site, where: Iterable[Any]) -> list[tuple[int, int]]:
+    """Layers and heads that exist; of sites of whole layers with a head of 0."""
+    if site.of_heads:
         return ov.parse_heads(config, where)
-    layers = config.num_hidden_layers + place.after_last
+    layers = config.num_hidden_layers + site.after_last
     parsed = []
-    for layer in arguments.several(where, "where", "a list of layers such as [3, 4]", error=OverrideError):
-        number = arguments.whole_number(layer, "a layer", 0, OverrideError)
+    for layer in arguments.check_sequence(where, "where", "a list of layers such as [3, 4]", error=OverrideError):
+        number = arguments.check_int(layer, "a layer", 0, OverrideError)
         if number >= layers:
-            raise OverrideError(f"there is no layer {number} of {place.name}: the model has 0 to {layers - 1}")
+            raise OverrideError(f"there is no layer {number} of {site.name}: the model has 0 to {layers - 1}")
         parsed.append((number, 0))
     if len(set(parsed)) < len(parsed):
         raise OverrideError("a layer is named twice")
@@ -205,7 +207,7 @@ def _parse(config: BertConfig, place: Place, where: Iterable[Any]) -> list[tuple
 
 def _override(
     config: BertConfig,
-    place: Place,
+    site: Site,
     parsed: Sequence[tuple[int, int]],
     values: Sequence[Array],
     share: Array,
@@ -213,8 +215,8 @@ def _override(
 ) -> Overrides:
     """An entry for each of some heads, or layers."""
     layer, head, together, masks = ov.entry_indices(list(parsed), list(values), donor_mask)
-    entries = PlaceValues(
-        jnp.full(layer.shape, NUMBERS[place.name], jnp.int32),
+    entries = SiteValues(
+        jnp.full(layer.shape, SITE_INDEX[site.name], jnp.int32),
         layer,
         head,
         together,
@@ -222,4 +224,4 @@ def _override(
         masks,
     )
     base = ov.identity(config)
-    return replace(base, vectors=entries) if place.of_heads else replace(base, states=entries)
+    return replace(base, vectors=entries) if site.of_heads else replace(base, states=entries)

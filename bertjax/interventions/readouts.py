@@ -175,7 +175,7 @@ def read(readout: Readout, output: ModelOutput, targets: Array | None = None, *,
 
     Args:
         targets: what it takes beside the output, if there is any.
-        of_each: it must have an entry for each example; a sweep's must, that of `plain.run` need not.
+        of_each: it must have an entry for each example; a sweep's must, that of `reference.run` need not.
 
     Raises:
         InputError: it is not one array, with an entry for each example, or needs values that are not known yet.
@@ -237,7 +237,7 @@ def inspect_readout(
         tokens: of the hidden states that it reads.
         targets: what it takes of each example beside the output, `[1, ...]`.
     """
-    arguments.function(readout, "readout", READOUT)
+    arguments.check_function(readout, "readout", READOUT)
     _check_arguments(readout, 1 if targets is None else 2)
     asked: set[str] = set()
     sizes: dict[str, int] = {}

@@ -33,7 +33,7 @@ def remove_heads(
             layer's own to hold them; nothing was changed.
     """
     config = model.config
-    parsed = sorted({parse_head(head, config) for head in arguments.several(heads, "heads", "a list of heads")})
+    parsed = sorted({parse_head(head, config) for head in arguments.check_sequence(heads, "heads", "a list of heads")})
     shared = config.architecture.parameters_of
     for layer, head in parsed:
         others = [number for number, own in enumerate(shared) if own == shared[layer] and (number, head) not in parsed]

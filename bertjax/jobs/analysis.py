@@ -144,7 +144,7 @@ class Context:
             OutputError: a shard is damaged, or of another sweep.
         """
         recorded = self.shards[0].content["means"]
-        means = None if recorded is None else np.asarray(arguments.array(recorded, "means"))
+        means = None if recorded is None else np.asarray(arguments.as_array(recorded, "means"))
         journals = [shard.directory / "journal" for shard in self.shards]
         return job.encoded.outputs_of(merge_shards(input_of(job, means), journals)), means
 
@@ -167,7 +167,7 @@ def sweep_job(job: Job, means: Means, say: Say, progress: Progress, journal: Pat
         journal: where finished parts are kept; None for nowhere.
     """
     settings, model = job.settings, job.model
-    if settings.analysis.plain_engine is None:
+    if settings.analysis.reference_engine is None:
         return sweep_examples(
             model,
             job.encoded,
@@ -181,7 +181,7 @@ def sweep_job(job: Job, means: Means, say: Say, progress: Progress, journal: Pat
             say=say,
             progress=progress,
         )
-    batch_size, chunk_size = settings.analysis.plain_engine
+    batch_size, chunk_size = settings.analysis.reference_engine
     return sweep_plainly(
         model,
         job.encoded,

@@ -62,12 +62,12 @@ def contributions_of(job: Job, result: TaskResult) -> tuple[Int[np.ndarray, " ke
     Raises:
         DataError: the score is undefined without some example.
     """
-    judge, result = job.judges[0], snap_constant_outputs(result)
+    main, result = job.labelled_metrics[0], snap_constant_outputs(result)
     outputs = np.concatenate([result.base[None], result.outputs])
-    scores = score(judge.metric, outputs, judge.labels, job.positive)
+    scores = score(main.metric, outputs, main.labels, job.positive)
     defined = np.isfinite(scores)
     defined[0] = True  # an undefined score of the model without ablation is an error
-    kept, some = contributions(judge.metric, outputs[defined], judge.labels, job.positive, units=job.units)
+    kept, some = contributions(main.metric, outputs[defined], main.labels, job.positive, units=job.units)
     shared = np.zeros((len(outputs), some.shape[1]))
     shared[defined] = some
     return kept, shared
@@ -75,7 +75,7 @@ def contributions_of(job: Job, result: TaskResult) -> tuple[Int[np.ndarray, " ke
 
 def describe_score(job: Job, contributed: Float[np.ndarray, "runs kept"]) -> dict[str, Any]:
     """The score of which these numbers are effects, for a summary."""
-    metric = job.judges[0].metric
+    metric = job.labelled_metrics[0].metric
     return {
         "metric": metric.name,
         "label": metric.label,
@@ -90,15 +90,15 @@ def say_cost_of_contributions(job: Job, runs: int, say: Say) -> None:
     Raises:
         DataError: the score is undefined without some example, or for fewer than two.
     """
-    judge = job.judges[0]
-    if judge.metric.reads == "outputs":
+    main = job.labelled_metrics[0]
+    if main.metric.reads == "outputs":
         return  # functions of sums: products of matrices, and defined wherever they are
     drawn = np.random.default_rng(0).normal(size=(1, *job.blank.shape))
     started = time.perf_counter()
-    contributions(judge.metric, drawn, judge.labels, job.positive, units=job.units)
+    contributions(main.metric, drawn, main.labels, job.positive, units=job.units)
     seconds = runs * (time.perf_counter() - started)
     if seconds > LONG:
-        say(f"what each example contributes to {judge.metric.label}: at most {format_duration(seconds)} more")
+        say(f"what each example contributes to {main.metric.label}: at most {format_duration(seconds)} more")
 
 
 def snap_constant_outputs(result: TaskResult) -> TaskResult:

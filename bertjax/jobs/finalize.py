@@ -18,7 +18,7 @@ from bertjax.jobs.job import Job, load_model, score_job
 from bertjax.jobs.options import Say
 from bertjax.jobs.outputs import best_guesses, sampled_attention, sweep_examples
 from bertjax.jobs.provenance import provenance
-from bertjax.jobs.scoring import judges_of, score_ablations, weigh_outputs
+from bertjax.jobs.scoring import label_metrics, score_ablations, statistics_of_outputs
 from bertjax.jobs.settings import Settings
 from bertjax.progress import Progress, silent
 from bertjax.results import (
@@ -47,7 +47,7 @@ def finalize(
     *,
     analysis: Mapping[str, Any],
     say: Say,
-    weighing: Progress = silent,
+    statistics_progress: Progress = silent,
     keep: bool = True,
 ) -> Results:
     """Compute scores and statistics of all ablations, and write the directory of results.
@@ -56,7 +56,7 @@ def finalize(
         seconds: how long the outputs took.
         analysis: name, options and hashes, for the summary.
         say: called with a line at each step.
-        weighing: called with how far the statistics are.
+        statistics_progress: called with how far the statistics are.
         keep: whether anything is written.
 
     Raises:
@@ -73,18 +73,22 @@ def finalize(
     if keep:
         write_outputs(settings.directory, outputs, described)
     result = TaskResult(outcome.base, outcome.outputs, tuple(ablations))
-    judges = judges_of(outcome.metrics, outcome.labels, examples.groups if outcome.units is None else None)
+    labelled_metrics = label_metrics(
+        outcome.metrics, outcome.labels, examples.groups if outcome.units is None else None
+    )
     positive = positive_label(outcome.form, examples.task)
-    entries, base = score_ablations(judges, positive, result, ablations, places)
-    say(f"weighing {count_of(len(entries), 'effect')}")
-    evidence = weigh_outputs(judges, positive, result, units=outcome.units, seed=settings.seed, progress=weighing)
-    measure = judges[0].metric.measure
+    entries, base = score_ablations(labelled_metrics, positive, result, ablations, places)
+    say(f"computing statistics of {count_of(len(entries), 'effect')}")
+    statistics = statistics_of_outputs(
+        labelled_metrics, positive, result, units=outcome.units, seed=settings.seed, progress=statistics_progress
+    )
+    measure = labelled_metrics[0].metric.measure
     ablates = not measure.compared_with and measure.by == "ablation"
     largest = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
     sampled = replace(job, ablations=[ablations[number] for number in largest])
     coarse = TaskResult(outcome.base, outcome.outputs[largest])
     summary = {
-        **provenance(outcome, examples, judges, positive),
+        **provenance(outcome, examples, labelled_metrics, positive),
         **_how(settings, keep),
         "seconds": round(seconds, 3),
         "without_effect": (
@@ -94,12 +98,12 @@ def finalize(
         **outcome.metadata,
         "analysis": dict(analysis),
     }
-    shown = ablates and not _needs_donors(sampled.ablations)
+    shown = ablates and not _needs_sources(sampled.ablations)
     attention = _attention_of(outcome, coarse, sampled if shown else replace(sampled, ablations=[]), len(largest))
     comparable = isinstance(outcome.form, Form) and kept is None and settings.sources.model is None
     if settings.precision == "bfloat16" and comparable:
         summary |= _compare_precisions(partial(_deviation, sampled, outcome.means, coarse), say)
-    results = make_results(summary, entries, evidence, InMemory(outputs, attention, described))
+    results = make_results(summary, entries, statistics, InMemory(outputs, attention, described))
     return write_results(settings.directory, results) if keep else results
 
 
@@ -127,9 +131,9 @@ def _attention_of(
     return arrays
 
 
-def _needs_donors(ablations: Sequence[Ablation]) -> bool:
+def _needs_sources(ablations: Sequence[Ablation]) -> bool:
     """Whether ablations take activations of other texts, so that their attention cannot be shown alone."""
-    return any(change.replacement == "donor" for ablation in ablations for change in ablation.changes)
+    return any(change.replacement == "source" for ablation in ablations for change in ablation.changes)
 
 
 def _how(settings: Settings, keep: bool) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from bertjax.data import CUSTOM, Examples, Tokenizer
 from bertjax.engine import SweepResult
 from bertjax.errors import CheckpointError, InputError, some_of
 from bertjax.interventions import Ablation, Change, name_layer_head
-from bertjax.jobs.scoring import Judge, judges_of, score_ablations
+from bertjax.jobs.scoring import LabelledMetric, label_metrics, score_ablations
 from bertjax.jobs.settings import Settings
 from bertjax.models import (
     BertForPreTraining,
@@ -26,7 +26,7 @@ from bertjax.models import (
     tensor_name,
 )
 from bertjax.results import Entry
-from bertjax.statistics import Metric, check_labels, check_weighable
+from bertjax.statistics import Metric, check_labels, check_metric_applies
 from bertjax.tasks import (
     EncodedDataset,
     encode_examples,
@@ -75,13 +75,13 @@ class Job:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """What judges the outputs, the main one first."""
+        """The metrics of the outputs, the main one first."""
         return metrics_of(self.encoded.form, self.examples.task, self.settings.analysis.metric)
 
     @property
-    def judges(self) -> list[Judge]:
-        """The metrics with the labels by which they judge outputs: on all, and the main one on each group."""
-        return judges_of(self.metrics, self.labels, self.examples.groups if self.units is None else None)
+    def labelled_metrics(self) -> list[LabelledMetric]:
+        """The metrics with their labels: on all outputs, and the main one on each group of them."""
+        return label_metrics(self.metrics, self.labels, self.examples.groups if self.units is None else None)
 
     @property
     def positive(self) -> int:
@@ -258,14 +258,14 @@ def check_scorable(job: Job) -> None:
     """Score outputs that are all 0: what is wrong with labels or metrics comes out before the sweep, not after."""
     examples, labels, nothing = job.examples, job.labels, SweepResult(job.blank, job.blank[None])
     ablation = Ablation("0.0", (Change(0, 0),))
-    score_ablations(job.judges, job.positive, nothing, [ablation], [("0.0", 0, 0)])
+    score_ablations(job.labelled_metrics, job.positive, nothing, [ablation], [("0.0", 0, 0)])
     check_labels(job.metrics[0], labels, job.positive, examples.task.label_names or ())
     for metric in job.metrics:
-        check_weighable(metric, labels, job.positive)
+        check_metric_applies(metric, labels, job.positive)
 
 
 def score_job(job: Job, result: SweepResult) -> tuple[list[Entry], dict[str, float]]:
     """The task's scores of a job's ablations, and by metric of the base run."""
     mode, config = job.settings.analysis.mode, job.model.config
     places = [name_layer_head(ablation, config, mode) for ablation in job.ablations]
-    return score_ablations(job.judges, job.positive, result, job.ablations, places)
+    return score_ablations(job.labelled_metrics, job.positive, result, job.ablations, places)

@@ -54,8 +54,8 @@ class Choices:
 
 
 def available_modes() -> list[str]:
-    """The modes that need no donors: examples have none."""
-    return [name for name, mode in MODES.items() if mode.replacement != "donor"]
+    """The modes that need no sources: examples have none."""
+    return [name for name, mode in MODES.items() if mode.replacement != "source"]
 
 
 # What replaces a head.
@@ -251,13 +251,13 @@ def check_option(value: Any, name: str, kind: Any) -> Any:
         item = get_args(base)[0]
         allowed = {str: (str, tuple) if of_heads else str, float: Real}[item]
         what = notes[0] if notes else item.__name__
-        items = arguments.several(value, name, f"a list of {what}", allowed)
+        items = arguments.check_sequence(value, name, f"a list of {what}", allowed)
         items = tuple(map(float, items)) if item is float else items
         return tuple(_head(item, name) for item in items) if of_heads else items
     if notes and isinstance(notes[0], Choices):
-        return arguments.one_of(value, name, [*notes[0]])
+        return arguments.check_choice(value, name, [*notes[0]])
     if base is bool:
-        return arguments.switch(value, name)
+        return arguments.check_bool(value, name)
     if base is int:
         return _check_integer(value, name, notes[0] if notes else None)
     if base is float:
@@ -265,7 +265,7 @@ def check_option(value: Any, name: str, kind: Any) -> Any:
     if Path in notes and isinstance(value, Path):
         return str(value)
     expected = {str: "a path" if Path in notes else "a str"}.get(base, f"a {base.__name__}")
-    return arguments.instance(value, name, base, expected)
+    return arguments.check_instance(value, name, base, expected)
 
 
 def _head(head: Any, name: str) -> str:
@@ -275,7 +275,7 @@ def _head(head: Any, name: str) -> str:
 
 
 def _check_integer(value: Any, name: str, least: int | None) -> int:
-    number = arguments.whole_number(value, name, least)
+    number = arguments.check_int(value, name, least)
     if number > LARGEST_INTEGER:  # a summary could not hold it
         arguments.refuse(name, f"at most {LARGEST_INTEGER}", value)
     return number

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from bertjax.data import Tokenizer, collate
-from bertjax.engine import Estimate, SweepInput, make_sweep_input, plain, plan_sweep, sweep
+from bertjax.engine import Estimate, SweepInput, make_sweep_input, plan_sweep, reference, sweep
 from bertjax.errors import InputError
 from bertjax.interventions import Ablation, mean_head_outputs, readouts, stack
 from bertjax.jobs.job import Job
@@ -109,14 +109,14 @@ def sweep_plainly(
     chunk_size: int | None = None,
     progress: Progress = silent,
 ) -> TaskResult:
-    """The same as `sweep_examples`, by `plain.sweep`: `jax.vmap` over stacks of overrides, padded batches."""
+    """The same as `sweep_examples`, by `reference.sweep`: `jax.vmap` over stacks of overrides, padded batches."""
     if encoded.at is not None:
-        raise InputError("--engine plain has no readout at chosen tokens: leave it out")
+        raise InputError("--engine reference has no readout at chosen tokens: leave it out")
     positions = model.config.max_tokens
     form = encoded.read_form
     if form.combine is None:
         batches = batch_encodings(encoded, range(len(encoded.encodings)), batch_size, positions)
-        result = plain.sweep(model, batches, overrides, form.readout, chunk_size=chunk_size, progress=progress)
+        result = reference.sweep(model, batches, overrides, form.readout, chunk_size=chunk_size, progress=progress)
         return encoded.outputs_of(result)
     pairs = max(1, VECTOR_BYTES // (8 * model.config.hidden_size * (len(overrides) + 1)))
     blocks = []
@@ -129,7 +129,7 @@ def sweep_plainly(
         members = [encoded.numbers_of(example) for example in block]
         numbers = [number for copies in zip(*members, strict=True) for number in copies]
         batches = batch_encodings(encoded, numbers, batch_size, positions)
-        vectors = plain.sweep(model, batches, overrides, form.readout, chunk_size=chunk_size, progress=report)
+        vectors = reference.sweep(model, batches, overrides, form.readout, chunk_size=chunk_size, progress=report)
         both = (np.split(vectors.base, len(members[0])), np.split(vectors.outputs, len(members[0]), axis=1))
         blocks.append(tuple(form.combine(*parts) for parts in both))
     base, outputs = (np.concatenate(parts, axis=axis) for axis, parts in enumerate(zip(*blocks, strict=True)))
@@ -189,7 +189,7 @@ def sampled_attention(
     inputs = model.inputs(**collate(texts, length, encoded.pad_id))
     kept: dict[str, list[np.ndarray]] = {}
     for override in overrides:  # one after another, each cut at once: uncut, all of them would not fit into memory
-        weights = np.asarray(plain.run(model, inputs, stack([override]), _attentions)[0])
+        weights = np.asarray(reference.run(model, inputs, stack([override]), _attentions)[0])
         for place, text in enumerate(texts):
             name = f"weights_{place // per_example}_{place % per_example}"
             kept.setdefault(name, []).append(weights[:, place, :, : len(text), : len(text)].astype(np.float32))

@@ -19,7 +19,7 @@ from bertjax.jobs.analysis import Outcome
 from bertjax.jobs.job import Job, hash_files, hash_of_files, hash_parameters, new_parameters
 from bertjax.jobs.naming import is_begun
 from bertjax.jobs.options import Say
-from bertjax.jobs.scoring import Judge
+from bertjax.jobs.scoring import LabelledMetric
 from bertjax.jobs.settings import AnalysisOptions, Settings
 from bertjax.machine import package_version
 from bertjax.models import PretrainedModel
@@ -98,15 +98,17 @@ def find_finished(settings: Settings, load: Callable[[Settings, Say], Job], say:
     return results
 
 
-def provenance(outcome: Outcome, examples: Examples, judges: Sequence[Judge], positive: int) -> dict[str, Any]:
+def provenance(
+    outcome: Outcome, examples: Examples, labelled_metrics: Sequence[LabelledMetric], positive: int
+) -> dict[str, Any]:
     """Command, model, data, outputs, versions and device, for `summary.json`.
 
     Args:
         examples: those of the outputs.
-        judges: the metrics.
+        labelled_metrics: the metrics.
         positive: the label that counts as yes.
     """
-    job, form, metrics = outcome.job, outcome.form, [judge.metric for judge in judges]
+    job, form, metrics = outcome.job, outcome.form, [each.metric for each in labelled_metrics]
     encoded = job.encoded
     own = {metric.name: metric.describe() for metric in metrics if BUILT_IN.get(metric.name) is not metric}
     where = describe_model(job.model, job.settings.model, hash_of_weights(job), job.directory)

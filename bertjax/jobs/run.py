@@ -23,7 +23,7 @@ def run_analysis(
     *,
     say: Say = lambda line: None,
     progress: Progress = silent,
-    weighing: Progress = silent,
+    statistics_progress: Progress = silent,
     keep: bool = True,
     shards: Sequence[Shard] = (),
 ) -> Results:
@@ -33,7 +33,7 @@ def run_analysis(
         settings: model, examples and analysis.
         say: called with a line at each step.
         progress: called with the work done and the total work of the analysis.
-        weighing: called with the same for the statistics.
+        statistics_progress: called with the same for the statistics.
         keep: whether anything is written.
         shards: take the outputs of the sweep from these, all shards of the job.
 
@@ -65,7 +65,9 @@ def run_analysis(
         return _run_shard(analysis, context, described)
     outcome = analysis.run(context)
     seconds = time.time() - started
-    results = finalize(outcome, seconds, analysis=described, say=say, weighing=weighing, keep=keep)
+    results = finalize(
+        outcome, seconds, analysis=described, say=say, statistics_progress=statistics_progress, keep=keep
+    )
     if keep:
         discard_journals(settings.directory)
     return results
@@ -83,9 +85,9 @@ def _check_directory(settings: Settings, analysis: Analysis, say: Say) -> Result
     finished = None if analysis.shard else find_finished(for_this_device(settings), analysis.load, say)
     if finished is not None:
         return finished
-    if analysis.plain_engine is not None and not overwrite and is_unfinished(directory / "journal"):
+    if analysis.reference_engine is not None and not overwrite and is_unfinished(directory / "journal"):
         raise OutputError(
-            f"{directory} holds an unfinished sweep, which --engine plain cannot resume: give another --output, or "
+            f"{directory} holds an unfinished sweep, which --engine reference cannot resume: give another --output, or "
             "--overwrite to discard it"
         )
     if isinstance(analysis, Sweep):

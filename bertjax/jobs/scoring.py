@@ -11,25 +11,27 @@ from bertjax.engine import SweepResult
 from bertjax.interventions import Ablation, head_names
 from bertjax.progress import Progress, silent
 from bertjax.results import Entry, Place
-from bertjax.statistics import UNLABELLED, Evidence, Metric, labelled, score, weigh
+from bertjax.statistics import UNLABELLED, Metric, Statistics, compute_statistics, labelled, score
 
 Labels: TypeAlias = Num[np.ndarray, " outputs"]
 
 
 @dataclass(frozen=True)
-class Judge:
-    """A metric, with the labels by which it judges outputs.
+class LabelledMetric:
+    """A metric with its labels.
 
     Args:
         metric: what is measured.
-        labels: one for each output; those of outputs that it does not judge are missing.
+        labels: one for each output; those of outputs outside its group are missing.
     """
 
     metric: Metric
     labels: Labels
 
 
-def judges_of(metrics: Sequence[Metric], labels: Labels, groups: Sequence[str] | None = None) -> list[Judge]:
+def label_metrics(
+    metrics: Sequence[Metric], labels: Labels, groups: Sequence[str] | None = None
+) -> list[LabelledMetric]:
     """All metrics on all outputs, and the first on each group of them that has two or more.
 
     Args:
@@ -37,33 +39,37 @@ def judges_of(metrics: Sequence[Metric], labels: Labels, groups: Sequence[str] |
         labels: of the outputs.
         groups: of each output, where there are some.
     """
-    judges = [Judge(metric, labels) for metric in metrics]
+    labelled_metrics = [LabelledMetric(metric, labels) for metric in metrics]
     main, names = metrics[0], np.array(groups or ())
     for group in dict.fromkeys(groups or ()):
         if (names == group).sum() > 1:
             own = replace(main, name=f"{main.name}:{group}", label=f"{main.label}, {group}")
             missing = UNLABELLED if main.targets == "classes" else np.nan
-            judges.append(Judge(own, np.where(names == group, labels, missing)))
-    return judges
+            labelled_metrics.append(LabelledMetric(own, np.where(names == group, labels, missing)))
+    return labelled_metrics
 
 
 def score_ablations(
-    judges: Sequence[Judge], positive: int, result: SweepResult, ablations: Sequence[Ablation], places: Sequence[Place]
+    labelled_metrics: Sequence[LabelledMetric],
+    positive: int,
+    result: SweepResult,
+    ablations: Sequence[Ablation],
+    places: Sequence[Place],
 ) -> tuple[list[Entry], dict[str, float]]:
     """Scores of all ablations by every metric, and of the base run.
 
     Args:
-        judges: that of the main metric first.
+        labelled_metrics: that of the main metric first.
         positive: the label that counts as yes.
 
     Returns: one entry for each ablation, scored by the main metric and all others; and the base's
         scores by metric, the main one first.
     """
     base, scores = {}, {}
-    for judge in judges:
-        name = judge.metric.name
-        base[name] = float(score(judge.metric, result.base[None], judge.labels, positive)[0])
-        scores[name] = score(judge.metric, result.outputs, judge.labels, positive)
+    for each in labelled_metrics:
+        name = each.metric.name
+        base[name] = float(score(each.metric, result.base[None], each.labels, positive)[0])
+        scores[name] = score(each.metric, result.outputs, each.labels, positive)
     entries = [
         Entry(
             name=ablation.name,
@@ -71,15 +77,15 @@ def score_ablations(
             layer=places[number][1],
             head=places[number][2],
             scores={name: float(values[number]) for name, values in scores.items()},
-            base=base[judges[0].metric.name],
+            base=base[labelled_metrics[0].metric.name],
         )
         for number, ablation in enumerate(ablations)
     ]
     return entries, base
 
 
-def weigh_outputs(
-    judges: Sequence[Judge],
+def statistics_of_outputs(
+    labelled_metrics: Sequence[LabelledMetric],
     positive: int,
     result: SweepResult,
     *,
@@ -87,25 +93,25 @@ def weigh_outputs(
     seed: int = 0,
     resamples: int | None = None,
     progress: Progress = silent,
-) -> dict[str, Evidence]:
-    """What the outputs are worth as evidence, by each metric; nothing where fewer than two examples have a label."""
-    evidence: dict[str, Evidence] = {}
-    for number, judge in enumerate(judges):
-        if labelled(judge.metric, judge.labels).sum() < 2:
+) -> dict[str, Statistics]:
+    """The statistics of the outputs, by metric; none where fewer than two examples have a label."""
+    statistics: dict[str, Statistics] = {}
+    for number, each in enumerate(labelled_metrics):
+        if labelled(each.metric, each.labels).sum() < 2:
             continue
 
         def report(done: float, total: float, before: int = number) -> None:
-            progress(before + done / total, float(len(judges)))
+            progress(before + done / total, float(len(labelled_metrics)))
 
-        evidence[judge.metric.name] = weigh(
-            judge.metric,
+        statistics[each.metric.name] = compute_statistics(
+            each.metric,
             result.base,
             result.outputs,
-            judge.labels,
+            each.labels,
             positive,
             resamples=resamples,
             seed=seed,
             units=units,
             progress=report,
         )
-    return evidence
+    return statistics

@@ -67,7 +67,7 @@ class AnalysisOptions(OutputOptions):
         return False
 
     @property
-    def plain_engine(self) -> tuple[int | None, int | None] | None:
+    def reference_engine(self) -> tuple[int | None, int | None] | None:
         """Batch size and chunk size of the reference engine, None for their defaults; None for the fast engine."""
         return None
 
@@ -191,7 +191,7 @@ class Settings(ComputeOptions, TaskOptions, DataOptions, ModelOptions):
     @property
     def texts_at_once(self) -> int:
         """Texts that suit the device, where a model is called without the engine."""
-        batch_size, _ = self.analysis.plain_engine or (None, None)
+        batch_size, _ = self.analysis.reference_engine or (None, None)
         return batch_size or (4 if jax.default_backend() == "cpu" else 64)
 
     @property
@@ -294,7 +294,7 @@ def _check_precision(settings: Settings) -> None:
     """Raise `InputError` for a precision that there is not, or that a model in memory does not compute in."""
     model = settings.sources.model
     if model is None:
-        arguments.one_of(settings.precision, "precision", ("auto", "float32", "bfloat16"))
+        arguments.check_choice(settings.precision, "precision", ("auto", "float32", "bfloat16"))
         return
     numerics = model.numerics
     if settings.precision not in ("auto", numerics.dtype):

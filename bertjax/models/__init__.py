@@ -16,7 +16,6 @@ from bertjax.models.encoder import Attention, Layer
 from bertjax.models.kernels import fused_attention, pallas_attention
 from bertjax.models.layer import Dropout, Recipe, keep_all
 from bertjax.models.packed_layer import LayerWeights, Rows, layer_weights
-from bertjax.models.places import NUMBERS, PLACES, Place
 from bertjax.models.pretrained import (
     Graph,
     PretrainedModel,
@@ -29,6 +28,7 @@ from bertjax.models.pretrained import (
     what_form_lacks,
 )
 from bertjax.models.sentences.embedding import BertForSentenceEmbedding
+from bertjax.models.sites import SITE_INDEX, SITES, Site
 from bertjax.models.task_models import (
     BertForMaskedLM,
     BertForMultipleChoice,
@@ -54,13 +54,13 @@ from bertjax.models.types import (
     ModelOutput,
     Numerics,
     Overrides,
-    PlaceValues,
+    SiteValues,
     record,
 )
 
 __all__ = [
-    "NUMBERS",
-    "PLACES",
+    "SITES",
+    "SITE_INDEX",
     "Attention",
     "AttentionRecord",
     "BertForMaskedLM",
@@ -87,12 +87,12 @@ __all__ = [
     "ModelOutput",
     "Numerics",
     "Overrides",
-    "Place",
-    "PlaceValues",
     "PretrainedModel",
     "Recipe",
     "Replaced",
     "Rows",
+    "Site",
+    "SiteValues",
     "State",
     "check_attention",
     "check_not_traced",

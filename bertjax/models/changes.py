@@ -1,6 +1,6 @@
 """What runs of a sweep change in a layer: for each run, head and token how much of what is put where.
 
-`packed_layer` computes with them; an ablation's meaning is that of its overrides (`ops`, `places`).
+`packed_layer` computes with them; an ablation's meaning is that of its overrides (`ops`, `sites`).
 """
 
 from dataclasses import replace
@@ -13,7 +13,7 @@ from bertjax.models.types import record
 
 @record
 class Replaced:
-    """What several runs replace at a place other than heads' outputs: `(1 - removed) * own + patched * donors`.
+    """What several runs replace at a site other than heads' outputs: `(1 - removed) * own + patched * sources`.
 
     Args:
         removed, patched: for each run, with `spans` for each of these too, and where it is one of heads for each head.
@@ -28,14 +28,14 @@ class Changes:
     """What several runs change in one layer; None where no run of the whole sweep does such a thing.
 
     A head's output becomes
-    `(1 - uniform - removed) * own + uniform * (output of uniform weights) + mean * means + patched * donors`.
+    `(1 - uniform - removed) * own + uniform * (output of uniform weights) + mean * means + patched * sources`.
 
     Args:
         uniform, removed, mean, patched: for each run and head; where some act at spans of tokens alone, for each span
             between them (`Rows.spans`).
         means: the heads' mean outputs in this layer.
-        donors: by place what is there on the donors of these rows, at every token (or at [CLS] in a short last layer).
-        places: what is replaced elsewhere, by place.
+        sources: activations on the sources of these rows, by site: at every token, or at [CLS] in a short last layer.
+        sites: what is replaced at other sites, by name.
     """
 
     uniform: Float[Array, "runs *spans heads"] | None
@@ -43,13 +43,13 @@ class Changes:
     mean: Float[Array, "runs *spans heads"] | None
     patched: Float[Array, "runs *spans heads"] | None
     means: Float[Array, "heads head_dim"] | None
-    donors: dict[str, Float[Array, "batch place ..."]] | None
-    places: dict[str, Replaced] | None = None
+    sources: dict[str, Float[Array, "batch place ..."]] | None
+    sites: dict[str, Replaced] | None = None
 
     @property
-    def donated_outputs(self) -> Float[Array, "batch place heads head_dim"] | None:
-        """What donors give heads' outputs."""
-        return None if self.donors is None else self.donors.get("head_outputs")
+    def source_outputs(self) -> Float[Array, "batch place heads head_dim"] | None:
+        """What sources give heads' outputs."""
+        return None if self.sources is None else self.sources.get("head_outputs")
 
 
 class TokenShares:
@@ -80,20 +80,20 @@ class TokenShares:
         return jnp.take_along_axis(share, index, axis=1)
 
     def replaces(self, name: str) -> bool:
-        """Whether any run replaces what is at a place other than heads' outputs."""
-        return self.changes.places is not None and name in self.changes.places
+        """Whether any run replaces what is at a site other than heads' outputs."""
+        return self.changes.sites is not None and name in self.changes.sites
 
     def replace(self, name: str, own: Array) -> Array:
-        """What is at a place, replaced where runs replace it."""
-        if self.changes.places is None or name not in self.changes.places:
+        """Activations at a site, after the replacements of runs."""
+        if self.changes.sites is None or name not in self.changes.sites:
             return own
-        replaced = self.changes.places[name]
+        replaced = self.changes.sites[name]
         removed, patched = (self._per_token(share, own) for share in (replaced.removed, replaced.patched))
         changed = (1 - removed) * own
-        donors = None if self.changes.donors is None else self.changes.donors.get(name)
-        if donors is None:
+        sources = None if self.changes.sources is None else self.changes.sources.get(name)
+        if sources is None:
             return changed
-        return changed + patched * donors.reshape(*[1] * (own.ndim - donors.ndim), *donors.shape).astype(own.dtype)
+        return changed + patched * sources.reshape(*[1] * (own.ndim - sources.ndim), *sources.shape).astype(own.dtype)
 
     def _per_token(self, share: Float[Array, "runs ..."], own: Array) -> Array:
         """Shares with the axes of what they are shares of."""
@@ -125,10 +125,10 @@ def change_outputs(own: Array, uniform: Array, changes: Changes) -> Array:
     if changes.mean is not None and changes.means is not None:
         means = changes.means.reshape(*[1] * (own.ndim - 2), *changes.means.shape).astype(own.dtype)
         added.append(_per_head(changes.mean, own) * means)
-    given = changes.donated_outputs
+    given = changes.source_outputs
     if changes.patched is not None and given is not None:
-        donors = given.reshape(*[1] * (own.ndim - 4), *given.shape).astype(own.dtype)
-        added.append(_per_head(changes.patched, own) * donors)
+        sources = given.reshape(*[1] * (own.ndim - 4), *given.shape).astype(own.dtype)
+        added.append(_per_head(changes.patched, own) * sources)
     return sum(added, start=kept * own)
 
 
@@ -141,7 +141,7 @@ def differences_of_outputs(own: Array, uniform: Array, changes: Changes) -> list
         pairs.append((changes.removed, -own))
     if changes.mean is not None and changes.means is not None:
         pairs.append((changes.mean, jnp.broadcast_to(changes.means[None, None].astype(own.dtype), own.shape)))
-    given = changes.donated_outputs
+    given = changes.source_outputs
     if changes.patched is not None and given is not None:
         pairs.append((changes.patched, given.astype(own.dtype)))
     return pairs

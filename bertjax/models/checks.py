@@ -17,7 +17,7 @@ from bertjax import arguments
 from bertjax.arguments import is_traced
 from bertjax.checkpoints import BertConfig
 from bertjax.errors import InputError, OverrideError, some_of
-from bertjax.models.types import Edges, HeadOutputs, HeadWeights, Inputs, Numerics, Overrides, PlaceValues
+from bertjax.models.types import Edges, HeadOutputs, HeadWeights, Inputs, Numerics, Overrides, SiteValues
 
 OVERRIDES = "what the functions of bertjax.overrides make (of an Ablation, ablations.to_overrides)"
 FIELDS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
@@ -72,7 +72,7 @@ def read_batch(given: Mapping[str, Any], tokenizer: Any = None) -> dict[str, Any
     if isinstance(first, str) or (isinstance(first, list | tuple) and first and isinstance(first[0], str)):
         if tokenizer is None:
             raise InputError("the model takes token ids, found texts: give tokenizer=bertjax.Tokenizer as well")
-        first = arguments.function(tokenizer, "tokenizer", "a bertjax.Tokenizer")(
+        first = arguments.check_function(tokenizer, "tokenizer", "a bertjax.Tokenizer")(
             [first] if isinstance(first, str) else first
         )
     if isinstance(first, Mapping):
@@ -157,7 +157,7 @@ def count_positions(config: BertConfig, ids: Any, segments: Any = None) -> Any:
 
 
 def _integers(values: Any, name: str, shape: tuple[int, ...] | None, limit: int, limit_name: str) -> Any:
-    array = arguments.array(values, name)
+    array = arguments.as_array(values, name)
     if not jnp.issubdtype(array.dtype, jnp.integer):
         raise InputError(f"{name} must be integers, found {array.dtype}")
     if array.ndim != 2 or array.size == 0:
@@ -174,7 +174,7 @@ def _integers(values: Any, name: str, shape: tuple[int, ...] | None, limit: int,
 
 
 def _mask(values: Any, batch: int, tokens: int, numerics: Numerics) -> Any:
-    array = arguments.array(values, "attention_mask")
+    array = arguments.as_array(values, "attention_mask")
     if array.shape not in ((batch, tokens), (batch, tokens, tokens)):
         raise InputError(
             f"attention_mask has shape {array.shape}, expected {(batch, tokens)} or {(batch, tokens, tokens)}"
@@ -197,9 +197,9 @@ def check_overrides(config: BertConfig, overrides: Overrides, inputs: Inputs) ->
 
     Raises:
         OverrideError: wrong shape or dtype, a head, layer, example or token that does not exist, values that
-            are not finite, weights on padding, a donor with another number of tokens.
+            are not finite, weights on padding, a source with another number of tokens.
     """
-    arguments.instance(overrides, "overrides", Overrides, OVERRIDES, OverrideError)
+    arguments.check_instance(overrides, "overrides", Overrides, OVERRIDES, OverrideError)
     heads = (config.num_hidden_layers, config.num_attention_heads)
     for name in ("weights_gate", "uniform", "output_gate"):
         array = getattr(overrides, name)
@@ -215,7 +215,7 @@ def check_overrides(config: BertConfig, overrides: Overrides, inputs: Inputs) ->
     if overrides.outputs is not None:
         _check_entries(overrides.outputs, "outputs", heads, (batch, tokens, config.head_dim), inputs)
     _check_tokens(overrides, heads, (batch, tokens))
-    _check_places(config, overrides, inputs)
+    _check_sites(config, overrides, inputs)
     if overrides.edges is not None:
         _check_edges(
             inputs,
@@ -252,7 +252,7 @@ def _check_entries(
 ) -> None:
     """Replacement entries fit the model's heads and the input's examples and tokens."""
     kind = HeadWeights if name == "weights" else HeadOutputs
-    arguments.instance(entries, f"overrides.{name}", kind, OVERRIDES, OverrideError)
+    arguments.check_instance(entries, f"overrides.{name}", kind, OVERRIDES, OverrideError)
     _check_array(entries.values, f"{name}.values")
     _check_indices(entries.layer, "layer", heads[0], unused=1)
     _check_indices(entries.head, "head", heads[1])
@@ -265,21 +265,21 @@ def _check_entries(
     if not fits:
         raise OverrideError(
             f"overrides.{name} were given for [batch, query, {'key' if free == 1 else 'head_dim'}] {entry_shape}, "
-            f"but the input asks for {shape}: donor and receiver need the same number of tokens"
+            f"but the input asks for {shape}: source and receiver need the same number of tokens"
         )
-    _check_donor_masks(entries, name, inputs)
+    _check_source_masks(entries, name, inputs)
 
 
-def _check_donor_masks(entries: HeadWeights | HeadOutputs | PlaceValues, name: str, inputs: Inputs) -> None:
+def _check_source_masks(entries: HeadWeights | HeadOutputs | SiteValues, name: str, inputs: Inputs) -> None:
     """Donors have as many tokens as those that take from them."""
     if not (is_traced(entries.donor_mask) or is_traced(inputs.keep)):
         have, want = np.asarray(entries.donor_mask), np.asarray(inputs.keep).max(axis=1).astype(int)
         differ = ((have >= 0) & (have != want[None])).any(axis=-1) & (np.asarray(entries.layer) >= 0)[:, None]
         if differ.any():
             entry, example = np.argwhere(differ)[0]
-            donor = np.broadcast_to(have, (have.shape[0], *want.shape))[entry, example].sum()
+            source = np.broadcast_to(have, (have.shape[0], *want.shape))[entry, example].sum()
             raise OverrideError(
-                f"overrides.{name} patch example {example} of {want[example].sum()} tokens from a donor of {donor}: "
+                f"overrides.{name} patch example {example} of {want[example].sum()} tokens from a source of {source}: "
                 "both need the same number of tokens, in the same places"
             )
 
@@ -294,14 +294,14 @@ def _check_tokens(overrides: Overrides, heads: tuple[int, int], batch: tuple[int
         raise OverrideError(f"overrides.tokens has shape {shape}, but the input asks for {(*heads, *batch)}")
 
 
-def _check_places(config: BertConfig, overrides: Overrides, inputs: Inputs) -> None:
-    """Replacements at places fit the model's layers, heads and widths, and the input's tokens."""
+def _check_sites(config: BertConfig, overrides: Overrides, inputs: Inputs) -> None:
+    """Replacements at sites fit the model's layers, heads and widths, and the input's tokens."""
     layers, heads, (batch, tokens) = config.num_hidden_layers, config.num_attention_heads, inputs.input_ids.shape
     for name, width in (("vectors", config.head_dim), ("states", config.hidden_size)):
         entries = getattr(overrides, name)
         if entries is None:
             continue
-        arguments.instance(entries, f"overrides.{name}", PlaceValues, OVERRIDES, OverrideError)
+        arguments.check_instance(entries, f"overrides.{name}", SiteValues, OVERRIDES, OverrideError)
         for part in ("values", "share"):
             _check_array(getattr(entries, part), f"{name}.{part}")
         _check_indices(entries.layer, "layer", layers + (name == "states"), unused=1)
@@ -311,10 +311,10 @@ def _check_places(config: BertConfig, overrides: Overrides, inputs: Inputs) -> N
             fits = len(shape) == len(wanted) and shape[2:] == wanted[2:]
             if not fits or any(n not in (1, m) for n, m in zip(shape[:2], wanted[:2], strict=True)):
                 raise OverrideError(
-                    f"overrides.{name}.{part} were given for {shape}, but the input asks for {wanted}: donor and "
+                    f"overrides.{name}.{part} were given for {shape}, but the input asks for {wanted}: source and "
                     "receiver need the same number of tokens"
                 )
-        _check_donor_masks(entries, name, inputs)
+        _check_source_masks(entries, name, inputs)
 
 
 def _check_padding(entries: HeadWeights, inputs: Inputs) -> None:
@@ -355,7 +355,7 @@ def _check_windows_of_edges(config: BertConfig, edges: Edges) -> None:
 
 
 def _check_edges(inputs: Inputs, edges: Edges, sizes: dict[str, int]) -> None:
-    arguments.instance(edges, "overrides.edges", Edges, OVERRIDES, OverrideError)
+    arguments.check_instance(edges, "overrides.edges", Edges, OVERRIDES, OverrideError)
     for name in ("keep", "gate", "value"):
         _check_array(getattr(edges, name), f"edges.{name}")
     for name, size in sizes.items():
@@ -377,7 +377,7 @@ def _check_edges(inputs: Inputs, edges: Edges, sizes: dict[str, int]) -> None:
 
 def check_stack(config: BertConfig, overrides: Overrides, inputs: Inputs) -> None:
     """`check_overrides` for each override of a stack (for its shapes alone inside `jax.jit`)."""
-    arguments.instance(overrides, "overrides", Overrides, "a stack of them (overrides.stack)", OverrideError)
+    arguments.check_instance(overrides, "overrides", Overrides, "a stack of them (overrides.stack)", OverrideError)
     if np.ndim(overrides.weights_gate) != 3:
         raise OverrideError("overrides must be a stack of them, found one override: give overrides.stack([override])")
     if not any(is_traced(leaf) for leaf in jax.tree.leaves(overrides)):

@@ -15,7 +15,7 @@ from flax import nnx
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from bertjax.checkpoints import BertConfig, LayerKind, RelativePositions
-from bertjax.models import ops, places, positions
+from bertjax.models import ops, positions, sites
 from bertjax.models.kernels import fused_attention
 from bertjax.models.layer import (
     AfterAttention,
@@ -172,7 +172,7 @@ class Attention(nnx.Module):
     ) -> tuple[Float[Array, "batch token embed"], AttentionRecord]:
         """Attention of this layer's heads, and overrides of these."""
         queries, keys, values = (
-            places.replace_vectors(name, part, overrides, layer)
+            sites.replace_vectors(name, part, overrides, layer)
             for name, part in zip(("queries", "keys", "values"), self.project(hidden, context), strict=True)
         )
         keep = self.keep(context, hidden.shape[1])
@@ -184,7 +184,7 @@ class Attention(nnx.Module):
             outputs = fused_attention.attend(
                 queries, keys, values, keep, overrides, layer, numerics=self.numerics, scale=scale, bias=bias
             )
-            outputs = places.replace_vectors("head_outputs", outputs, overrides, layer)
+            outputs = sites.replace_vectors("head_outputs", outputs, overrides, layer)
             return self.merge(outputs), AttentionRecord(queries, keys, values, None, outputs)
         edges = None if overrides is None else overrides.edges
         share = ops.override_keep(keep, edges, layer, len(self.kind.heads), hidden.shape[1])
@@ -196,7 +196,7 @@ class Attention(nnx.Module):
         outputs = ops.mix(weights, values, self.numerics)
         if overrides is not None:
             outputs = ops.override_outputs(outputs, overrides, layer)
-            outputs = places.replace_vectors("head_outputs", outputs, overrides, layer)
+            outputs = sites.replace_vectors("head_outputs", outputs, overrides, layer)
         return self.merge(outputs), AttentionRecord(queries, keys, values, weights, outputs)
 
     def project(
@@ -296,7 +296,7 @@ class Layer(nnx.Module):
         seen: dict[str, Array] = {}
 
         def visit(name: str, states: Array) -> Array:
-            seen[name] = places.replace_states(name, states, overrides, layer)
+            seen[name] = sites.replace_states(name, states, overrides, layer)
             return seen[name]
 
         read = before_attention(hidden, weights, self.recipe)
@@ -351,10 +351,10 @@ class Encoder(nnx.Module):
         hidden_states: list[Array] = []
         inside: list[tuple[AttentionRecord, FeedForwardRecord]] = []
         for number, layer in enumerate(self.applications()):
-            hidden_states.append(places.replace_states("hidden_states", hidden, overrides, number))
+            hidden_states.append(sites.replace_states("hidden_states", hidden, overrides, number))
             hidden, attention, rest = _apply(*nnx.split(layer), hidden_states[-1], context, overrides, number)
             inside.append((attention, rest))
-        hidden = places.replace_states("hidden_states", hidden, overrides, len(inside))
+        hidden = sites.replace_states("hidden_states", hidden, overrides, len(inside))
         return hidden, _encoder_record(inside, jnp.stack([*hidden_states, hidden]), context.keep)
 
 

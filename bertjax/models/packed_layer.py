@@ -217,26 +217,26 @@ def _spans_of_last(rows: Rows) -> Int[Array, "batch places"] | None:
     return None if rows.spans is None else jnp.take_along_axis(rows.spans, rows.last, axis=1)
 
 
-def donate(
+def source_activations(
     weights: LayerWeights,
     hidden: Float[Array, "batch token embed"],
     rows: Rows,
     recipe: Recipe,
     *,
-    places: tuple[str, ...],
+    sites: tuple[str, ...],
     short: bool,
 ) -> dict[str, Float[Array, "batch place ..."]]:
-    """What donors have at some places of a layer: of a short last one at the slots at which it is computed.
+    """Activations of the sources at some sites of a layer; of a short last layer at the slots at which it is computed.
 
     Args:
-        places: names of `places.PLACES`.
+        sites: names of `sites.SITES`.
         short: whether the layer is the last and computed at some tokens alone.
     """
     given: dict[str, Array] = {"hidden_states": hidden}
-    if {*places} & {"queries", "keys", "values"}:
+    if {*sites} & {"queries", "keys", "values"}:
         parts = _project(weights, before_attention(hidden, weights.after, recipe), rows, recipe)
         given |= dict(zip(("queries", "keys", "values"), parts, strict=True))
-    if {*places} & {"head_outputs", "attention_outputs", "feed_forward_outputs"}:
+    if {*sites} & {"head_outputs", "attention_outputs", "feed_forward_outputs"}:
         if short:
             hidden, own, _ = _first_tokens(weights, hidden, rows, recipe)
         else:
@@ -249,7 +249,7 @@ def donate(
             return states
 
         after_attention(merged + hidden.astype(merged.dtype), weights.after, recipe, visit=keep)
-    return {name: given[name] for name in places}
+    return {name: given[name] for name in sites}
 
 
 def tokens_at(

@@ -39,7 +39,7 @@ from bertjax.models import ops
 from bertjax.models.checks import FIELDS, check_overrides, check_process, prepare_inputs, read_batch
 from bertjax.models.encoder import Body
 from bertjax.models.origin import ORIGINS, Origin
-from bertjax.models.places import PLACES, Place
+from bertjax.models.sites import SITES, Site
 from bertjax.models.types import EncoderRecord, Inputs, ModelOutput, Numerics, Overrides
 from bertjax.paths import is_directory, user_path
 
@@ -102,7 +102,7 @@ class PretrainedModel(nnx.Module):
     @tokenizer.setter
     def tokenizer(self, tokenizer: Any) -> None:
         if tokenizer is not None:
-            arguments.instance(tokenizer, "tokenizer", Tokenizer, TOKENIZER)
+            arguments.check_instance(tokenizer, "tokenizer", Tokenizer, TOKENIZER)
         self.origin = Origin(self.origin.name, tokenizer)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -144,18 +144,18 @@ class PretrainedModel(nnx.Module):
         prefix = heads[architecture.BODY].architecture.removesuffix("Model")
         return prefix + type(self).__name__.removeprefix("Bert")
 
-    def places(self) -> Mapping[str, Place]:
-        """The places of every layer that can be read, overridden and patched, by the names that they have everywhere.
+    def sites(self) -> Mapping[str, Site]:
+        """The sites of every layer that can be read, overridden and patched, by the names that they have everywhere.
 
         Read them in `output.record`, replace them with `bertjax.patching`, sweep them with `bertjax.sweep` or `patch`.
 
         >>> from bertjax import BertConfig, BertModel
         >>> config = BertConfig(vocab_size=50, hidden_size=12, num_hidden_layers=2, num_attention_heads=3)
-        >>> BertModel(config, jax.random.key(0)).places()["queries"].axes
+        >>> BertModel(config, jax.random.key(0)).sites()["queries"].axes
         ('batch', 'token', 'heads', 'head_dim')
         """
-        kept = [name for name in PLACES if name != "weights" or self.numerics.attention == "explicit"]
-        return MappingProxyType({name: PLACES[name] for name in kept})
+        kept = [name for name in SITES if name != "weights" or self.numerics.attention == "explicit"]
+        return MappingProxyType({name: SITES[name] for name in kept})
 
     def finish(self, hidden: Array, keep: Array, record: EncoderRecord | None = None) -> ModelOutput:
         """What follows the encoder; each class has its own."""
@@ -290,7 +290,7 @@ class PretrainedModel(nnx.Module):
         directory = locate(name_or_path, revision=revision, **of_base)
         if config is not None:
             check_config(config)
-        arguments.whole_number(seed, "seed", 0)
+        arguments.check_int(seed, "seed", 0)
         _check_options(cls, options)
         numerics = make_numerics(dtype, precision, attention)
         config, weights = read_checkpoint(directory, config, **of_base)
@@ -352,7 +352,7 @@ class PretrainedModel(nnx.Module):
         if tokenizer is None:
             tokenizer = self._readable_tokenizer()
         else:
-            arguments.instance(tokenizer, "tokenizer", Tokenizer, TOKENIZER)
+            arguments.check_instance(tokenizer, "tokenizer", Tokenizer, TOKENIZER)
         config = self.config.without_heads(without)
         weights, family = self._weights_for(config), config.family
         if self.task == architecture.BODY:
@@ -411,7 +411,7 @@ def _compute(graphdef: Graph, state: State, inputs: Inputs, arrays: tuple[Any, .
 def check_config(config: Any) -> BertConfig:
     """Raise `ConfigError` if something is not a config."""
     expected = "a BertConfig (from_pretrained loads a checkpoint with its own)"
-    return arguments.instance(config, "config", BertConfig, expected, ConfigError)
+    return arguments.check_instance(config, "config", BertConfig, expected, ConfigError)
 
 
 def check_attention(config: BertConfig, form: str) -> None:
@@ -441,7 +441,7 @@ def check_numerics(numerics: Any) -> Numerics:
     """The numerics of a model, float32's by default. Raises `InputError` where they are none."""
     if numerics is None:
         return Numerics()
-    return arguments.instance(numerics, "numerics", Numerics, "bertjax.Numerics, e.g. Numerics('bfloat16')")
+    return arguments.check_instance(numerics, "numerics", Numerics, "bertjax.Numerics, e.g. Numerics('bfloat16')")
 
 
 def split_key(key: Array | None, count: int) -> Array:
@@ -546,7 +546,7 @@ def check_parameters(model: Any) -> PretrainedModel:
     Raises:
         InputError: it names the first such tensor, and how many of its values are not finite.
     """
-    checked = arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
+    checked = arguments.check_instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
     broken = {path: value for path, value in checked.parameters().items() if not _is_finite(value)}
     if broken:
         path, value = next(iter(broken.items()))

@@ -228,7 +228,7 @@ class BertForMultipleChoice(LinearTaskModel):
 
 def _one_by_one(given: Any, name: str) -> Any:
     """Texts of `[batch, choice, token]` as those of a batch."""
-    array = None if given is None else arguments.array(given, name)
+    array = None if given is None else arguments.as_array(given, name)
     return array.reshape(-1, array.shape[-1]) if array is not None and array.ndim == 3 else given
 
 

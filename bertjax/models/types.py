@@ -100,9 +100,9 @@ class Numerics:
     narrow: bool = False
 
     def __post_init__(self) -> None:
-        arguments.one_of(self.dtype, "dtype", ("float32", "bfloat16", "float16", "float64"))
-        arguments.one_of(self.precision, "precision", ("default", "high", "highest"))
-        arguments.one_of(self.attention, "attention", ("explicit", "fused", "pallas"))
+        arguments.check_choice(self.dtype, "dtype", ("float32", "bfloat16", "float16", "float64"))
+        arguments.check_choice(self.precision, "precision", ("default", "high", "highest"))
+        arguments.check_choice(self.attention, "attention", ("explicit", "fused", "pallas"))
         if self.dtype == "float64" and not jax.config.read("jax_enable_x64"):
             raise InputError("dtype float64 needs jax.config.update('jax_enable_x64', True) before any array is made")
 
@@ -190,14 +190,14 @@ class Edges:
 
 
 @record
-class PlaceValues:
-    """Replacements at single tokens of places inside layers, by the numbers that `places.NUMBERS` gives these.
+class SiteValues:
+    """Replacements at single tokens of sites inside layers, by their index in `sites.SITE_INDEX`.
 
-    Entry i acts on place `place[i]` of layer `layer[i]`, and of head `head[i]` where each head has its own. What is
+    Entry i acts on site `site[i]` of layer `layer[i]`, and of head `head[i]` where each head has its own. What is
     there becomes `(1 - share) * own + share * values`. Layer -1 is an entry that does nothing.
     """
 
-    place: Int[Array, "entries"]
+    site: Int[Array, "entries"]
     layer: Int[Array, "entries"]
     head: Int[Array, "entries"]
     values: Float[Array, "entries #batch #token width"]
@@ -236,8 +236,8 @@ class Overrides:
     outputs: HeadOutputs | None = None
     edges: Edges | None = None
     tokens: Float[Array, "layers heads #batch #query"] | None = None
-    vectors: PlaceValues | None = None
-    states: PlaceValues | None = None
+    vectors: SiteValues | None = None
+    states: SiteValues | None = None
 
 
 @record
@@ -267,7 +267,7 @@ class FeedForwardRecord:
 class EncoderRecord:
     """The inside of all layers, after overrides: the fields of their records stacked, and what they passed on.
 
-    `places.PLACES` says what each field is.
+    `sites.SITES` says what each field is.
     """
 
     queries: Float[Array, "layers batch query heads head_dim"]
@@ -302,7 +302,7 @@ class ModelOutput:
     Args:
         last_hidden_state: output of the last layer.
         record: queries, keys, values, weights, head outputs and hidden states of all layers; None in a readout of
-            `plain.sweep`, which keeps the last hidden state alone.
+            `reference.sweep`, which keeps the last hidden state alone.
         pooler_output: tanh projection of the last [CLS], if the model has a pooler.
         logits: of the task head; for pre-training those of the masked-LM head; of multiple choice a number for each
             choice, where choices were given together.
@@ -371,7 +371,7 @@ class ModelOutput:
         if self.record is None:
             raise InputError(
                 "a sweep keeps no attentions, hidden_states or head outputs for its readouts: call the model itself, "
-                "or for a stack of overrides plain.run"
+                "or for a stack of overrides reference.run"
             )
         return self.record
 

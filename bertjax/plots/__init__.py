@@ -1,7 +1,7 @@
 """Plots: the pictures of effects and of attention."""
 
 from bertjax.plots.attention import make_attention
-from bertjax.plots.bars import Weighed, make_layers, make_sets
+from bertjax.plots.bars import Certainty, make_layers, make_sets
 from bertjax.plots.canvas import (
     COLOURS,
     GREY,
@@ -31,10 +31,10 @@ __all__ = [
     "PALE",
     "STRENGTH",
     "WIDTH",
+    "Certainty",
     "Colours",
     "Curve",
     "Panel",
-    "Weighed",
     "add_axes",
     "add_note",
     "choose_ticks",

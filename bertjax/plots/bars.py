@@ -33,7 +33,7 @@ MOST_SETS, LONGEST_NAME = 24, 40  # in a picture of sets; in characters
 
 
 @dataclass(frozen=True)
-class Weighed:
+class Certainty:
     """The certainty of changes.
 
     Args:
@@ -51,7 +51,7 @@ def make_layers(
     title: str,
     subtitle: str = "",
     measure: Measure = SCORE,
-    weighed: Weighed | None = None,
+    weighed: Certainty | None = None,
 ) -> "Figure":
     """The effect of ablating each whole layer: one bar per layer, left and right of the base score.
 
@@ -81,7 +81,7 @@ def make_sets(
     subtitle: str = "",
     measure: Measure = SCORE,
     *,
-    weighed: Weighed | None = None,
+    weighed: Certainty | None = None,
 ) -> "Figure":
     """The effect of ablating sets of heads: a bar for each of the sets that change most, at most 24.
 
@@ -108,9 +108,9 @@ def make_sets(
     labels = [shorten_name(name, LONGEST_NAME) for name in names]
     shown_labels = [labels[index] for index in shown]
     left = max(LEFT, 0.35 + 0.078 * max(map(len, shown_labels)))
-    shown_weighed = None if weighed is None else Weighed(weighed.intervals[:, shown], weighed.significant[shown])
+    shown_certainty = None if weighed is None else Certainty(weighed.intervals[:, shown], weighed.significant[shown])
     texts = _Texts(title, subtitle, measure)
-    return _make_page(changes[shown], shown_labels, base, texts, left, shown_weighed)
+    return _make_page(changes[shown], shown_labels, base, texts, left, shown_certainty)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _make_page(
     base: float,
     texts: _Texts,
     left: float,
-    weighed: Weighed | None,
+    weighed: Certainty | None,
 ) -> "Figure":
     """A picture with one bar per name."""
     from matplotlib.style import context

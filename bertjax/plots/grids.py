@@ -1,4 +1,4 @@
-"""Grids of patches: places of a model down, spans of the text across, one grid below another."""
+"""Grids of patches: sites of a model down, spans of the text across, one grid below another."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,10 +28,10 @@ FONT, SMALLEST, LINE = 8.5, 6.0, 1.25  # points of names, points at least, and h
 
 @dataclass(frozen=True)
 class Grid:
-    """What patches of a place did.
+    """What patches of a site did.
 
     Args:
-        title: the place.
+        title: the site.
         rows: names of layers or heads.
         changes: as they are printed; NaN where undefined.
         significant: which are more than chance; the others are pale.
@@ -59,21 +59,21 @@ def grids_of_cells(
     changes: Float[np.ndarray, " cells"],
     significant: Bool[np.ndarray, " cells"],
 ) -> list[Grid]:
-    """A grid for each place that cells name, in the order in which they do.
+    """A grid for each site that cells name, in the order in which they do.
 
     Args:
-        cells: of each its place, layer, head (None where the place is of a whole layer) and span.
+        cells: of each its site, layer, head (None where the site is of a whole layer) and span.
         spans: how many there are.
         changes, significant: of the cells, as `Grid` has them.
 
-    >>> cells = [{"place": "keys", "layer": 1, "head": 2, "span": span} for span in (0, 1)]
+    >>> cells = [{"site": "keys", "layer": 1, "head": 2, "span": span} for span in (0, 1)]
     >>> (grid,) = grids_of_cells(cells, 2, np.array([5.0, 6.0]), np.array([True, False]))
     >>> grid.title, grid.rows, grid.changes.tolist(), grid.kind
     ('keys of heads', ['1.2'], [[5.0, 6.0]], 'head')
     """
     grids = []
-    for place in dict.fromkeys(cell["place"] for cell in cells):
-        numbers = [number for number, cell in enumerate(cells) if cell["place"] == place]
+    for site in dict.fromkeys(cell["site"] for cell in cells):
+        numbers = [number for number, cell in enumerate(cells) if cell["site"] == site]
         of_heads = cells[numbers[0]]["head"] is not None
         name = "{layer}.{head}" if of_heads else "{layer}"
         names = [name.format(**cells[number]) for number in numbers]
@@ -81,7 +81,7 @@ def grids_of_cells(
         values, found = np.full((len(rows), spans), np.nan), np.zeros((len(rows), spans), np.bool_)
         where = [rows[name] for name in names], [cells[number]["span"] for number in numbers]
         values[where], found[where] = changes[numbers], significant[numbers]
-        title, kind = TITLES.get(place, f"{place} of heads"), "head" if of_heads else "layer"
+        title, kind = TITLES.get(site, f"{site} of heads"), "head" if of_heads else "layer"
         grids.append(Grid(title, [*rows], values, found, kind))
     return grids
 
@@ -185,16 +185,16 @@ def _label(axes: "Axes", grid: Grid, height: float, spans: _Names | None) -> Non
     count, columns = grid.changes.shape
     size = FONT if count <= 14 else 7.0
     if count <= NAMED:
-        places, names = np.arange(count) + 0.5, list(grid.rows)
+        heights, names = np.arange(count) + 0.5, list(grid.rows)
     else:
         layers = [name.split(".")[0] for name in grid.rows]
-        firsts = [place for place in range(count) if place == 0 or layers[place] != layers[place - 1]]
+        firsts = [row for row in range(count) if row == 0 or layers[row] != layers[row - 1]]
         named = firsts[:: _every(height * count / len(firsts), size)]
-        places, names = np.array(named) + 0.5, [grid.rows[place] for place in named]
+        heights, names = np.array(named) + 0.5, [grid.rows[row] for row in named]
         if len(firsts) < count:
-            for place in firsts[1:]:
-                axes.axhline(place, color=INK, linewidth=0.5)
-    axes.set_yticks(places, names, fontsize=size)
+            for row in firsts[1:]:
+                axes.axhline(row, color=INK, linewidth=0.5)
+    axes.set_yticks(heights, names, fontsize=size)
     axes.set_xticks([])
     if spans is not None:
         style: dict[str, Any] = {"fontsize": spans.size, "parse_math": False, "rotation": 90 if spans.turned else 0}

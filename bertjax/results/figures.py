@@ -12,9 +12,9 @@ from bertjax.arguments import parse_head_name
 from bertjax.errors import InputError, some_of
 from bertjax.formatting import count_of, plain_name
 from bertjax.plots import (
+    Certainty,
     Curve,
     Panel,
-    Weighed,
     grids_of_cells,
     make_attention,
     make_curves,
@@ -156,9 +156,9 @@ def _overview(saved: Contents, rows: Sequence[Row], measure: Measure, figure: st
             what = "cells" if saved.kind == CELL else "sets of heads"
             raise InputError(f"{saved.source} has no layers, but {what}: --figure ranking")
         title = _titled(saved, measure, "sets of heads")
-        return make_sets(saved.names, scores, base, title, _where(saved), measure, weighed=_weighed(rows, measure))
+        return make_sets(saved.names, scores, base, title, _where(saved), measure, weighed=_certainty(rows, measure))
     if saved.kind == "layer":
-        title, weighed = _titled(saved, measure, "all heads of one layer"), _weighed(rows, measure)
+        title, weighed = _titled(saved, measure, "all heads of one layer"), _certainty(rows, measure)
         places, layers = column(rows, "layer").astype(int), saved.summary["model"]["layers"]
         layer_scores, ends, are_significant = (
             np.full(layers, np.nan),
@@ -168,7 +168,7 @@ def _overview(saved: Contents, rows: Sequence[Row], measure: Measure, figure: st
         layer_scores[places] = scores
         if weighed is not None:
             ends[:, places], are_significant[places] = weighed.intervals, weighed.significant
-            weighed = Weighed(ends, are_significant)
+            weighed = Certainty(ends, are_significant)
         return make_layers(layer_scores, base, title, _where(saved), measure, weighed)
     shape = saved.summary["model"]["layers"], saved.summary["model"]["heads"]
     head_scores, are_significant = np.full(shape, np.nan), np.zeros(shape, bool)
@@ -290,11 +290,11 @@ def _curve(name: str, rows: Sequence[Row], measure: Measure, left: Int[np.ndarra
     return Curve(name, scores[None], ends, left)
 
 
-def _weighed(rows: Sequence[Row], measure: Measure) -> Weighed | None:
+def _certainty(rows: Sequence[Row], measure: Measure) -> Certainty | None:
     """The certainty of the changes; None where there were too few labels to weigh them."""
     if all(row.low is None for row in rows):
         return None
-    return Weighed(_ends(rows, measure), _filled(rows, measure))
+    return Certainty(_ends(rows, measure), _filled(rows, measure))
 
 
 def _filled(rows: Sequence[Row], measure: Measure) -> Bool[np.ndarray, " rows"]:

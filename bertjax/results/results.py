@@ -15,7 +15,7 @@ from bertjax.results.page import write_page
 from bertjax.results.shards import describe_shard
 from bertjax.results.summary import Entry, make_summary
 from bertjax.results.table import make_rows, to_frame
-from bertjax.statistics import Evidence
+from bertjax.statistics import Statistics
 
 if TYPE_CHECKING:
     import pandas
@@ -91,7 +91,7 @@ class Results(Contents):
             InputError: `others` is empty, the results share fewer than two ablations, or one lacks the metric.
         """
         expected = "results (bertjax.read_results(directory) reads them)"
-        return Comparison((self, *arguments.several(others, "others", expected, Results)), metric)
+        return Comparison((self, *arguments.check_sequence(others, "others", expected, Results)), metric)
 
     def _repr_html_(self) -> str:
         """The summary sentence and the ablations with the largest effects, for notebooks."""
@@ -128,7 +128,7 @@ class ShardResults(Results):
 def make_results(
     provenance: Mapping[str, Any],
     entries: Sequence[Entry],
-    evidence: Mapping[str, Evidence],
+    statistics: Mapping[str, Statistics],
     stored: InMemory,
 ) -> Results:
     """Results that were just computed.
@@ -136,8 +136,8 @@ def make_results(
     Args:
         provenance: where the results come from, and the base's scores by metric under 'base'.
         entries: one for each ablation.
-        evidence: by metric, the main one first; empty where fewer than two examples have a label.
+        statistics: by metric, the main one first; empty where fewer than two examples have a label.
         stored: outputs, attention and examples.
     """
-    rows = make_rows([entry.to_dict() for entry in entries], provenance["base"], evidence)
-    return Results(make_summary(provenance, entries, evidence), rows, stored)
+    rows = make_rows([entry.to_dict() for entry in entries], provenance["base"], statistics)
+    return Results(make_summary(provenance, entries, statistics), rows, stored)

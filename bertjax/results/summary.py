@@ -18,7 +18,7 @@ from bertjax.json_files import parse_json
 from bertjax.results.contents import positive_name
 from bertjax.results.schema import Ablation, FileHash, Summary
 from bertjax.results.table import READABLE, SCHEMA, kind_of
-from bertjax.statistics import BUILT_IN, Evidence, describe_statistics, summarise
+from bertjax.statistics import BUILT_IN, Statistics, describe_statistics, summarise
 
 NAME = "summary.json"
 WITHOUT_HASHES = 1  # a schema version
@@ -156,20 +156,20 @@ class Entry:
 
 
 def make_summary(
-    provenance: Mapping[str, Any], entries: Sequence[Entry], evidence: Mapping[str, Evidence]
+    provenance: Mapping[str, Any], entries: Sequence[Entry], computed: Mapping[str, Statistics]
 ) -> dict[str, Any]:
     """The content of `summary.json` without the files.
 
     Args:
         provenance: where the results come from, and the base's scores by metric under 'base'.
         entries: one for each ablation.
-        evidence: by metric, the main one first; empty where fewer than two examples have a label.
+        computed: by metric, the main one first; empty where fewer than two examples have a label.
     """
     ablations, main = [entry.to_dict() for entry in entries], provenance["metric"]["name"]
     names, kind = [entry.name for entry in entries], kind_of(ablations, of_patches="patching" in provenance)
-    statistics = {name: describe_statistics(weighed, names, kind) for name, weighed in evidence.items()}
-    if main in evidence:
-        sentence = summarise(evidence[main], names, kind)
+    statistics = {name: describe_statistics(weighed, names, kind) for name, weighed in computed.items()}
+    if main in computed:
+        sentence = summarise(computed[main], names, kind)
     else:
         sentence = "fewer than two examples have a label: nothing can be said of chance."
     if "screen" in provenance:

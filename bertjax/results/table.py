@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 
 from bertjax.formatting import finite, table_heads, table_name
 from bertjax.machine import import_pandas
-from bertjax.statistics import Evidence, Q, name_test
+from bertjax.statistics import Q, Statistics, name_test
 
 if TYPE_CHECKING:
     import pandas
@@ -84,14 +84,14 @@ COLUMNS: dict[str, str] = {column.name: column.metadata["kind"] for column in fi
 
 
 def make_rows(
-    entries: Sequence[Mapping[str, Any]], base: Mapping[str, float], evidence: Mapping[str, Evidence]
+    entries: Sequence[Mapping[str, Any]], base: Mapping[str, float], statistics: Mapping[str, Statistics]
 ) -> list[Row]:
     """Rows in the order of the ablations, with all metrics of an ablation together.
 
     Args:
         entries: 'name', 'layer', 'head', 'heads' and 'scores' of each ablation, as in `summary.json`.
         base: scores without ablation by metric, the main one first.
-        evidence: by metric; for a metric without evidence, rows hold only the scores.
+        statistics: by metric; for a metric without statistics, rows hold only the scores.
     """
     main = next(iter(base))
     return [
@@ -103,8 +103,8 @@ def make_rows(
             metric=metric,
             main=metric == main,
             **(
-                _weighed(evidence[metric], number)
-                if metric in evidence
+                _certainty(statistics[metric], number)
+                if metric in statistics
                 else _unweighed(entry["scores"][metric], base[metric])
             ),
         )
@@ -134,35 +134,35 @@ def kind_of(entries: Sequence[Mapping[str, Any]], of_patches: bool = False) -> s
     return "layer" if all(entry["layer"] is not None and entry.get("head") is None for entry in entries) else "set"
 
 
-def _weighed(evidence: Evidence, number: int) -> dict[str, Any]:
-    """The columns that hold one ablation's evidence."""
+def _certainty(statistics: Statistics, number: int) -> dict[str, Any]:
+    """The columns that hold one ablation's statistics."""
     numbers = {
-        "score": evidence.score,
-        "difference": evidence.difference,
-        "low": evidence.low,
-        "high": evidence.high,
-        "percentile_low": evidence.percentile[0],
-        "percentile_high": evidence.percentile[1],
-        "bca_low": evidence.bca[0],
-        "bca_high": evidence.bca[1],
-        "standard_error": evidence.standard_error,
-        "p": evidence.p,
-        "q": evidence.q,
-        "holm": evidence.holm,
-        "best_p": evidence.best,
-        "best_p_raw": evidence.best_raw,
-        "effect_size": evidence.effect_size,
-        "detectable": evidence.detectable,
+        "score": statistics.score,
+        "difference": statistics.difference,
+        "low": statistics.low,
+        "high": statistics.high,
+        "percentile_low": statistics.percentile[0],
+        "percentile_high": statistics.percentile[1],
+        "bca_low": statistics.bca[0],
+        "bca_high": statistics.bca[1],
+        "standard_error": statistics.standard_error,
+        "p": statistics.p,
+        "q": statistics.q,
+        "holm": statistics.holm,
+        "best_p": statistics.best,
+        "best_p_raw": statistics.best_raw,
+        "effect_size": statistics.effect_size,
+        "detectable": statistics.detectable,
     }
-    flips = {"gains": evidence.gains, "losses": evidence.losses}
+    flips = {"gains": statistics.gains, "losses": statistics.losses}
     return {
         **{name: finite(float(array[number])) for name, array in numbers.items()},
         **{name: None if counts is None else int(counts[number]) for name, counts in flips.items()},
-        "examples": evidence.examples,
-        "base": finite(float(evidence.base)),
-        "interval": evidence.method[number],
-        "test": name_test(evidence) if evidence.metric.tested else None,
-        "effect_size_kind": evidence.metric.effect_size.text,
+        "examples": statistics.examples,
+        "base": finite(float(statistics.base)),
+        "interval": statistics.method[number],
+        "test": name_test(statistics) if statistics.metric.tested else None,
+        "effect_size_kind": statistics.metric.effect_size.text,
     }
 
 

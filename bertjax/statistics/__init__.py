@@ -1,8 +1,15 @@
-"""Evidence: scores of saved outputs, and which differences between them are more than chance."""
+"""Statistics: scores of saved outputs, and which differences between them are more than chance."""
 
 from bertjax.statistics import ratios
-from bertjax.statistics.custom_metrics import as_metric, seconds_to_weigh
-from bertjax.statistics.effects import RESAMPLES, Evidence, Q, check_weighable, choose_intervals, weigh
+from bertjax.statistics.custom_metrics import as_metric, seconds_of_statistics
+from bertjax.statistics.effects import (
+    RESAMPLES,
+    Q,
+    Statistics,
+    check_metric_applies,
+    choose_intervals,
+    compute_statistics,
+)
 from bertjax.statistics.grouping import Silhouette, coordinates_of, silhouette_of
 from bertjax.statistics.intervals import FEWEST_PLACES, LEVEL, bca, of_few_units, percentile, rank_correlation, student
 from bertjax.statistics.jackknife import contributions
@@ -32,19 +39,20 @@ __all__ = [
     "RESAMPLES",
     "SCORE",
     "UNLABELLED",
-    "Evidence",
     "Measure",
     "Metric",
     "Q",
     "Silhouette",
+    "Statistics",
     "Sums",
     "as_metric",
     "bca",
     "benjamini_hochberg",
     "bootstrap_counts",
     "check_labels",
-    "check_weighable",
+    "check_metric_applies",
     "choose_intervals",
+    "compute_statistics",
     "contributions",
     "coordinates_of",
     "describe_statistics",
@@ -61,10 +69,9 @@ __all__ = [
     "ratios",
     "score",
     "score_draws",
-    "seconds_to_weigh",
+    "seconds_of_statistics",
     "silhouette_of",
     "student",
     "summarise",
     "swap_test",
-    "weigh",
 ]

@@ -105,7 +105,7 @@ def _call(function: Function, name: str, labels: Any, outputs: Any) -> float:
         arguments.refuse(f"what metric {name} returns", "a number", value, DataError)
 
 
-def seconds_to_weigh(
+def seconds_of_statistics(
     metric: Metric,
     outputs: Num[np.ndarray, "examples ..."],
     labels: Num[np.ndarray, " examples"],

@@ -55,7 +55,7 @@ Counts = Int[np.ndarray, " runs"]
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Statistics:
     """What one metric says about all ablations.
 
     Args:
@@ -136,7 +136,7 @@ class Evidence:
         return np.nan_to_num(self.q, nan=1.0) < Q
 
 
-def weigh(
+def compute_statistics(
     metric: Metric | str,
     base: Float[np.ndarray, "examples *labels"] | Sequence[Any],
     outputs: Float[np.ndarray, "runs examples *labels"] | Sequence[Any],
@@ -148,7 +148,7 @@ def weigh(
     seed: int = 0,
     units: Int[np.ndarray, "..."] | Sequence[Any] | None = None,
     progress: Progress | bool = False,
-) -> Evidence:
+) -> Statistics:
     """Everything that the outputs say about each ablation's effect on a metric.
 
     Args:
@@ -170,10 +170,10 @@ def weigh(
     """
     metric = find_metric(metric)
     all_outputs, every_label = _all_outputs(base, outputs), as_numbers(labels, "labels")
-    positive = arguments.whole_number(positive, "positive", 0, DataError)
-    seed = arguments.whole_number(seed, "seed", 0, DataError)
+    positive = arguments.check_int(positive, "positive", 0, DataError)
+    seed = arguments.check_int(seed, "seed", 0, DataError)
     for name, number in (("resamples", resamples), ("draws", draws)):
-        if number is not None and arguments.whole_number(number, name, 1, DataError) > MOST_DRAWS:
+        if number is not None and arguments.check_int(number, name, 1, DataError) > MOST_DRAWS:
             raise DataError(f"{name} must be at most {MOST_DRAWS:,}, found {number:,}")
     scores = score(metric, all_outputs, every_label, positive)
     is_labelled = labelled(metric, every_label)
@@ -196,7 +196,7 @@ def weigh(
     )
     swaps = draws or count_draws(metric, len(outputs), examples)
     with shown(progress, "weighing") as report:
-        return _weigh(task, all_outputs, swaps, report)
+        return _compute(task, all_outputs, swaps, report)
 
 
 def _all_outputs(base: Any, outputs: Any) -> Outputs:
@@ -225,16 +225,16 @@ def _number_units(units: Any, is_labelled: Bool[np.ndarray, " examples"]) -> Uni
     return None if len(numbers) and numbers.max() + 1 == len(numbers) else numbers
 
 
-def _weigh(
+def _compute(
     task: "_Task", all_outputs: Float[np.ndarray, "runs examples *labels"], swaps: int, progress: Progress
-) -> Evidence:
-    """The evidence of the runs after the first, which is the base, group by group."""
+) -> Statistics:
+    """The statistics of the runs after the first, which is the base, group by group."""
     metric, runs, examples = task.metric, len(all_outputs) - 1, task.examples
     size = GROUP if metric.reads == "predictions" else max(1, min(GROUP, RANKED // len(task.labels)))
     groups = [range(start, min(start + size, runs)) for start in range(0, runs, size)]
     pace = _Pace(metric, runs, task.resamples + min(examples, PARTS), swaps, progress)
     weighed_groups = [
-        _weigh_group(task, all_outputs[1 + group.start : 1 + group.stop], group, swaps, pace) for group in groups
+        _compute_group(task, all_outputs[1 + group.start : 1 + group.stop], group, swaps, pace) for group in groups
     ]
     scorer = make_scorer(metric, all_outputs, task.labels, task.positive, task.units)
     halves = choose_on_half(scorer, examples, task.seed, sign=metric.measure.sign, advance=pace.of_draws(runs))
@@ -242,8 +242,10 @@ def _weigh(
     return _put_together(task, all_outputs, weighed_groups, halves)
 
 
-def check_weighable(metric: Metric | str, labels: Num[np.ndarray, " examples"], positive: int = 1) -> None:
-    """Check, before there are outputs, that `weigh` can take this many examples: a test ranks twice as many outputs.
+def check_metric_applies(metric: Metric | str, labels: Num[np.ndarray, " examples"], positive: int = 1) -> None:
+    """Check, before outputs exist, that `compute_statistics` can take this many examples.
+
+    A test ranks twice as many outputs.
 
     Raises:
         DataError: there are too many examples.
@@ -278,13 +280,13 @@ class _Pace:
         self.progress(self.total, self.total)
 
 
-def _put_together(task: "_Task", outputs: Outputs, groups: Sequence["_Group"], halves: dict[str, Any]) -> Evidence:
-    """The evidence of all groups of ablations, with what depends on the number of ablations."""
+def _put_together(task: "_Task", outputs: Outputs, groups: Sequence["_Group"], halves: dict[str, Any]) -> Statistics:
+    """The statistics of all groups of ablations, with what depends on the number of ablations."""
     metric, scores, swapped = task.metric, task.scores, reduce(Swapped.join, (group.swapped for group in groups))
     gains, losses = _flips(metric, outputs, task.labels)
     p = mcnemar(gains, losses) if task.by_flips else swapped.p
     observed, error = scores[1:] - scores[0], np.concatenate([group.error for group in groups])
-    return Evidence(
+    return Statistics(
         metric=metric,
         examples=task.examples,
         by_flips=task.by_flips,
@@ -348,7 +350,7 @@ class _Group:
     swapped: Swapped
 
 
-def _weigh_group(
+def _compute_group(
     task: _Task, outputs: Float[np.ndarray, "runs examples *labels"], group: range, draws: int, pace: "_Pace"
 ) -> _Group:
     """Intervals and swaps of one group: the draws of all ablations at once would not fit into memory."""

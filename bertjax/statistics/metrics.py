@@ -120,18 +120,18 @@ class Metric:
         for name in ("name", "label"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name).strip():
                 arguments.refuse(f"a metric's {name}", "a text", getattr(self, name), DataError)
-        arguments.instance(self.unit, f"unit of metric {self.name}", str, "a text, such as 'points'", DataError)
+        arguments.check_instance(self.unit, f"unit of metric {self.name}", str, "a text, such as 'points'", DataError)
         for name in ("greater_is_better", "tested"):
-            arguments.switch(getattr(self, name), f"{name} of metric {self.name}", DataError)
+            arguments.check_bool(getattr(self, name), f"{name} of metric {self.name}", DataError)
         for name in ("lowest", "highest"):
             if not isinstance(getattr(self, name), int | float):
                 arguments.refuse(f"{name} score of metric {self.name}", "a number", getattr(self, name), DataError)
         if not self.lowest < self.highest:
             raise DataError(f"metric {self.name} has scores from {self.lowest} to {self.highest}: that is no range")
         for name, choices in (("reads", READS), ("targets", TARGETS), ("needs", NEEDS)):
-            arguments.one_of(getattr(self, name), f"{name} of metric {self.name}", choices, DataError)
+            arguments.check_choice(getattr(self, name), f"{name} of metric {self.name}", choices, DataError)
         expected = "a function of outputs, labels and the positive class"
-        arguments.function(self.function, f"function of metric {self.name}", expected, DataError)
+        arguments.check_function(self.function, f"function of metric {self.name}", expected, DataError)
 
     @classmethod
     def of_sums(cls, name: str, label: str, sums: Sums, **rest: Any) -> "Metric":
@@ -189,7 +189,7 @@ def score(
     [1.0, -0.5]
     """
     metric, outputs, labels = find_metric(metric), as_numbers(outputs, "outputs"), as_numbers(labels, "labels")
-    positive = arguments.whole_number(positive, "positive", 0, DataError)
+    positive = arguments.check_int(positive, "positive", 0, DataError)
     check_shapes(outputs, labels)
     check_finite(outputs)
     readings = _read(metric, outputs)

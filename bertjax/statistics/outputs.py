@@ -15,7 +15,7 @@ def as_numbers(values: Any, name: str) -> Num[np.ndarray, "..."]:
     Raises:
         DataError: rows of different lengths, or what is not a number.
     """
-    array = np.asarray(arguments.array(values, name, DataError))
+    array = np.asarray(arguments.as_array(values, name, DataError))
     if array.dtype.kind == "c":
         raise DataError(f"{name} must be real numbers, found {arguments.describe(array)}")
     return array

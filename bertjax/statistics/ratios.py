@@ -11,7 +11,7 @@ is true of each label and whether all are right; then for each label whether it 
 example whose gradients were taken they are its loss as predicted without a head, what that differs by, and the sum over
 tokens of the absolute values of what each contributes. Of what an example contributes to a score (`jackknife`) they are
 the interaction of two heads, the effect of both and the sum of each one's; or a head's Shapley value. Of a contrast
-they are the scores of the patched run, of the run that is patched and of the donor.
+they are the scores of the patched run, of the run that is patched and of the source.
 
 Errors of a regression are read from its values.
 """
@@ -41,7 +41,7 @@ RANKINGS = ("margin", "nDCG@10", "MRR@10", "recall@1", "recall@10", "recall@100"
 GRADIENTS = ("loss", "change", "change at tokens")
 INTERACTIONS = ("interaction", "both", "sum")
 SHAPLEY = ("value",)
-PATCHING = ("patched", "own", "donor's")
+PATCHING = ("patched", "own", "source's")
 LABEL_SETS, OF_EACH_LABEL = ("log-likelihood", "exact match"), ("hit", "found", "true")
 
 
@@ -116,8 +116,8 @@ def ratio_of(numbers: tuple[str, ...], name: str, count: str) -> Sums:
 
 def _moved(outputs: Outputs, labels: Num[np.ndarray, " rows"], positive: int) -> Terms:
     """What a patch moved of a score, and what there was to move."""
-    patched, own, donors = (outputs[..., number] for number in range(3))
-    return np.stack([patched - own, donors - own], axis=-1)
+    patched, own, sources = (outputs[..., number] for number in range(3))
+    return np.stack([patched - own, sources - own], axis=-1)
 
 
 def _errors_of_shares(terms: Float[np.ndarray, "runs units 2"]) -> Float[np.ndarray, " runs"]:

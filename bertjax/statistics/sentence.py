@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bertjax.formatting import count_of, equals_p
-from bertjax.statistics.effects import Evidence, Q
+from bertjax.statistics.effects import Q, Statistics
 from bertjax.statistics.intervals import LEVEL
 from bertjax.statistics.metrics import Metric
 
@@ -16,7 +16,7 @@ from bertjax.statistics.metrics import Metric
 FEWEST_EXAMPLES, FEWEST_BY_CLASS, FEWEST_ORDERED, FEWEST_BOUNDED = 10, 13, 20, 30
 
 
-def summarise(evidence: Evidence, names: Sequence[str], kind: str) -> str:
+def summarise(statistics: Statistics, names: Sequence[str], kind: str) -> str:
     """The plain sentence: how many ablations significantly raise or lower the score, the extremes, and what is unknown.
 
     A gain is a change of the score for the better through an ablation, a loss one for the worse. With fewer examples
@@ -26,10 +26,10 @@ def summarise(evidence: Evidence, names: Sequence[str], kind: str) -> str:
         names: the ablations' names.
         kind: what an ablation is: 'head', 'layer' or 'set'.
     """
-    findings = _findings(evidence, names, kind)
-    if evidence.examples >= fewest_examples(evidence.metric) or not np.isfinite(evidence.difference).any():
+    findings = _findings(statistics, names, kind)
+    if statistics.examples >= fewest_examples(statistics.metric) or not np.isfinite(statistics.difference).any():
         return findings
-    examples, level = count_of(evidence.examples, "example"), f"{100 * LEVEL:.0f} %"
+    examples, level = count_of(statistics.examples, "example"), f"{100 * LEVEL:.0f} %"
     return f"{findings} Intervals from {examples} hold the true value less often than {level}."
 
 
@@ -48,36 +48,36 @@ def fewest_examples(metric: Metric) -> int:
     return FEWEST_BOUNDED if bounded and not (metric.of_effects or metric.compared_with) else FEWEST_EXAMPLES
 
 
-def _findings(evidence: Evidence, names: Sequence[str], kind: str) -> str:
+def _findings(statistics: Statistics, names: Sequence[str], kind: str) -> str:
     """The sentence without what is said of intervals."""
-    differences, total, measure = evidence.difference, len(names), evidence.metric.measure
+    differences, total, measure = statistics.difference, len(names), statistics.metric.measure
     gains = measure.sign * differences
     labels = [f"layer {name}" if kind == "layer" else name for name in names]
     defined = np.isfinite(differences)
     if not defined.any():
-        return f"{_name(evidence)} is undefined: no {kind}'s effect can be estimated."
+        return f"{_name(statistics)} is undefined: no {kind}'s effect can be estimated."
     if not measure.tested:
-        return _untested(evidence, labels)
-    raised, lowered = (int((evidence.significant & (sign * differences > 0)).sum()) for sign in (1, -1))
+        return _untested(statistics, labels)
+    raised, lowered = (int((statistics.significant & (sign * differences > 0)).sum()) for sign in (1, -1))
     unknown = int(defined.sum()) - raised - lowered
     if measure.of_effects:
-        return _of_effects(evidence, labels, kind, raised, lowered)
+        return _of_effects(statistics, labels, kind, raised, lowered)
     if measure.compared_with:
-        return _compared(evidence, labels, kind, raised, lowered)
-    parts = [f"{_counted(measure.by, kind, total, raised, lowered)}, at q < {Q} ({_name(evidence)})"]
+        return _compared(statistics, labels, kind, raised, lowered)
+    parts = [f"{_counted(measure.by, kind, total, raised, lowered)}, at q < {Q} ({_name(statistics)})"]
     loss, gain = measure.names_of_changes
     place = int(np.nanargmax(gains))
     if gains[place] > 0:
-        p = equals_p("p", evidence.best[place], evidence.least_best_p)
+        p = equals_p("p", statistics.best[place], statistics.least_best_p)
         chance = f"by chance the best of {total} would stand out as much with {p}"
-        parts.append(f"the largest {gain} is {_change(evidence, place)} for {labels[place]}; {chance}")
+        parts.append(f"the largest {gain} is {_change(statistics, place)} for {labels[place]}; {chance}")
     else:
         parts.append(f"there is no {gain}")
     place = int(np.nanargmin(gains))
     if gains[place] < 0:
-        parts.append(f"the largest {loss} is {_change(evidence, place)} for {labels[place]}")
+        parts.append(f"the largest {loss} is {_change(statistics, place)} for {labels[place]}")
     if unknown:
-        parts.append(_unknown(evidence, unknown, kind))
+        parts.append(_unknown(statistics, unknown, kind))
     return "; ".join(parts) + "."
 
 
@@ -90,54 +90,54 @@ def _counted(by: str, kind: str, total: int, raised: int, lowered: int) -> str:
     return f"{verb} one {kind} raises the score for {raised} of {count_of(total, kind)} and lowers it for {lowered}"
 
 
-def _untested(evidence: Evidence, labels: Sequence[str]) -> str:
+def _untested(statistics: Statistics, labels: Sequence[str]) -> str:
     """The sentence of a metric whose changes have one sign by construction: the extremes, and no test."""
-    differences, measure = evidence.difference, evidence.metric.measure
+    differences, measure = statistics.difference, statistics.metric.measure
     parts = []
     for place, called in ((int(np.nanargmax(differences)), "largest"), (int(np.nanargmin(differences)), "smallest")):
-        score = "" if measure.of_effects else f"{measure.with_unit(measure.score(float(evidence.score[place])))}, "
-        parts.append(f"the {called} is {score}{_change(evidence, place)} for {labels[place]}")
-    return f"{_name(evidence)}: {'; '.join(parts)}; {measure.untested}."
+        score = "" if measure.of_effects else f"{measure.with_unit(measure.score(float(statistics.score[place])))}, "
+        parts.append(f"the {called} is {score}{_change(statistics, place)} for {labels[place]}")
+    return f"{_name(statistics)}: {'; '.join(parts)}; {measure.untested}."
 
 
-def _of_effects(evidence: Evidence, labels: Sequence[str], kind: str, above: int, below: int) -> str:
+def _of_effects(statistics: Statistics, labels: Sequence[str], kind: str, above: int, below: int) -> str:
     """The sentence of a metric whose scores are effects themselves."""
-    values, measure = evidence.difference, evidence.metric.measure
+    values, measure = statistics.difference, statistics.metric.measure
     counted = f"above 0 for {above} of {count_of(len(labels), kind)} and below 0 for {below}"
     parts = [f"{measure.label}{f' ({measure.direction})' if measure.direction else ''} is {counted}, at q < {Q}"]
     for place, called, side in ((int(np.nanargmax(values)), "largest", 1), (int(np.nanargmin(values)), "smallest", -1)):
         if side * values[place] > 0:
-            parts.append(f"the {called} is {_change(evidence, place)} for {labels[place]}")
+            parts.append(f"the {called} is {_change(statistics, place)} for {labels[place]}")
     unknown = int(np.isfinite(values).sum()) - above - below
     if unknown:
-        parts.append(_unknown(evidence, unknown, kind))
+        parts.append(_unknown(statistics, unknown, kind))
     return "; ".join(parts) + "."
 
 
-def _compared(evidence: Evidence, labels: Sequence[str], kind: str, above: int, below: int) -> str:
+def _compared(statistics: Statistics, labels: Sequence[str], kind: str, above: int, below: int) -> str:
     """The sentence of a metric that compares heads with something else than the model without ablation."""
-    differences, measure = evidence.difference, evidence.metric.measure
+    differences, measure = statistics.difference, statistics.metric.measure
     counted = f"for {above} of {count_of(len(labels), kind)} and below it for {below}"
     parts = [f"{measure.label} is above that of {measure.compared_with} {counted}, at q < {Q}"]
     for place, called in ((int(np.nanargmax(differences)), "largest"), (int(np.nanargmin(differences)), "smallest")):
-        score = measure.with_unit(measure.score(float(evidence.score[place])))
-        parts.append(f"the {called} is {score} for {labels[place]}, {_change(evidence, place)}")
+        score = measure.with_unit(measure.score(float(statistics.score[place])))
+        parts.append(f"the {called} is {score} for {labels[place]}, {_change(statistics, place)}")
     return "; ".join(parts) + "."
 
 
-def _unknown(evidence: Evidence, count: int, kind: str) -> str:
+def _unknown(statistics: Statistics, count: int, kind: str) -> str:
     """What is said of ablations that these examples cannot tell from none."""
-    examples = count_of(evidence.examples, "example")
-    return f"{count} cannot be distinguished from zero with {examples}, which {_shown(evidence, kind)}"
+    examples = count_of(statistics.examples, "example")
+    return f"{count} cannot be distinguished from zero with {examples}, which {_shown(statistics, kind)}"
 
 
-def _shown(evidence: Evidence, kind: str) -> str:
+def _shown(statistics: Statistics, kind: str) -> str:
     """The sizes of change that these examples would show, of ablations indistinguishable from zero."""
-    limits = evidence.detectable[np.isfinite(evidence.detectable) & ~evidence.significant]
+    limits = statistics.detectable[np.isfinite(statistics.detectable) & ~statistics.significant]
     least = float(np.median(limits)) if limits.size else np.inf
-    metric, measure = evidence.metric, evidence.metric.measure
+    metric, measure = statistics.metric, statistics.metric.measure
     if not least < metric.highest - metric.lowest:
-        together = evidence.fewest_together
+        together = statistics.fewest_together
         return "can show none" if together is None else f"can show none alone, but {together} or more together"
     low, high, middle = (
         f"{measure.factor * end:.{measure.digits - 1}f}" for end in (limits.min(), limits.max(), least)
@@ -146,38 +146,41 @@ def _shown(evidence: Evidence, kind: str) -> str:
     return f"would show changes of about {measure.with_unit(middle)} and more{span}"
 
 
-def _name(evidence: Evidence) -> str:
-    measure = evidence.metric.measure
+def _name(statistics: Statistics) -> str:
+    measure = statistics.metric.measure
     return ", ".join(part for part in (measure.label, measure.direction) if part)
 
 
-def _change(evidence: Evidence, place: int) -> str:
-    measure = evidence.metric.measure
-    ends = " to ".join(measure.change(float(end[place])) for end in (evidence.low, evidence.high))
-    return f"{measure.with_unit(measure.change(float(evidence.difference[place])))} (95 % CI {ends})"
+def _change(statistics: Statistics, place: int) -> str:
+    measure = statistics.metric.measure
+    ends = " to ".join(measure.change(float(end[place])) for end in (statistics.low, statistics.high))
+    return f"{measure.with_unit(measure.change(float(statistics.difference[place])))} (95 % CI {ends})"
 
 
-def name_test(evidence: Evidence) -> str:
+def name_test(statistics: Statistics) -> str:
     """The test that gives the p-values."""
-    if not evidence.metric.tested:
+    if not statistics.metric.tested:
         return "none"
-    if evidence.by_flips:
+    if statistics.by_flips:
         return "McNemar, exact"
-    return f"{'all' if evidence.exact else 'random'} swaps, {evidence.draws:,}"
+    return f"{'all' if statistics.exact else 'random'} swaps, {statistics.draws:,}"
 
 
-def describe_statistics(evidence: Evidence, names: Sequence[str], kind: str) -> dict[str, Any]:
+def describe_statistics(statistics: Statistics, names: Sequence[str], kind: str) -> dict[str, Any]:
     """How a metric's numbers were made, and the result of choosing heads on half of the data, for `summary.json`."""
     return {
-        "sentence": summarise(evidence, names, kind),
-        "examples": evidence.examples,
+        "sentence": summarise(statistics, names, kind),
+        "examples": statistics.examples,
         "level": LEVEL,
         "q": Q,
-        "resamples": evidence.resamples,
-        "test": name_test(evidence),
-        "least_p": evidence.least_p,
-        "least_best_p": evidence.least_best_p,
-        "seed": evidence.seed,
-        "effect_size": evidence.metric.effect_size.text,
-        "halves": {**evidence.halves, "chosen": [[names[place], share] for place, share in evidence.halves["chosen"]]},
+        "resamples": statistics.resamples,
+        "test": name_test(statistics),
+        "least_p": statistics.least_p,
+        "least_best_p": statistics.least_best_p,
+        "seed": statistics.seed,
+        "effect_size": statistics.metric.effect_size.text,
+        "halves": {
+            **statistics.halves,
+            "chosen": [[names[place], share] for place, share in statistics.halves["chosen"]],
+        },
     }

@@ -118,7 +118,7 @@ def _changed(results: bertjax.Results) -> float:
 
 def _key(grid: Mapping[str, Any], number: int) -> tuple[str, int, int | None, str]:
     cell = grid["cells"][number]
-    return cell["place"], cell["layer"], cell["head"], grid["spans"][cell["span"]]
+    return cell["site"], cell["layer"], cell["head"], grid["spans"][cell["span"]]
 
 
 def tables(numbers: Numbers) -> str:
@@ -147,7 +147,7 @@ def _table_of_streams(numbers: Mapping[str, Any]) -> str:
 
 
 def _streams(grid: Mapping[str, Any]) -> list[int]:
-    return [number for number, cell in enumerate(grid["cells"]) if cell["place"] == "hidden_states"]
+    return [number for number, cell in enumerate(grid["cells"]) if cell["site"] == "hidden_states"]
 
 
 def _table_of_heads(numbers: Mapping[str, Any]) -> str:

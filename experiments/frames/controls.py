@@ -82,7 +82,7 @@ class Replaced:
     links: Pairs
     others: Sequence[Pairs]
 
-    def weigh(self, maps: Maps) -> Float[np.ndarray, "ends layers heads"]:
+    def compute_statistics(self, maps: Maps) -> Float[np.ndarray, "ends layers heads"]:
         """Mean weight of the links, and of their replacements. NaN where there are none."""
         if not self.links:
             return np.full((2, *maps.shape[:2]), np.nan)
@@ -220,7 +220,7 @@ def measure_controls(run: Run, links: Links, plans: Sequence[Plan]) -> dict[str,
         plan = plans[index]
         for direction, pairs in enumerate(plan.links):
             for name, replaced in plan.replaced.items():
-                values[name][:, direction, index] = replaced[direction].weigh(maps)
+                values[name][:, direction, index] = replaced[direction].compute_statistics(maps)
             others = plan.replaced["same_key"][direction].others
             profiles[direction].add(maps, [pair for group in others for pair in group], plan.words)
             pair_weights[index] |= dict(zip(pairs, np.moveaxis(weights_at(maps, pairs), -1, 0), strict=True))

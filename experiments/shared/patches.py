@@ -28,7 +28,7 @@ def describe_grid(results: bertjax.Results) -> dict[str, Any]:
 
 
 def cell_line(grid: Mapping[str, Any], number: int) -> str:
-    """A cell's place with its share and interval, in points."""
+    """A cell's site with its share and interval, in points."""
     cell = grid["cells"][number]
     name = str(cell["layer"]) if cell["head"] is None else f"{cell['layer']}.{cell['head']}"
     share, low, high = (100 * grid[part][number] for part in ("score", "low", "high"))
@@ -38,14 +38,14 @@ def cell_line(grid: Mapping[str, Any], number: int) -> str:
 def best_cells(grid: Mapping[str, Any]) -> list[str]:
     """Of each place of `STREAMS`, the cell from layer 1 on that restores most."""
     best = []
-    for place in STREAMS:
-        later = [n for n, cell in enumerate(grid["cells"]) if cell["place"] == place and cell["layer"]]
+    for site in STREAMS:
+        later = [n for n, cell in enumerate(grid["cells"]) if cell["site"] == site and cell["layer"]]
         best.append(cell_line(grid, max(later, key=lambda n: grid["score"][n])))
     return best
 
 
 def draw_grid(told: Mapping[str, Any], title: str, subtitle: str, path: Path) -> None:
-    """Draw what `describe_grid` described: what each cell restores, a picture for each place."""
+    """Draw what `describe_grid` described: what each cell restores, a picture for each site."""
     found = np.array([q is not None and q < Q for q in told["q"]])
     grids = grids_of_cells(told["cells"], len(told["spans"]), 100 * np.array(told["score"], np.float64), found)
     measure = Measure("Share restored", of_effects=True)

@@ -9,8 +9,8 @@ import pytest
 import bertjax
 from bertjax.cli import main
 from bertjax.data.tokenizer import Encoding
-from bertjax.engine import plain
-from bertjax.engine.plain import SweepResult
+from bertjax.engine import reference
+from bertjax.engine.reference import SweepResult
 from bertjax.errors import ConfigError, DataError, InputError, OutputError, OverrideError
 from bertjax.interventions import overrides as ov
 from bertjax.jobs.finalize import NoEffectWarning, choose_examples, within_budget
@@ -336,11 +336,11 @@ def test_impossible_settings_are_refused_before_computing(settings, embedder):
         ({"ablate": "cumulative"}, InputError, "give --heads"),
         ({"ablate": "layers", "heads": ("1.0",)}, InputError, "--ablate layers"),
         ({"memory": "lots"}, InputError, "not an amount of memory"),
-        ({"memory": "1GB", "engine": "plain"}, InputError, "--batch-size"),
-        ({"resume": True, "engine": "plain"}, InputError, "nothing to resume"),
+        ({"memory": "1GB", "engine": "reference"}, InputError, "--batch-size"),
+        ({"resume": True, "engine": "reference"}, InputError, "nothing to resume"),
         ({"resume": True, "overwrite": True}, InputError, "give one of them"),
-        ({"batch_size": 4}, InputError, "for --engine plain"),
-        ({"chunk_size": 4}, InputError, "for --engine plain"),
+        ({"batch_size": 4}, InputError, "for --engine reference"),
+        ({"chunk_size": 4}, InputError, "for --engine reference"),
         ({"subset_size": 3}, InputError, "for --ablate subsets, not for heads"),
         ({"subset_count": 3, "ablate": "pairs"}, InputError, "for --ablate subsets, not for pairs"),
         ({"max_length": 100}, InputError, "40 tokens that the model takes"),
@@ -416,7 +416,7 @@ def test_attention_of_other_samples_reuses_the_compiled_program(settings):
     compiled = set()
     for sample in samples:
         found = sampled_attention(model, encoded, sample, overrides)
-        compiled.add(plain._run._cache_size())
+        compiled.add(reference._run._cache_size())
         for place, text in enumerate(sample):
             alone = [model(bertjax.collate([encoded.encodings[text]]), overrides=one).attentions for one in overrides]
             # Rounding of scores of ten and more, which padding sums in another order.

@@ -80,7 +80,7 @@ def test_all_that_differs_in_the_embeddings_restores_all(patched):
     results, _ = patched
     told = results.summary["patching"]
     assert told["spans"] == ["first", "before", "changed", "after", "special"]
-    assert told["places"] == ["hidden_states", "attention_outputs", "feed_forward_outputs"]
+    assert told["sites"] == ["hidden_states", "attention_outputs", "feed_forward_outputs"]
     assert len(results.names) == 3 * 6 * 5 - 4  # before layer 0 texts differ at one span alone
     rows = dict(zip(results.names, results.rows_of("restored"), strict=True))
     assert rows["hidden_states 0 at changed"].score == pytest.approx(1, abs=1e-6)
@@ -192,19 +192,19 @@ def test_paths_of_contrasts_are_scored_as_patches_are():
     assert found.kind == "head"
     model, tokenizer = bertjax.load(SMALL), Tokenizer.from_pretrained(SMALL)
     good, bad = (tokenizer.encode([word])[0].input_ids[1] for word in ("was", "were"))
-    batch, donors = (
+    batch, sources = (
         collate(tokenizer.encode([row["template"].replace("{}", row[name]) for row in AGREEING]))
         for name in ("clean", "corrupted")
     )
-    senders, logits = patch_paths(model, batch, donors, receivers, masked_logits, senders=["1.1", "1.6"])
+    senders, logits = patch_paths(model, batch, sources, receivers, masked_logits, senders=["1.1", "1.6"])
     assert senders == [(1, 1), (1, 6)]
     expected = (logits[..., good] - logits[..., bad]).mean(axis=1)
     scores = dict(zip(found.names, found.rows_of("score"), strict=True))
     assert [scores[name].score for name in ("1.1", "1.6")] == pytest.approx(expected.tolist(), abs=1e-5)
-    ends = [np.asarray(masked_logits(model(part))) for part in (batch, donors)]
-    own, donor = ((end[:, good] - end[:, bad]).mean() for end in ends)
+    ends = [np.asarray(masked_logits(model(part))) for part in (batch, sources)]
+    own, source = ((end[:, good] - end[:, bad]).mean() for end in ends)
     shares = dict(zip(found.names, found.rows_of("lost"), strict=True))
-    assert shares["1.1"].score == pytest.approx((expected[0] - own) / (donor - own), abs=1e-4)
+    assert shares["1.1"].score == pytest.approx((expected[0] - own) / (source - own), abs=1e-4)
     assert found.plot().axes
 
 
@@ -220,10 +220,10 @@ def test_paths_of_an_embedder_and_on_the_command_line(embedder, tmp_path, capsys
     for number, name in enumerate(found.names):
         similar = []
         for row in rows:  # one by one, without padding
-            batch, donors, second = (collate(tokenizer.encode([row[one]])) for one in ("corrupted", "clean", "second"))
-            given = patch_paths(model, batch, donors, {"values": ["1.1"]}, readouts.sentence_embedding, senders=[name])[
-                1
-            ][0, 0]
+            batch, sources, second = (collate(tokenizer.encode([row[one]])) for one in ("corrupted", "clean", "second"))
+            given = patch_paths(
+                model, batch, sources, {"values": ["1.1"]}, readouts.sentence_embedding, senders=[name]
+            )[1][0, 0]
             similar.append(given @ np.asarray(model(second).sentence_embedding[0]))
         assert found.rows_of("score")[number].score == pytest.approx(np.mean(similar), abs=1e-5)
     words = ["--template", "a {} ran", "--words", "man/dog", "old/cat", "--second", "he ran home"]
@@ -270,7 +270,7 @@ def test_commands_that_cannot_be_are_refused(line, message, capsys, tmp_path, mo
 
 
 def test_an_interrupted_grid_resumes(embedder, tmp_path):
-    options = {"places": ["head_outputs"], "heads": ["0.1", "1.2"], "output": tmp_path / "out"}
+    options = {"sites": ["head_outputs"], "heads": ["0.1", "1.2"], "output": tmp_path / "out"}
     whole = bertjax.patch(embedder, TINY_PAIRS, **{**options, "output": None}, progress=False)
     calls = []
 
@@ -342,7 +342,7 @@ def test_cells_that_are_left_out_would_change_nothing(kind, embedder, tmp_path, 
 def test_reversed_contrasts_are_reported_and_can_be_left_out(embedder, tmp_path, capsys):
     rows = right_way_round(embedder, TINY_PAIRS[:3])
     both_ways = [*rows, *map(other_way_round, rows[1:])]
-    given = {"places": ["hidden_states"], "spans": "all", "progress": False}
+    given = {"sites": ["hidden_states"], "spans": "all", "progress": False}
     whole, right = (bertjax.patch(embedder, both_ways, **given, only_right=only) for only in (False, True))
     assert whole.summary["patching"]["right_way"] == right.summary["patching"]["right_way"] == 3
     assert [found.summary["patching"]["other_way"] for found in (whole, right)] == [2, 0]
@@ -359,7 +359,7 @@ def test_reversed_contrasts_are_reported_and_can_be_left_out(embedder, tmp_path,
         str(embedder),
         "--data",
         str(file),
-        "--places",
+        "--sites",
         "hidden_states",
         "--spans",
         "all",
@@ -389,7 +389,7 @@ def test_each_reason_for_which_contrasts_are_left_out_is_told(tmp_path, capsys):
     ]
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    line = ["patch", "--data", str(file), "--places", "hidden_states", "--max-length", "20"]
+    line = ["patch", "--data", str(file), "--sites", "hidden_states", "--max-length", "20"]
     assert cli.main([*line, "--output", str(tmp_path / "out")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "4 contrasts left out: 2 with texts of different numbers of tokens (first longer); 1 with twice" in said
@@ -401,10 +401,10 @@ def test_other_patches_have_other_directories(embedder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     template = ["--model", str(embedder), "--template", "a {} sat", "--second", "a cat"]
     for more in ([], ["--spans", "all"], ["--into", "clean"], ["--paths-to", "values=1.1", "--heads", "0.1"]):
-        given = [] if "--paths-to" in more else ["--places", "hidden_states"]
+        given = [] if "--paths-to" in more else ["--sites", "hidden_states"]
         assert cli.main(["patch", *template, "--words", "cat/dog", *given, *more]) == 0
-    assert cli.main(["patch", *template, "--words", "man/dog", "--places", "hidden_states"]) == 0
-    assert cli.main(["patch", *template, "--words", "man/dog", "--places", "hidden_states"]) == 0  # there already
+    assert cli.main(["patch", *template, "--words", "man/dog", "--sites", "hidden_states"]) == 0
+    assert cli.main(["patch", *template, "--words", "man/dog", "--sites", "hidden_states"]) == 0  # there already
     names = sorted(path.name for path in tmp_path.iterdir())
     assert len(names) == 5
     assert sum(name.startswith(f"bertjax-{embedder.name}-contrasts-patching-") for name in names) == 4
@@ -441,8 +441,8 @@ def test_few_contrasts_are_drawn_in_full_colours(patched):
         ({"contrasts": [{"clean": "a b", "corrupted": "a c"}]}, "give a column second"),
         ({"contrasts": [{"clean": "a [MASK]", "corrupted": "b [MASK]", "good": "c", "bad": "d"}]}, "no masked-LM head"),
         ({"contrasts": PAIRS[3:]}, "no contrast can be patched: 1 with"),
-        ({"contrasts": PAIRS, "places": "weights"}, "weights are read and overridden, but not patched"),
-        ({"contrasts": PAIRS, "places": []}, "one at least"),
+        ({"contrasts": PAIRS, "sites": "weights"}, "weights are read and overridden, but not patched"),
+        ({"contrasts": PAIRS, "sites": []}, "one at least"),
         ({"contrasts": PAIRS, "spans": "words"}, "spans"),
         ({"contrasts": PAIRS, "spans": "tokens"}, "take --spans regions"),
         ({"contrasts": PAIRS, "into": "both"}, "into"),

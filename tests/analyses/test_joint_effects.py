@@ -30,7 +30,7 @@ from bertjax.interventions import Ablation, Change, ablation, every_head
 from bertjax.jobs import analysis
 from bertjax.jobs.contributions import contributions_of, snap_constant_outputs
 from bertjax.jobs.job import load_job
-from bertjax.jobs.scoring import Judge
+from bertjax.jobs.scoring import LabelledMetric
 from bertjax.jobs.settings import for_this_device
 from bertjax.tasks import TaskResult
 from tests.factories import add_tokenizer, make_config, write_pairs
@@ -421,7 +421,11 @@ def test_outputs_that_differ_by_rounding_alone_are_equal(unchecked):
     found = snap_constant_outputs(TaskResult(outputs[0], outputs))
     assert np.array_equal(found.outputs[0], outputs[0])
     assert np.ptp(found.outputs[1]) == 0
-    job = type("MadeUp", (), {"judges": [Judge(bertjax.METRICS["pearson"], rng.normal(size=8))], "positive": 1})
+    job = type(
+        "MadeUp",
+        (),
+        {"labelled_metrics": [LabelledMetric(bertjax.METRICS["pearson"], rng.normal(size=8))], "positive": 1},
+    )
     job.units = None
     _, shared = contributions_of(job, TaskResult(outputs[0], outputs))
     assert np.ptp(shared[1]) > 0

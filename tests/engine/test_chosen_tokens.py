@@ -69,10 +69,10 @@ def test_every_token_that_is_asked_for_is_picked_once(small, rng):
 def test_outputs_are_those_of_whole_texts(family, mode, rng, x64):
     config = config_of(family, 0)
     model = random_model(BertForMaskedLM, config, "float64")
-    texts, donors = encodings(config, rng, LENGTHS), encodings(config, rng, LENGTHS)
+    texts, sources = encodings(config, rng, LENGTHS), encodings(config, rng, LENGTHS)
     at, targets = asked(rng, LENGTHS)
     shape = config.num_hidden_layers, config.num_attention_heads, config.head_dim
-    given = {"at": at, "targets": targets, "donors": donors, "means": rng.normal(size=shape)}
+    given = {"at": at, "targets": targets, "sources": sources, "means": rng.normal(size=shape)}
     ablations = [*ab.single_heads(config, mode), *ab.whole_layers(config, mode)]
     ours, theirs = (
         engine.sweep(model, texts, ablations, readout, row_length=23, tokens_at_once=69, **given)

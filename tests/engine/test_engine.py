@@ -15,7 +15,7 @@ from bertjax import (
     BertModel,
 )
 from bertjax.engine import run as engine
-from bertjax.engine.plain import SweepResult
+from bertjax.engine.reference import SweepResult
 from bertjax.engine.sizes import Blocks, choose_blocks
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import MODES, readouts
@@ -59,20 +59,20 @@ def check_engine_equals_reference(data):
         ]
         shape = (model.config.num_hidden_layers, model.config.num_attention_heads, model.config.head_dim)
         means = rng.normal(size=shape).astype(model.numerics.wide)
-        donors = encodings(model.config, rng, lengths)
+        sources = encodings(model.config, rng, lengths)
         found = engine.sweep(
             model,
             examples,
             ablations,
             READOUTS[name][1],
             means=means,
-            donors=donors,
+            sources=sources,
             spans=spans,
             row_length=data.draw(st.sampled_from([11, 16, 24])),
             one_per_row=data.draw(st.booleans()),
             tokens_at_once=data.draw(st.sampled_from([1, 48, 96])),
         )
-        expected = reference_outputs(model, examples, ablations, READOUTS[name][1], means, donors, spans)
+        expected = reference_outputs(model, examples, ablations, READOUTS[name][1], means, sources, spans)
     assert largest_difference(found.outputs, expected) <= CLOSE[dtype]
 
 
@@ -83,10 +83,10 @@ def test_all_heads_and_layers_in_every_mode_and_readout(small, rng, name, mode):
     examples = encodings(small, rng, [3, 9, 1, 5, 5, 2])
     ablations = [*ab.single_heads(small, mode), *ab.whole_layers(small, mode), ab.Ablation("base", ())]
     means = rng.normal(size=(2, 3, 4)).astype(np.float32)
-    donors = encodings(small, rng, [3, 9, 1, 5, 5, 2])
-    options = {"means": means, "donors": donors, "row_length": 16, "tokens_at_once": 48}
+    sources = encodings(small, rng, [3, 9, 1, 5, 5, 2])
+    options = {"means": means, "sources": sources, "row_length": 16, "tokens_at_once": 48}
     found = engine.sweep(model, examples, ablations, READOUTS[name][1], **options)
-    expected = reference_outputs(model, examples, ablations, READOUTS[name][1], means, donors)
+    expected = reference_outputs(model, examples, ablations, READOUTS[name][1], means, sources)
     assert largest_difference(found.outputs, expected) < CLOSE["float32"]
     assert np.array_equal(found.base, found.outputs[-1])
     assert largest_difference(found.outputs[0], found.base) > 1e-4
@@ -158,8 +158,8 @@ def test_every_form_of_attention_gives_the_same(small, rng, name):
         *ab.whole_layers(small, "zero"),
         ab.ablation(small, ["0.1"], "patched"),
     ]
-    donors = encodings(small, rng, [5, 9, 2, 16, 7])
-    given = {"readout": readout, "donors": donors, "row_length": 16, "progress": False}
+    sources = encodings(small, rng, [5, 9, 2, 16, 7])
+    given = {"readout": readout, "sources": sources, "row_length": 16, "progress": False}
     explicit = engine.sweep(models["explicit"], examples, heads, **given)
     assert explicit.attention == "explicit"
     for form in ("fused", "pallas"):
@@ -219,10 +219,10 @@ def test_a_donor_that_is_the_example_itself_changes_nothing(small, rng):
     examples = encodings(small, rng, fixed_lengths(1, 9, 11))
     ablations = [*ab.single_heads(small, "patched"), *ab.whole_layers(small, "patched")]
     options = {"row_length": 17, "tokens_at_once": 51}
-    same = engine.sweep(model, examples, ablations, readouts.sentence_embedding, donors=examples, **options)
+    same = engine.sweep(model, examples, ablations, readouts.sentence_embedding, sources=examples, **options)
     assert largest_difference(same.outputs, np.broadcast_to(same.base, same.outputs.shape)) < CLOSE["float32"]
     others = encodings(small, rng, [len(one) for one in examples])
-    other = engine.sweep(model, examples, ablations, readouts.sentence_embedding, donors=others, **options)
+    other = engine.sweep(model, examples, ablations, readouts.sentence_embedding, sources=others, **options)
     assert largest_difference(other.outputs, same.outputs) > 1e-2
 
 
@@ -271,12 +271,12 @@ def test_positions_may_be_an_array(small, rng):
 def test_donors_and_positions_that_do_not_fit_are_refused(small, rng):
     model, heads = model_of("three heads", "words", "float32"), ab.single_heads(small, "patched")
     examples = encodings(small, rng, [3, 9, 4])
-    with pytest.raises(OverrideError, match="give donors"):
+    with pytest.raises(OverrideError, match="give sources"):
         engine.sweep(model, examples, heads, readouts.logits)
-    with pytest.raises(InputError, match="2 donors for 3 examples"):
-        engine.sweep(model, examples, heads, readouts.logits, donors=examples[:2])
-    with pytest.raises(InputError, match=r"donor 1 has \[4\] tokens, its example \[9\]"):
-        engine.sweep(model, examples, heads, readouts.logits, donors=[examples[0], examples[2], examples[2]])
+    with pytest.raises(InputError, match="2 sources for 3 examples"):
+        engine.sweep(model, examples, heads, readouts.logits, sources=examples[:2])
+    with pytest.raises(InputError, match=r"source 1 has \[4\] tokens, its example \[9\]"):
+        engine.sweep(model, examples, heads, readouts.logits, sources=[examples[0], examples[2], examples[2]])
     uniform = ab.single_heads(small)
     for at, message in (([[0], [1]], "same number"), ([[0], [1], [2, 3]], "same number"), ([[], [], []], "at least")):
         with pytest.raises(InputError, match=message):
@@ -291,7 +291,7 @@ def test_donors_and_positions_that_do_not_fit_are_refused(small, rng):
 
 
 def test_modes_that_the_engine_lacks_name_the_form_that_has_them():
-    with pytest.raises(InputError, match="--engine plain"):
+    with pytest.raises(InputError, match="--engine reference"):
         ab.Change(0, 0, "fixed")
 
 

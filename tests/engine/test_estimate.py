@@ -23,12 +23,12 @@ CONFIG = BertConfig(
     intermediate_size=8,
     max_position_embeddings=20,
 )
-STEPS = {"embed": 1.0, "advance": 3.0, "branch": 5.0, "read": 7.0, "take_donors": 11.0}
+STEPS = {"embed": 1.0, "advance": 3.0, "branch": 5.0, "read": 7.0, "take_sources": 11.0}
 LENGTHS = [16, 9, 12, 7, 16, 5, 3, 16, 11, 16, 8, 16, 15, 13, 16, 14, 10, 16]  # more rows than a block has slots
 
 
 def in_places(config):
-    """Whole hidden states, queries and heads' outputs, of donors and zero, everywhere and at one span."""
+    """Whole hidden states, queries and heads' outputs, of sources and zero, everywhere and at one span."""
     changes = [
         ab.Change(layer, head, mode, 1.0, place, at)
         for layer in range(config.num_hidden_layers)
@@ -51,7 +51,7 @@ SWEEPS = {
         readouts.logits,
         (),
     ),
-    "places": (lambda: in_places(CONFIG), BertForSequenceClassification, readouts.logits, ("donors", "spans")),
+    "places": (lambda: in_places(CONFIG), BertForSequenceClassification, readouts.logits, ("sources", "spans")),
     "masked words": (lambda: ab.single_heads(CONFIG), BertForMaskedLM, readouts.words, ("targets", "at")),
 }
 
@@ -63,7 +63,7 @@ def asked(request, rng):
     examples = encodings(CONFIG, rng, LENGTHS)
     first, second = np.array([[0, length - 1] for length in LENGTHS]), rng.integers(0, 40, (len(LENGTHS), 2))
     known = {
-        "donors": encodings(CONFIG, rng, LENGTHS),
+        "sources": encodings(CONFIG, rng, LENGTHS),
         "spans": [rng.integers(-1, 2, length) for length in LENGTHS[:-1]] + [np.ones(LENGTHS[-1], int)],
         "targets": second,
         "at": first,
@@ -85,7 +85,7 @@ class Clock:
     def timed(self, name, step):
         def with_time(runner, *arguments):
             found = step(runner, *arguments)
-            if name != "take_donors" or runner.donors is not None:
+            if name != "take_sources" or runner.sources is not None:
                 self.now += STEPS[name]
                 self.taken[name] += 1
             return found
@@ -106,7 +106,7 @@ def test_seconds_are_those_of_the_steps_that_the_sweep_takes(asked, monkeypatch)
     assert len(clock.taken) >= 3
     assert told.seconds == pytest.approx(clock.now - before)
     assert told.rate == pytest.approx(told.cost.flops / told.seconds)
-    assert told.plain_seconds == pytest.approx(told.cost.plain / told.rate)
+    assert told.separate_seconds == pytest.approx(told.cost.plain / told.rate)
 
 
 def test_of_a_large_plan_one_chunk_tells_of_all(asked, monkeypatch):

@@ -45,12 +45,12 @@ def check(family, size, name, dtype, rng, ablations, lengths, **options):
     """The engine against a full forward pass for each ablation."""
     model = family_model(family, size, name, dtype)
     config = model.config
-    examples, donors = texts(config, rng, lengths), texts(config, rng, lengths)
+    examples, sources = texts(config, rng, lengths), texts(config, rng, lengths)
     shape = (config.num_hidden_layers, config.num_attention_heads, config.head_dim)
     means = rng.normal(size=shape).astype(model.numerics.wide)
-    found = engine.sweep(model, examples, ablations, FAMILY_READOUTS[name][1], means=means, donors=donors, **options)
+    found = engine.sweep(model, examples, ablations, FAMILY_READOUTS[name][1], means=means, sources=sources, **options)
     expected = reference_outputs(
-        model, examples, ablations, FAMILY_READOUTS[name][1], means, donors, options.get("spans")
+        model, examples, ablations, FAMILY_READOUTS[name][1], means, sources, options.get("spans")
     )
     assert largest_difference(found.outputs, expected) <= CLOSE[dtype]
     return found

@@ -16,7 +16,7 @@ from bertjax import BertConfig, BertForMaskedLM, BertForSequenceClassification
 from bertjax.engine import run as engine
 from bertjax.engine import schedule, sizes
 from bertjax.engine.plan import make_plan
-from bertjax.engine.schedule import Rehearsal
+from bertjax.engine.schedule import DryRun
 from bertjax.engine.sharding import AXIS
 from bertjax.engine.sizes import Blocks, fit_blocks, most_blocks, sweep_bytes
 from bertjax.engine.sweep_input import make_sweep_input
@@ -56,7 +56,7 @@ DEEP = BertConfig(
 )
 def test_no_more_blocks_are_alive_than_are_counted_on(make, rng, monkeypatch):
     model, ablations, most = random_model(BertForSequenceClassification, DEEP), make(), [0]
-    shapes = ((12, 1, 16, 24), (12, 1, 16, 12, 2))  # hidden states; what the heads of donors give
+    shapes = ((12, 1, 16, 24), (12, 1, 16, 12, 2))  # hidden states; what the heads of sources give
     add = schedule.Pace.add
 
     def count(pace, block, runs):
@@ -65,15 +65,15 @@ def test_no_more_blocks_are_alive_than_are_counted_on(make, rng, monkeypatch):
 
     monkeypatch.setattr(schedule.Pace, "add", count)
     examples = encodings(DEEP, rng, fixed_lengths(3, 10, 24))
-    donors = examples if ablations[0].changes[0].replacement == "donor" else None
-    engine.sweep(model, examples, ablations, readouts.logits, donors=donors, row_length=16, tokens_at_once=200)
+    sources = examples if ablations[0].changes[0].replacement == "source" else None
+    engine.sweep(model, examples, ablations, readouts.logits, sources=sources, row_length=16, tokens_at_once=200)
     assert 6 < most[0] <= most_blocks(layers=6, runs=12)
 
 
 def test_live_blocks_of_a_patching_grid_are_within_the_estimate(rng, monkeypatch):
     model, most = random_model(BertForSequenceClassification, DEEP), [0]
     cells = [
-        ab.Change(layer, 0, "patched", place=place, at=(span,))
+        ab.Change(layer, 0, "patched", site=place, at=(span,))
         for place in ab.SWEPT
         for layer in range(6)
         for span in range(5)
@@ -86,16 +86,16 @@ def test_live_blocks_of_a_patching_grid_are_within_the_estimate(rng, monkeypatch
         most[0] = max(most[0], sum(array.shape in shapes for array in jax.live_arrays()))
 
     monkeypatch.setattr(schedule.Pace, "add", count)
-    texts, donors = (encodings(DEEP, rng, [9] * 24) for _ in range(2))
+    texts, sources = (encodings(DEEP, rng, [9] * 24) for _ in range(2))
     spans = [np.arange(9) % 5 for _ in texts]
-    options = {"donors": donors, "spans": spans, "row_length": 16, "tokens_at_once": 200}
+    options = {"sources": sources, "spans": spans, "row_length": 16, "tokens_at_once": 200}
     engine.sweep(model, texts, ablations, readouts.logits, **options)
-    donated = make_plan(DEEP, ablations).donated_blocks
-    assert donated == 6 * len(ab.SWEPT)
-    assert donated < most[0] <= most_blocks(6, 12) + donated - 6
+    source_blocks = make_plan(DEEP, ablations).source_blocks
+    assert source_blocks == 6 * len(ab.SWEPT)
+    assert source_blocks < most[0] <= most_blocks(6, 12) + source_blocks - 6
     own = Blocks(1, 12)
-    more = sweep_bytes(DEEP, 4, 16, own, donated=donated) - sweep_bytes(DEEP, 4, 16, own)
-    assert more == (donated - 6) * 12 * 16 * 24 * 4
+    more = sweep_bytes(DEEP, 4, 16, own, source_blocks=source_blocks) - sweep_bytes(DEEP, 4, 16, own)
+    assert more == (source_blocks - 6) * 12 * 16 * 24 * 4
 
 
 def test_the_largest_blocks_that_fit(monkeypatch):
@@ -127,7 +127,7 @@ def test_a_rehearsal_holds_as_many_blocks_as_the_sweep(make, rng, monkeypatch):
     examples = encodings(DEEP, rng, [16] * 12)
     engine.sweep(model, examples, ablations, readouts.logits, row_length=16, tokens_at_once=200)
     monkeypatch.undo()
-    rehearsal = Rehearsal(DEEP, make_plan(DEEP, ablations), Blocks(1, 12))
+    rehearsal = DryRun(DEEP, make_plan(DEEP, ablations), Blocks(1, 12))
     rehearsal.run(12, sizes.STEPS_OF_PART["cpu"])
     assert most[0] - 1 <= rehearsal.most <= most[0] + 1 < most_blocks(6, 12)
 

@@ -93,7 +93,7 @@ def test_a_price_says_what_filling_up_costs(rng):
 
 
 def test_an_estimate_packs_the_examples_once(small, rng, monkeypatch):
-    """They stand in for the donors too, which only say that mode 'patched' is possible."""
+    """They stand in for the sources too, which only say that mode 'patched' is possible."""
     packings: list[int] = []
 
     def counted(examples, row_length, **given):

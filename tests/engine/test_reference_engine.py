@@ -7,7 +7,7 @@ import pytest
 
 import bertjax
 from bertjax import BertForSentenceEmbedding, BertForSequenceClassification, BertModel
-from bertjax.engine import plain
+from bertjax.engine import reference
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
@@ -39,7 +39,7 @@ def job(config, rng):
 @pytest.mark.parametrize("share_prefix", [True, False])
 def test_a_sweep_is_a_loop_of_single_runs(job, chunk_size, share_prefix):
     model, call, batches, several = job
-    swept = plain.sweep(model, batches, several, readouts.logits, chunk_size=chunk_size, share_prefix=share_prefix)
+    swept = reference.sweep(model, batches, several, readouts.logits, chunk_size=chunk_size, share_prefix=share_prefix)
     assert largest_difference(swept.base, model(**call).logits) < CLOSE
     for one, found in zip(several, swept.outputs, strict=True):
         assert largest_difference(found, model(**call, overrides=one).logits) < CLOSE
@@ -48,16 +48,16 @@ def test_a_sweep_is_a_loop_of_single_runs(job, chunk_size, share_prefix):
 def test_the_reference_is_a_loop_of_single_runs(small, rng):
     model, call = random_model(BertForSequenceClassification, small), arguments(small, rng)
     several = [ov.uniform(small, ["0.1"]), ov.zero(small, ["1.2"]), ov.identity(small)]
-    found = plain.run(model, model.inputs(**call), ov.stack(several), readouts.logits)
+    found = reference.run(model, model.inputs(**call), ov.stack(several), readouts.logits)
     for one, outputs in zip(several, found, strict=True):
         assert largest_difference(outputs, model(**call, overrides=one).logits) < CLOSE
 
 
 def test_a_sweep_agrees_with_the_reference_on_each_batch(job):
     model, _, batches, several = job
-    swept, stacked = plain.sweep(model, batches, several, readouts.logits), ov.stack(several)
+    swept, stacked = reference.sweep(model, batches, several, readouts.logits), ov.stack(several)
     for indices, call in batches:
-        found = plain.run(model, model.inputs(**call), stacked, readouts.logits)
+        found = reference.run(model, model.inputs(**call), stacked, readouts.logits)
         assert largest_difference(swept.outputs[:, list(indices)], found) < CLOSE
 
 
@@ -68,7 +68,7 @@ def test_all_144_heads_of_a_12_by_12_model_run_in_one_call(rng):
     config = BertConfig(**sizes)
     model, call = random_model(BertModel, config), arguments(config, rng, batch=3, tokens=4)
     stacked = ov.stack([ov.uniform(config, [head]) for head in ov.every_head(config)])
-    found = plain.run(model, model.inputs(**call), stacked, _pooled)
+    found = reference.run(model, model.inputs(**call), stacked, _pooled)
     assert found.shape == (144, 3, 24)
     assert largest_difference(found[37], model(**call, overrides=ov.uniform(config, ["3.1"])).pooler_output) < CLOSE
 
@@ -87,19 +87,19 @@ def test_sharing_the_prefix_computes_less_and_work_says_how_much(job):
     for share in (True, False):
         told = []
         options = {"share_prefix": share, "progress": lambda *work, told=told: told.append(work)}
-        plain.sweep(model, batches, several, readouts.logits, **options)
+        reference.sweep(model, batches, several, readouts.logits, **options)
         assert told == sorted(told)
         assert {total for _, total in told} == {told[-1][0]}
         last.append(told[-1][0])
-    starts = [plain.first_layer(one, layers) for one in several]
+    starts = [reference.first_layer(one, layers) for one in several]
     assert last == [6 * sum(layers - start for start in starts), 6 * layers * len(several)]
 
 
 def test_the_first_layer_of_an_override(small):
-    assert plain.first_layer(ov.identity(small), 2) == 1
-    assert plain.first_layer(ov.uniform(small, ["1.0", "0.2"]), 2) == 0
-    assert plain.first_layer(ov.zero(small, ["1.0"]), 2) == 1
-    assert plain.first_layer(ov.forbidden_edges(small, [(0, 0, 0, 0)]), 2) == 0
+    assert reference.first_layer(ov.identity(small), 2) == 1
+    assert reference.first_layer(ov.uniform(small, ["1.0", "0.2"]), 2) == 0
+    assert reference.first_layer(ov.zero(small, ["1.0"]), 2) == 1
+    assert reference.first_layer(ov.forbidden_edges(small, [(0, 0, 0, 0)]), 2) == 0
 
 
 def test_mean_head_outputs_are_means_over_real_tokens(small, rng):
@@ -116,11 +116,11 @@ def test_mean_head_outputs_are_means_over_real_tokens(small, rng):
 def test_readouts_that_a_model_does_not_have_are_refused(small, rng):
     call = arguments(small, rng)
     with pytest.raises(InputError, match="no logits"):
-        plain.sweep(BertModel(small), [(range(4), call)], [ov.identity(small)], readouts.logits)
+        reference.sweep(BertModel(small), [(range(4), call)], [ov.identity(small)], readouts.logits)
     with pytest.raises(InputError, match="BertForSentenceEmbedding"):
-        plain.sweep(BertModel(small), [(range(4), call)], [ov.identity(small)], readouts.sentence_embedding)
+        reference.sweep(BertModel(small), [(range(4), call)], [ov.identity(small)], readouts.sentence_embedding)
     with pytest.raises(InputError, match="chunk_size"):
-        plain.sweep(BertModel(small), [(range(4), call)], [ov.identity(small)], _pooled, chunk_size=0)
+        reference.sweep(BertModel(small), [(range(4), call)], [ov.identity(small)], _pooled, chunk_size=0)
 
 
 def _embeddings_output(output):
@@ -131,18 +131,18 @@ def test_what_a_sweep_cannot_do_is_refused(small, rng):
     model, call = random_model(BertModel, small), arguments(small, rng)
     batches = [(range(4), call)]
     with pytest.raises(InputError, match="call the model itself"):
-        plain.sweep(model, batches, [ov.identity(small)], _embeddings_output)
+        reference.sweep(model, batches, [ov.identity(small)], _embeddings_output)
     for single in (
         ov.fixed_edges(small, {(0, 0, 0, 0): 0.5}, example=0),
         ov.patched_weights(small, ["0.0"], model(**call)),
         ov.patched_outputs(small, ["0.0"], model(**call)),
     ):
         with pytest.raises(OverrideError, match=r"plain\.run on one batch"):
-            plain.sweep(model, batches, [single], _pooled)
+            reference.sweep(model, batches, [single], _pooled)
     deeper = random_model(BertModel, replace(small, num_hidden_layers=3))
     for run in (
-        lambda: plain.sweep(deeper, batches, [ov.identity(small)], _pooled),
-        lambda: plain.run(deeper, deeper.inputs(**call), ov.stack([ov.identity(small)] * 2), _pooled),
+        lambda: reference.sweep(deeper, batches, [ov.identity(small)], _pooled),
+        lambda: reference.run(deeper, deeper.inputs(**call), ov.stack([ov.identity(small)] * 2), _pooled),
     ):
         with pytest.raises(OverrideError, match=r"\(2, 3\), but the model has \(3, 3\)"):
             run()
@@ -153,7 +153,7 @@ def test_outputs_that_are_not_finite_stop_a_sweep_at_once(small, rng):
     scale = model.encoder.layers[-1].output_norm.scale
     scale[...] = np.full(scale[...].shape, 3e38, np.float32)  # finite, and products with it are not
     with pytest.raises(InputError, match="not finite"):
-        plain.sweep(
+        reference.sweep(
             model,
             [(range(4), arguments(small, rng))],
             [ov.identity(small)],

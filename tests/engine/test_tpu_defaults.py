@@ -35,7 +35,7 @@ def test_tpu_attention_is_the_kernel_for_supported_models(monkeypatch, tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "mpnet"}))
     assert for_this_device(settings_of()).attention == "pallas"
     assert for_this_device(settings_of(precision="float32")).attention == "explicit"
-    assert for_this_device(settings_of(engine="plain")).attention == "explicit"
+    assert for_this_device(settings_of(engine="reference")).attention == "explicit"
     assert for_this_device(settings_of(model=str(tmp_path))).attention == "explicit"
     assert for_this_device(settings_of(attention="fused")).attention == "fused"
     # What is wrong with a model is said when it is loaded; results of one that is gone can be shown.

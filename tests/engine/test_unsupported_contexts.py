@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bertjax import BertForSequenceClassification
-from bertjax.engine import plain
+from bertjax.engine import reference
 from bertjax.engine import run as engine
 from bertjax.errors import InputError
 from bertjax.interventions import ablations, overrides, readouts
@@ -68,4 +68,4 @@ def test_the_reference_inside_jit_is_refused(small):
     batch = {"input_ids": np.array([[2, 5, 7, 3]])}
     gone = [overrides.identity(small)]
     with pytest.raises(InputError, match=r"a sweep is inside jax\.jit"):
-        jax.jit(lambda x: plain.sweep(model, [([0], batch)], gone, readouts.logits).base * x)(1.0)
+        jax.jit(lambda x: reference.sweep(model, [([0], batch)], gone, readouts.logits).base * x)(1.0)

@@ -88,24 +88,24 @@ def test_fixed_weights_are_used_as_they_are(small, run, rng, per_example):
 def test_weights_and_outputs_are_patched_from_another_run(small, run, rng):
     model, call, base = run
     other = dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape))
-    donor = model(**other)
+    source = model(**other)
     expect(
         model,
         call,
         base,
-        ov.patched_weights(small, ["1.2"], donor),
-        np.asarray(donor.attentions[LAYER][:, HEAD]),
+        ov.patched_weights(small, ["1.2"], source),
+        np.asarray(source.attentions[LAYER][:, HEAD]),
     )
-    outputs = np.asarray(donor.record.head_outputs[LAYER][:, :, HEAD])
-    expect(model, call, base, ov.patched_outputs(small, ["1.2"], donor), outputs=outputs)
+    outputs = np.asarray(source.record.head_outputs[LAYER][:, :, HEAD])
+    expect(model, call, base, ov.patched_outputs(small, ["1.2"], source), outputs=outputs)
 
 
 def test_patching_all_heads_of_layer_0_copies_the_source(small, run):
     model, call, _ = run
-    donor = model(**dict(call, token_type_ids=1 - call["token_type_ids"]))
+    source = model(**dict(call, token_type_ids=1 - call["token_type_ids"]))
     heads = ov.heads_of_layer(small, 0)
-    after = model(**call, overrides=ov.patched_outputs(small, heads, donor))
-    assert largest_difference(after.record.head_outputs[0], donor.record.head_outputs[0]) < CLOSE
+    after = model(**call, overrides=ov.patched_outputs(small, heads, source))
+    assert largest_difference(after.record.head_outputs[0], source.record.head_outputs[0]) < CLOSE
 
 
 def test_the_weight_of_a_forbidden_edge_goes_to_the_other_keys(small, run):
@@ -169,13 +169,13 @@ def test_overrides_of_several_kinds_combine(small, run):
 
 def test_stacked_overrides_under_vmap_equal_single_ones(small, run, rng):
     model, call, _ = run
-    donor = model(**dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape)))
+    source = model(**dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape)))
     single = [
         ov.identity(small),
         ov.uniform(small, ["0.1", "1.2"]),
         ov.zero(small, ov.heads_of_layer(small, 1)),
-        ov.patched_weights(small, ["0.0", "1.0"], donor),
-        ov.patched_outputs(small, ["0.2"], donor),
+        ov.patched_weights(small, ["0.0", "1.0"], source),
+        ov.patched_outputs(small, ["0.2"], source),
         ov.mean(small, ["1.1"], jnp.full((2, 3, 4), 0.2)),
         ov.forbidden_edges(small, [(0, 1, 2, 3), (1, 1, 0, 0)]),
         ov.fixed_edges(small, {(0, 2, 1, 1): 0.4}, example=3),
@@ -294,7 +294,7 @@ MISFITS = {
         "key 9, but there are 9",
     ),
     "edge beyond the batch": (lambda c, out: ov.forbidden_edges(c, [(0, 0, 0, 1)], 4), "example 4"),
-    "donor of fewer examples": (
+    "source of fewer examples": (
         lambda c, out: ov.patched_weights(c, ["0.0"], out),
         "same number",
     ),
@@ -302,19 +302,19 @@ MISFITS = {
         lambda c, out: ov.fixed_edges(c, {(0, 0, 0, 8): 0.5}),
         "padding in example 1",
     ),
-    "donor padded on the other side": (lambda c, out: ov.patched_outputs(c, ["0.0"], out), "in the same places"),
-    "donor of other real tokens": (lambda c, out: ov.patched_outputs(c, ["0.0"], out), "same number"),
+    "source padded on the other side": (lambda c, out: ov.patched_outputs(c, ["0.0"], out), "in the same places"),
+    "source of other real tokens": (lambda c, out: ov.patched_outputs(c, ["0.0"], out), "same number"),
 }
 
 
 @pytest.mark.parametrize("name", MISFITS)
 def test_an_override_that_does_not_fit_the_call_is_refused(small, run, name):
     model, call, base = run
-    if name == "donor of other real tokens":
+    if name == "source of other real tokens":
         base = model(call["input_ids"], np.ones((4, 9)))
-    if name == "donor of fewer examples":
+    if name == "source of fewer examples":
         base = model(**{key: value[:2] for key, value in call.items()})
-    if name == "donor padded on the other side":
+    if name == "source padded on the other side":
         base = model(call["input_ids"], call["attention_mask"][:, ::-1])
     override = MISFITS[name][0](small, base)
     with pytest.raises(OverrideError, match=MISFITS[name][1]) as caught:

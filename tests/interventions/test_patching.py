@@ -14,10 +14,10 @@ from bertjax import BertConfig, BertModel, collate, patching
 from bertjax.analyses import RECEIVING, patch_paths
 from bertjax.checkpoints import locate
 from bertjax.data import Tokenizer
-from bertjax.engine import plain
+from bertjax.engine import reference
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import SWEPT, Ablation, Change, overrides, readouts, stack, to_overrides
-from bertjax.models import PLACES, pretrained
+from bertjax.models import SITES, pretrained
 from tests.family_models import arguments as family_arguments
 from tests.family_models import config_of
 from tests.tiny_models import SIZES, arguments, encodings, largest_difference, random_model
@@ -28,7 +28,7 @@ MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 def where_of(place):
-    return ["1.2"] if PLACES[place].of_heads else [1]
+    return ["1.2"] if SITES[place].of_heads else [1]
 
 
 def at(record, place, layer=1, head=2):
@@ -36,18 +36,18 @@ def at(record, place, layer=1, head=2):
     values = np.asarray(getattr(record, place)[layer])
     if place == "weights":
         return values[:, head]
-    return values[:, :, head] if PLACES[place].of_heads else values
+    return values[:, :, head] if SITES[place].of_heads else values
 
 
-@pytest.mark.parametrize("place", list(PLACES))
+@pytest.mark.parametrize("place", list(SITES))
 def test_a_patch_copies_the_source_and_changes_nothing_before(small, rng, place):
     model, call = random_model(BertModel, small), arguments(small, rng)
-    donor = model(**dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape)))
+    source = model(**dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape)))
     base, tokens = model(**call), [[0, 2], [1], [2], []]
-    patch = patching.patched(small, place, where_of(place), donor, tokens=tokens)
+    patch = patching.patched(small, place, where_of(place), source, tokens=tokens)
     after = model(**call, overrides=patch)
     mask = np.asarray(patching.token_mask(tokens, 4, 9)).astype(bool)
-    found, own, given = (at(output.record, place) for output in (after, base, donor))
+    found, own, given = (at(output.record, place) for output in (after, base, source))
     assert np.array_equal(found[mask], given[mask])
     assert largest_difference(found[~mask], own[~mask]) < CLOSE
     untouched = 1 if place == "hidden_states" else 2
@@ -58,19 +58,19 @@ def test_a_patch_copies_the_source_and_changes_nothing_before(small, rng, place)
 
 def test_the_stream_of_a_donor_is_all_that_it_is(small, rng):
     model, call = random_model(BertModel, small), arguments(small, rng)
-    donor = model(**dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape)))
+    source = model(**dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape)))
     for layer in range(3):
-        after = model(**call, overrides=patching.patched(small, "hidden_states", [layer], donor))
-        assert largest_difference(after.last_hidden_state, donor.last_hidden_state) < CLOSE
+        after = model(**call, overrides=patching.patched(small, "hidden_states", [layer], source))
+        assert largest_difference(after.last_hidden_state, source.last_hidden_state) < CLOSE
 
 
 @pytest.mark.parametrize("share", [0.25, 1.0])
 def test_a_share_blends(small, rng, share):
     model, call = random_model(BertModel, small), arguments(small, rng)
-    donor = model(**dict(call, token_type_ids=1 - call["token_type_ids"]))
+    source = model(**dict(call, token_type_ids=1 - call["token_type_ids"]))
     base = model(**call)
-    after = model(**call, overrides=patching.patched(small, "values", ["0.1"], donor, share=share))
-    own, given, found = (np.asarray(output.record.values[0][:, :, 1]) for output in (base, donor, after))
+    after = model(**call, overrides=patching.patched(small, "values", ["0.1"], source, share=share))
+    own, given, found = (np.asarray(output.record.values[0][:, :, 1]) for output in (base, source, after))
     assert largest_difference(found, (1 - share) * own + share * given) < CLOSE
 
 
@@ -107,16 +107,16 @@ def test_overrides_of_heads_act_at_some_queries_alone(small, rng, mode):
 
 def test_patches_of_several_places_are_joined_and_stacked(small, rng):
     model, call = random_model(BertModel, small), arguments(small, rng)
-    donor = model(**dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape)))
-    parts = [patching.patched(small, place, where_of(place), donor, tokens=[1]) for place in ("keys", "hidden_states")]
+    source = model(**dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape)))
+    parts = [patching.patched(small, place, where_of(place), source, tokens=[1]) for place in ("keys", "hidden_states")]
     parts.append(overrides.zero(small, ["0.0"]))
     joined = overrides.combine(*parts)
     after = model(**call, overrides=joined)
-    assert np.array_equal(after.record.keys[1][:, 1, 2], donor.record.keys[1][:, 1, 2])
-    assert np.array_equal(after.hidden_states[1][:, 1], donor.hidden_states[1][:, 1])
+    assert np.array_equal(after.record.keys[1][:, 1, 2], source.record.keys[1][:, 1, 2])
+    assert np.array_equal(after.hidden_states[1][:, 1], source.hidden_states[1][:, 1])
     assert not np.asarray(after.record.head_outputs[0][:, :, 0]).any()
     together = stack([*parts, joined, patching.at_tokens(parts[-1], jnp.ones((1, 9)))])
-    runs = plain.run(model, model.inputs(**call), together, readouts.hidden_state)
+    runs = reference.run(model, model.inputs(**call), together, readouts.hidden_state)
     for number, one in enumerate([*parts, joined, parts[-1]]):
         assert largest_difference(runs[number], model(**call, overrides=one).last_hidden_state) < CLOSE
 
@@ -141,8 +141,8 @@ def test_patches_of_several_places_are_joined_and_stacked(small, rng):
             lambda c, d: patching.at_tokens(patching.patched(c, "keys", ["0.1"], d), np.ones((1, 9))),
             "at tokens of their own",
         ),
-        (lambda c, d: Change(0, 1, "patched", place="hidden_states"), "of a whole layer: give head 0"),
-        (lambda c, d: Change(0, 0, "mean", place="queries"), "set to zero or patched"),
+        (lambda c, d: Change(0, 1, "patched", site="hidden_states"), "of a whole layer: give head 0"),
+        (lambda c, d: Change(0, 0, "mean", site="queries"), "set to zero or patched"),
         (lambda c, d: Change(0, 0, "patched", at=(-1,)), "a span's number"),
         (lambda c, d: to_overrides(c, Ablation("x", (Change(0, 0, "zero", at=(1,)),))), "give spans="),
     ],
@@ -162,7 +162,7 @@ def test_the_plain_sweep_refuses_what_it_would_not_do(small, rng, kind):
         "tokens": patching.at_tokens(overrides.zero(small, ["0.1"]), np.ones((1, 1))),
     }[kind]
     with pytest.raises(OverrideError, match="tokens or places cannot be swept"):
-        plain.sweep(model, [(range(4), call)], [override], readouts.hidden_state)
+        reference.sweep(model, [(range(4), call)], [override], readouts.hidden_state)
 
 
 def test_a_patch_for_another_batch_is_refused(small, rng):
@@ -178,7 +178,7 @@ def test_every_place_of_every_family_in_the_engine(family, rng):
     config = config_of(family)
     model = BertModel(config, jax.random.key(3))
     lengths = [5, 9, 3, 7]
-    texts, donors = encodings(config, rng, lengths), encodings(config, rng, lengths)
+    texts, sources = encodings(config, rng, lengths), encodings(config, rng, lengths)
     spans = [rng.integers(-1, 2, length) for length in lengths]
     spans[0][:2] = [0, 1]
     layers = config.num_hidden_layers
@@ -188,13 +188,21 @@ def test_every_place_of_every_family_in_the_engine(family, rng):
         for layer in range(layers)
     ]
     found = bertjax.sweep(
-        model, texts, ablations, readouts.pooled if model.pooler else first, donors=donors, spans=spans, progress=False
+        model,
+        texts,
+        ablations,
+        readouts.pooled if model.pooler else first,
+        sources=sources,
+        spans=spans,
+        progress=False,
     )
     longest = max(lengths)
     padded = np.array([[*own, *[-1] * (longest - len(own))] for own in spans])
-    donor = model(**collate(donors))
-    overrides = stack([to_overrides(config, one, donor=donor, spans=padded) for one in ablations])
-    expected = plain.run(model, model.inputs(**collate(texts)), overrides, readouts.pooled if model.pooler else first)
+    source = model(**collate(sources))
+    overrides = stack([to_overrides(config, one, source=source, spans=padded) for one in ablations])
+    expected = reference.run(
+        model, model.inputs(**collate(texts)), overrides, readouts.pooled if model.pooler else first
+    )
     assert largest_difference(found.outputs, expected) < 2e-5
     assert largest_difference(found.outputs, np.broadcast_to(found.base, found.outputs.shape)) > 1e-4
 
@@ -221,7 +229,7 @@ def minilm():
     return bertjax.load(MINILM), Tokenizer.from_pretrained(MINILM)
 
 
-def torch_patches(texts, donors, cells):
+def torch_patches(texts, sources, cells):
     """Patches by hooks in PyTorch: the mean vector of each text for each cell, by (place, layer, head, position)."""
     model = AutoModel.from_pretrained(locate(MINILM), attn_implementation="eager").eval()
     layers = model.encoder.layer
@@ -237,7 +245,7 @@ def torch_patches(texts, donors, cells):
     takes_input = ("head_outputs", "hidden_states")
     found = []
     with torch.no_grad():
-        for text, donor in zip(texts, donors, strict=True):
+        for text, source in zip(texts, sources, strict=True):
             own = []
             for place, layer, head, position in cells:
                 part = slice(None) if head is None else slice(32 * head, 32 * head + 32)
@@ -253,7 +261,7 @@ def torch_patches(texts, donors, cells):
                     return (value, *given[1:]) if place in takes_input else value
 
                 register = module.register_forward_pre_hook if place in takes_input else module.register_forward_hook
-                for hook, encoding in ((keep, donor), (put, text)):
+                for hook, encoding in ((keep, source), (put, text)):
                     handle = register(hook)
                     output = model(torch.tensor([encoding.input_ids])).last_hidden_state
                     handle.remove()
@@ -266,8 +274,8 @@ def torch_patches(texts, donors, cells):
 def test_patches_of_a_real_model_are_those_of_hooks_in_pytorch(minilm):
     model, tokenizer = minilm
     texts = tokenizer.encode(["A man is eating food.", "Two dogs run across the wide field."])
-    donors = tokenizer.encode(["A man is riding food.", "Two cars run across the wide field."])
-    assert [len(text) for text in texts] == [len(text) for text in donors]
+    sources = tokenizer.encode(["A man is riding food.", "Two cars run across the wide field."])
+    assert [len(text) for text in texts] == [len(text) for text in sources]
     places = [("queries", 3), ("keys", 1), ("values", 7), ("head_outputs", 11), *((name, None) for name in SWEPT[:1])]
     places += [("attention_outputs", None), ("feed_forward_outputs", None)]
     cells = [(place, layer, head, position) for place, head in places for layer in (0, 2, 5) for position in (0, 2, 4)]
@@ -277,9 +285,9 @@ def test_patches_of_a_real_model_are_those_of_hooks_in_pytorch(minilm):
         for number, (place, layer, head, position) in enumerate(cells)
     ]
     found = bertjax.sweep(
-        model, texts, ablations, readouts.sentence_embedding, donors=donors, spans=spans, progress=False
+        model, texts, ablations, readouts.sentence_embedding, sources=sources, spans=spans, progress=False
     )
-    assert largest_difference(found.outputs, torch_patches(texts, donors, cells)) < 1e-5
+    assert largest_difference(found.outputs, torch_patches(texts, sources, cells)) < 1e-5
     assert np.abs(found.outputs - found.base[None]).max() > 1e-3
 
 
@@ -291,12 +299,12 @@ def run_hooked(model, ids, hooks):
     return output
 
 
-def torch_path(text, donor, sender, receiver, place):
+def torch_path(text, source, sender, receiver, place):
     """The mean vector of a text after a path is patched by hooks; all other heads of later layers are frozen."""
     model = AutoModel.from_pretrained(locate(MINILM), attn_implementation="eager").eval()
     layers, (first, head), (last, reader) = model.encoder.layer, sender, receiver
-    ids = {"own": torch.tensor([text.input_ids]), "donor": torch.tensor([donor.input_ids])}
-    kept: dict = {"own": {}, "donor": {}}
+    ids = {"own": torch.tensor([text.input_ids]), "source": torch.tensor([source.input_ids])}
+    kept: dict = {"own": {}, "source": {}}
     projection = getattr(layers[last].attention.self, {"queries": "query", "keys": "key", "values": "value"}[place])
     part, reading = (slice(32 * number, 32 * number + 32) for number in (head, reader))
 
@@ -312,7 +320,7 @@ def torch_path(text, donor, sender, receiver, place):
         def hook(_, given):
             value = kept["own"][number].clone() if number > first else given[0].clone()
             if number == first:
-                value[..., part] = kept["donor"][first][..., part]
+                value[..., part] = kept["source"][first][..., part]
             return (value,)
 
         return layers[number].attention.output.dense.register_forward_pre_hook, hook
@@ -324,7 +332,7 @@ def torch_path(text, donor, sender, receiver, place):
 
     seen = {}
     with torch.no_grad():
-        for which in ("own", "donor"):
+        for which in ("own", "source"):
             run_hooked(model, ids[which], keeps(which))
         hooks = [freeze(number) for number in range(first, len(layers))]
         hooks.append((projection.register_forward_hook, lambda _, given, output: seen.update(value=output.clone())))
@@ -336,14 +344,14 @@ def torch_path(text, donor, sender, receiver, place):
 @pytest.mark.parametrize("place", RECEIVING)
 def test_paths_are_those_of_hooks_in_pytorch(minilm, place):
     model, tokenizer = minilm
-    (text,), (donor,) = (tokenizer.encode([own]) for own in ("Two dogs run on a field.", "Two cars run on a field."))
+    (text,), (source,) = (tokenizer.encode([own]) for own in ("Two dogs run on a field.", "Two cars run on a field."))
     receivers = {place: ["4.2"]}
     senders, found = patch_paths(
-        model, collate([text]), collate([donor]), receivers, readouts.sentence_embedding, senders=["0.3", "3.7"]
+        model, collate([text]), collate([source]), receivers, readouts.sentence_embedding, senders=["0.3", "3.7"]
     )
     assert senders == [(0, 3), (3, 7)]
     for sender, own in zip(senders, found, strict=True):
-        assert largest_difference(own[0], torch_path(text, donor, sender, (4, 2), place)) < 1e-5
+        assert largest_difference(own[0], torch_path(text, source, sender, (4, 2), place)) < 1e-5
     base = np.asarray(model(collate([text])).sentence_embedding)
     assert largest_difference(found[:, 0], base.repeat(2, 0)) > 1e-5
 
@@ -354,8 +362,8 @@ def test_a_straight_path_through_one_layer_is_the_head_s_alone(small, rng):
     other = dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape))
     receivers = {place: ["1.0", "1.1", "1.2"] for place in RECEIVING}
     _, found = patch_paths(model, call, other, receivers, readouts.hidden_state, senders=["0.1"])
-    donor, base = model(**other), model(**call)
-    sent = model(**call, overrides=overrides.patched_outputs(small, ["0.1"], donor))
+    source, base = model(**other), model(**call)
+    sent = model(**call, overrides=overrides.patched_outputs(small, ["0.1"], source))
     through = model(**call, overrides=patching.patched(small, "attention_outputs", [1], sent))
     assert largest_difference(found[0], through.last_hidden_state) < CLOSE
     assert largest_difference(found[0], base.last_hidden_state) > 1e-4
@@ -372,14 +380,14 @@ def test_what_comes_before_the_sender_is_as_it_was(family, freeze, rng):
     config = config_of(family, num_hidden_layers=4)
     model, call = random_model(BertModel, config), family_arguments(config, rng)
     other = dict(call, input_ids=rng.integers(0, config.vocab_size, call["input_ids"].shape))
-    own, donor, receivers = model(**call), model(**other), {"queries": ["3.2"], "values": ["2.0", "3.2"]}
+    own, source, receivers = model(**call), model(**other), {"queries": ["3.2"], "values": ["2.0", "3.2"]}
     senders, found = patch_paths(
         model, call, other, receivers, readouts.hidden_state, senders=["0.1", "2.2"], freeze_feed_forward=freeze
     )
     for (layer, head), given in zip(senders, found, strict=True):
         later = [after for after in overrides.every_head(config) if after[0] > layer]
         parts = [
-            overrides.patched_outputs(config, heads, run) for heads, run in (([(layer, head)], donor), (later, own))
+            overrides.patched_outputs(config, heads, run) for heads, run in (([(layer, head)], source), (later, own))
         ]
         if freeze:
             parts.append(patching.patched(config, "feed_forward_outputs", range(layer, 4), own))
@@ -396,11 +404,11 @@ def test_senders_of_all_layers_are_run_by_the_same_programs(rng):
     other = dict(call, input_ids=rng.integers(0, config.vocab_size, call["input_ids"].shape))
 
     def compiled_for(sender):
-        before = pretrained._run._cache_size() + plain._run._cache_size()
+        before = pretrained._run._cache_size() + reference._run._cache_size()
         for freeze in (False, True):
             receivers, readout = {"values": ["3.1"]}, readouts.hidden_state
             patch_paths(model, call, other, receivers, readout, senders=[sender], freeze_feed_forward=freeze)
-        return pretrained._run._cache_size() + plain._run._cache_size() - before
+        return pretrained._run._cache_size() + reference._run._cache_size() - before
 
     assert compiled_for("0.2") == 4  # alone, between without and with frozen feed-forward layers, patched
     assert [compiled_for(sender) for sender in ("1.1", "2.0", "2.2")] == [0, 0, 0]
@@ -412,11 +420,11 @@ def test_donors_of_another_shape_are_refused(small, rng):
         {name: given[:1] for name, given in call.items()},
         {name: given[:, :5] for name, given in call.items()},
     ):
-        for batch, donors in ((call, other), (other, call)):
+        for batch, sources in ((call, other), (other, call)):
             with pytest.raises(
                 InputError, match=r"as many texts of as many tokens as the batch's \[\d, \d\], found \[\d"
             ):
-                patch_paths(model, batch, donors, {"keys": ["1.0"]}, readouts.hidden_state)
+                patch_paths(model, batch, sources, {"keys": ["1.0"]}, readouts.hidden_state)
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_a_directory_of_a_file_s_name(settings, monkeypatch, name):
     assert_refused(settings, monkeypatch, OutputError, f"{name} there is a directory", overwrite=True)
 
 
-@pytest.mark.parametrize("engine", ["fast", "plain"])
+@pytest.mark.parametrize("engine", ["fast", "reference"])
 def test_an_output_that_no_system_can_make(settings, monkeypatch, tmp_path, engine):
     output = tmp_path / "new" / ("x" * 300)
     assert_refused(
@@ -248,7 +248,7 @@ def test_weights_that_became_infinite_in_memory(small, rng, run):
     heads, nothing = single_heads(small, "zero"), overrides.stack([overrides.identity(small)])
     calls = {
         "sweep": lambda: bertjax.sweep(model, [[1, 2, 3], [4, 5]], heads, readouts.logits),
-        "plain": lambda: bertjax.plain.run(model, call, nothing, readouts.logits),
+        "plain": lambda: bertjax.reference.run(model, call, nothing, readouts.logits),
         "means": lambda: bertjax.mean_head_outputs(model, call),
     }
     size, name = small.intermediate_size * small.hidden_size, "bert.encoder.layer.1.output.dense.weight"

@@ -117,8 +117,8 @@ def test_the_plain_form_does_not_discard_what_is_unfinished(settings, monkeypatc
     with pytest.raises(SweepInterrupted):
         run_analysis(settings, progress=StopAfter(0.5))
     saved = count_parts(settings.directory / "journal")
-    with pytest.raises(OutputError, match="an unfinished sweep, which --engine plain cannot resume"):
-        run_analysis(changed(settings, engine="plain"))
+    with pytest.raises(OutputError, match="an unfinished sweep, which --engine reference cannot resume"):
+        run_analysis(changed(settings, engine="reference"))
     assert count_parts(settings.directory / "journal") == saved > 0
     said = []
     run_analysis(changed(settings, mode="zero", overwrite=True), say=said.append)
@@ -267,5 +267,5 @@ def test_what_a_killed_process_left_half_written_is_removed(settings):
 
 def test_outputs_of_a_job_equal_the_engine_without_a_journal(settings):
     found = run_analysis(settings)
-    again = run_analysis(changed(settings, output=settings.analysis.output + "-2", engine="plain"))
+    again = run_analysis(changed(settings, output=settings.analysis.output + "-2", engine="reference"))
     assert np.abs(found.outputs["outputs"] - again.outputs["outputs"]).max() < 2e-5

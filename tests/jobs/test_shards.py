@@ -324,7 +324,7 @@ def test_what_is_no_shard_is_refused(shard, pairs, tmp_path):
         (["prune"], "unrecognized arguments: --shard 1/3"),
         (["importance"], "unrecognized arguments: --shard 1/3"),
         (["ablate", "--screen", "2"], "--screen cannot be sharded"),
-        (["ablate", "--engine", "plain"], "--engine plain has no shards"),
+        (["ablate", "--engine", "reference"], "--engine reference has no shards"),
         (["plan"], "leave --shard out"),
         (["roles"], "unrecognized arguments: --shard 1/3"),
         (["patch", "--template", "a {}", "--words", "red/near"], "unrecognized arguments: --shard 1/3"),

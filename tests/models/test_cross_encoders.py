@@ -15,7 +15,7 @@ from bertjax.checkpoints.architecture import SEQUENCE
 from bertjax.checkpoints.sentence_transformers import TORCH_ACTIVATIONS
 from bertjax.cli import main
 from bertjax.data import Examples
-from bertjax.engine import plain
+from bertjax.engine import reference
 from bertjax.engine import run as engine
 from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.interventions import ablations as ab
@@ -151,7 +151,7 @@ def test_a_sweep_of_scores_is_single_runs(rng):
     model = random_model(BertForSequenceClassification, one)
     texts, heads = encodings(one, rng, [5, 1, 9, 3]), ab.single_heads(one)
     found = engine.sweep(model, texts, heads, readouts.score)
-    expected = plain.run(
+    expected = reference.run(
         model,
         model.inputs(**bertjax.collate(texts)),
         ov.stack([ab.to_overrides(one, head) for head in heads]),

@@ -11,7 +11,6 @@ import pytest
 import bertjax
 from bertjax import BertModel
 from bertjax.checkpoints import architecture
-from bertjax.engine import plain
 from bertjax.interventions import overrides as ov
 from bertjax.jobs import parity, torch_reference
 from tests.family_models import DISTINCT, arguments, config_of, saved_by_torch
@@ -140,7 +139,7 @@ def test_every_kind_of_override_agrees_in_float64(family, size, tmp_path, rng, x
             ours.append(override)
             with replaced_outputs(reference, config, head, replace):
                 expected[head, name] = torch_reference.run_torch(reference, given).hidden_states[-1]
-    found = plain.run(model, model.inputs(**given), ov.stack(ours), last_hidden_state)
+    found = reference.run(model, model.inputs(**given), ov.stack(ours), last_hidden_state)
     for (name, theirs), one in zip(expected.items(), found, strict=True):
         assert largest_difference(one, theirs, real) < 1e-10, name
         assert largest_difference(theirs, base.hidden_states[-1], real) > 1e-4, name

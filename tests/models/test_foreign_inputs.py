@@ -121,8 +121,8 @@ def test_a_tokenizers_batch(model, tokenizer, kind):
     means = bertjax.mean_head_outputs(model, arrays)
     assert np.array_equal(bertjax.mean_head_outputs(model, encoded), means)
     stack = overrides.stack([overrides.identity(model.config)])
-    expected = bertjax.plain.run(model, arrays, stack, readouts.hidden_state)
-    assert tree_equal(bertjax.plain.run(model, encoded, stack, readouts.hidden_state), expected)
+    expected = bertjax.reference.run(model, arrays, stack, readouts.hidden_state)
+    assert tree_equal(bertjax.reference.run(model, encoded, stack, readouts.hidden_state), expected)
 
 
 @pytest.mark.needs_torch
@@ -205,7 +205,7 @@ def kinds_of(array):
 
 @pytest.mark.needs_torch
 def test_overrides_take_all_of_them(model, batch, rng, unchecked):
-    config, donor = model.config, model(batch)
+    config, source = model.config, model(batch)
     gates = rng.uniform(size=(2, 3)).astype(np.float32)
     weights = rng.uniform(size=(7, 7)).astype(np.float32)
     means = rng.normal(size=(2, 3, 4)).astype(np.float32)
@@ -218,16 +218,16 @@ def test_overrides_take_all_of_them(model, batch, rng, unchecked):
         (lambda x: overrides.fixed(config, {"1.2": x}), weights),
         (lambda x: overrides.mean(config, ["0.2"], x), means),
         (lambda x: patching.replaced(config, "queries", {"0.2": x}), means[0, 0]),
-        (lambda x: patching.patched(config, "values", ["1.1"], donor, tokens=x), places),
+        (lambda x: patching.patched(config, "values", ["1.1"], source, tokens=x), places),
         (lambda x: patching.at_tokens(overrides.zero(config, ["0.0"]), x), mask),
     ]
     for make, array in makers:
         expected = make(array)
         for given in kinds_of(array):
             assert tree_equal(make(given), expected)
-    whole = patching.patched(config, "values", ["1.1"], donor, tokens=mask)
+    whole = patching.patched(config, "values", ["1.1"], source, tokens=mask)
     for given in [*kinds_of(mask)][1:]:  # lists are positions
-        assert tree_equal(patching.patched(config, "values", ["1.1"], donor, tokens=given), whole)
+        assert tree_equal(patching.patched(config, "values", ["1.1"], source, tokens=given), whole)
 
 
 @pytest.mark.needs_torch

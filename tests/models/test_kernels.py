@@ -10,7 +10,7 @@ from flax import nnx
 
 import bertjax
 from bertjax import BertConfig, BertForSequenceClassification, BertModel
-from bertjax.engine import plain
+from bertjax.engine import reference as reference_engine
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
@@ -208,8 +208,8 @@ def test_a_stack_and_a_sweep_are_the_same_in_every_form(small, rng):
     stack = [one for one in several(small, rng).values() if one is not None and one.outputs is None]
     found, swept = [], []
     for model in forms.values():
-        found.append(plain.run(model, model.inputs(**call), ov.stack(stack), readouts.logits))
-        swept.append(plain.sweep(model, [(range(4), call)], stack, readouts.logits, chunk_size=2))
+        found.append(reference_engine.run(model, model.inputs(**call), ov.stack(stack), readouts.logits))
+        swept.append(reference_engine.sweep(model, [(range(4), call)], stack, readouts.logits, chunk_size=2))
     expected = [forms["explicit"](**call, overrides=one).logits for one in stack]
     for run, sweep in zip(found, swept, strict=True):
         assert largest_difference(run, jnp.stack(expected)) < CLOSE

@@ -8,7 +8,7 @@ from flax import nnx
 
 import bertjax
 from bertjax import BertModel, Tokenizer
-from bertjax.engine import plain
+from bertjax.engine import reference
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
 from bertjax.interventions import readouts
@@ -107,7 +107,7 @@ def test_texts_are_tokenised_where_a_tokenizer_is_given(embedder, tokenizer):
     tokenised = bertjax.sweep(embedder, texts, heads, readouts.sentence_embedding, progress=False)
     assert np.array_equal(plain_texts.outputs, tokenised.outputs)
     stacked = ov.stack([ab.to_overrides(CONFIG, one) for one in heads])
-    runs = plain.run(embedder, batch, stacked, readouts.sentence_embedding)
+    runs = reference.run(embedder, batch, stacked, readouts.sentence_embedding)
     assert np.allclose(runs, tokenised.outputs, atol=1e-5)
 
 
@@ -152,7 +152,7 @@ def test_a_matrix_of_gates_is_differentiable(embedder):
 def test_a_run_of_a_stack_keeps_attentions_too(embedder):
     stacked = ov.stack([ov.uniform(CONFIG, ["0.1"]), ov.identity(CONFIG)])
     batch = {"input_ids": IDS, "attention_mask": MASK}
-    kept = plain.run(embedder, batch, stacked, lambda output: output.attentions)
+    kept = reference.run(embedder, batch, stacked, lambda output: output.attentions)
     assert kept.shape == (2, *embedder(IDS, MASK).attentions.shape)
 
 

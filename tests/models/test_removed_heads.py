@@ -11,7 +11,7 @@ import bertjax
 from bertjax import BertConfig, overrides
 from bertjax.checkpoints import FAMILIES
 from bertjax.cli import main
-from bertjax.engine import plain
+from bertjax.engine import reference
 from bertjax.engine.costs import Work, flops, spans_of_rows
 from bertjax.errors import ConfigError, OverrideError
 from bertjax.interventions import Ablation, Change, every_head, head_pairs, remove_heads, single_heads, whole_layers
@@ -78,16 +78,16 @@ def test_heads_that_are_left_are_overridden_as_before(gone, attention, both, rng
         smaller = bertjax.BertModel.from_pretrained(tmp_path / "smaller", attention="fused")
     config, given = whole.config, arguments(whole.config, rng)
     left = [f"{layer}.{head}" for layer, head in every_head(smaller.config)]
-    donor = whole(**arguments(whole.config, rng))
+    source = whole(**arguments(whole.config, rng))
     changes = [
         lambda config: overrides.uniform(config, left[:2], [0.3, 0.6]),
         lambda config: overrides.factor(config, left[-1:], 1.7),
         lambda config: overrides.mean(config, left[1:3], np.ones((3, 3, 4), np.float32)),
-        lambda config: overrides.patched_outputs(config, left[1:3], donor),
+        lambda config: overrides.patched_outputs(config, left[1:3], source),
     ]
     if attention == "explicit":
         changes += [
-            lambda config: overrides.patched_weights(config, left[1:3], donor),
+            lambda config: overrides.patched_weights(config, left[1:3], source),
             lambda config: overrides.fixed_edges(config, {(*every_head(smaller.config)[1], 1, 2): 0.4}, example=0),
         ]
     real = np.asarray(given["attention_mask"]) > 0
@@ -148,7 +148,7 @@ def test_the_plain_engine_agrees(both, rng):
     batch = bertjax.collate(examples)
     runs = [overrides.uniform(smaller.config, [head]) for head in every_head(smaller.config)]
     swept = bertjax.sweep(smaller, examples, single_heads(smaller.config), first_token, progress=False)
-    slow = plain.sweep(smaller, [([*range(4)], batch)], runs, first_token)
+    slow = reference.sweep(smaller, [([*range(4)], batch)], runs, first_token)
     np.testing.assert_allclose(swept.outputs, slow.outputs, atol=2e-5)
 
 

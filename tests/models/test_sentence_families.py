@@ -14,7 +14,7 @@ import bertjax
 from bertjax import BertForSentenceEmbedding, Tokenizer, collate
 from bertjax.checkpoints import DensePlan
 from bertjax.checkpoints.sentence_transformers import TORCH_ACTIVATIONS
-from bertjax.engine import plain
+from bertjax.engine import reference
 from bertjax.engine import run as engine
 from bertjax.errors import CheckpointError, ConfigError, InputError
 from bertjax.interventions import ablations as ab
@@ -235,7 +235,7 @@ def test_sweeps_are_single_runs_whatever_the_pooling(name, rng):
     texts, heads = encodings(model.config, rng, [5, 1, 9, 3, 12]), ab.single_heads(model.config, "zero")
     found = engine.sweep(model, texts, heads, readouts.sentence_embedding, row_length=16)
     overrides = ov.stack([ab.to_overrides(model.config, head) for head in heads])
-    expected = plain.run(model, model.inputs(**collate(texts)), overrides, readouts.sentence_embedding)
+    expected = reference.run(model, model.inputs(**collate(texts)), overrides, readouts.sentence_embedding)
     assert largest_difference(found.outputs, expected) < CLOSE
     assert np.abs(found.outputs - found.base[None]).max() > 1e-2
     first = readouts.inspect_readout(model, readouts.sentence_embedding, 4).first_only

@@ -126,9 +126,13 @@ def test_hooks_of_transformer_lens(read, twins):
     assert len({*numbers.values()}) == 6
 
     reference, model, batch, other = twins("hooked")
-    run, cache, config, donor = names["run_with_hooks"], {}, model.config, model(other)
+    run, cache, config, source = names["run_with_hooks"], {}, model.config, model(other)
     run(reference, other, cache=cache)
-    for point, ours in (("z", donor.record.head_outputs), ("q", donor.record.queries), ("pattern", donor.attentions)):
+    for point, ours in (
+        ("z", source.record.head_outputs),
+        ("q", source.record.queries),
+        ("pattern", source.attentions),
+    ):
         real = np.asarray(batch["attention_mask"])
         where = real if point != "pattern" else np.broadcast_to(real[:, None], (4, 3, 7))
         for layer in range(2):
@@ -139,7 +143,7 @@ def test_hooks_of_transformer_lens(read, twins):
         "blocks.1.attn.hook_z": (put(head, lambda z, _: z[head] / 2), overrides.factor(config, ["1.2"], 0.5)),
         "blocks.0.attn.hook_z": (
             put(head, lambda _, point: cache[point.name][head]),
-            overrides.patched_outputs(config, ["0.2"], donor),
+            overrides.patched_outputs(config, ["0.2"], source),
         ),
         "blocks.0.attn.hook_pattern": (
             put((every, 1), real / real.sum(-1, keepdim=True)),
@@ -147,11 +151,11 @@ def test_hooks_of_transformer_lens(read, twins):
         ),
         "blocks.1.attn.hook_q": (
             put((every, [0], 2), lambda _, point: cache[point.name][:, [0], 2]),
-            patching.patched(config, "queries", ["1.2"], donor, tokens=[0]),
+            patching.patched(config, "queries", ["1.2"], source, tokens=[0]),
         ),
         "blocks.1.hook_resid_pre": (
             put((every, 0), lambda _, point: cache[point.name][:, 0]),
-            patching.patched(config, "hidden_states", [1], donor, tokens=[0]),
+            patching.patched(config, "hidden_states", [1], source, tokens=[0]),
         ),
     }
     for point, (hook, change) in cases.items():

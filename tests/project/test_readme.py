@@ -141,7 +141,7 @@ def test_the_other_commands_run_in_the_order_given(readme_directory, monkeypatch
         elif arguments[0] in ("importance", "roles"):
             arguments += ["--limit", "12"]
         elif arguments[0] == "patch":
-            arguments += ["--places", "hidden_states"]
+            arguments += ["--sites", "hidden_states"]
         assert main(arguments) == 0, command
         assert arguments[0] != "ablate" or (readme_directory / f"out{number}" / "summary.json").is_file()
     assert (readme_directory / "out0" / "report.html").is_file()

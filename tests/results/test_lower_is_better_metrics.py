@@ -14,7 +14,7 @@ from bertjax.errors import DataError
 from bertjax.plots import make_heads, make_layers
 from bertjax.results import ablation_table, measure_of, read_results, show_table, show_text
 from bertjax.results.page import write_page
-from bertjax.statistics import SCORE, Measure, describe_statistics, summarise, weigh
+from bertjax.statistics import SCORE, Measure, compute_statistics, describe_statistics, summarise
 from tests.browser import assert_quiet, browser_needed, text_of, wait_for
 from tests.result_factories import make_results
 from tests.tiny_models import largest_difference
@@ -67,7 +67,9 @@ def test_evidence_of_a_loss_is_that_of_its_negative(rng):
     labels = rng.normal(size=80)
     base = labels + 0.5 * rng.normal(size=80)
     outputs = base + np.array([0.4, 0.1, 0.02])[:, None] * rng.normal(size=(3, 80)) - 0.3 * (base - labels)
-    error, close = (weigh(metric, base, outputs, labels, resamples=400, draws=499) for metric in (ERROR, CLOSENESS))
+    error, close = (
+        compute_statistics(metric, base, outputs, labels, resamples=400, draws=499) for metric in (ERROR, CLOSENESS)
+    )
     assert largest_difference(error.difference, -close.difference) < 1e-12
     assert largest_difference(error.percentile, -close.percentile[::-1]) < 1e-12
     assert largest_difference(error.low, -close.high) < 1e-9
@@ -82,7 +84,9 @@ def test_evidence_of_a_loss_is_that_of_its_negative(rng):
 def test_sentences_say_which_way_is_better(rng):
     labels = rng.normal(size=200)
     base, noise = labels + rng.normal(size=200), rng.normal(size=200)
-    found = weigh(ERROR, base, np.stack([labels + 0.5 * noise, base + 3 * noise]), labels, resamples=200, draws=299)
+    found = compute_statistics(
+        ERROR, base, np.stack([labels + 0.5 * noise, base + 3 * noise]), labels, resamples=200, draws=299
+    )
     sentence = summarise(found, ["good", "bad"], "set")
     assert "raises the score for 1 of 2 sets and lowers it for 1, at q < 0.05 (Mean error, lower is better)" in sentence
     gain, loss = (found.metric.measure.change(change) for change in found.difference)
@@ -242,7 +246,7 @@ SIZE = bertjax.Metric(
 
 def test_what_is_never_below_zero_has_no_test(rng):
     outputs = rng.normal(size=(3, 50)) * np.array([[1.0], [3.0], [2.0]])
-    found = weigh(SIZE, np.zeros(50), outputs, rng.normal(size=50), resamples=200)
+    found = compute_statistics(SIZE, np.zeros(50), outputs, rng.normal(size=50), resamples=200)
     for name in ("p", "q", "holm", "best", "best_raw", "detectable"):
         assert np.isnan(getattr(found, name)).all(), name
     assert not found.significant.any()

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from bertjax.errors import DataError, OutputError
 from bertjax.formatting import format_change
-from bertjax.plots.bars import Weighed, make_layers, make_sets
+from bertjax.plots.bars import Certainty, make_layers, make_sets
 from bertjax.plots.canvas import save_page
 from bertjax.plots.cells import STRENGTH
 from bertjax.plots.heads_map import make_heads
@@ -263,7 +263,7 @@ def test_layers_become_bars_around_the_base():
 def test_bars_show_how_sure_they_are():
     """Filled where more than chance; a line from end to end of each interval; the number beyond both."""
     ends = np.array([[-9.0, -0.5, np.nan, 0.2], [-3.0, 1.5, np.nan, 2.5]])
-    weighed = Weighed(ends, np.array([True, False, False, True]))
+    weighed = Certainty(ends, np.array([True, False, False, True]))
     figure = make_layers(np.array([0.80, BASE + 0.004, np.nan, 0.88]), BASE, "Title", "", LABEL, weighed)
     axes = figure.axes[0]
     hollow = [bar.get_facecolor() == (1, 1, 1, 1) for bar in axes.patches]

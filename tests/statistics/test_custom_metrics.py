@@ -7,7 +7,7 @@ import bertjax
 from bertjax.cli import main
 from bertjax.errors import DataError, InputError
 from bertjax.results import read_results
-from bertjax.statistics import Metric, as_metric, seconds_to_weigh, weigh
+from bertjax.statistics import Metric, as_metric, compute_statistics, seconds_of_statistics
 from tests.factories import make_classifier, make_masked, write_lines, write_pairs
 
 MODULE = """
@@ -74,8 +74,8 @@ def test_a_function_has_the_evidence_of_a_metric(rng):
     def accuracy(labels, outputs):
         return (outputs.argmax(-1) == labels).mean()
 
-    own = weigh(as_metric(accuracy, "classes"), base, outputs, labels, resamples=300, draws=999)
-    builtin = weigh("accuracy", base, outputs, labels, resamples=300, draws=999)
+    own = compute_statistics(as_metric(accuracy, "classes"), base, outputs, labels, resamples=300, draws=999)
+    builtin = compute_statistics("accuracy", base, outputs, labels, resamples=300, draws=999)
     assert np.allclose(own.score, builtin.score)
     assert np.allclose(own.percentile, builtin.percentile)
     assert np.allclose(own.bca, builtin.bca, equal_nan=True)
@@ -107,7 +107,7 @@ def test_what_it_takes_is_estimated_from_a_call():
 
     metric, outputs, labels = as_metric(slow), np.zeros((20, 2)), np.zeros(20)
     # the least of five: other work on the machine only ever adds to a call
-    few, many = (min(seconds_to_weigh(metric, outputs, labels, runs) for _ in range(5)) for runs in (1, 9))
+    few, many = (min(seconds_of_statistics(metric, outputs, labels, runs) for _ in range(5)) for runs in (1, 9))
     assert 0.002 * 10_000 * 2 < few < 0.02 * 60_000
     assert 2 < many / few < 10
 

@@ -7,7 +7,7 @@ from scipy import stats
 from bertjax.analyses import patching_metrics
 from bertjax.errors import DataError
 from bertjax.statistics import effects as ev
-from bertjax.statistics.effects import weigh
+from bertjax.statistics.effects import compute_statistics
 from bertjax.statistics.metrics import METRICS, score
 from bertjax.statistics.sentence import describe_statistics, summarise
 from tests.random_outputs import DRAWS, draw_outputs, logits, paired
@@ -17,7 +17,7 @@ from tests.tiny_models import largest_difference
 def weighed(rng, metric="accuracy", runs=6, examples=60, **options):
     outputs, labels = draw_outputs(rng, metric, runs + 1, examples, 2)
     given = {"resamples": DRAWS, "draws": DRAWS, **options}
-    return weigh(metric, outputs[0], outputs[1:], labels, **given), outputs, labels
+    return compute_statistics(metric, outputs[0], outputs[1:], labels, **given), outputs, labels
 
 
 @pytest.mark.parametrize("metric", sorted(METRICS))
@@ -70,7 +70,7 @@ def test_errors_of_shares_are_those_of_many_samples(rng):
     def weigh_one(count, least):
         moved, whole = contrasts(count, least)
         numbers = np.stack([moved, np.zeros_like(moved), np.broadcast_to(whole, moved.shape)], -1)
-        return weigh(restored, numbers[0], numbers[1:], np.zeros(count), resamples=2000)
+        return compute_statistics(restored, numbers[0], numbers[1:], np.zeros(count), resamples=2000)
 
     many = [contrasts(30, 1.0) for _ in range(4000)]
     spread = np.std([moved[1].sum() / whole.sum() for moved, whole in many])
@@ -80,7 +80,7 @@ def test_errors_of_shares_are_those_of_many_samples(rng):
     moved, numbers = moved[1], np.stack([moved, np.zeros_like(moved), np.broadcast_to(whole, moved.shape)], -1)
     steps = 1 + 1e-6 * np.eye(9)  # each contrast counts a little more
     slopes = ((steps @ moved) / (steps @ whole) - moved.sum() / whole.sum()) / 1e-6
-    found = weigh(restored, numbers[0], numbers[1:], np.zeros(9), resamples=2000)
+    found = compute_statistics(restored, numbers[0], numbers[1:], np.zeros(9), resamples=2000)
     assert found.standard_error[0] == pytest.approx(np.sqrt(9 / 8 * (slopes**2).sum()), rel=1e-3)
 
 
@@ -93,7 +93,7 @@ def test_few_examples_show_so_many_effects_together(examples):
         moved[:changed] = np.linspace(1, 2, examples)
         numbers = np.stack([moved, 0 * moved, 0 * moved + 3], -1)
         base, options = [0, 0, 1] * numbers[-1], {"resamples": 20, "draws": 2**examples}
-        found = weigh(restored, base, numbers, np.zeros(examples), **options)
+        found = compute_statistics(restored, base, numbers, np.zeros(examples), **options)
         if found.significant.any():
             break
     assert found.fewest_together == (changed if found.significant.any() else None)
@@ -106,7 +106,7 @@ def test_a_change_without_spread_has_no_effect_size():
     whole = np.array([1.0, 2.0, 3.0, 4.0])
     runs = np.array([whole, 0 * whole, 0.5 * whole + [0, 0.1, 0, 0]])
     numbers = np.stack([runs, 0 * runs, np.broadcast_to(whole, runs.shape)], -1)
-    found = weigh(restored, 0 * numbers[0] + [0, 0, 1] * numbers[0], numbers, np.zeros(4))
+    found = compute_statistics(restored, 0 * numbers[0] + [0, 0, 1] * numbers[0], numbers, np.zeros(4))
     assert np.isnan(found.effect_size[0])  # all of it, in each contrast
     assert found.effect_size[1] == 0
     assert found.effect_size[2] > 1
@@ -114,10 +114,10 @@ def test_a_change_without_spread_has_no_effect_size():
 
 def test_ablations_in_groups_are_weighed_as_all_at_once(rng, monkeypatch):
     outputs, labels = draw_outputs(rng, "spearman", 8, 50)
-    whole = weigh("spearman", outputs[0], outputs[1:], labels, resamples=DRAWS, draws=DRAWS)
+    whole = compute_statistics("spearman", outputs[0], outputs[1:], labels, resamples=DRAWS, draws=DRAWS)
     monkeypatch.setattr(ev, "GROUP", 3)
     told = []
-    parts = weigh(
+    parts = compute_statistics(
         "spearman",
         outputs[0],
         outputs[1:],
@@ -141,8 +141,8 @@ def test_ablations_in_groups_are_weighed_as_all_at_once(rng, monkeypatch):
 def test_examples_without_a_label_do_not_count(rng):
     outputs, labels = draw_outputs(rng, "accuracy", 4, 60, 2)
     some = np.where(np.arange(60) < 50, labels, -1)
-    found = weigh("accuracy", outputs[0], outputs[1:], some, resamples=99)
-    expected = weigh("accuracy", outputs[0, :50], outputs[1:, :50], labels[:50], resamples=99)
+    found = compute_statistics("accuracy", outputs[0], outputs[1:], some, resamples=99)
+    expected = compute_statistics("accuracy", outputs[0, :50], outputs[1:, :50], labels[:50], resamples=99)
     assert found.examples == 50
     assert (found.p == expected.p).all()
     assert (found.low == expected.low).all()
@@ -152,12 +152,12 @@ def test_an_undefined_score_is_nothing_that_could_be_found(rng):
     labels = rng.normal(size=40)
     base = labels + rng.normal(size=40)
     outputs = np.stack([np.ones(40), base + rng.normal(size=40)])
-    found = weigh("pearson", base, outputs, labels, resamples=99, draws=99)
+    found = compute_statistics("pearson", base, outputs, labels, resamples=99, draws=99)
     for array in (found.difference, found.low, found.p, found.q, found.holm, found.best):
         assert np.isnan(array[0])
         assert np.isfinite(array[1])
     assert not found.significant[0]
-    flat = weigh("pearson", np.ones(40), outputs, labels, resamples=99, draws=99)
+    flat = compute_statistics("pearson", np.ones(40), outputs, labels, resamples=99, draws=99)
     assert np.isnan(flat.p).all()
     sentence = "Pearson correlation is undefined: no head's effect can be estimated."
     assert summarise(flat, ["0.0", "0.1"], "head") == sentence
@@ -166,9 +166,9 @@ def test_an_undefined_score_is_nothing_that_could_be_found(rng):
 def test_what_cannot_be_weighed_is_refused(rng):
     outputs, labels = draw_outputs(rng, "accuracy", 3, 5, 2)
     with pytest.raises(DataError, match="1 example has a label"):
-        weigh("accuracy", outputs[0], outputs[1:], np.where(np.arange(5) == 2, labels, -1))
+        compute_statistics("accuracy", outputs[0], outputs[1:], np.where(np.arange(5) == 2, labels, -1))
     with pytest.raises(DataError, match="no ablation"):
-        weigh("accuracy", outputs[0], outputs[:0], labels)
+        compute_statistics("accuracy", outputs[0], outputs[:0], labels)
 
 
 def test_the_sentence():
@@ -176,7 +176,7 @@ def test_the_sentence():
     labels = np.ones(100, int)
     base = (np.arange(100) < 60).astype(int)
     outputs = np.stack([base, (np.arange(100) < 90).astype(int), (np.arange(100) < 55).astype(int)])
-    found = weigh("accuracy", logits(base), logits(outputs), labels, resamples=DRAWS, draws=9_999)
+    found = compute_statistics("accuracy", logits(base), logits(outputs), labels, resamples=DRAWS, draws=9_999)
     text = summarise(found, ["0.0", "0.1", "1.0"], "head")
     assert text.startswith(
         "Ablating one head raises the score for 1 of 3 heads and lowers it for 0, at q < 0.05 (Accuracy); "
@@ -186,7 +186,7 @@ def test_the_sentence():
     assert "the largest loss is −5.00 points (95 % CI −11.2 to " in text
     assert "2 cannot be distinguished from zero with 100 examples" in text
     assert describe_statistics(found, ["0.0", "0.1", "1.0"], "head")["test"] == "McNemar, exact"
-    none = weigh("accuracy", logits(base), logits(outputs[2:]), labels, resamples=99)
+    none = compute_statistics("accuracy", logits(base), logits(outputs[2:]), labels, resamples=99)
     assert "there is no gain" in summarise(none, ["0"], "layer")
     assert summarise(none, ["0"], "layer").startswith("Ablating one layer raises the score for 0 of 1 layer and")
 
@@ -196,7 +196,7 @@ def test_the_sentence():
 def test_examples_of_one_class_are_weighed_too(metric, label):
     labels = np.full(8, label)
     outputs = logits(np.full((3, 8), label))
-    found = weigh(metric, outputs[0], outputs[1:], labels, resamples=99)
+    found = compute_statistics(metric, outputs[0], outputs[1:], labels, resamples=99)
     assert not found.significant.any()
     assert "can show none" in summarise(found, ["0.0", "0.1"], "head") or np.isnan(found.base)
 
@@ -205,7 +205,7 @@ def test_with_too_few_examples_no_swaps_could_show_anything(rng):
     """Of 3 examples there are 8 swaps: p is 2/8 at least, whatever the outputs."""
     labels = np.arange(3.0)
     outputs = labels + 0.1 * rng.normal(size=(3, 3))
-    found = weigh("pearson", outputs[0], outputs[1:], labels, resamples=99)
+    found = compute_statistics("pearson", outputs[0], outputs[1:], labels, resamples=99)
     assert (found.p >= 0.25).all()
     assert np.isnan(found.detectable).all()
     assert "with 3 examples, which can show none." in summarise(found, ["0.0", "0.1"], "head")
@@ -214,7 +214,7 @@ def test_with_too_few_examples_no_swaps_could_show_anything(rng):
 def test_where_all_effects_are_found_nothing_is_said_of_doubt():
     labels = np.ones(100, int)
     outputs = logits(np.stack([(np.arange(100) < right).astype(int) for right in (50, 90, 10)]))
-    found = weigh("accuracy", outputs[0], outputs[1:], labels, resamples=99)
+    found = compute_statistics("accuracy", outputs[0], outputs[1:], labels, resamples=99)
     assert found.significant.all()
     text = summarise(found, ["0.0", "0.1"], "head")
     assert text.startswith("Ablating one head raises the score for 1 of 2 heads and lowers it for 1,")
@@ -225,7 +225,7 @@ def test_where_all_effects_are_found_nothing_is_said_of_doubt():
 def test_f1_without_a_positive_label_could_show_nothing():
     """However predictions flip, it stays 0; a threshold of 0 points would be a promise."""
     outputs = logits(np.array([[1, 0, 0, 0], [0, 0, 0, 1], [1, 1, 0, 0]]))
-    found = weigh("f1", outputs[0], outputs[1:], np.zeros(4, int), resamples=99)
+    found = compute_statistics("f1", outputs[0], outputs[1:], np.zeros(4, int), resamples=99)
     assert found.base == 0
     assert np.isnan(found.detectable).all()
     assert "with 4 examples, which can show none." in summarise(found, ["0.0", "0.1"], "head")
@@ -234,8 +234,10 @@ def test_f1_without_a_positive_label_could_show_nothing():
 @pytest.mark.parametrize("metric", ["f1", "matthews"])
 def test_the_detectable_effect_is_not_below_the_fewest_flips(rng, metric):
     labels, base, _ = paired(rng, 408, 0, 0)
-    found = weigh(metric, logits(base), logits(np.stack([base] * 144)), labels, resamples=99, draws=99)
+    found = compute_statistics(metric, logits(base), logits(np.stack([base] * 144)), labels, resamples=99, draws=99)
     assert (found.detectable > 0.02).all()
     assert "would show changes of about 0.0" not in summarise(found, [str(one) for one in range(144)], "head")
-    few = weigh(metric, logits(base[:3]), logits(np.stack([base[:3]] * 144)), labels[:3], resamples=99, draws=99)
+    few = compute_statistics(
+        metric, logits(base[:3]), logits(np.stack([base[:3]] * 144)), labels[:3], resamples=99, draws=99
+    )
     assert np.isnan(few.base) or "can show none" in summarise(few, [str(one) for one in range(144)], "head")

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from bertjax.errors import DataError
-from bertjax.statistics import METRICS, Metric, bootstrap_counts, make_scorer, percentile, score, weigh
+from bertjax.statistics import METRICS, Metric, bootstrap_counts, compute_statistics, make_scorer, percentile, score
 from bertjax.statistics.significance import swap_test
 from tests.random_outputs import draw_outputs
 from tests.tiny_models import largest_difference
@@ -31,7 +31,7 @@ def test_a_unit_counts_with_all_its_outputs(metric, rng):
 def test_intervals_are_of_drawn_units(metric, rng):
     outputs, labels = draw_outputs(rng, metric, 4, 120)
     units = rng.integers(0, 30, 120) * 7 - 5  # numbers of any kind
-    found = weigh(metric, outputs[0], outputs[1:], labels, units=units, resamples=300, draws=199)
+    found = compute_statistics(metric, outputs[0], outputs[1:], labels, units=units, resamples=300, draws=199)
     numbers = np.unique(units, return_inverse=True)[1]
     assert found.examples == numbers.max() + 1
     counts = np.concatenate(list(bootstrap_counts(found.examples, 300, 0)))
@@ -77,7 +77,8 @@ def test_units_of_one_output_are_as_none(metric, rng):
     outputs, labels = draw_outputs(rng, metric, 3, 50)
     given = {"resamples": 99, "draws": 99}
     alone, plain = (
-        weigh(metric, outputs[0], outputs[1:], labels, units=units, **given) for units in (np.arange(50)[::-1], None)
+        compute_statistics(metric, outputs[0], outputs[1:], labels, units=units, **given)
+        for units in (np.arange(50)[::-1], None)
     )
     for name in ("low", "high", "p", "q", "best", "detectable"):
         assert np.array_equal(getattr(alone, name), getattr(plain, name), equal_nan=True), name
@@ -89,10 +90,10 @@ def test_a_metric_of_ones_own_takes_units(rng):
     outputs, labels = draw_outputs(rng, "cross_entropy", 3, 60)
     own = Metric("worst", "Worst", "outputs", "numbers", lambda o, labels, positive: o[..., 0].min(1), lowest=-np.inf)
     units = np.repeat(np.arange(20), 3)
-    found = weigh(own, outputs[0], outputs[1:], labels, units=units, resamples=50, draws=20)
+    found = compute_statistics(own, outputs[0], outputs[1:], labels, units=units, resamples=50, draws=20)
     assert found.examples == 20
     assert largest_difference(found.difference, np.diff(outputs[..., 0].min(1), axis=0)[0]) >= 0
-    same = weigh(
+    same = compute_statistics(
         replace(METRICS["cross_entropy"], sums=None),
         outputs[0],
         outputs[1:],
@@ -101,7 +102,7 @@ def test_a_metric_of_ones_own_takes_units(rng):
         resamples=50,
         draws=20,
     )
-    fast = weigh("cross_entropy", outputs[0], outputs[1:], labels, units=units, resamples=50, draws=20)
+    fast = compute_statistics("cross_entropy", outputs[0], outputs[1:], labels, units=units, resamples=50, draws=20)
     assert largest_difference(same.percentile, fast.percentile) < 1e-12
     assert same.p.tolist() == fast.p.tolist()
 
@@ -109,13 +110,13 @@ def test_a_metric_of_ones_own_takes_units(rng):
 def test_units_that_do_not_fit_are_refused(rng):
     outputs, labels = draw_outputs(rng, "cross_entropy", 2, 10)
     with pytest.raises(DataError, match="there are units for 9 examples, but 10 examples"):
-        weigh("cross_entropy", outputs[0], outputs[1:], labels, units=np.arange(9))
+        compute_statistics("cross_entropy", outputs[0], outputs[1:], labels, units=np.arange(9))
     with pytest.raises(
         DataError, match=r"Cross-entropy reads each output's log-probability and rank, .*shape \[1, 10\]"
     ):
         score("cross_entropy", outputs[:1, :, 0], labels)
     with pytest.raises(DataError, match="1 example has a label"):
-        weigh("cross_entropy", outputs[0], outputs[1:], labels, units=np.zeros(10, int))
+        compute_statistics("cross_entropy", outputs[0], outputs[1:], labels, units=np.zeros(10, int))
 
 
 def correlated_words(rng, sentences, words):
@@ -135,12 +136,12 @@ def coverage(rng, repeats, texts=200):
         labels = np.zeros(len(units))
         for way, several in enumerate((units, None)):
             given = {"units": several, "resamples": 999, "draws": 199, "seed": number}
-            evidence = weigh("cross_entropy", outputs[0], outputs[1:], labels, **given)
+            evidence = compute_statistics("cross_entropy", outputs[0], outputs[1:], labels, **given)
             hits[way] += evidence.low[0] <= 0.1 <= evidence.high[0]
         # Without the mean change a sentence's words still change alike.
         null = outputs[1] + np.array([0.1, 0])
         pair = [
-            weigh("cross_entropy", outputs[0], null[None], labels, **given | {"units": several})
+            compute_statistics("cross_entropy", outputs[0], null[None], labels, **given | {"units": several})
             for several in (units, None)
         ]
         found.append([one.p[0] <= 0.05 for one in pair])

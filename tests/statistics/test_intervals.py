@@ -7,7 +7,7 @@ from scipy import stats
 from bertjax.analyses import gradient_metrics, interaction_metrics, patching_metrics, shapley_metric
 from bertjax.statistics import effects as ev
 from bertjax.statistics import intervals
-from bertjax.statistics.effects import weigh
+from bertjax.statistics.effects import compute_statistics
 from bertjax.statistics.metrics import METRICS, make_scorer, score
 from bertjax.statistics.resampling import bootstrap_counts, score_draws
 from bertjax.statistics.sentence import summarise
@@ -70,7 +70,7 @@ def test_intervals_of_values_hold_the_truth_95_times_of_100(rng, metric):
     hits, repeats = 0, 1000
     for _ in range(repeats):
         outputs, labels = draw(rng, 300)
-        found = weigh(
+        found = compute_statistics(
             metric, outputs[0], outputs[1:], labels, resamples=DRAWS, draws=1, seed=int(rng.integers(1 << 30))
         )
         hits += found.low[0] <= truth <= found.high[0]
@@ -108,7 +108,7 @@ def test_few_flips_take_a_score_interval(rng):
     outputs[2, wrong[:49]] ^= 1
     outputs[3, wrong[:50]] ^= 1
     for metric in ("accuracy", "f1", "matthews"):
-        found = weigh(metric, logits(base), logits(outputs), labels, resamples=DRAWS, draws=99)
+        found = compute_statistics(metric, logits(base), logits(outputs), labels, resamples=DRAWS, draws=99)
         assert found.method == ("score", "score", "score", "bca"), metric
         assert found.gains.tolist() == [0, 1, 49, 50]
         assert found.losses.tolist() == [0] * 4
@@ -122,7 +122,7 @@ def test_few_flips_take_a_score_interval(rng):
 def test_intervals_stay_where_differences_can_be(rng):
     labels, base, after = paired(rng, 100, 0.0, 0.3, positive=0.1)
     for metric in ("f1", "matthews", "accuracy"):
-        found = weigh(metric, logits(base), logits(np.stack([after, 1 - labels])), labels, resamples=99)
+        found = compute_statistics(metric, logits(base), logits(np.stack([after, 1 - labels])), labels, resamples=99)
         most = METRICS[metric].highest - METRICS[metric].lowest
         assert (found.low >= -most).all()
         assert (found.high <= most).all()
@@ -135,7 +135,7 @@ def test_t_intervals_end_where_a_metric_is_bounded(metric, runs, rng):
     outputs = np.stack([-9 * labels, 9 * labels]) + rng.normal(size=(2, 8))
     outputs[1, 1] = outputs[1, 0] - 1
     outputs = outputs[runs]
-    found = weigh(metric, outputs[0], outputs[1:], labels, resamples=999, draws=99)
+    found = compute_statistics(metric, outputs[0], outputs[1:], labels, resamples=999, draws=99)
     left_out = make_scorer(metric, outputs, labels)(1 - np.eye(8))
     high = intervals.student(found.difference, left_out[:, 1:] - left_out[:, :1])[1, 0]
     assert found.method == ("t",)
@@ -150,9 +150,11 @@ def test_t_intervals_of_effects_end_where_effects_do():
     outputs = np.broadcast_to(values[None, :, None], (1, 8, 3))
     ends = {}
     for metric in (*interaction_metrics(auc), *interaction_metrics(loss)[:1], gradient_metrics("nats")[1]):
-        found = weigh(metric, 0 * outputs[0], outputs, np.zeros(8), resamples=999, draws=99)
+        found = compute_statistics(metric, 0 * outputs[0], outputs, np.zeros(8), resamples=999, draws=99)
         ends[metric.label] = found.low[0], found.high[0]
-    shapley = weigh(shapley_metric(auc), np.zeros((8, 1)), values[None, :, None], np.zeros(8), resamples=999, draws=99)
+    shapley = compute_statistics(
+        shapley_metric(auc), np.zeros((8, 1)), values[None, :, None], np.zeros(8), resamples=999, draws=99
+    )
     limits = stats.t.interval(0.95, 7, values.mean(), stats.sem(values))
     assert limits[0] < 0
     assert limits[1] > 2
@@ -166,7 +168,7 @@ def test_t_intervals_of_effects_end_where_effects_do():
 def test_the_base_of_a_sample_does_not_bound_a_gain():
     """All six are right by chance: on other examples an ablation may gain. Tango's interval for no flip: +-0.39."""
     labels = np.array([0, 1, 0, 1, 0, 1])
-    found = weigh("accuracy", logits(labels), logits(labels)[None], labels, resamples=99, draws=99)
+    found = compute_statistics("accuracy", logits(labels), logits(labels)[None], labels, resamples=99, draws=99)
     end = 1.959964**2 / (6 + 1.959964**2)
     np.testing.assert_allclose([found.low[0], found.high[0]], [-end, end], atol=1e-5)
 
@@ -182,7 +184,7 @@ def test_intervals_of_few_symmetric_values_are_students():
     found = intervals.student(values.mean(1), ((values.sum(1, keepdims=True) - values) / 5).T)
     expected = [stats.t.interval(0.95, 5, run.mean(), stats.sem(run)) for run in values]
     np.testing.assert_allclose(found.T, expected, rtol=1e-12)
-    evidence = weigh("margin", *margins(values), resamples=DRAWS, draws=DRAWS)
+    evidence = compute_statistics("margin", *margins(values), resamples=DRAWS, draws=DRAWS)
     assert evidence.method == ("t", "t")
     assert (evidence.low <= np.array(expected)[:, 0] + 1e-12).all()
     assert (evidence.high >= np.array(expected)[:, 1] - 1e-12).all()
@@ -205,7 +207,7 @@ def test_intervals_of_few_values_hold_the_truth(examples, skewed):
     """BCa held in 88 to 92 of 100 of these."""
     draw = np.random.default_rng(examples)
     values = draw.exponential(size=(1000, examples)) - 1 if skewed else draw.normal(size=(1000, examples))
-    found = weigh("margin", *margins(values), resamples=DRAWS, draws=9)
+    found = compute_statistics("margin", *margins(values), resamples=DRAWS, draws=9)
     assert 0.94 <= ((found.low <= 0) & (found.high >= 0)).mean() <= 0.975
 
 
@@ -218,12 +220,12 @@ def test_intervals_of_few_contrasts_hold_the_truth():
         outputs = np.stack([patched, np.zeros_like(patched), np.broadcast_to(whole, patched.shape)], axis=-1)
         base = np.stack([np.zeros(contrasts), np.zeros(contrasts), whole], axis=-1)
         labels = np.zeros(contrasts)
-        found = weigh(patching_metrics("score")[0], base, outputs, labels, resamples=DRAWS, draws=9)
+        found = compute_statistics(patching_metrics("score")[0], base, outputs, labels, resamples=DRAWS, draws=9)
         assert 0.94 <= ((found.low <= 0) & (found.high >= 0)).mean() <= 0.98
 
 
 def test_intervals_of_many_values_are_bca(rng):
-    found = weigh("margin", *margins(rng.exponential(size=(2, 200))), resamples=DRAWS, draws=9)
+    found = compute_statistics("margin", *margins(rng.exponential(size=(2, 200))), resamples=DRAWS, draws=9)
     assert found.method == ("bca", "bca")
     assert np.array_equal(np.stack([found.low, found.high]), found.bca)
 
@@ -233,6 +235,6 @@ def test_the_sentence_says_that_few_examples_are_too_few(rng):
         for examples in (fewest - 1, fewest):
             outputs, labels = draw_outputs(rng, metric, 2, examples, 2)
             labels[:2] = 0, 1
-            found = weigh(metric, outputs[0], outputs[1:], labels, resamples=99, draws=99)
+            found = compute_statistics(metric, outputs[0], outputs[1:], labels, resamples=99, draws=99)
             said = f" Intervals from {examples} examples hold the true value less often than 95 %."
             assert summarise(found, ["0.0"], "head").endswith(said) == (examples < fewest), metric

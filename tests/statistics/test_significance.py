@@ -10,7 +10,7 @@ from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
 from statsmodels.stats.multitest import multipletests
 
 from bertjax.statistics import ranked, significance
-from bertjax.statistics.effects import weigh
+from bertjax.statistics.effects import compute_statistics
 from bertjax.statistics.metrics import METRICS, make_scorer, score
 from tests.random_outputs import DRAWS, draw_outputs, logits
 from tests.tiny_models import largest_difference
@@ -69,7 +69,7 @@ def test_random_swaps_are_counted_with_the_one_that_was_seen(rng):
     labels = rng.normal(size=400)
     base = labels + rng.normal(size=400)
     better = base + 0.5 * (labels - base)
-    found = weigh("pearson", base, np.stack([base, better]), labels, resamples=99, draws=DRAWS)
+    found = compute_statistics("pearson", base, np.stack([base, better]), labels, resamples=99, draws=DRAWS)
     assert found.p.tolist() == [1, 1 / (1 + DRAWS)]
     assert found.best.tolist()[1] == 1 / (1 + DRAWS)
     assert found.best_raw.tolist()[1] == 1 / (1 + DRAWS)
@@ -122,11 +122,11 @@ def test_choosing_on_one_half_shows_on_the_other():
     rng = np.random.default_rng(3)  # of 600 seeds 4 have a luckier half than this says
     labels = rng.integers(0, 2, 400)
     noise = logits(labels) + rng.normal(size=(40, 400, 2))
-    luck = weigh("accuracy", noise[0], noise[1:], labels, resamples=99)
+    luck = compute_statistics("accuracy", noise[0], noise[1:], labels, resamples=99)
     assert luck.halves["on_chosen"] > luck.halves["on_other"] + 0.02  # the best of 40 is so by luck
     real = noise.copy()
     real[7] += 1.5 * logits(labels)
-    sure = weigh("accuracy", real[0], real[1:], labels, resamples=99)
+    sure = compute_statistics("accuracy", real[0], real[1:], labels, resamples=99)
     assert sure.halves["chosen"][0] == (6, 1.0)
     assert sure.halves["interval"][0] > 0.1
     assert sure.halves["halves"] == significance.HALVES
@@ -134,7 +134,7 @@ def test_choosing_on_one_half_shows_on_the_other():
 
 @pytest.mark.usefixtures("as_users")
 def test_draws_grow_with_ablations_and_stay_payable():
-    few = weigh("pearson", np.arange(20.0), np.arange(20.0)[None] ** 2, np.arange(20) % 7)
+    few = compute_statistics("pearson", np.arange(20.0), np.arange(20.0)[None] ** 2, np.arange(20) % 7)
     assert (few.resamples, few.draws) == (10_000, 9_999)
     assert significance.count_draws("f1", 10, 400) == 9_999
     assert significance.count_draws("f1", 144, 400) == 14_399
@@ -152,7 +152,9 @@ def test_shifted_or_scaled_outputs_keep_their_significance(rng, metric):
     labels = labels if METRICS[metric].targets == "numbers" else (labels > 0).astype(int)
     moved = outputs.copy()
     moved[1] = 5 + 3 * outputs[1]
-    plain, shifted = (weigh(metric, some[0], some[1:], labels, resamples=99, draws=DRAWS) for some in (outputs, moved))
+    plain, shifted = (
+        compute_statistics(metric, some[0], some[1:], labels, resamples=99, draws=DRAWS) for some in (outputs, moved)
+    )
     assert largest_difference(plain.p, shifted.p) < 1e-12
     assert largest_difference(plain.detectable, shifted.detectable) < 1e-9
 

@@ -18,7 +18,7 @@ from bertjax.interventions import MODES, Change, Mode, to_overrides
 from bertjax.models import HeadOutputs
 from bertjax.results import NumberDisplay, show_table, show_text
 from bertjax.results.page import page_data
-from bertjax.statistics.effects import weigh
+from bertjax.statistics.effects import compute_statistics
 from bertjax.tasks import TASKS, Form, Task, TaskOptions, TextClassification, TextEncodings, cosine, encode_examples
 from bertjax.tasks.multiple_choice import Choices
 from tests.factories import SENTENCES, make_classifier, make_embedder, make_masked, write_pairs
@@ -46,7 +46,7 @@ ERROR = bertjax.Metric("error", "One less the mean error", "values", "numbers", 
 @pytest.mark.parametrize(("own", "like"), [(BALANCED, "accuracy"), (ERROR, "pearson")])
 def test_a_metric_of_ones_own_is_weighed(rng, own, like):
     outputs, labels = draw_outputs(rng, like, 4, 40, 2)
-    found = weigh(own, outputs[0], outputs[1:], labels, resamples=300, draws=DRAWS)
+    found = compute_statistics(own, outputs[0], outputs[1:], labels, resamples=300, draws=DRAWS)
     readings = outputs.argmax(-1) if own is BALANCED else outputs.reshape(outputs.shape[:2]).astype(float)
     scores = own.function(readings, labels, 1)
     assert largest_difference(found.difference, scores[1:] - scores[0]) < 1e-12
@@ -64,7 +64,7 @@ def test_a_metric_of_ones_own_is_weighed(rng, own, like):
         random_state=np.random.default_rng(0),
     )
     assert largest_difference(found.percentile[:, 0], np.array(expected.confidence_interval)) < 1e-9
-    same = weigh(own, outputs[0], outputs[:1], labels, resamples=99, draws=99)
+    same = compute_statistics(own, outputs[0], outputs[:1], labels, resamples=99, draws=99)
     assert same.p.tolist() == [1.0]
     assert ((found.p > 0) & (found.p <= 1)).all()
     assert found.metric.effect_size.text.startswith("Cohen's d")
@@ -74,7 +74,7 @@ def test_swaps_of_a_scale_sensitive_metric_use_the_raw_outputs(rng):
     """Outputs that are all shifted are worse by the shift; a metric of correlations would not see it."""
     labels = rng.normal(size=60)
     base = labels + 0.1 * rng.normal(size=60)
-    found = weigh(ERROR, base, np.stack([base + 1, base]), labels, resamples=99, draws=999)
+    found = compute_statistics(ERROR, base, np.stack([base + 1, base]), labels, resamples=99, draws=999)
     assert found.p[0] <= 0.002
     assert found.difference[0] < -0.8
 
@@ -111,7 +111,7 @@ MODES_OF_ONES_OWN = {
     "half": Mode("the head's output times 1/2", "halved", share=0.5),
     "flattened": Mode("30 % of uniform weights", "made more even", "uniform", 0.3),
     "overshot": Mode("beyond the mean", "pushed beyond its mean", "mean", 1.5),
-    "leaning": Mode("a fifth from another text", "leaning to its donor", "donor", 0.2),
+    "leaning": Mode("a fifth from another text", "leaning to its source", "source", 0.2),
 }
 
 
@@ -122,11 +122,11 @@ def test_a_custom_mode_is_the_same_in_reference_and_engine(name, small, rng, mon
     monkeypatch.setitem(MODES, name, mode)
     with jax.enable_x64(True):
         model = random_model(bertjax.BertForSequenceClassification, small, "float64")
-        texts, donors = (encodings(small, rng, [7, 4, 9]) for _ in range(2))
+        texts, sources = (encodings(small, rng, [7, 4, 9]) for _ in range(2))
         means, heads = rng.normal(size=(2, 3, 4)), ablations.single_heads(small, name)
-        options = {"means": means, "donors": donors} if mode.replacement in ("mean", "donor") else {}
+        options = {"means": means, "sources": sources} if mode.replacement in ("mean", "source") else {}
         found = bertjax.sweep(model, texts, heads, readouts.logits, **options, progress=False)
-        batch, donor = bertjax.collate(texts), model(**bertjax.collate(donors))
+        batch, source = bertjax.collate(texts), model(**bertjax.collate(sources))
         run, real = model(**batch), batch["attention_mask"][..., None, None].astype(float)
         values = np.asarray(run.record.values)
         replacements = {
@@ -135,11 +135,11 @@ def test_a_custom_mode_is_the_same_in_reference_and_engine(name, small, rng, mon
                 ((values * real).sum(2) / real.sum(1))[:, :, None], run.record.head_outputs.shape
             ),
             "mean": np.broadcast_to(means[:, None, None], run.record.head_outputs.shape),
-            "donor": donor.record.head_outputs,
+            "source": source.record.head_outputs,
         }
         for number, one in enumerate(heads):
             (change,) = one.changes
-            by_plain = model(**batch, overrides=to_overrides(small, one, means, donor)).logits
+            by_plain = model(**batch, overrides=to_overrides(small, one, means, source)).logits
             own, other = (
                 np.asarray(outputs[change.layer, :, :, change.head])
                 for outputs in (run.record.head_outputs, replacements[mode.replacement])
@@ -177,7 +177,7 @@ def test_the_main_job_takes_a_mode_of_ones_own(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"replacement": "noise"}, "replacement 'noise' is not one of nothing, uniform, mean, donor"),
+        ({"replacement": "noise"}, "replacement 'noise' is not one of nothing, uniform, mean, source"),
         ({"share": 0.0}, "share must be a finite number other than 0, found 0.0"),
         ({"share": float("nan")}, "share must be a finite number other than 0, found nan"),
     ],
@@ -335,7 +335,7 @@ def test_a_metric_that_returns_something_else_is_refused(function):
     wrong = bertjax.Metric("wrong", "Wrong", "predictions", "classes", function)
     outputs, labels = np.eye(2)[np.zeros((3, 4), int)], np.array([0, 1, 0, 1])
     with pytest.raises(DataError, match="the function of metric wrong must return one number for each of the 3"):
-        weigh(wrong, outputs[0], outputs[1:], labels, resamples=9, draws=9)
+        compute_statistics(wrong, outputs[0], outputs[1:], labels, resamples=9, draws=9)
 
 
 def test_a_task_of_ones_own_that_cannot_be_had_is_refused(tmp_path, monkeypatch):

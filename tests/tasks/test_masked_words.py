@@ -17,7 +17,7 @@ from bertjax.engine.journal import count_parts
 from bertjax.errors import ConfigError, DataError, InputError, SweepInterrupted
 from bertjax.jobs import torch_reference
 from bertjax.results import read_results
-from bertjax.statistics import weigh
+from bertjax.statistics import compute_statistics
 from bertjax.tasks import form_named, load_examples
 from bertjax.tasks.masked_words import mask_words
 from tests.factories import make_masked, write_lines
@@ -122,7 +122,7 @@ def test_outputs_and_scores_are_those_of_a_loop_in_pytorch(ablated, model, lines
 def test_texts_are_drawn_not_words(ablated):
     arrays = ablated.outputs
     given = {"units": arrays["units"], "seed": 0}
-    evidence = weigh("cross_entropy", arrays["base"], arrays["outputs"], arrays["labels"], **given)
+    evidence = compute_statistics("cross_entropy", arrays["base"], arrays["outputs"], arrays["labels"], **given)
     rows = ablated.rows_of("cross_entropy")
     assert evidence.examples == rows[0].examples == 30 < len(arrays["units"])
     assert [row.low for row in rows] == evidence.low.tolist()
@@ -237,7 +237,7 @@ def test_what_does_not_fit_is_refused_in_a_line(model, lines, classifier, embedd
         load_examples("mlm", data=lines, label_names=["a", "b"])
     with pytest.raises(DataError, match="is a directory; mlm needs a file of texts"):
         load_examples("mlm", data=tmp_path)
-    assert main(["ablate", "--model", str(model), "--task", "mlm", "--engine", "plain"]) == 2
+    assert main(["ablate", "--model", str(model), "--task", "mlm", "--engine", "reference"]) == 2
 
 
 def test_ranks_neither_hide_nor_make_an_effect(model, lines, tmp_path):

@@ -9,7 +9,7 @@ import bertjax
 from benchmarks.task_parity import compare
 from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.results import read_results
-from bertjax.statistics import weigh
+from bertjax.statistics import compute_statistics
 from bertjax.tasks import load_examples
 from tests.factories import make_classifier, make_masked
 from tests.task_files import MINIMAL_PAIRS
@@ -97,7 +97,9 @@ def test_a_paradigm_has_its_own_score_and_evidence(ablated):
         expected = [(run[own, 1] > run[own, 0]).mean() for run in arrays["outputs"]]
         assert [row.score for row in rows] == pytest.approx(expected)
         assert rows[0].base == pytest.approx((arrays["base"][own, 1] > arrays["base"][own, 0]).mean())
-        evidence = weigh("accuracy", arrays["base"][own], arrays["outputs"][:, own], np.ones(len(own), int), seed=0)
+        evidence = compute_statistics(
+            "accuracy", arrays["base"][own], arrays["outputs"][:, own], np.ones(len(own), int), seed=0
+        )
         assert [row.q for row in rows] == evidence.q.tolist()
         assert [row.low for row in rows] == evidence.low.tolist()
         assert rows[0].examples == len(own)

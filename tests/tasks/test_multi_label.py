@@ -101,7 +101,9 @@ def test_pairs_and_other_orders_of_the_labels_too(model, tmp_path):
 
 
 def test_the_plain_form_gives_the_same(model, data, ablated):
-    plain = run_analysis(settings_of(model=str(model), task="multi-label", data=str(data), engine="plain"), keep=False)
+    plain = run_analysis(
+        settings_of(model=str(model), task="multi-label", data=str(data), engine="reference"), keep=False
+    )
     for name in ("base", "outputs"):
         assert np.abs(plain.outputs[name] - ablated.outputs[name]).max() < 1e-5
 

@@ -44,7 +44,7 @@ def test_the_plain_form_gives_the_same(model, ablated, tmp_path):
 
     data = write_choices(tmp_path / "dev.jsonl")
     plain = run_analysis(
-        settings_of(model=str(model), task="multiple-choice", data=str(data), engine="plain"), keep=False
+        settings_of(model=str(model), task="multiple-choice", data=str(data), engine="reference"), keep=False
     )
     for name in ("base", "outputs"):
         assert np.abs(plain.outputs[name] - ablated.outputs[name]).max() < 1e-5

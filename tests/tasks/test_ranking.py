@@ -54,7 +54,7 @@ def test_outputs_and_scores_equal_an_independent_computation(ablated):
 
 def test_the_plain_form_gives_the_same(ablated):
     settings = ablated.summary["settings"]
-    job = settings_of(model=settings["model"], task="ranking", data=settings["data"], engine="plain")
+    job = settings_of(model=settings["model"], task="ranking", data=settings["data"], engine="reference")
     plain = run_analysis(job, keep=False)
     for name in ("base", "outputs"):
         assert np.abs(plain.outputs[name] - ablated.outputs[name]).max() < 1e-5
@@ -305,10 +305,10 @@ def collect_rankings(examples, texts, vectors):
 
 
 # ---- ids, judgments and texts that are missing ----------------------------------------------------------------------
-PLACES = {"New York": "New York is a large city", "San Diego": "San Diego is warm", "Paris": "Paris is in France"}
+SITES = {"New York": "New York is a large city", "San Diego": "San Diego is warm", "Paris": "Paris is in France"}
 
 
-def write_places(folder, judged, *, corpus=PLACES, queries=("q1", "q2"), run=""):
+def write_places(folder, judged, *, corpus=SITES, queries=("q1", "q2"), run=""):
     """A small collection in which ids hold spaces."""
     (folder / "qrels").mkdir(parents=True)
     texts = {"queries": {name: f"query {name}" for name in queries}, "corpus": corpus}
@@ -388,12 +388,12 @@ def test_judgments_of_texts_that_are_not_there_are_counted(tmp_path):
 
 
 def test_queries_and_texts_without_text_are_left_out(tmp_path):
-    corpus = {**PLACES, "Nowhere": " ", "Void": ""}
+    corpus = {**SITES, "Nowhere": " ", "Void": ""}
     judged = "q1\tParis\t1\nq1\tVoid\t1\nq2\tParis\t1\n"
     folder = write_places(tmp_path / "data", judged, corpus=corpus)
     examples = load_examples("ranking", data=folder)
     assert "2 texts without text left out: Nowhere, Void" in examples.source
-    assert examples.content[0].pool.names == tuple(PLACES)
+    assert examples.content[0].pool.names == tuple(SITES)
     (folder / "queries.jsonl").write_text('{"_id": "q1", "text": "a"}\n{"_id": "q2", "text": null}\n')
     examples = load_examples("ranking", data=folder)
     assert examples.ids == ("q1",)

@@ -19,7 +19,7 @@ from bertjax import arguments as checks_of
 from bertjax.checkpoints import BertConfig, architecture, has_tokenizer, locate, texts_directory
 from bertjax.console import PlainTable
 from bertjax.data import Tokenizer, collate
-from bertjax.engine import plain
+from bertjax.engine import reference as reference_engine
 from bertjax.errors import CheckpointError, some_of
 from bertjax.interventions import overrides
 from bertjax.jobs.pytorch.torch_reference import Arguments, load_torch, overridden_head, run_torch
@@ -114,13 +114,13 @@ def compare_overrides(
     real = np.asarray(arguments["attention_mask"]).astype(bool)
     heads = overrides.every_head(model.config)
     constructors = {"uniform": overrides.uniform, "zero": overrides.zero}
-    constructor = constructors[checks_of.one_of(mode, "mode", constructors)]
+    constructor = constructors[checks_of.check_choice(mode, "mode", constructors)]
     inputs = model.inputs(**arguments)
     rows = []
     for start in range(0, len(heads), chunk_size):
         chunk = heads[start : start + chunk_size]
         stacked = overrides.stack([constructor(model.config, [head]) for head in chunk])
-        for head, ours in zip(chunk, plain.run(model, inputs, stacked, _last_hidden_state), strict=True):
+        for head, ours in zip(chunk, reference_engine.run(model, inputs, stacked, _last_hidden_state), strict=True):
             with overridden_head(reference, model.config, head, mode, real):
                 theirs = run_torch(reference, arguments).hidden_states[-1]
             name = f"{mode} {head[0]}.{head[1]}: last hidden state"
@@ -151,9 +151,9 @@ def random_arguments(config: BertConfig, batch: int, tokens: int, seed: int = 0)
 
     Each example keeps at least one token; the first keeps all.
     """
-    checks_of.instance(config, "config", BertConfig, "a BertConfig (model.config)")
+    checks_of.check_instance(config, "config", BertConfig, "a BertConfig (model.config)")
     for name, value in (("batch", batch), ("tokens", tokens)):
-        checks_of.whole_number(value, name, 1)
+        checks_of.check_int(value, name, 1)
     generator = np.random.default_rng(seed)
     lengths = generator.integers(1, tokens + 1, batch)
     lengths[0] = tokens
@@ -180,8 +180,8 @@ def check_model(
 
     Returns: one row for each component, and one for each override over all heads.
     """
-    checks_of.one_of(precision, "precision", TOLERANCES)
-    checks_of.whole_number(examples, "examples", 1)
+    checks_of.check_choice(precision, "precision", TOLERANCES)
+    checks_of.check_int(examples, "examples", 1)
     directory = locate(name)
     model = load(directory, dtype=precision)
     check_parameters(model)

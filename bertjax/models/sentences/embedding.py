@@ -61,15 +61,15 @@ class BertForSentenceEmbedding(TaskModel):
         include_prompt: bool = True,
     ):
         poolings = _check_poolings(check_config(config), pooling)
-        plans = arguments.several(dense, "dense", "a list of dense layers", DensePlan, ConfigError)
+        plans = arguments.check_sequence(dense, "dense", "a list of dense layers", DensePlan, ConfigError)
         _check_widths(len(poolings) * config.hidden_size, plans)
         if max_length is not None:
-            arguments.whole_number(max_length, "max_length", 1, ConfigError)
+            arguments.check_int(max_length, "max_length", 1, ConfigError)
         body, head = split_key(key, 2)
         super().__init__(config, body, numerics, add_pooling_layer=POOLER in poolings)
         self.pooling = poolings[0] if len(poolings) == 1 else poolings
         self.normalize, self.max_length, self.plans = normalize, max_length, plans
-        self.include_prompt = arguments.switch(include_prompt, "include_prompt", ConfigError)
+        self.include_prompt = arguments.check_bool(include_prompt, "include_prompt", ConfigError)
         self.dense = nnx.List(
             [
                 Dense(
@@ -139,9 +139,11 @@ class BertForSentenceEmbedding(TaskModel):
 def _check_poolings(config: BertConfig, given: Any) -> tuple[str, ...]:
     """Names of poolings, from one or several."""
     expected = f"one or several of {', '.join(POOLINGS)}"
-    poolings = (given,) if isinstance(given, str) else arguments.several(given, "pooling", expected, str, ConfigError)
+    poolings = (
+        (given,) if isinstance(given, str) else arguments.check_sequence(given, "pooling", expected, str, ConfigError)
+    )
     for name in poolings:
-        arguments.one_of(name, "pooling", POOLINGS, ConfigError)
+        arguments.check_choice(name, "pooling", POOLINGS, ConfigError)
     if not poolings or len(set(poolings)) < len(poolings):
         arguments.refuse("pooling", f"{expected}, each once", given, ConfigError)
     if POOLER in poolings and len(poolings) > 1:
@@ -154,7 +156,7 @@ def _check_poolings(config: BertConfig, given: Any) -> tuple[str, ...]:
 def _check_widths(width: int, plans: Sequence[DensePlan]) -> None:
     """Raise `ConfigError` where a dense layer does not take what comes before it."""
     for number, plan in enumerate(plans):
-        arguments.one_of(plan.activation, "activation of a dense layer", ACTIVATIONS, ConfigError)
+        arguments.check_choice(plan.activation, "activation of a dense layer", ACTIVATIONS, ConfigError)
         if plan.inputs != width:
             raise ConfigError(f"dense layer {number} takes vectors of {plan.inputs} numbers, but they have {width}")
         width = plan.outputs

@@ -1,6 +1,6 @@
-"""The places inside an encoder: what each is called wherever it is read, overridden or patched, and how it is replaced.
+"""The sites inside an encoder: what each is called wherever it is read, overridden or patched, and how it is replaced.
 
-A place is a field of `EncoderRecord`, and its name is the field's. In every layer, in the order of computation:
+A site is a field of `EncoderRecord`, and its name is the field's. In every layer, in the order of computation:
 
     hidden_states         the residual stream before the layer; before layer 0 the embeddings
     queries, keys, values of each head; queries and keys rotated where positions are rotary
@@ -10,8 +10,8 @@ A place is a field of `EncoderRecord`, and its name is the field's. In every lay
     feed_forward_inputs   what the feed-forward layer reads: in layers with norms before it, a norm of the stream
     feed_forward_outputs  what the feed-forward layer adds
 
-A replacement acts on what reads the place, not on what the place was made from. Where norms come after the sums, as in
-BERT, the residual stream between attention and feed-forward layer is `feed_forward_inputs` itself; replacing this place
+A replacement acts on what reads the site, not on what the site was made from. Where norms come after the sums, as in
+BERT, the residual stream between attention and feed-forward layer is `feed_forward_inputs` itself; replacing this site
 changes what the feed-forward layer reads alone, and not the stream that goes on beside it.
 """
 
@@ -23,12 +23,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from bertjax.models import ops
-from bertjax.models.types import Overrides, PlaceValues
+from bertjax.models.types import Overrides, SiteValues
 
 
 @dataclass(frozen=True)
-class Place:
-    """A place that every layer has.
+class Site:
+    """A site that every layer has.
 
     Args:
         name: of the field of a record in which it is read.
@@ -47,35 +47,35 @@ class Place:
 
 _VECTOR, _STATE = ("batch", "token", "heads", "head_dim"), ("batch", "token", "embed")
 # By name: where in a layer values can be read and replaced, in the order of computation.
-PLACES: Mapping[str, Place] = MappingProxyType(
+SITES: Mapping[str, Site] = MappingProxyType(
     {
-        place.name: place
-        for place in (
-            Place(
+        site.name: site
+        for site in (
+            Site(
                 "hidden_states",
                 "the residual stream before the layer; before layer 0 the embeddings, after the last what it gives",
                 _STATE,
                 after_last=True,
             ),
-            Place("queries", "of each head, rotated where positions are rotary", _VECTOR, of_heads=True),
-            Place("keys", "of each head, rotated where positions are rotary", _VECTOR, of_heads=True),
-            Place("values", "of each head", _VECTOR, of_heads=True),
-            Place("weights", "of each head, after the softmax", ("batch", "heads", "query", "key"), of_heads=True),
-            Place("head_outputs", "of each head, before the output projection", _VECTOR, of_heads=True),
-            Place("attention_outputs", "what attention adds to the residual stream", _STATE),
-            Place("feed_forward_inputs", "what the feed-forward layer reads", _STATE),
-            Place("feed_forward_outputs", "what the feed-forward layer adds", _STATE),
+            Site("queries", "of each head, rotated where positions are rotary", _VECTOR, of_heads=True),
+            Site("keys", "of each head, rotated where positions are rotary", _VECTOR, of_heads=True),
+            Site("values", "of each head", _VECTOR, of_heads=True),
+            Site("weights", "of each head, after the softmax", ("batch", "heads", "query", "key"), of_heads=True),
+            Site("head_outputs", "of each head, before the output projection", _VECTOR, of_heads=True),
+            Site("attention_outputs", "what attention adds to the residual stream", _STATE),
+            Site("feed_forward_inputs", "what the feed-forward layer reads", _STATE),
+            Site("feed_forward_outputs", "what the feed-forward layer adds", _STATE),
         )
     }
 )
-# Numbers by which arrays name places.
-NUMBERS: Mapping[str, int] = MappingProxyType({name: number for number, name in enumerate(PLACES)})
+# Numbers by which arrays name sites.
+SITE_INDEX: Mapping[str, int] = MappingProxyType({name: number for number, name in enumerate(SITES)})
 
 
 def replace_states(
     name: str, states: Float[Array, "batch token embed"], overrides: Overrides | None, layer: ArrayLike
 ) -> Float[Array, "batch token embed"]:
-    """A layer's states at a place, some of them replaced token by token."""
+    """A layer's states at a site, some of them replaced token by token."""
     if overrides is None or overrides.states is None:
         return states
     for number in range(overrides.states.layer.shape[0]):
@@ -100,9 +100,9 @@ def replace_vectors(
 
 
 def _entry(
-    entries: PlaceValues, number: int, name: str, layer: ArrayLike, into: Array
+    entries: SiteValues, number: int, name: str, layer: ArrayLike, into: Array
 ) -> tuple[Float[Array, "#batch #token"], Float[Array, "#batch #token width"]]:
-    """Share and values of an entry; share 0 where it is for another place or layer."""
-    here = (entries.place[number] == NUMBERS[name]) & (entries.layer[number] == layer)
+    """Share and values of an entry; share 0 where it is for another site or layer."""
+    here = (entries.site[number] == SITE_INDEX[name]) & (entries.layer[number] == layer)
     share = jnp.where(here, entries.share[number], 0).astype(into.dtype)
     return share, entries.values[number].astype(into.dtype)

@@ -23,7 +23,7 @@ from bertjax.formatting import table_name
 from bertjax.interventions import READOUT, Ablation, Readout, read, stack
 from bertjax.machine import import_pandas
 from bertjax.models import (
-    PLACES,
+    SITES,
     Context,
     Graph,
     Inputs,
@@ -80,7 +80,7 @@ class SweepResult:
         ablations, examples, *axes = self.outputs.shape
         names = [_table_name(ablation) for ablation in self.ablations] or [str(number) for number in range(ablations)]
         heads = [
-            " ".join(f"L{one.layer}H{one.head}" for one in ablation.changes if PLACES[one.place].of_heads)
+            " ".join(f"L{one.layer}H{one.head}" for one in ablation.changes if SITES[one.site].of_heads)
             for ablation in self.ablations
         ]
         columns: dict[str, Any] = {
@@ -117,7 +117,7 @@ def run(
     Returns: the readouts.
     """
     check_parameters(model)
-    arguments.function(readout, "readout", READOUT)
+    arguments.check_function(readout, "readout", READOUT)
     checked = inputs if isinstance(inputs, Inputs) else model.inputs(inputs)
     check_stack(model.config, overrides, checked)
     return _run(*nnx.split(model), checked, overrides, readout)
@@ -229,21 +229,21 @@ def _run_base(
 
 
 def _check_sweep(model: PretrainedModel, overrides: Any, readout: Readout) -> tuple[Overrides, ...]:
-    arguments.instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
+    arguments.check_instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
     check_not_traced("a sweep", model.parameters())
     check_parameters(model)
-    arguments.function(readout, "readout", READOUT)
-    return arguments.several(overrides, "overrides", "a list of Overrides, one for each ablation", Overrides)
+    arguments.check_function(readout, "readout", READOUT)
+    return arguments.check_sequence(overrides, "overrides", "a list of Overrides, one for each ablation", Overrides)
 
 
 def _check_batches(batches: Any) -> list[tuple[tuple[int, ...], Mapping[str, Any]]]:
     """Batches whose examples are numbered 0, 1, 2 ... Raises `InputError` where they are not."""
     expected, checked = "a list of pairs: examples' numbers, and a batch", []
-    for pair in arguments.several(batches, "batches", expected, tuple | list):
+    for pair in arguments.check_sequence(batches, "batches", expected, tuple | list):
         if len(pair) != 2 or not isinstance(pair[1], Mapping):
             arguments.refuse("batches", expected, batches)
-        numbers = arguments.several(pair[0], "the numbers of a batch's examples", "whole numbers")
-        checked.append((tuple(arguments.whole_number(number, "an example's number", 0) for number in numbers), pair[1]))
+        numbers = arguments.check_sequence(pair[0], "the numbers of a batch's examples", "whole numbers")
+        checked.append((tuple(arguments.check_int(number, "an example's number", 0) for number in numbers), pair[1]))
     named = {number for numbers, _ in checked for number in numbers}
     if not named or named != set(range(len(named))):
         raise InputError("the numbers of the batches' examples must be 0, 1, 2 ..., with none left out")
@@ -262,7 +262,7 @@ def _check_for_all(config: BertConfig, overrides: Overrides, inputs: Inputs) -> 
         or (outputs is not None and outputs.values.shape[1:3] != (1, 1))
     ):
         raise OverrideError(
-            "an override for single examples, tokens or places cannot be swept: use plain.run on one batch"
+            "an override for single examples, tokens or places cannot be swept: use reference.run on one batch"
         )
     check_overrides(config, overrides, inputs)
 
@@ -284,7 +284,7 @@ def _chunks(
 
     Within a group all stacks are equally large, so that each size compiles once; the last is filled up.
     """
-    chunk_size = arguments.whole_number(chunk_size, "chunk_size", 1)
+    chunk_size = arguments.check_int(chunk_size, "chunk_size", 1)
     chunks = []
     for layer in sorted(set(starts)):
         members = [number for number, start in enumerate(starts) if start == layer]
