@@ -1,4 +1,4 @@
-"""The part of the site that knows Sphinx: it hands sources through `page_sources` as they are read."""
+"""Sphinx extension of the site: passes page sources through `page_sources` when they are read."""
 
 import re
 from pathlib import Path
@@ -23,12 +23,12 @@ def fill(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def outdated(app: Sphinx, env: BuildEnvironment, *changes: set[str]) -> list[str]:
-    """Pages of the reference are made anew each time: any file of bertjax may have changed them."""
+    """Pages of the reference are always rebuilt, because any file of bertjax may have changed."""
     return [name for name in env.found_docs if name.startswith("reference/")]
 
 
 def link_back(app: Sphinx, pagename: str, template: str, context: dict[str, Any], doctree: object) -> None:
-    """On pages of code, lead back to where each name is described: Sphinx knows one such place for a whole file."""
+    """Link each name on a page of code to its description; Sphinx has one link for the whole file."""
     if not pagename.startswith("_modules/bertjax"):
         return
     module = pagename.removeprefix("_modules/").replace("/", ".")
@@ -54,7 +54,7 @@ def forget_files_without_code(app: Sphinx) -> list[Any]:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Connect; commands are shown without a prompt, without which the lexer of consoles takes them for output."""
+    """Connect the events. Commands have no prompt, so use the lexer of Bash."""
     app.add_lexer("console", BashLexer)
     app.connect("source-read", fill)
     app.connect("html-page-context", link_back)

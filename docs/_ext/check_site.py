@@ -1,7 +1,7 @@
-"""Whether a built site holds together: `python docs/_ext/check_site.py build/docs`.
+"""Check a built site: `python docs/_ext/check_site.py build/docs`.
 
-Every link within it leads to a file and a place that are there, and nothing that a page loads (scripts, styles,
-pictures, fonts) comes from the network. Prints what is wrong; exit code 1 if anything is.
+Every internal link must lead to an existing file and anchor, and pages must not load anything (scripts, styles,
+pictures, fonts) from the network. Prints the problems; exit code 1 if there are any.
 """
 
 import re
@@ -15,27 +15,27 @@ FROM_NETWORK = re.compile(r"""(?:url\(|@import\s+)["']?(?:https?:)?//""")
 
 
 class Page(HTMLParser):
-    """The places of a page, what it links to and what it loads."""
+    """The anchors, links and loaded files of a page."""
 
     def __init__(self, text: str):
         super().__init__()
-        self.places: set[str] = set()
+        self.anchors: set[str] = set()
         self.links: list[str] = []
         self.loads: list[str] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note an element's id, link and source."""
-        given = dict(attrs)
-        self.places |= {value for name in ("id", "name") if (value := given.get(name))}
-        if tag == "a" and given.get("href"):
-            self.links.append(str(given["href"]))
-        if tag in LOADED and given.get(LOADED[tag]):
-            self.loads.append(str(given[LOADED[tag]]))
+        """Collect the id, link and source of an element."""
+        attributes = dict(attrs)
+        self.anchors |= {value for name in ("id", "name") if (value := attributes.get(name))}
+        if tag == "a" and attributes.get("href"):
+            self.links.append(str(attributes["href"]))
+        if tag in LOADED and attributes.get(LOADED[tag]):
+            self.loads.append(str(attributes[LOADED[tag]]))
 
 
 def problems(site: Path) -> list[str]:
-    """What is wrong with a site, a line for each."""
+    """The problems of a site, one line each."""
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(site.glob("**/*.html"))}
     wrong = []
     for path, page in pages.items():
@@ -45,12 +45,12 @@ def problems(site: Path) -> list[str]:
                 if target in page.loads and parts.scheme != "data":
                     wrong.append(f"{path.relative_to(site)}: loads {target}")
                 continue
-            place = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            target_path = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             anchor = unquote(parts.fragment)
-            if not place.is_file():
+            if not target_path.is_file():
                 wrong.append(f"{path.relative_to(site)}: no file {target}")
-            elif anchor and place in pages and anchor not in pages[place].places:
-                wrong.append(f"{path.relative_to(site)}: no place {target}")
+            elif anchor and target_path in pages and anchor not in pages[target_path].anchors:
+                wrong.append(f"{path.relative_to(site)}: no anchor {target}")
     for style in site.glob("**/*.css"):
         if FROM_NETWORK.search(style.read_text(encoding="utf-8")):
             wrong.append(f"{style.relative_to(site)}: loads from the network")
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
     found = problems(site)
     for line in found:
         print(line)
-    print(f"{pages} pages, {len(found)} links or files that are wrong")
+    print(f"{pages} pages, {len(found)} problems")
     return 1 if found or not pages else 0
 
 

@@ -1,4 +1,4 @@
-"""The reference of the command line, made of its parser. Needs no Sphinx."""
+"""The reference of the command line, generated from its parser. Needs no Sphinx."""
 
 import argparse
 import re
@@ -44,12 +44,12 @@ def section(parser: argparse.ArgumentParser) -> str:
 
 
 def takes_commands(parser: argparse.ArgumentParser) -> bool:
-    """Whether it only leads to others."""
+    """Whether a parser only has subcommands."""
     return any(isinstance(action, argparse._SubParsersAction) for action in parser._actions)
 
 
 def usage(parser: argparse.ArgumentParser) -> str:
-    """How it is called: what must be given, the rest as `[options]`."""
+    """The usage: required arguments, and `[options]` for the rest."""
     needed = [one for one in parser._actions if one.required and one.option_strings]
     words = [f"{one.option_strings[-1]} {value_of(one)}" for one in needed]
     places = [value_of(one) for one in parser._actions if not one.option_strings]
@@ -57,7 +57,7 @@ def usage(parser: argparse.ArgumentParser) -> str:
 
 
 def value_of(action: argparse.Action) -> str:
-    """What stands for its value."""
+    """The placeholder of the value of an option."""
     if action.nargs == 0:
         return ""
     name = str(
@@ -76,7 +76,7 @@ def cell_of_names(action: argparse.Action) -> str:
 
 
 def expanded(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
-    """Its help with what argparse puts in."""
+    """The help of an option with the values that argparse inserts."""
     text = (action.help or "") % {**vars(action), "prog": parser.prog}
     if action.required and action.option_strings:
         return f"{text} (required)".strip()
@@ -84,7 +84,7 @@ def expanded(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
 
 
 def prose(text: str) -> str:
-    """A sentence of the parser as Markdown: brackets and angle brackets stay what they are."""
+    """A sentence of the parser as Markdown, with brackets escaped."""
     return re.sub(r"(--[a-z][a-z-]*)", r"`\1`", re.sub(r"([\[\]<>*_{}])", r"\\\1", text)).replace("``", "`")
 
 

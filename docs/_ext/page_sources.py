@@ -1,13 +1,13 @@
-"""What a page's source becomes before it is read: marked places are filled, links to files outside docs/ resolved.
+"""Prepares the sources of pages: fills marks, and resolves links to files outside docs/.
 
-Marks are comments, so that a page reads well where nothing fills them:
+Marks are comments, so that a page is readable without this extension:
 
     <!-- reference of bertjax.models -->   the names of a module
     <!-- reference of the commands -->    the command line
-    <!-- schema of Summary -->            the JSON Schema of a declaration in bertjax.results.schema
+    <!-- schema of Summary -->            the JSON Schema of a class in bertjax.results.schema
     <!-- text of ../../CHANGELOG.md -->   another file, without its title
 
-Needs no Sphinx: the tests look at the same texts.
+Needs no Sphinx: the tests read the same texts.
 """
 
 import json
@@ -41,10 +41,10 @@ PAGES = {
 
 
 def expand(page: str, text: str) -> str:
-    """The text of a page, with its marks filled and its links leading to pages of the site or to files.
+    """The text of a page with its marks filled and its links resolved.
 
     Args:
-        page: its place below docs/, with ending.
+        page: its path in docs/, with suffix.
         text: its source.
     """
     place = (DOCS / page).parent
@@ -62,7 +62,7 @@ def expand(page: str, text: str) -> str:
 
 
 def relink(text: str, origin: Path, place: Path) -> str:
-    """Text of a file in one folder with links for a page in another; what is in fences stays."""
+    """Adapt the links in a text from one folder for a page in another, except in fenced blocks."""
 
     def change(link: re.Match[str]) -> str:
         start, target, anchor = link[1], link[2], link[3] or ""
@@ -73,7 +73,7 @@ def relink(text: str, origin: Path, place: Path) -> str:
             return link[0]
         named = path.relative_to(ROOT).as_posix()
         if path.is_dir():
-            return re.sub(r"^\[(.*)\]\($", r"\1", start)  # no page and no file: its name alone
+            return re.sub(r"^\[(.*)\]\($", r"\1", start)  # a folder has no page: only its name remains
         path = DOCS / PAGES.get(named, "") if named in PAGES else path
         return f"{start}{Path(os.path.relpath(path, place)).as_posix()}{anchor})"
 

@@ -1,6 +1,6 @@
-"""Every public name of bertjax, and the text of the reference pages, made of the modules themselves.
+"""The public names of bertjax and the text of the reference pages, generated from the modules.
 
-A name that is imported in several places is described once, at its first home, and linked from the others. Needs no
+A name that several modules export is described once, on the page of the first, and linked from the others. Needs no
 Sphinx: the tests compare these pages with the modules.
 """
 
@@ -31,9 +31,9 @@ PACKAGES = (
     "study",
     "tasks",
 )
-# Modules that are imported from `bertjax` itself: each has its page.
+# Modules that are exported by `bertjax`: each has a page.
 ON_THEIR_OWN = ("ablations", "overrides", "patching", "readouts", "reference")
-LONGEST_VALUE = 60  # letters of a value that is shown
+LONGEST_VALUE = 60  # characters of a value that is shown
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class Name:
     """A public name.
 
     Attributes:
-        path: by which it is described, `bertjax.load`.
+        path: its documented path, such as `bertjax.load`.
         kind: 'function', 'class', 'exception', 'data' or 'module'.
-        value: what it stands for.
-        module: where it was found.
+        value: the object.
+        module: the module that exports it.
     """
 
     path: str
@@ -65,7 +65,7 @@ class Name:
 
 
 def public_modules() -> dict[str, ModuleType]:
-    """Each module that has a page, by the path that users write; a name's first home is the first of them."""
+    """Each module that has a page, by its public path; a name is described by the first module that exports it."""
     paths = ["bertjax", *(f"bertjax.{name}" for name in (*ON_THEIR_OWN, *PACKAGES))]
     return {path: import_path(path) for path in paths}
 
@@ -147,7 +147,7 @@ def imports(module: ModuleType) -> dict[str, tuple[str, str]]:
 
 
 def kind_of(value: Any) -> str:
-    """What a name stands for."""
+    """The kind of an object."""
     if inspect.ismodule(value):
         return "module"
     if inspect.isclass(value) and value.__module__.startswith("bertjax"):
@@ -158,7 +158,7 @@ def kind_of(value: Any) -> str:
 
 
 def names_in(path: str, module: ModuleType) -> Iterator[Name]:
-    """The public names of a module, and of the modules that it offers and that have no page of their own."""
+    """The public names of a module, and of its exported modules that have no page."""
     for name in names_of(module):
         value = module.__dict__[name] if name in module.__dict__ else getattr(module, name)
         found = Name(f"{path}.{name}", kind_of(value), value, module)
@@ -168,7 +168,7 @@ def names_in(path: str, module: ModuleType) -> Iterator[Name]:
 
 
 def identity(name: Name) -> object:
-    """What two names share that are one: the object, or for values the place of their definition."""
+    """A key that is equal for two names of one object: its id, or for values the location of the definition."""
     if name.kind != "data":
         return id(name.value)
     home, called = follow(name.module, name.short)
@@ -179,7 +179,7 @@ def identity(name: Name) -> object:
 
 @cache
 def homes() -> Mapping[object, Name]:
-    """Each object with the name by which it is described."""
+    """Each object with its documented name."""
     found: dict[object, Name] = {}
     for path, module in public_modules().items():
         for name in names_in(path, module):
@@ -190,7 +190,7 @@ def homes() -> Mapping[object, Name]:
 
 
 def all_names() -> Iterator[tuple[Name, Name]]:
-    """Every public name, and the name by which the same is described."""
+    """Every public name with the documented name of its object."""
     pages = {id(module): path for path, module in public_modules().items()}
     for path, module in public_modules().items():
         for name in names_in(path, module):
@@ -213,17 +213,17 @@ def page_text(path: str) -> str:
 
 
 def docstring_block(path: str, module: ModuleType) -> str:
-    """A module's own words, as the target of links to it."""
+    """The docstring of a module, as the target of links to it."""
     return rst(f".. py:module:: {path}\n\n{inspect.getdoc(module) or ''}")
 
 
 def rst(text: str) -> str:
-    """Text in the language of docstrings, as a block of a Markdown page."""
+    """A block of reStructuredText for a Markdown page."""
     return f"```{{eval-rst}}\n{text}\n```"
 
 
 def table_of(pairs: list[tuple[Name, Name]]) -> str:
-    """All names with their first sentences, each a link to its description."""
+    """A table of all names with their first sentences, linked to their descriptions."""
     if not pairs:
         return ""
     rows = ["   * - Name", "     - Is"]
@@ -242,7 +242,7 @@ TITLES = {
 
 
 def describe(pairs: list[tuple[Name, Name]], mark: str = "##") -> Iterator[str]:
-    """The descriptions of the names that are at home here, by kind."""
+    """The descriptions of the names that are documented on this page, by kind."""
     here = [name for name, home in pairs if name.path == home.path]
     for kind, title in TITLES.items():
         if names := sorted((name for name in here if name.kind == kind), key=lambda name: name.short.lower()):
@@ -251,7 +251,7 @@ def describe(pairs: list[tuple[Name, Name]], mark: str = "##") -> Iterator[str]:
 
 
 def directive(name: Name) -> str:
-    """What makes the description of one name."""
+    """The directive that describes one name."""
     if name.kind == "data":
         return describe_value(name)
     if name.kind == "function":
@@ -263,7 +263,7 @@ def directive(name: Name) -> str:
 
 
 def describe_value(name: Name) -> str:
-    """A value's type, itself where it is short, else its keys, and the comment beside it."""
+    """The type of a value, the value if it is short, its keys if it is a mapping, and its comment."""
     lines = [f".. py:data:: {name.short}", f"   :module: {name.path.rpartition('.')[0]}"]
     plain = isinstance(name.value, int | float | str | tuple | frozenset | Mapping)
     if plain:
@@ -280,5 +280,5 @@ def describe_value(name: Name) -> str:
 
 def pages(folder: Path) -> dict[str, Path]:
     """The page of each module: `reference/models.md` is that of `bertjax.models`."""
-    own = {path: path.partition(".")[2] or "bertjax" for path in public_modules()}
-    return {path: folder / f"{name}.md" for path, name in own.items()}
+    names = {path: path.partition(".")[2] or "bertjax" for path in public_modules()}
+    return {path: folder / f"{name}.md" for path, name in names.items()}

@@ -1,4 +1,4 @@
-"""Draw the pictures of the gallery: `python docs/figures/draw_gallery.py` runs the code of docs/gallery.md, some minutes."""
+"""Draw the pictures of the gallery: `python docs/figures/draw_gallery.py` runs docs/gallery.md."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from PIL import Image
 
 HERE = Path(__file__).parent
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-WIDTH, COLOURS = 1200, 64  # of the saved pictures, which keeps the repository small
+WIDTH, COLOURS = 1200, 256  # of the saved pictures, which keeps the repository small
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.integration
 FOLDER = Path(__file__).parents[2] / "docs" / "tutorials"
 # Of each notebook, what is made smaller to save minutes.
 SMALLER = {
+    "dataframe": {"limit=120": "limit=12"},
     "demo": {"limit=200": "limit=4"},
     "one_head": {"limit=100": "limit=12", "limit=600": "limit=40"},
     "paper_figure": {"limit = 100": "limit = 6"},
@@ -85,6 +86,14 @@ def test_every_tutorial_is_tested():
     assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == sorted(SMALLER)
 
 
+def test_a_dataframe_becomes_effects_of_all_heads(executed):
+    notebook, folder = executed("dataframe")
+    shows_pictures(notebook, "results.plot()")
+    assert "of 72 heads are significant" in printed(notebook, "significant =")
+    assert "1 pair" in outputs(notebook, "study.interactions")["text/html"]
+    assert (folder / "report.html").is_file()
+
+
 def test_the_demo_runs_and_shows_results(executed):
     notebook, folder = executed("demo")
     assert "ablations of 3 examples" in outputs(notebook, "bertjax.sweep")["text/html"]
@@ -119,7 +128,7 @@ def test_the_story_of_a_head_is_of_the_one_with_the_role(executed):
     for mode in ("uniform", "zero", "mean"):
         assert re.search(rf"{mode}: [\d.]+ -> [\d.]+, change [+-]", printed(notebook, "bertjax.ablate"))
     assert re.search(r"\d+ % of 40 pairs move in the right direction", printed(notebook, "helped"))
-    assert number("cosines again, to", printed(notebook, "overrides.fixed")) < 1e-5
+    assert number("cosines of the sweep:", printed(notebook, "overrides.fixed")) < 1e-5
     assert "punctuation only: " in printed(notebook, "overrides.fixed")
 
 
@@ -152,13 +161,13 @@ def check_places(notebook):
 def test_pruning_judges_its_orders_and_saves_what_is_left(executed):
     notebook, folder = executed("pruning")
     shows_pictures(notebook, "pruned.plot()")
-    assert printed(notebook, "bertjax.prune").startswith("8 examples chose, 8 others judge; ROC AUC")
+    assert printed(notebook, "bertjax.prune").startswith("8 examples determine the orders, 8 others the score; ROC AUC")
     table = printed(notebook, "heads left         ")
     assert [line[:18].strip() for line in table.splitlines()[1:-1]] == [
         *("gradient", "magnitude", "gradient reversed", "random 0"),
     ]
     assert "[" not in table
-    assert 0 < number("models' outputs ", printed(notebook, "without=gone")) < 1e-4
+    assert 0 < number("outputs of both models ", printed(notebook, "without=gone")) < 1e-4
     whole, smaller = ((folder / name / "model.safetensors").stat().st_size for name in ("whole", "smaller"))
     assert smaller < whole
     assert f"{smaller / 1e6:.1f} MB without" in printed(notebook, "st_size")
@@ -173,7 +182,7 @@ def test_pruning_takes_a_readers_glue(tmp_path, monkeypatch, capsys):
         code = code.replace("draws=4, points=6", "draws=1, points=1").replace('"gradient", ', "")
         exec(code, names)
     assert names["pruned"].summary["data"]["task"] == "mrpc"
-    assert "examples chose" in capsys.readouterr().out
+    assert "determine the orders" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", SMALLER)
@@ -181,12 +190,15 @@ def test_tutorials_have_saved_outputs_and_no_local_paths(name):
     notebook = saved(name)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == [*range(1, len(code) + 1)]
-    assert sum(not cell.outputs for cell in code) <= 1  # what only names settings
+    assert "find_spec" in code[0].source  # installs bertjax in a fresh Colab session
+    assert not code[0].outputs
+    assert sum(not cell.outputs for cell in code[1:]) <= 1  # what only names settings
     shown = [one for cell in code for one in cell.outputs]
     assert not [one for one in shown if one.output_type == "error" or one.get("name") == "stderr"]
     assert not any(cell.metadata for cell in notebook.cells)
     kinds = [cell.cell_type for cell in notebook.cells]
     assert kinds[0] == "markdown"
+    assert all(part in notebook.cells[0].source for part in ("**Summary.**", "**Time:**"))
     text = (FOLDER / f"{name}.ipynb").read_text()
     assert not any(path in text for path in ("/home/", "/root/", "/tmp/", "/work/", "site-packages"))
 
