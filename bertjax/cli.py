@@ -128,6 +128,15 @@ def _add_analysis(commands: "argparse._SubParsersAction[Parser]", name: str, hel
         _add_options(parser, part, options.reads)
     _add_options(parser, OutputOptions, names(OutputOptions))
     parser.add_argument("--no-compile-cache", action="store_true", help="do not cache compiled code")
+    if "shard" not in names(options):
+        parser.add_argument("--shard", action=_NoShards, help=argparse.SUPPRESS)
+
+
+class _NoShards(argparse.Action):
+    """An option that refuses to split an analysis into shards."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *arguments: Any) -> None:
+        parser.error("--shard splits the sweeps of ablate and interactions only; this analysis cannot be sharded")
 
 
 def _add_template(parser: Parser) -> None:
@@ -166,14 +175,15 @@ def _add_options(parser: Parser, options: Any, chosen: Set[str], title: str = ""
 
 def _form(kind: Any, metadata: Mapping[str, Any]) -> dict[str, Any]:
     """How argparse reads a value of a type."""
-    from bertjax.jobs import Choices, base_of
+    from bertjax.jobs import base_of, choices_of
 
     base, notes = base_of(kind)
     if base is bool:
         return {"action": "store_true"}
     form: dict[str, Any] = {"metavar": metadata["metavar"]} if metadata.get("metavar") else {}
-    if notes and isinstance(notes[0], Choices):
-        return {"choices": list(notes[0])}
+    choices = choices_of(kind)
+    if choices is not None:
+        return {"choices": choices}
     item = get_args(base)[0] if get_origin(base) is tuple else base
     if item is not base or (base is Any and "=" in metadata["metavar"]):
         form["nargs"] = metadata["nargs"]

@@ -103,7 +103,7 @@ def _patches_of(options: argparse.Namespace) -> "Analysis":
         if options.freeze_feed_forward:
             raise InputError("--freeze-feed-forward is of paths: give --paths-to, or leave it out")
         return _options(Patch, options)
-    if (tuple(options.places), options.spans) != (Patch.sites, Patch.spans):
+    if (tuple(options.sites), options.spans) != (Patch.sites, Patch.spans):
         raise InputError("--sites and --spans are of grids: leave them out with --paths-to")
     if options.memory is not None or options.attention != "auto":
         raise InputError("--memory and --attention are of grids: leave them out with --paths-to")

@@ -268,7 +268,7 @@ class Study:
 
         >>> import bertjax
         >>> pairs = [{"clean": "A man is eating", "corrupted": "A man is running", "second": "A man eats"}]
-        >>> found = bertjax.Study().patch(pairs, places=["hidden_states"], progress=False)
+        >>> found = bertjax.Study().patch(pairs, sites=["hidden_states"], progress=False)
         >>> [row.name for row in sorted(found.rows_of("restored"), key=lambda row: -row.score)[:1]]
         ['hidden_states 0 at 4']
         """

@@ -32,7 +32,7 @@ PACKAGES = (
     "tasks",
 )
 # Modules that are imported from `bertjax` itself: each has its page.
-ON_THEIR_OWN = ("ablations", "overrides", "patching", "plain", "readouts")
+ON_THEIR_OWN = ("ablations", "overrides", "patching", "readouts", "reference")
 LONGEST_VALUE = 60  # letters of a value that is shown
 
 
