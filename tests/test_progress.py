@@ -63,7 +63,8 @@ def test_a_bar_in_a_terminal_says_the_time_left(monkeypatch, clock):
         clock.append(30)
         report(1.0, 4.0)
     states = terminal.getvalue().split("\r")
-    assert any(" 25%|" in state and "| 00:30 elapsed, 01:30 left: mrpc pretrained 3/3 loss" in state for state in states)
+    line = "| 00:30 elapsed, 01:30 left: mrpc pretrained 3/3 loss"
+    assert any(" 25%|" in state and line in state for state in states)
     assert max(map(len, states)) <= 80
     assert states[-1] == ""  # the bar goes, and what comes next begins a line
     assert states[-2].strip() == ""
