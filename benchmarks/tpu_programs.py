@@ -29,7 +29,7 @@ from bertjax.engine import (
     sweep_bytes,
 )
 from bertjax.interventions import HEAD_OUTPUTS, readouts, single_heads
-from bertjax.models import Changes, Inputs, Numerics, Recipe, layer_weights, pallas_attention
+from bertjax.models import Inputs, LayerInterventions, Numerics, Recipe, layer_weights, pallas_attention
 from experiments.training.trainer import Skeleton, dropout_key, make_optimizer, train_step
 
 STEPS_OF_PART, TOKENS = 2048, 65536  # the engine's values for an accelerator
@@ -127,7 +127,7 @@ def sweep_programs(config: BertConfig, sizes: Sizes, target: Target) -> Iterator
     block = target.array((runs, rows, tokens, embed), numerics.dtype, SPLIT)
     share = target.array((runs, config.num_attention_heads), numerics.wide)
     absent = dict.fromkeys(("removed", "mean", "patched", "means", "sources"))
-    changes = _record(Changes, uniform=share, **absent)
+    changes = _record(LayerInterventions, uniform=share, **absent)
 
     def block_rows(slots: int) -> compiled_steps.BlockRows:
         segments, starts = (target.array((slots, rows, size), jnp.int32, SPLIT) for size in (tokens, SITES))
