@@ -1,4 +1,4 @@
-"""Draw the pictures of the gallery: `python docs/figures/draw_gallery.py` runs the code of docs/gallery.md (minutes)."""
+"""Draw the pictures of the gallery by the code of docs/gallery.md: `python docs/figures/draw_gallery.py` (minutes)."""
 
 import os
 import re
