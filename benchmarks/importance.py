@@ -3,8 +3,8 @@
 Exactness: a real sentence embedder on pairs of the QNLI sample, mode zero. In PyTorch gates of each example, at each
 token, multiply the heads' outputs before the output projection, and one backward pass gives the gradients of all;
 absolute values are taken at tokens as in the program of Michel et al. 2019. Cost: BERT-base's shape with random weights
-on as many pairs as MRPC's validation set has, compared with a forward pass of the engine and with PyTorch, in one process;
-medians of several rounds.
+for as many pairs as MRPC's validation set has, compared with a forward pass of the engine and with PyTorch in one
+process; medians of several rounds.
 
     python -m benchmarks.importance [--pairs 408] [--rounds 3] [--exact 100]
 """
