@@ -2,7 +2,7 @@
 
 Each form x length x batch x dtype, alone and with overrides (gates and uniform weights, of all heads): median time, the
 rate of the two matrix products (4 x batch x heads x length^2 x head_dim FLOPs) and of the necessary reads and writes
-(queries, keys, values, outputs), memory beside inputs and outputs as reported by the compiler, and the largest error
+(queries, keys, values, outputs), memory besides inputs and outputs as reported by the compiler, and the largest error
 against float64 NumPy on one example. The device's peaks are measured with a large matrix product and a large copy.
 Where PyTorch is installed, its eager attention and SDPA are timed in the same rounds (without overrides, which they do
 not have). The Pallas kernel is timed on TPU; elsewhere it would be interpreted and is left out.

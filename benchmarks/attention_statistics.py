@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=1000)
     parser.add_argument("--size", choices=list(SIZES), default="base")
     parser.add_argument("--lengths", choices=TASKS, default="mrpc")
-    parser.add_argument("--rounds", type=int, default=3, help="beside a first one, which compiles")
+    parser.add_argument("--rounds", type=int, default=3, help="after a first one, which compiles")
     parser.add_argument("--batch", type=int, nargs="+", default=[8, 16, 32], help="of PyTorch, sorted by length")
     parser.add_argument("--padded", type=int, default=32, help="examples that are timed one at a time, padded to 200")
     options = parser.parse_args()

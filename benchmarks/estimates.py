@@ -39,15 +39,15 @@ SHAPES = {
 
 
 def measure(shape: Shape, rounds: int) -> tuple[list[float], list[float]]:
-    """Seconds that were told, and that it took, of each round."""
+    """Estimated and measured seconds of each round."""
     config = bertjax.BertConfig(**SIZES[shape.size])
     model = bertjax.BertForSequenceClassification(config, jax.random.key(0))
     texts, sets = random_examples(draw_lengths("mrpc", shape.pairs), config.vocab_size), shape.sets(config)
-    told, took = [], []
+    estimated, took = [], []
     for _ in range(rounds):
-        told.append(bertjax.plan_sweep(model, texts, sets, readouts.logits).seconds)
+        estimated.append(bertjax.plan_sweep(model, texts, sets, readouts.logits).seconds)
         took.append(bertjax.sweep(model, texts, sets, readouts.logits, progress=False).seconds)
-    return told, took
+    return estimated, took
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -59,14 +59,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=2)
     options = parser.parse_args(arguments)
     table = Table(title=describe_machine())
-    for name in ("sweep", "pairs", "told (s)", "took (s)", "told / took"):
+    for name in ("sweep", "pairs", "estimated (s)", "took (s)", "estimated / took"):
         table.add_column(name, justify="left" if name == "sweep" else "right")
     for name in options.shapes:
-        told, took = measure(SHAPES[name], options.rounds)
+        estimated, took = measure(SHAPES[name], options.rounds)
         typical = statistics.median(took)
         table.add_row(
-            *(name, str(SHAPES[name].pairs), ", ".join(f"{each:.1f}" for each in told)),
-            *(", ".join(f"{each:.1f}" for each in took), ", ".join(f"{each / typical:.2f}" for each in told)),
+            *(name, str(SHAPES[name].pairs), ", ".join(f"{each:.1f}" for each in estimated)),
+            *(", ".join(f"{each:.1f}" for each in took), ", ".join(f"{each / typical:.2f}" for each in estimated)),
         )
     Console(width=120).print(table)
 

@@ -1,7 +1,7 @@
 """What does `--precision bfloat16` cost in exactness? The same ablations of a real model in both precisions.
 
 For each model and task: base scores; the largest difference of an output; predictions that differ, over all runs, where
-the outputs are logits; how far heads' effects move, beside how far they are spread; whether heads keep their order; and
+the outputs are logits; how far heads' effects move, compared with their spread; whether heads keep their order; and
 which effects are significant in both.
 
     python -m benchmarks.half_precision                                    the shipped sample, minutes on two CPU cores
@@ -76,7 +76,7 @@ def make_table(found: list[dict[str, Any]]) -> Table:
         "difference of an effect, root mean square": lambda one: f"{one['rms_effect_difference']:.3f}",
         "rank correlation of heads": lambda one: f"{one['rank_correlation']:.4f}",
         "significant: float32, bfloat16, both": lambda one: ", ".join(map(str, one["significant"])),
-        "seconds, all told": lambda one: ", ".join(f"{spent:.0f}" for spent in one["seconds"]),
+        "seconds in total": lambda one: ", ".join(f"{spent:.0f}" for spent in one["seconds"]),
     }
     for name, tell in lines.items():
         table.add_row(name, *(tell(one) for one in found))

@@ -3,8 +3,8 @@
 Exactness: a real sentence embedder on pairs of the QNLI sample, mode zero. In PyTorch gates of each example, at each
 token, multiply the heads' outputs before the output projection, and one backward pass gives the gradients of all;
 absolute values are taken at tokens as in the program of Michel et al. 2019. Cost: BERT-base's shape with random weights
-on as many pairs as MRPC's validation set has, beside a forward pass of the engine and the same in PyTorch, all in one
-process, medians of several rounds.
+for as many pairs as MRPC's validation set has, compared with a forward pass of the engine and with PyTorch in one
+process; medians of several rounds.
 
     python -m benchmarks.importance [--pairs 408] [--rounds 3] [--exact 100]
 """
@@ -42,9 +42,9 @@ def gated(model: Any, heads: int, shape: tuple[int, int]) -> Iterator[list[torch
     gates = [torch.ones(*shape, heads, requires_grad=True) for _ in layers]
 
     def hook(gate: torch.Tensor) -> Callable[[Any, Any], Any]:
-        def multiply(module: Any, given: Any) -> Any:
-            by_head = given[0].reshape(*given[0].shape[:2], heads, -1) * gate[..., None]
-            return (by_head.reshape(given[0].shape), *given[1:])
+        def multiply(module: Any, inputs: Any) -> Any:
+            by_head = inputs[0].reshape(*inputs[0].shape[:2], heads, -1) * gate[..., None]
+            return (by_head.reshape(inputs[0].shape), *inputs[1:])
 
         return multiply
 
@@ -101,8 +101,8 @@ def rivals(count: int, directory: Path) -> dict[str, Callable[[], Any]]:
     last = [ablation(config, [(config.num_hidden_layers - 1, 0)], "zero")]
     everything, of_texts = ablation(config, every_head(config), "zero"), GateTexts(texts, np.arange(count), count)
 
-    def grade(example: int, given: np.ndarray) -> tuple[float, np.ndarray]:
-        return float(given.sum()), np.ones(given.shape)
+    def grade(example: int, outputs: np.ndarray) -> tuple[float, np.ndarray]:
+        return float(outputs.sum()), np.ones(outputs.shape)
 
     found: dict[str, Callable[[], Any]] = {
         "forward, engine": lambda: sweep(model, texts, last, readouts.logits, progress=False),

@@ -1,7 +1,7 @@
-"""What a large sweep costs beside its steps: the plan, memory, the journal, resuming; and is the estimate true?
+"""What a large sweep costs besides its steps: the plan, memory, the journal, resuming; and is the estimate true?
 
 A random model of 12 layers x 12 heads, narrow, so that a sweep of very many runs takes minutes. Each sweep runs in a
-process of its own. `plan`: seconds until the runs of all sets are known. `told`: what `bertjax.plan_sweep` says.
+process of its own. `plan`: seconds until the runs of all sets are known. `estimated`: seconds by `bertjax.plan_sweep`.
 `journal`: how much longer the same sweep takes with one. `resume`: seconds, in a new process, from the start of `sweep`
 on a journal of which half is finished to the first new step.
 
@@ -55,7 +55,7 @@ class Stop(Exception):
 
 
 def work(name: str, scale: float, job: str, journal: str | None, pipe: Connection) -> None:
-    """One sweep, or what is told of it, in this process; sends what was measured."""
+    """One sweep, or its estimate, in this process; sends the measurements."""
     shape, rng = SHAPES[name], np.random.default_rng(0)
     model = bertjax.BertForSequenceClassification(CONFIG, jax.random.key(0))
     lengths = rng.integers(*shape.tokens, max(2, int(scale * shape.examples)), endpoint=True)
@@ -74,8 +74,12 @@ def work(name: str, scale: float, job: str, journal: str | None, pipe: Connectio
     if job == "plan":
         make_plan(CONFIG, sets)
         found["plan"] = time.perf_counter() - started
-        told = bertjax.plan_sweep(model, texts, sets, readouts.logits)
-        found |= {"estimate": time.perf_counter() - started, "told": told.seconds, "peak_told": told.peak_bytes}
+        estimate = bertjax.plan_sweep(model, texts, sets, readouts.logits)
+        found |= {
+            "estimate": time.perf_counter() - started,
+            "estimated": estimate.seconds,
+            "peak_estimated": estimate.peak_bytes,
+        }
     else:
         try:
             swept = bertjax.sweep(model, texts, sets, readouts.logits, journal=journal, progress=report)
@@ -106,10 +110,10 @@ def measure_shape(name: str, scale: float, rounds: int) -> dict[str, Any]:
     peaks: list[int] = []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(rounds):
-            alone, beside = (measure(name, scale, "whole", place) for place in (None, Path(folder) / str(number)))
+            alone, with_journal = (measure(name, scale, "whole", place) for place in (None, Path(folder) / str(number)))
             plain.append(alone["seconds"])
-            kept.append(beside["seconds"])
-            peaks += [alone["peak"], beside["peak"]]
+            kept.append(with_journal["seconds"])
+            peaks += [alone["peak"], with_journal["peak"]]
         measure(name, scale, "half", Path(folder) / "half")
         resumed = measure(name, scale, "whole", Path(folder) / "half")
     return found | {"plain": plain, "kept": kept, "peak": max(peaks), "resume": resumed["first"]}
@@ -118,15 +122,25 @@ def measure_shape(name: str, scale: float, rounds: int) -> dict[str, Any]:
 def table_of(found: dict[str, dict[str, Any]]) -> Table:
     """A row for each sweep."""
     table = Table(title=describe_machine())
-    names = ("sweep", "runs x examples", "plan", "estimate", "told", "took", "told/took", "peak told", "seen")
+    names = (
+        "sweep",
+        "runs x examples",
+        "plan",
+        "estimate",
+        "estimated",
+        "took",
+        "estimated/took",
+        "peak estimated",
+        "peak",
+    )
     for name in (*names, "journal", "resume"):
         table.add_column(name, justify="right")
     for name, one in found.items():
         took, kept = min(one["plain"]), min(one["kept"])
         table.add_row(
             *(name, f"{one['sets']:,} x {one['examples']:,}", f"{one['plan']:.1f} s", f"{one['estimate']:.1f} s"),
-            *(f"{one['told']:.0f} s", f"{took:.0f} s", f"{one['told'] / took:.2f}"),
-            *(f"{one['peak_told'] / 1e6:,.0f} MB", f"{one['peak'] / 1e6:,.0f} MB"),
+            *(f"{one['estimated']:.0f} s", f"{took:.0f} s", f"{one['estimated'] / took:.2f}"),
+            *(f"{one['peak_estimated'] / 1e6:,.0f} MB", f"{one['peak'] / 1e6:,.0f} MB"),
             *(f"{100 * (kept / took - 1):+.1f} %", f"{one['resume']:.1f} s"),
         )
     return table

@@ -75,8 +75,8 @@ class Hooks:
         for number, layer in enumerate(self.layers):
 
             def save(name: str, number: int = number) -> Callable[..., None]:
-                def hook(module: Any, given: Any, result: Any = None) -> None:
-                    self.kept[name, number] = (given[0] if result is None else result).detach()
+                def hook(module: Any, inputs: Any, result: Any = None) -> None:
+                    self.kept[name, number] = (inputs[0] if result is None else result).detach()
 
                 return hook
 
@@ -107,10 +107,10 @@ class Hooks:
 
         modules = dict(layer.named_modules())
         if cell.site in MODULES:
-            handle = modules[MODULES[cell.site]].register_forward_hook(lambda module, given, result: replace(result))
+            handle = modules[MODULES[cell.site]].register_forward_hook(lambda module, inputs, result: replace(result))
         else:
             where = layer if cell.site == "hidden_states" else modules["attention.output.dense"]
-            handle = where.register_forward_pre_hook(lambda module, given: (replace(given[0]), *given[1:]))
+            handle = where.register_forward_pre_hook(lambda module, inputs: (replace(inputs[0]), *inputs[1:]))
         try:
             yield
         finally:
@@ -126,8 +126,8 @@ class Hooks:
         hidden = self.streams[cell.layer]
         with torch.inference_mode(), self.patched(cell):
             for layer in self.layers[cell.layer :]:
-                given = layer(hidden)
-                hidden = given[0] if isinstance(given, tuple) else given
+                output = layer(hidden)
+                hidden = output[0] if isinstance(output, tuple) else output
             return np.asarray(self.model.classifier(self.model.base_model.pooler(hidden)))
 
 

@@ -1,7 +1,7 @@
 """What do the paths of all heads to one receiver cost, for the first time and again?
 
 Pairs of random texts that differ at one token, random weights, a receiver in the last layer, whose values read. The
-first call compiles: told are how many programs of whole models that takes, and how long. Nothing is compared with it
+first call compiles; the number of programs of whole models and the time are printed. Nothing is compared with it
 here; that the paths are those of hooks in PyTorch is tested (`tests/interventions/test_patching.py`).
 
     python -m benchmarks.paths [--size base] [--contrasts 4] [--tokens 24] [--senders 0.1 3.2] [--freeze-feed-forward]

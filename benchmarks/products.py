@@ -108,8 +108,8 @@ def compile_steps(runner: BlockRunner) -> Iterator[tuple[str, str]]:
         changes = runner.changes(layer, [child.changes for child in root.children[layer][:runs]])
         rows = runner.rows([0], layer == last)
         how = {"recipe": runner.recipes[layer], "mesh": runner.mesh}
-        given = (runner.weights[layer], block, 0, rows, changes, None)
-        yield name, step.lower(*given, **how).compile().as_text() or ""
+        arguments = (runner.weights[layer], block, 0, rows, changes, None)
+        yield name, step.lower(*arguments, **how).compile().as_text() or ""
 
 
 def main(arguments: list[str] | None = None) -> int:

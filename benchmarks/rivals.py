@@ -50,7 +50,7 @@ def wait() -> None:
 
 
 def torch_batches(examples: Sequence[Encoding], size: int, width: int | None) -> list[dict[str, torch.Tensor]]:
-    """Batches in the given order and padded to `width`, or sorted by length and padded to each batch's longest."""
+    """Batches in order and padded to `width`, or sorted by length and padded to the longest text of each batch."""
     ordered = examples if width else sorted(examples, key=len)
     chunks = [ordered[start : start + size] for start in range(0, len(ordered), size)]
     return [

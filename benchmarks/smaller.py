@@ -1,4 +1,4 @@
-"""What does it save to leave heads' weights out? A checkpoint without half of its heads, beside the whole one.
+"""What does it save to leave heads' weights out? A checkpoint without half of its heads, compared with the whole one.
 
 BERT-base's shape with random weights and half of its heads removed at random: the whole model, the one of the same
 shape whose removed heads have weights of 0, and the smaller one. Bytes of the weights; operations of a pass as the plan
@@ -64,8 +64,8 @@ def models(folder: Path) -> dict[str, PretrainedModel]:
 
 def memory_of(directory: Path, lengths: list[int]) -> tuple[float, float]:
     """MB that a process holds more once a checkpoint is loaded, and at most in a pass; the least of three processes."""
-    given = [sys.executable, "-c", ALONE, str(directory), json.dumps(lengths)]
-    found = [json.loads(subprocess.run(given, check=True, capture_output=True).stdout) for _ in range(3)]
+    command = [sys.executable, "-c", ALONE, str(directory), json.dumps(lengths)]
+    found = [json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(3)]
     loaded, most = np.min(found, axis=0) / 1e6
     return float(loaded), float(most)
 

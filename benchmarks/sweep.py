@@ -228,7 +228,7 @@ def main() -> None:
     parser.add_argument("--examples", type=positive, default=32)
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--timed", type=positive, default=10, help="runs of a rival that are timed in each round")
-    text = "beside the engine in float32; its other forms of attention only where named here"
+    text = "compared with the engine in float32; its other forms of attention only where named here"
     parser.add_argument("--only", nargs="+", choices=RIVALS + FORMS, default=list(RIVALS), help=text)
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()

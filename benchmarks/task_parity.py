@@ -99,7 +99,7 @@ def words(reference: Reference, head: Head | None) -> tuple[np.ndarray, Scores]:
     """Log-probability and rank of each masked word, at the places that the results name."""
     outputs, tokenizer = reference.results.outputs, reference.tokenizer
     units, places, true = (outputs[name] for name in ("units", "places", "labels"))
-    texts, asked = [], []
+    texts, targets = [], []
     for number in np.unique(units).tolist():
         first = reference.results.examples[number]["first"].replace(UNKNOWN, tokenizer.unk_token)
         text, own = tokenizer(first, truncation=True, max_length=reference.max_length), units == number
@@ -108,11 +108,11 @@ def words(reference: Reference, head: Head | None) -> tuple[np.ndarray, Scores]:
             raise ValueError(f"the words of example {number} are others")
         ids[places[own]] = tokenizer.mask_token_id
         texts.append({**text, "input_ids": ids.tolist()})
-        asked.append((places[own], true[own].astype(int)))
+        targets.append((places[own], true[own].astype(int)))
     # The vocabulary's scores of all words would not fit into memory: each text is reduced at once.
     found = [
         _words_of(reference.run([text], head, lambda output: output.logits.numpy())[0], *own)
-        for text, own in zip(texts, asked, strict=True)
+        for text, own in zip(texts, targets, strict=True)
     ]
     numbers = np.concatenate(found)
     return numbers[:, :1], {
@@ -123,8 +123,8 @@ def words(reference: Reference, head: Head | None) -> tuple[np.ndarray, Scores]:
 
 def _words_of(logits: np.ndarray, places: np.ndarray, true: np.ndarray) -> np.ndarray:
     rows = log_softmax(logits[places])
-    wanted = np.take_along_axis(rows, true[:, None], axis=1)
-    return np.concatenate([wanted, 1 + (rows > wanted).sum(axis=1, keepdims=True)], axis=1)
+    correct = np.take_along_axis(rows, true[:, None], axis=1)
+    return np.concatenate([correct, 1 + (rows > correct).sum(axis=1, keepdims=True)], axis=1)
 
 
 def pairs(reference: Reference, head: Head | None) -> tuple[np.ndarray, Scores]:
@@ -132,7 +132,7 @@ def pairs(reference: Reference, head: Head | None) -> tuple[np.ndarray, Scores]:
     tokenizer, within = reference.tokenizer, reference.results.summary["settings"]["pll"] == "within-word"
     sums = np.zeros((len(reference.results.examples), 2))
     for column, name in enumerate(("second", "first")):
-        texts, asked = [], []
+        texts, targets = [], []
         for number, example in enumerate(reference.results.examples):
             whole = tokenizer(example[name], truncation=True, max_length=reference.max_length)
             words = whole.word_ids()
@@ -142,24 +142,24 @@ def pairs(reference: Reference, head: Head | None) -> tuple[np.ndarray, Scores]:
                     if words[later] == words[place]:
                         ids[later] = tokenizer.mask_token_id
                 texts.append({**whole, "input_ids": ids})
-                asked.append((number, place, whole["input_ids"][place]))
+                targets.append((number, place, whole["input_ids"][place]))
         rows = iter(reference.run(texts, head, lambda output: output.logits.numpy()))
-        for (number, place, word), logits in zip(asked, rows, strict=True):
+        for (number, place, word), logits in zip(targets, rows, strict=True):
             sums[number, column] += log_softmax(logits[place])[word]
     return sums, _of_pairs(sums)
 
 
 def agreement(reference: Reference, head: Head | None) -> tuple[np.ndarray, Scores]:
     """Log-probabilities of two forms at the one place where the sentences differ."""
-    tokenizer, texts, asked = reference.tokenizer, [], []
+    tokenizer, texts, targets = reference.tokenizer, [], []
     for example in reference.results.examples:
         good, bad = (tokenizer(example[name])["input_ids"] for name in ("first", "second"))
         (place,) = (place for place, (one, other) in enumerate(zip(good, bad, strict=True)) if one != other)
         ids = [*good[:place], tokenizer.mask_token_id, *good[place + 1 :]]
         texts.append({**tokenizer(example["first"]), "input_ids": ids})
-        asked.append((place, [bad[place], good[place]]))
+        targets.append((place, [bad[place], good[place]]))
     rows = reference.run(texts, head, lambda output: output.logits.numpy())
-    outputs = np.array([log_softmax(row[place])[forms] for row, (place, forms) in zip(rows, asked, strict=True)])
+    outputs = np.array([log_softmax(row[place])[forms] for row, (place, forms) in zip(rows, targets, strict=True)])
     return outputs, _of_pairs(outputs)
 
 
@@ -242,12 +242,12 @@ def answers(reference: Reference, head: Head | None) -> tuple[np.ndarray, Scores
         for score, start, end in _spans(row, places):
             if score > best[number][0]:
                 best[number] = (score, examples[number]["second"][start:end])
-    given: Any = [{"prediction_text": text, "id": str(number)} for number, (_, text) in enumerate(best)]
+    predictions: Any = [{"prediction_text": text, "id": str(number)} for number, (_, text) in enumerate(best)]
     true: Any = [
         {"answers": {"answer_start": [0] * len(one["answers"]), "text": list(one["answers"])}, "id": str(number)}
         for number, one in enumerate(examples)
     ]
-    scored = {name: float(value) / 100 for name, value in squad(given, true).items()}
+    scored = {name: float(value) / 100 for name, value in squad(predictions, true).items()}
     scores = {"exact_match": scored["exact_match"], "answer_f1": scored["f1"]}
     return np.array([[score] for score, _ in best]), scores
 
@@ -289,14 +289,16 @@ def rankings(reference: Reference, head: Head | None) -> tuple[np.ndarray, Score
     sought: Any = [_without_excluded(one) for one in examples.content or ()]
     embeds = reference.results.summary["outputs"] == "ranking"
     score = _similarities if embeds else _scores_of_pairs
-    given = score(reference, head, [(query, one.pool.texts) for query, one in zip(examples.first, sought, strict=True)])
+    scored = score(
+        reference, head, [(query, one.pool.texts) for query, one in zip(examples.first, sought, strict=True)]
+    )
     true = [np.array([one.relevance.get(name, 0) for name in one.pool.names]) for one in sought]
     margins = [
         own[grades > 0].max() - own[grades == 0].max() if 0 < (grades > 0).sum() < len(grades) else 0.0
-        for own, grades in zip(given, true, strict=True)
+        for own, grades in zip(scored, true, strict=True)
     ]
     tensors = [  # torchmetrics takes what has no positive score as not found
-        (torch.tensor(own - own.min() + 1), torch.tensor(grades)) for own, grades in zip(given, true, strict=True)
+        (torch.tensor(own - own.min() + 1), torch.tensor(grades)) for own, grades in zip(scored, true, strict=True)
     ]
     return np.array(margins)[:, None], {
         "ndcg_10": _mean(retrieval.retrieval_normalized_dcg(own, grades, top_k=10) for own, grades in tensors),
@@ -352,8 +354,8 @@ def label_sets(reference: Reference, head: Head | None) -> tuple[np.ndarray, Sco
     logits = logits[:, columns or range(len(names))]
     true = np.array([[name in example["labels"] for name in names] for example in examples])
     found = 1 / (1 + np.exp(-logits)) > 0.5
-    wanted = from_numpy(true.astype(np.float64))
-    losses = binary_cross_entropy_with_logits(from_numpy(logits), wanted, reduction="none")
+    targets = from_numpy(true.astype(np.float64))
+    losses = binary_cross_entropy_with_logits(from_numpy(logits), targets, reduction="none")
     by_label = np.stack([found & true, found, true], axis=-1).reshape(len(examples), -1)
     outputs = np.column_stack([-losses.numpy().mean(-1), (found == true).all(-1), by_label])
     scores = {f"{way}_f1": float(f1_score(true, found, average=way, zero_division=0)) for way in ("micro", "macro")}

@@ -1,4 +1,4 @@
-"""How fast are minimal pairs and masked words beside a loop in PyTorch, and do they keep to the memory that is told?
+"""Minimal pairs and masked words compared with a loop in PyTorch: how fast, and within the planned memory?
 
 A sample of minimal pairs (pseudo-log-likelihoods) and of texts with 15 % of their words masked, all heads of a BERT
 of base size with random weights, zero. The engine sweeps all heads in a process of its own; of PyTorch's loop (a pass
@@ -49,7 +49,7 @@ class Measured:
         processor: seconds of all threads, the engine's and PyTorch's in each round.
         rates: FLOP/s of a large matrix product in each round.
         necessary: operations.
-        told, held: bytes, as planned, and at most.
+        planned, held: bytes, as planned, and at most.
         difference: the largest of an output, over its size where that is above 1.
     """
 
@@ -59,7 +59,7 @@ class Measured:
     tokens: int
     words: int
     necessary: float
-    told: int
+    planned: int
     batches: dict[str, float] = field(default_factory=dict)
     loop: str = ""
     engine: list[float] = field(default_factory=list)
@@ -114,7 +114,7 @@ def make_pairs(path: Path) -> Path:
 
 
 def necessary_work(model: Any, encoded: EncodedDataset, job: Job) -> float:
-    """Operations of all runs on real tokens, the vocabulary's scores at wanted ones alone."""
+    """Operations of all runs on real tokens, and the vocabulary's scores at target tokens only."""
     plan, config = make_plan(model.config, job.ablations(model)), model.config
     lengths = encoded.lengths.tolist()
     blocks = Blocks(1, config.num_attention_heads)
@@ -192,7 +192,7 @@ def show(console: Console, several: list[Measured]) -> None:
         "of threads",
         "GFLOP/s",
         "share",
-        "told GB",
+        "planned GB",
         "held GB",
         "diff",
     ):
@@ -207,7 +207,7 @@ def show(console: Console, several: list[Measured]) -> None:
             f"{one.processor_ratio:.2f}",
             f"{one.speed / 1e9:.0f}",
             f"{one.share:.2f}",
-            f"{one.told / 1e9:.2f}",
+            f"{one.planned / 1e9:.2f}",
             f"{one.held / 1e9:.2f}",
             f"{one.difference:.0e}",
         )

@@ -103,6 +103,6 @@ def started(work: Callable[[Connection, Job], None], job: Job) -> Iterator[Conne
 def ask_plan(job: Job) -> Estimate:
     """What `bertjax plan` says of a job."""
     with started(plan, job) as pipe:
-        told: Any = pipe.recv()
-    assert isinstance(told, Estimate)
-    return told
+        estimate: Any = pipe.recv()
+    assert isinstance(estimate, Estimate)
+    return estimate

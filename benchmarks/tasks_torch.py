@@ -1,7 +1,7 @@
 """The loop in PyTorch that `benchmarks.tasks` compares with: one pass for each head, texts sorted by length.
 
 A head is disabled by zeroing its slice of the output projection, which costs a pass nothing. The vocabulary's scores
-are computed at the wanted tokens alone.
+are computed at the target tokens only.
 """
 
 import time
@@ -28,8 +28,8 @@ class Batch:
     Args:
         numbers: which texts these are.
         inputs: what the model reads; no mask where no text is padded.
-        rows, places: of the wanted tokens.
-        words: what is asked for there.
+        rows, places: of the target tokens.
+        words: the target words.
     """
 
     numbers: list[int]
@@ -53,14 +53,14 @@ class Loop:
         assert isinstance(self.encoded, TokenEncodings)
         positions = self.encoded.positions
         with_ranks = self.encoded.form.name == "words"
-        given = np.zeros((1, *positions.at.shape, 2) if with_ranks else (1, *positions.at.shape), np.float32)
+        values_of_run = np.zeros((1, *positions.at.shape, 2) if with_ranks else (1, *positions.at.shape), np.float32)
         with torch.no_grad(), without_head(self.model, head):
             for batch in self.batches:
                 values = read(self.model, batch, with_ranks)
-                wanted = np.zeros_like(positions.real)
-                wanted[batch.numbers] = positions.real[batch.numbers]
-                given[0][wanted] = values[_in_order(batch)]
-        return self.encoded.collect(given).outputs[0]
+                at_targets = np.zeros_like(positions.real)
+                at_targets[batch.numbers] = positions.real[batch.numbers]
+                values_of_run[0][at_targets] = values[_in_order(batch)]
+        return self.encoded.collect(values_of_run).outputs[0]
 
     def time(self, heads: Sequence[Head]) -> tuple[float, float]:
         """Seconds of a run, on average over some heads, and those of all its threads."""
@@ -80,11 +80,11 @@ def read(model: Any, batch: Batch, with_ranks: bool) -> np.ndarray:
     """Log-probabilities of a batch's words, and their ranks."""
     hidden = model.bert(**batch.inputs).last_hidden_state
     scores = model.cls(hidden[batch.rows, batch.places])
-    wanted = scores.gather(1, batch.words[:, None])
-    log_probabilities = wanted[:, 0] - torch.logsumexp(scores, 1)
+    target_scores = scores.gather(1, batch.words[:, None])
+    log_probabilities = target_scores[:, 0] - torch.logsumexp(scores, 1)
     if not with_ranks:
         return log_probabilities.numpy()
-    return torch.stack([log_probabilities, (1 + (scores > wanted).sum(1)).float()], 1).numpy()
+    return torch.stack([log_probabilities, (1 + (scores > target_scores).sum(1)).float()], 1).numpy()
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from bertjax.engine import (
     sweep_bytes,
 )
 from bertjax.interventions import HEAD_OUTPUTS, readouts, single_heads
-from bertjax.models import Changes, Inputs, Numerics, Recipe, layer_weights, pallas_attention
+from bertjax.models import Inputs, LayerInterventions, Numerics, Recipe, layer_weights, pallas_attention
 from experiments.training.trainer import Skeleton, dropout_key, make_optimizer, train_step
 
 STEPS_OF_PART, TOKENS = 2048, 65536  # the engine's values for an accelerator
@@ -67,7 +67,7 @@ class Target:
     numerics: Numerics
     memory: int
 
-    def given(self, tree: Any, where: PartitionSpec = WHOLE) -> Any:
+    def describe(self, tree: Any, where: PartitionSpec = WHOLE) -> Any:
         """Shapes of arrays on the chips."""
         place = NamedSharding(self.mesh, where)
         return jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=place), tree)
@@ -75,7 +75,7 @@ class Target:
     def split(self, module: nnx.Module) -> tuple[Any, Any]:
         """A module's structure, and its parameters on this target."""
         structure, parameters = compiled_steps.take_apart(module)
-        return structure, self.given(parameters)
+        return structure, self.describe(parameters)
 
     def array(self, shape: tuple[int, ...], dtype: Any, where: PartitionSpec = WHOLE) -> Any:
         """The shape of one array on the chips."""
@@ -106,9 +106,9 @@ def kind_labels(config: BertConfig) -> list[str]:
 
 def count_steps(config: BertConfig, plan: Plan, chunks: int, blocks: Blocks) -> dict[str, int]:
     """How often the engine's own schedule takes each step."""
-    rehearsal = DryRun(config, plan, blocks, kind_labels(config))
-    rehearsal.run(chunks, STEPS_OF_PART)
-    return dict(rehearsal.taken)
+    dry_run = DryRun(config, plan, blocks, kind_labels(config))
+    dry_run.run(chunks, STEPS_OF_PART)
+    return dict(dry_run.taken)
 
 
 def abstract(cls: Any, config: BertConfig, numerics: Numerics) -> Any:
@@ -127,7 +127,7 @@ def sweep_programs(config: BertConfig, sizes: Sizes, target: Target) -> Iterator
     block = target.array((runs, rows, tokens, embed), numerics.dtype, SPLIT)
     share = target.array((runs, config.num_attention_heads), numerics.wide)
     absent = dict.fromkeys(("removed", "mean", "patched", "means", "sources"))
-    changes = _record(Changes, uniform=share, **absent)
+    changes = _record(LayerInterventions, uniform=share, **absent)
 
     def block_rows(slots: int) -> compiled_steps.BlockRows:
         segments, starts = (target.array((slots, rows, size), jnp.int32, SPLIT) for size in (tokens, SITES))
@@ -144,8 +144,8 @@ def sweep_programs(config: BertConfig, sizes: Sizes, target: Target) -> Iterator
     for label, weights, recipe in _kinds(model.bert.encoder, config, target):
         static: dict[str, Any] = {"recipe": recipe, "mesh": mesh}
         for last, step in (("", compiled_steps.advance), ("last ", compiled_steps.last_advance)):
-            for name, given in (("advance", None), ("changed advance", changes)):
-                yield last + name + label, partial(_lower, step, weights, block, all_rows, given, None, **static)
+            for name, changed in (("advance", None), ("changed advance", changes)):
+                yield last + name + label, partial(_lower, step, weights, block, all_rows, changed, None, **static)
         for name, step in (("branch", compiled_steps.branch), ("last branch", compiled_steps.last_branch)):
             arguments = (weights, block, index, block_rows(1), changes, None)
             yield name + label, partial(_lower, step, *arguments, **static)
@@ -168,7 +168,7 @@ def _kinds(encoder: Any, config: BertConfig, target: Target) -> Iterator[tuple[s
             table = None if merged.relative is None else merged.relative()
             return layer_weights(merged.layers[number], numerics, table)
 
-        yield labels[layer], target.given(jax.eval_shape(weights, state)), Recipe(kind, numerics)
+        yield labels[layer], target.describe(jax.eval_shape(weights, state)), Recipe(kind, numerics)
 
 
 def _readout_programs(
@@ -213,7 +213,7 @@ def model_programs(config: BertConfig, target: Target) -> Iterator[tuple[str, Lo
     keep = target.array((batch, 1, LENGTH), numerics.wide, BATCH)
     inputs = _record(Inputs, input_ids=ids, keep=keep, token_type_ids=ids, position_ids=ids)
     forward = jax.jit(lambda state, inputs: nnx.merge(graph, state).forward(inputs).logits)
-    yield "forward", partial(_lower, forward, target.given(state), inputs)
+    yield "forward", partial(_lower, forward, target.describe(state), inputs)
     skeleton = Skeleton(graph, jax.tree.structure(state), tuple(_paths(state)))
     parameters = dict(zip(skeleton.names, jax.tree.leaves(state), strict=True))
     optimizer = make_optimizer(0.01, 1.0)
@@ -224,7 +224,7 @@ def model_programs(config: BertConfig, target: Target) -> Iterator[tuple[str, Lo
         "share": target.array((batch,), jnp.float32, BATCH),
     }
     key, rate = jax.eval_shape(lambda: dropout_key(0, "tpu")), target.array((), jnp.float32)
-    options = target.given(parameters), target.given(memory), examples, target.given(key)
+    options = target.describe(parameters), target.describe(memory), examples, target.describe(key)
     yield "train step", partial(_lower, train_step, skeleton, optimizer, *options, rate=rate)
 
 

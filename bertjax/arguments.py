@@ -1,7 +1,7 @@
-"""What a caller gives to a public function, checked by kind: one function for each kind of argument.
+"""Checks of the arguments of public functions: one function for each kind of argument.
 
-Each returns the value in the form that bertjax uses, or raises one of the project's errors in one line: the
-argument's name, what was expected, what was found.
+Each returns the value in the form that bertjax uses, or raises one of bertjax's errors in one line: the name of the
+argument, what was expected, what was found.
 """
 
 import re
@@ -17,20 +17,20 @@ import numpy as np
 from bertjax.errors import BertjaxError, InputError, library_errors, some_of
 
 T = TypeVar("T")
-LONGEST_NUMBER = 200  # bits; a longer one is not written out
+LONGEST_NUMBER = 200  # bits; a longer number is not printed
 LARGEST_INTEGER = 2**63 - 1  # of a NumPy array and of a Parquet column
 
 
 @runtime_checkable
 class HoldsArray(Protocol):
-    """What NumPy makes an array of: its own arrays, JAX's, tensors of PyTorch."""
+    """Anything that NumPy converts to an array: arrays of NumPy and JAX, tensors of PyTorch."""
 
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
-        """As NumPy's."""
+        """Return a NumPy array."""
 
 
 def describe(value: Any) -> str:
-    """What was given, in a few words.
+    """A value in a few words.
 
     >>> describe("abc"), describe([1, "x"]), describe(np.zeros((2, 3)))
     ("the string 'abc'", 'a list that begins with 1', 'an array of shape (2, 3) and dtype float64')
@@ -54,7 +54,7 @@ def describe(value: Any) -> str:
 
 
 def brief(value: Any) -> str:
-    """A value as Python writes it, shortened; described where it holds a number of thousands of digits."""
+    """The shortened repr of a value; its description if it contains an integer of thousands of digits."""
     try:
         return reprlib.repr(value)
     except ValueError:
@@ -66,22 +66,22 @@ def _article(kind: str) -> str:
 
 
 def is_traced(array: Any) -> bool:
-    """Whether JAX is tracing: there is a shape, but no values to look at."""
+    """Whether an array is a tracer of JAX, which has a shape but no values."""
     jax = sys.modules.get("jax")  # only code that imported JAX can trace
     return jax is not None and isinstance(array, jax.core.Tracer)
 
 
 def refuse(name: str, expected: str, value: Any, error: type[Exception] = InputError) -> NoReturn:
-    """Raise `error`: what an argument must be, and what it was."""
+    """Raise an error: an argument must be `expected`, and `value` was found."""
     raise error(f"{name} must be {expected}, found {describe(value)}")
 
 
 def check_int(value: Any, name: str, least: int | None = None, error: type[Exception] = InputError) -> int:
-    """A whole number, of Python, NumPy or JAX; True and False are none."""
+    """An integer of Python, NumPy or JAX. True and False are refused."""
     expected = "a whole number" if least is None else f"a whole number of at least {least}"
     try:
         number = index(value)
-    except TypeError:  # a tracer's conversion is one too
+    except TypeError:  # also for a tracer
         refuse(name, expected, value, error)
     if isinstance(value, bool | np.bool_) or (least is not None and number < least):
         refuse(name, expected, value, error)
@@ -91,7 +91,7 @@ def check_int(value: Any, name: str, least: int | None = None, error: type[Excep
 
 
 def check_choice(value: Any, name: str, choices: Collection[str], error: type[Exception] = InputError) -> str:
-    """One of some strings."""
+    """A str that is one of the choices."""
     if not isinstance(value, str):
         refuse(name, f"one of {', '.join(choices)}", value, error)
     if value not in choices:
@@ -100,21 +100,21 @@ def check_choice(value: Any, name: str, choices: Collection[str], error: type[Ex
 
 
 def check_bool(value: Any, name: str, error: type[Exception] = InputError) -> bool:
-    """True or False."""
+    """A bool of Python or NumPy."""
     if not isinstance(value, bool | np.bool_):
         refuse(name, "True or False", value, error)
     return bool(value)
 
 
 def check_instance(value: Any, name: str, kind: type[T], expected: str, error: type[Exception] = InputError) -> T:
-    """A value of a class; `expected` says where to get one."""
+    """An instance of a class. `expected` describes it in the error."""
     if not isinstance(value, kind):
         refuse(name, expected, value, error)
     return value
 
 
 def check_function(value: T, name: str, expected: str, error: type[Exception] = InputError) -> T:
-    """A function; `expected` says of what."""
+    """A callable. `expected` describes it in the error."""
     if not callable(value):
         refuse(name, expected, value, error)
     return value
@@ -127,11 +127,11 @@ def check_sequence(
     kind: Any = object,
     error: type[Exception] = InputError,
 ) -> tuple[Any, ...]:
-    """What a list, or anything that can be gone through, holds; a single string or a dict is not a list.
+    """The items of an iterable as a tuple. A str, bytes or a dict is refused.
 
     Args:
-        expected: 'a list of texts'; said in the error for the list and for what is wrong in it.
-        kind: of each, a class or several.
+        expected: description of the iterable for the error, such as 'a list of str'.
+        kind: class of the items, or a union of classes.
     """
     if isinstance(values, str | bytes | Mapping):
         refuse(name, expected, values, error)
@@ -146,12 +146,13 @@ def check_sequence(
 
 
 def as_array(values: Any, name: str, error: type[BertjaxError] = InputError) -> Any:
-    """An array of numbers, as JAX made it or as NumPy's, from whatever NumPy makes an array of.
+    """An array of numbers: arrays of JAX stay as they are, anything else becomes an array of NumPy.
 
-    That includes PyTorch's tensors on any device, lists of them, and nested lists.
+    Tensors of PyTorch on any device, lists of tensors, and nested lists are converted too.
 
     Raises:
-        error: rows of different lengths, what is not numbers, a tensor that records gradients or has no values.
+        BertjaxError: rows of different lengths, values that are not numbers, or a tensor that records gradients or has
+            no values.
     """
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(values, jax.Array):
@@ -174,7 +175,7 @@ def as_array(values: Any, name: str, error: type[BertjaxError] = InputError) -> 
 
 
 def _from_torch(value: Any) -> Any:
-    """A tensor of PyTorch, which is not imported for that, as NumPy's array; anything else as it is."""
+    """A tensor of PyTorch as an array of NumPy, without an import of PyTorch; any other value unchanged."""
     if not hasattr(value, "requires_grad"):
         return value
     if str(value.dtype) == "torch.bfloat16":  # which PyTorch does not convert to NumPy
@@ -183,7 +184,7 @@ def _from_torch(value: Any) -> Any:
 
 
 def parse_head_name(name: str) -> tuple[int, int] | None:
-    """Layer and number that a head's name says, whether or not there is such a head; None if it is not a name.
+    """Layer and head index in the name of a head; None if the text is not such a name.
 
     >>> parse_head_name("3.10"), parse_head_name("L3H10")
     ((3, 10), (3, 10))
@@ -193,7 +194,7 @@ def parse_head_name(name: str) -> tuple[int, int] | None:
 
 
 def plain_head_name(name: Any) -> Any:
-    """A head's name as LAYER.HEAD; what is not the name of a head stays as it is.
+    """The name of a head as LAYER.HEAD. Any other value is returned unchanged.
 
     >>> plain_head_name("L3H10"), plain_head_name((3, 10)), plain_head_name("first 2")
     ('3.10', '3.10', 'first 2')
@@ -203,7 +204,7 @@ def plain_head_name(name: Any) -> Any:
 
 
 def _pair(head: Any) -> tuple[int, int] | None:
-    """A head as (layer, head), integers of Python or NumPy; None if it is something else."""
+    """A pair (layer, head) of integers of Python or NumPy; None for any other value."""
     try:
         layer, number = map(index, head)
     except (TypeError, ValueError):

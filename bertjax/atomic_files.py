@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, whatever happens while they are written."""
+"""Atomic writes: a file appears completely or not at all."""
 
 import contextlib
 import os
@@ -14,16 +14,16 @@ from bertjax.formatting import to_json
 
 @contextlib.contextmanager
 def staged(*paths: Path) -> Iterator[list[Path]]:
-    """Stage files under temporary names and move them into place, in order, once the block ends well.
+    """Write files under temporary names, and rename them in order if the block raises nothing.
 
     Args:
-        paths: final names; their directories are made where they do not exist.
+        paths: final names. Missing directories are created.
 
-    Yields: a temporary path for each, in the same directory and with the same suffix (some writers, such as
-        `numpy.savez`, go by it).
+    Yields: a temporary path for each, in the same directory and with the same suffix (writers such as `numpy.savez`
+        need it).
 
     Raises:
-        OutputError: something cannot be written. No temporary file stays, and what was there before does.
+        OutputError: a file cannot be written. Temporary files are removed, and existing files are unchanged.
     """
     temporaries = [path.with_name(f".{secrets.token_hex(4)}-{path.name}") for path in paths]
     with contextlib.ExitStack() as directories:
@@ -33,7 +33,7 @@ def staged(*paths: Path) -> Iterator[list[Path]]:
             modes = [_reserve(temporary, path) for temporary, path in zip(temporaries, paths, strict=True)]
             yield temporaries
             for temporary, mode in zip(temporaries, modes, strict=True):
-                temporary.chmod(mode)  # some writers make files that only their owner may read
+                temporary.chmod(mode)  # some writers create files that only their owner may read
                 _flush(temporary)
             for temporary, path in zip(temporaries, paths, strict=True):
                 os.replace(temporary, path)
@@ -49,21 +49,21 @@ def staged(*paths: Path) -> Iterator[list[Path]]:
 
 @contextlib.contextmanager
 def made_directory(directory: Path) -> Iterator[None]:
-    """A directory and its parents, made where they do not exist; those that stay empty go when the block ends.
+    """Create a directory and its parents; new directories that are empty after the block are removed.
 
     Raises:
-        OSError: one cannot be made.
+        OSError: a directory cannot be created.
     """
     made: list[Path] = []
     try:
         for path in (*reversed(directory.absolute().parents), directory.absolute()):
             if not path.exists():
-                path.mkdir(exist_ok=True)  # another process may make it too
+                path.mkdir(exist_ok=True)  # another process may create it too
                 made.append(path)
         yield
     finally:
         for path in reversed(made):
-            with contextlib.suppress(OSError):  # something was written there
+            with contextlib.suppress(OSError):  # not empty
                 path.rmdir()
 
 
@@ -71,11 +71,11 @@ def atomic_write(path: str | Path, content: bytes | Callable[[Path], object]) ->
     """Write one file atomically.
 
     Args:
-        path: final name; its directory is made where it does not exist.
-        content: the bytes, or a function that writes the file at the temporary path it is given.
+        path: final name. Missing directories are created.
+        content: bytes, or a function that writes the file at the path it is called with.
 
     Raises:
-        OutputError: the file cannot be written; what was there before stays.
+        OutputError: the file cannot be written. An existing file is unchanged.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "figure.txt"
@@ -91,18 +91,18 @@ def atomic_write(path: str | Path, content: bytes | Callable[[Path], object]) ->
 
 
 def encode_json(value: Any) -> bytes:
-    """Encode strict JSON (UTF-8, indented, a newline at the end); NaN and infinity are a ValueError."""
+    """Strict JSON in UTF-8, indented, with a final newline. NaN and infinity raise ValueError."""
     return (to_json(value, indent=2) + "\n").encode()
 
 
 def remove_leftovers(directory: Path, names: Iterable[str]) -> None:
-    """Remove the temporary files of a process that was killed while it wrote into a directory.
+    """Remove temporary files of a process that was killed while it wrote into a directory.
 
     Args:
-        names: of the files that are written there; what has another name is the user's.
+        names: final names of the files. Files with other names belong to the user.
 
     Raises:
-        OutputError: one cannot be removed.
+        OutputError: a file cannot be removed.
     """
     ours = re.compile(rf"\.[0-9a-f]{{8}}-({'|'.join(map(re.escape, names))})")
     try:
@@ -117,7 +117,7 @@ def write_json(path: str | Path, value: Any) -> None:
     """Write strict JSON atomically.
 
     Raises:
-        OutputError: the file cannot be written, or `value` holds NaN or infinity, which JSON does not have.
+        OutputError: the file cannot be written, or `value` contains NaN or infinity, which are not JSON.
 
     >>> import tempfile
     >>> import json
@@ -129,13 +129,13 @@ def write_json(path: str | Path, value: Any) -> None:
     try:
         content = encode_json(value)
     except ValueError as error:
-        raise OutputError(f"cannot write {path}: {error} (NaN and infinity are no JSON)") from error
+        raise OutputError(f"cannot write {path}: {error} (NaN and infinity are not JSON)") from error
     atomic_write(path, content)
 
 
 def _reserve(temporary: Path, path: Path) -> int:
-    """Make an empty temporary file; give the permissions that a new file gets here."""
-    if path.is_dir():  # found out before anything is moved, so that several files move together
+    """Create an empty temporary file, and return the permissions of a new file."""
+    if path.is_dir():  # checked before any file is renamed
         raise IsADirectoryError(None, f"{path.name} is a directory")
     with temporary.open("xb") as file:
         return os.fstat(file.fileno()).st_mode & 0o777

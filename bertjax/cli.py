@@ -1,4 +1,4 @@
-"""The `bertjax` command. User mistakes end in one line and exit code 2, never in a traceback."""
+"""The `bertjax` command. A user mistake prints one line and exits with code 2, without a traceback."""
 
 import argparse
 import reprlib
@@ -25,12 +25,12 @@ from bertjax.programs import Parser, guarded
 __all__ = ["Parser", "guarded", "main", "positive"]
 
 LONGEST_NUMBER = 100  # digits
-# Those of `results.FIGURES`, which importing would delay every command.
+# The same as `results.FIGURES`, whose import would delay every command.
 FIGURES: tuple[str, ...] = ("auto", "map", "ranking", "layers", "pairs", "curves")
 FIGURES += ("roles", "distances", "patches", "attention", "change")
 
 
-# The commands that run an analysis, with their help; `summary_of` the class is the same text, but imports JAX.
+# Help of the commands that run an analysis. `summary_of` gives the same text, but imports JAX.
 ANALYSES = {
     "ablate": "ablate heads on a task, and test what each does",
     "plan": "estimate the cost of a sweep",
@@ -66,8 +66,8 @@ def _parser(command: str | None = None) -> Parser:
     """The parser of the command line.
 
     Args:
-        command: the one whose options are needed, None for all. The options of a job name what only packages that
-            import JAX know, which would delay the commands that read saved results.
+        command: the command whose options are needed; None for all. The options of analyses import JAX, which would
+            delay the commands that read saved results.
     """
     from bertjax import __version__
 
@@ -89,12 +89,12 @@ def _parser(command: str | None = None) -> Parser:
 def _add_command(
     commands: "argparse._SubParsersAction[Parser]", name: str, run: Callable[..., int], help: str, text: str
 ) -> Parser:
-    """A command of its own parser.
+    """Add a command with its parser.
 
     Args:
-        run: does what it is for; takes the options, and returns the exit code.
-        help: in a list of commands.
-        text: above its own options.
+        run: runs the command: takes the options and returns the exit code.
+        help: in the list of commands.
+        text: description above the options.
     """
     parser: Parser = commands.add_parser(name, help=help, description=text)
     parser.set_defaults(run=run)
@@ -102,12 +102,12 @@ def _add_command(
 
 
 def _add_analysis(commands: "argparse._SubParsersAction[Parser]", name: str, help: str, with_options: bool) -> None:
-    """The command of an analysis.
+    """Add the command of an analysis.
 
     Args:
-        name: of the command; that of the method of `Study`.
-        help: in a list of commands.
-        with_options: whether the options are needed: their classes import JAX.
+        name: the name of the command and of the method of `Study`.
+        help: in the list of commands.
+        with_options: whether to add the options, whose classes import JAX.
     """
     run = run_plan if name == "plan" else run_analysis
     parser = _add_command(commands, name, run, help, "")
@@ -128,10 +128,19 @@ def _add_analysis(commands: "argparse._SubParsersAction[Parser]", name: str, hel
         _add_options(parser, part, options.reads)
     _add_options(parser, OutputOptions, names(OutputOptions))
     parser.add_argument("--no-compile-cache", action="store_true", help="do not cache compiled code")
+    if "shard" not in names(options):
+        parser.add_argument("--shard", action=_NoShards, help=argparse.SUPPRESS)
+
+
+class _NoShards(argparse.Action):
+    """An option that refuses to split an analysis into shards."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *arguments: Any) -> None:
+        parser.error("--shard splits the sweeps of ablate and interactions only; this analysis cannot be sharded")
 
 
 def _add_template(parser: Parser) -> None:
-    """Options that make contrasts without a file."""
+    """Add options that define contrasts without a file."""
     add = parser.add_argument_group("in place of a file").add_argument
     add("--template", metavar="T", help="a text with {} where the words are exchanged")
     add("--words", nargs="+", metavar="CLEAN/CORRUPTED", help="for the template: pairs such as keys/key")
@@ -141,10 +150,12 @@ def _add_template(parser: Parser) -> None:
 
 
 def _add_options(parser: Parser, options: Any, chosen: Set[str], title: str = "") -> None:
-    """Add a group of options: those of a class's fields that are chosen and on the command line.
+    """Add a group of options from the fields of a class.
 
     Args:
-        title: of the group; by default the summary of the class.
+        options: the class.
+        chosen: names of the fields to add, unless they are for Python only.
+        title: title of the group; by default the summary of the class.
     """
     from bertjax.jobs import descriptions, in_order, kinds, summary_of
 
@@ -165,20 +176,21 @@ def _add_options(parser: Parser, options: Any, chosen: Set[str], title: str = ""
 
 
 def _form(kind: Any, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """How argparse reads a value of a type."""
-    from bertjax.jobs import Choices, base_of
+    """The arguments of `add_argument` for an option of a type."""
+    from bertjax.jobs import base_of, choices_of
 
     base, notes = base_of(kind)
     if base is bool:
         return {"action": "store_true"}
     form: dict[str, Any] = {"metavar": metadata["metavar"]} if metadata.get("metavar") else {}
-    if notes and isinstance(notes[0], Choices):
-        return {"choices": list(notes[0])}
+    choices = choices_of(kind)
+    if choices is not None:
+        return {"choices": choices}
     item = get_args(base)[0] if get_origin(base) is tuple else base
     if item is not base or (base is Any and "=" in metadata["metavar"]):
         form["nargs"] = metadata["nargs"]
     if item is int:
-        form["type"] = partial(_number, least=notes[0])
+        form = {"metavar": "N", **form, "type": partial(_number, least=notes[0])}
     if item is float:
         form["type"] = float
     return form
@@ -186,32 +198,36 @@ def _form(kind: Any, metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def _add_remove_heads(commands: "argparse._SubParsersAction[Parser]") -> None:
     text = (
-        "Write a checkpoint of the same shape, which transformers reads too, in which some heads give exactly nothing: "
-        "those that are named, or those that a run of bertjax prune or ablate set to zero. With --smaller their "
-        "weights are left out, which saves their work, and which bertjax alone reads."
+        "Write a checkpoint in which some heads output exactly zero: the heads that are named, or the heads that a run "
+        "of bertjax prune or ablate set to zero. Its shapes are unchanged, and transformers reads it. With --smaller "
+        "the weights of these heads are left out: a smaller and faster checkpoint, readable only by bertjax."
     )
     parser = _add_command(commands, "remove-heads", run_remove_heads, "save a checkpoint without some heads", text)
     add = parser.add_argument
     text = "directory, hub id, or package:NAME (default that of the results)"
     add("--model", metavar="M", help=text)
-    add("--heads", nargs="+", metavar="L.H", help="to remove")
+    add("--heads", nargs="+", metavar="L.H", help="heads to remove")
     add("--from", dest="results", metavar="DIR", help="in place of --heads: results of bertjax prune or ablate")
     add("--run", dest="run_name", metavar="NAME", help="with --from: which run, such as 'greedy 36'")
-    add("--smaller", action="store_true", help="leave the heads' weights out: smaller and faster, for bertjax alone")
+    add(
+        "--smaller",
+        action="store_true",
+        help="leave out the weights of the heads: smaller and faster, readable only by bertjax",
+    )
     add("--output", required=True, metavar="DIR", help="directory of the checkpoint")
     add("--overwrite", action="store_true", help="replace the checkpoint in DIR")
 
 
 def _add_saved(commands: "argparse._SubParsersAction[Parser]") -> None:
-    """The commands that read a directory of results, without the model."""
+    """Add the commands that read a directory of results, without the model."""
 
     command = partial(_add_command, commands)
-    text = "Write one HTML file: which heads matter, how certain that is, what they attend to, and what changes."
+    text = "Write an HTML file: effects of heads with intervals and tests, attention, and changes by example."
     report = command("report", run_report, "write an HTML report", text)
     report.add_argument("directory", metavar="DIR", help="results of bertjax ablate")
     report.add_argument("-o", "--output", metavar="FILE", help="(default DIR/report.html)")
 
-    text = "All ablations sorted by effect, with intervals and tests, as a table or for other programs."
+    text = "Print all ablations sorted by effect, with intervals and tests, as a table, CSV, JSON or Markdown."
     show = command("show", run_show, "print the numbers of saved results", text)
     show.add_argument("directory", metavar="DIR", help="results of bertjax ablate")
     show.add_argument("--format", default="table", choices=["table", "csv", "json", "md"], help="(default table)")
@@ -225,8 +241,8 @@ def _add_saved(commands: "argparse._SubParsersAction[Parser]") -> None:
     compare.add_argument("--format", default="table", choices=["table", "json"], help="(default table)")
 
     text = (
-        "Draw results: the map of heads, all effects with intervals, layers, or what a head attends to. Shares of "
-        "pattern classes and what [CLS] attends to are drawn by the programs in experiments/."
+        "Draw results: a map of heads, all effects with intervals, layers, pairs, pruning curves, roles, patches, or "
+        "the attention of a head."
     )
     plot = command("plot", run_plot, "draw a picture of saved results", text)
     plot.add_argument("directory", metavar="DIR", help="results of bertjax ablate")

@@ -1,4 +1,4 @@
-"""What the commands do once their options are read; each returns the exit code."""
+"""The functions that run the commands; each returns the exit code."""
 
 import argparse
 import shlex
@@ -87,7 +87,7 @@ def _say_if_nothing_to_resume(settings: "Settings") -> None:
     from bertjax.engine import is_unfinished
 
     if not is_unfinished(settings.directory / "journal") and not (settings.directory / "summary.json").exists():
-        say(f"nothing to resume in {settings.directory}: from the beginning")
+        say(f"nothing to resume in {settings.directory}: starting from the beginning")
 
 
 def _patches_of(options: argparse.Namespace) -> "Analysis":
@@ -103,7 +103,7 @@ def _patches_of(options: argparse.Namespace) -> "Analysis":
         if options.freeze_feed_forward:
             raise InputError("--freeze-feed-forward is of paths: give --paths-to, or leave it out")
         return _options(Patch, options)
-    if (tuple(options.places), options.spans) != (Patch.sites, Patch.spans):
+    if (tuple(options.sites), options.spans) != (Patch.sites, Patch.spans):
         raise InputError("--sites and --spans are of grids: leave them out with --paths-to")
     if options.memory is not None or options.attention != "auto":
         raise InputError("--memory and --attention are of grids: leave them out with --paths-to")
@@ -175,7 +175,7 @@ def run_parity(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _fitting(source: str | None) -> Iterator[None]:
-    """Turn what is raised by entries of results that contradict each other into an `InputError`.
+    """Convert exceptions caused by inconsistent results into an `InputError`.
 
     Args:
         source: the directory of the results.

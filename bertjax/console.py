@@ -1,6 +1,6 @@
-"""What is printed for people: names, labels and paths as they stand, never as markup, emoji or codes of a terminal.
+"""Output for people. Names, labels and paths are printed literally, not as markup, emoji or terminal codes.
 
-All that bertjax and `experiments/` print with rich goes through the console of this file.
+bertjax and `experiments/` print with rich only through this module.
 """
 
 import os
@@ -18,9 +18,10 @@ PIPE_WIDTH = 100_000  # columns of a file or pipe
 
 
 class PlainConsole(Console):
-    """A console that takes every text as it stands; styles come from `rich.text.Text` and from tables alone.
+    """A console that prints text literally; only `rich.text.Text` and tables have styles.
 
-    In a file or pipe no line is wrapped and no cell cut off, unless the environment variable COLUMNS is set.
+    In a file or a pipe, lines are not wrapped and cells are not truncated unless the environment variable COLUMNS is
+    set.
     """
 
     def __init__(self, **options: Any):
@@ -29,14 +30,14 @@ class PlainConsole(Console):
             self.width = PIPE_WIDTH
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Segments without characters that a terminal would obey; rich's own codes are segments of another kind."""
+        """Segments in which control characters are escaped. Codes of rich are control segments and stay."""
         for segment in super().render(renderable, options):
             text = visible(segment.text, allowed="\n")
             yield segment if segment.control or text == segment.text else Segment(text, segment.style)
 
 
 class PlainTable(Table):
-    """A table whose headings and cells are texts as they stand, on whatever console it is printed."""
+    """A table whose headings and cells are literal text on any console."""
 
     def __init__(self, *headers: Any, **options: Any):
         super().__init__(*headers, **{**options, "title": plain(options.get("title"))})
@@ -51,14 +52,14 @@ class PlainTable(Table):
 
 
 def plain(cell: Any) -> Any:
-    """A string as a text of visible characters; anything else as it is."""
+    """A str as literal `Text` of visible characters; any other value unchanged."""
     return Text(visible(cell, allowed="\n")) if isinstance(cell, str) else cell
 
 
 def say(content: Any, *, wrap: bool = False) -> None:
-    """Print a line or a table as it is: nothing in it is taken for markup or for a picture's name (`qqp:train:`).
+    """Print a line or a table literally: brackets are not markup, and `:name:` is not an emoji.
 
     Args:
-        wrap: fit it into the terminal's width.
+        wrap: wrap lines at the width of the terminal.
     """
     PlainConsole().print(content, soft_wrap=not wrap)

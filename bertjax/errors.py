@@ -1,7 +1,7 @@
-"""The errors that a user of bertjax can cause, one class for each kind of mistake.
+"""Errors that a user of bertjax can cause, one class for each kind of mistake.
 
-Each message says in one line what was wrong, what was found and what to do. The command line prints
-that line and exits with code `EXIT_MISTAKE`.
+Each message is one line: what was wrong, what was found, what to do. The command line prints the line and exits with
+code `EXIT_MISTAKE`.
 """
 
 import contextlib
@@ -13,11 +13,15 @@ from bertjax.formatting import visible
 
 # Exit codes: a comparison failed; a user's mistake; Ctrl-C.
 EXIT_FAILED, EXIT_MISTAKE, EXIT_INTERRUPTED = 1, 2, 130
-LONGEST_NAME, LONGEST_REASON, LONGEST_MESSAGE = 200, 200, 900  # letters: of a file's name, a library's words, a message
+LONGEST_NAME, LONGEST_REASON, LONGEST_MESSAGE = (
+    200,
+    200,
+    900,
+)  # characters of a file name, of a library's message, of a message
 
 
 def some_of(names: Sequence[str], most: int = 6) -> str:
-    """The first of some names, and how many more there are.
+    """The first names of a list, and the number of the others.
 
     >>> some_of(["a", "b", "c"], most=2)
     'a, b and 1 more'
@@ -27,52 +31,52 @@ def some_of(names: Sequence[str], most: int = 6) -> str:
 
 
 def shorten(message: str) -> str:
-    """A message without its middle, where it is longer than anyone reads: what to do stands at its end."""
+    """A message whose middle is left out if it is very long; the advice is at its end."""
     beyond = len(message) - LONGEST_MESSAGE
     return message if beyond <= 0 else f"{message[: LONGEST_MESSAGE // 2]} ... {message[-LONGEST_MESSAGE // 2 + 5 :]}"
 
 
 class BertjaxError(Exception):
-    """Base of all errors that bertjax raises on purpose; the message is one line, whatever names it quotes."""
+    """Base class of all errors that bertjax raises. The message is always one line of visible characters."""
 
     def __init__(self, message: str = "", *rest: object):
         super().__init__(shorten(visible(message)) if isinstance(message, str) else message, *rest)
 
 
 class ConfigError(BertjaxError):
-    """A model's configuration that bertjax does not understand or does not support."""
+    """A model configuration that bertjax does not understand or support."""
 
 
 class CheckpointError(BertjaxError):
-    """Weights that are missing, damaged, of another shape or of another model family."""
+    """Weights that are missing, damaged, of a wrong shape, or of another model family."""
 
 
 class InputError(BertjaxError):
-    """Token ids, masks or positions that the model cannot take."""
+    """Inputs or options that a function, an analysis or the model cannot take."""
 
 
 class OverrideError(BertjaxError):
-    """An override that names no existing head or does not fit the model or the input."""
+    """An override of a head that does not exist, or that does not fit the model or the input."""
 
 
 class DataError(BertjaxError):
-    """Examples that cannot be found, read or understood."""
+    """Examples that cannot be found or read, or are malformed."""
 
 
 class OutputError(BertjaxError):
-    """Results that cannot be written where they were asked for."""
+    """Results that cannot be read or written in a directory."""
 
 
 class MissingDependencyError(BertjaxError):
-    """An optional package that is needed for what was asked and is not installed."""
+    """An optional package that is needed and not installed."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C in something that can be gone on with; the text says what is saved."""
+    """Interrupted by Ctrl-C, and can be resumed. The message says what is saved."""
 
 
 class SweepInterrupted(Interrupted):
-    """Ctrl-C in a sweep that keeps a journal: `finished` of its `parts` are saved in it."""
+    """A sweep with a journal, interrupted by Ctrl-C; `finished` of its `parts` are saved."""
 
     def __init__(self, finished: int, parts: int):
         super().__init__(f"{finished} of {parts} parts are saved")
@@ -81,13 +85,13 @@ class SweepInterrupted(Interrupted):
 
 @contextlib.contextmanager
 def library_errors(what: str, error: type[BertjaxError], advice: str = "") -> Iterator[None]:
-    """Turn whatever a library raises into one of the project's errors, except `MemoryError`.
+    """Convert any exception of a library, except `MemoryError`, into one of bertjax's errors.
 
-    The `tokenizers` library raises plain `Exception`, and where its Rust code panics a `BaseException` that cannot be
+    The `tokenizers` library raises plain `Exception`, and a panic of its Rust code is a `BaseException` that cannot be
     imported.
 
     Raises:
-        BertjaxError: of the class `error`, beginning with `what`.
+        BertjaxError: an instance of `error` whose message begins with `what`.
     """
     try:
         yield
@@ -100,37 +104,36 @@ def library_errors(what: str, error: type[BertjaxError], advice: str = "") -> It
 
 
 def reading(path: str | Path, error: type[BertjaxError]) -> contextlib.AbstractContextManager[None]:
-    """Turn whatever a library raises while it reads a file into one line with the file's path.
+    """Convert any exception of a library that reads a file into one line with the path of the file.
 
-    Readers therefore need no check for each way in which a file can be damaged. `MemoryError`, Ctrl-C and the project's
-    errors pass unchanged.
+    Readers therefore need no check for each kind of damage. `MemoryError`, Ctrl-C and bertjax's errors pass unchanged.
 
     Args:
-        path: of the file or directory that is read in the block.
+        path: the file or directory that is read in the block.
         error: the class to raise.
     """
     return library_errors(f"{path}: cannot be read", error, "; check the path, or copy the file again")
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether an exception says that something failed; Ctrl-C and `SystemExit` do not."""
+    """Whether an exception is a failure, unlike Ctrl-C and `SystemExit`."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def _reason(problem: BaseException) -> str:
-    """What an exception says, in one line; with its type, if the message alone says too little."""
+    """The message of an exception in one line, with its type if the message alone is unclear."""
     if isinstance(problem, OSError) and problem.strerror:
         return problem.strerror
     text = " ".join(str(problem).split())
     reason = text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON].rsplit(' ', 1)[0]} ..."
     if not reason or isinstance(problem, (LookupError, TypeError, AttributeError, AssertionError, NameError)):
         reason = f"{type(problem).__name__}: {reason}".removesuffix(": ")
-    # It may quote what a damaged file holds, such as a byte order mark in a name.
+    # It may quote a damaged file, such as a byte order mark in a name.
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in reason)
 
 
 def explain(error: BaseException) -> str:
-    """Any exception as one line: what is wrong, in which file, and what to do."""
+    """Any exception as one line: what is wrong, in which file, what to do."""
     if isinstance(error, BertjaxError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:

@@ -1,8 +1,8 @@
-"""Texts and numbers, written so that they are safe where they end up and read well there.
+"""Format text and numbers for terminals, JSON, XML and spreadsheets.
 
-A terminal obeys control characters, XML may not hold them, JSON and UTF-8 have no half of a character, and a
-spreadsheet computes what begins with an equals sign: what is done about each is done here, once. Numbers are written
-in one way everywhere: changes in points, p-values, amounts of memory, durations, counts.
+Terminals execute control characters, XML forbids them, UTF-8 cannot encode lone surrogates, and spreadsheets evaluate
+cells that begin with an equals sign: this module escapes all of them. It also formats changes, p-values, amounts of
+memory, durations and counts.
 """
 
 import json
@@ -11,19 +11,18 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-# Control characters, separators of lines, marks that turn the direction of writing, half characters (lone surrogates),
-# and the two that are none.
+# Control characters, line separators, marks of writing direction, lone surrogates, and the two noncharacters.
 HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")
-# What a spreadsheet takes for a formula; the page's program reads it too, so it is written as both languages do.
+# The start of a formula in a spreadsheet. The page's JavaScript uses the same expression.
 FORMULA = r"^[=+\-@\t\r]"
 
 
 def visible(text: str, allowed: str = "") -> str:
-    r"""A text with each character that would not be seen, but obeyed, written as its escape.
+    r"""Replace invisible and control characters by their escapes.
 
     Args:
-        allowed: such characters that stay.
+        allowed: characters that are not replaced.
 
     >>> print(visible("red\x1b[31m\n"))
     red\x1b[31m\n
@@ -36,7 +35,7 @@ def _escape(character: str) -> str:
 
 
 def one_line(text: object) -> str:
-    """A message as one line of visible characters.
+    """Any value as one line of visible characters.
 
     >>> one_line("two\\n  lines")
     'two lines'
@@ -45,7 +44,7 @@ def one_line(text: object) -> str:
 
 
 def count_of(number: int, noun: str) -> str:
-    """A number with its noun, as many as there are.
+    """A count with its noun in singular or plural.
 
     >>> count_of(1, "head"), count_of(1500, "example"), count_of(2, "query")
     ('1 head', '1,500 examples', '2 queries')
@@ -55,38 +54,38 @@ def count_of(number: int, noun: str) -> str:
 
 
 def to_json(value: Any, **layout: Any) -> str:
-    r"""Strict JSON that is UTF-8 whatever its texts hold, and that a terminal may print.
+    r"""Strict JSON without control characters or lone surrogates.
 
     Args:
-        layout: of `json.dumps`.
+        layout: options of `json.dumps`.
 
     Raises:
-        ValueError: NaN or infinity, which JSON does not have.
+        ValueError: NaN or infinity, which are not JSON.
 
     >>> print(to_json({"name": "\x9b1m \ud800 é"}))
     {"name": "\u009b1m \ud800 é"}
     """
     written = json.dumps(value, ensure_ascii=False, allow_nan=False, **layout)
-    # Inside strings `json` has escaped line feeds: those that are there are its own.
+    # `json` escapes line feeds inside strings; the others are its layout.
     return HIDDEN.sub(lambda matched: matched[0] if matched[0] == "\n" else f"\\u{ord(matched[0]):04x}", written)
 
 
 _HEAD = r"\d+\.\d+(=[\w-]+)?"
-# Names that are made of those of heads, and are no number.
+# Names of sets, pairs and cells that consist of names of heads.
 _OF_HEADS = re.compile(
     rf"{_HEAD}(\+{_HEAD})+|\d+\.\d+=[\w-]+|all but {_HEAD}|layer \d+ but {_HEAD}|((queries|keys|values) )?{_HEAD} at .*"
 )
 _SPELT = re.compile(r"L\d+(H\d+)?(=[\w-]+)?(\+L\d+H\d+(=[\w-]+)?)*")
-_WORDS = ("na", "n/a", "null", "none", "true", "false", "")  # which programs read as missing or as a truth value
+_WORDS = ("na", "n/a", "null", "none", "true", "false", "")  # programs read these as missing values or booleans
 
 
 def table_name(name: str, heads: Sequence[str], layer: int | None = None) -> str:
-    """The name of an ablation in tables for programs, in which 3.1 and 3.10 would be one number.
+    """The name of an ablation in tables for programs, which would read 3.1 and 3.10 as the same number.
 
     Args:
-        name: as people read it.
-        heads: of the ablation.
-        layer: of the ablation; None for a set.
+        name: the name that is shown to people.
+        heads: the heads of the ablation.
+        layer: the layer of the ablation; None for a set.
 
     >>> table_name("3.10", ["3.10"], 3), table_name("3", ["3.0", "3.1"], 3), table_name("3.1+3.10", ["3.1", "3.10"])
     ('L3H10', 'L3', 'L3H1+L3H10')
@@ -108,7 +107,7 @@ def table_name(name: str, heads: Sequence[str], layer: int | None = None) -> str
 
 
 def table_heads(heads: Sequence[str]) -> list[str]:
-    """The heads of an ablation in tables for programs.
+    """Names of heads in tables for programs.
 
     >>> table_heads(["3.10", "4.1=zero"])
     ['L3H10', 'L4H1=zero']
@@ -117,7 +116,7 @@ def table_heads(heads: Sequence[str]) -> list[str]:
 
 
 def plain_name(name: str) -> str:
-    """The name of an ablation as people read it, of its name in tables for programs.
+    """The inverse of `table_name`: the name that is shown to people.
 
     >>> plain_name("L3H10"), plain_name("L3"), plain_name("all but L3H1"), plain_name("set 1.10"), plain_name("syntax")
     ('3.10', '3', 'all but 3.1', '1.10', 'syntax')
@@ -129,7 +128,7 @@ def plain_name(name: str) -> str:
 
 
 def to_cell(value: Any) -> Any:
-    """A value for a cell of a CSV file: a spreadsheet reads a text not as a formula, and it has no control characters.
+    """A value for a cell of a CSV file, in which text is not a formula and has no control characters.
 
     >>> to_cell("=1+1"), to_cell("3.0"), to_cell(-1.5)
     ("'=1+1", '3.0', -1.5)
@@ -140,7 +139,7 @@ def to_cell(value: Any) -> Any:
 
 
 def finite(value: Any) -> Any:
-    """JSON has no NaN: null stands for it, also inside lists and mappings."""
+    """Replace NaN and infinity by None, also inside lists and dicts, since JSON lacks them."""
     if isinstance(value, dict):
         return {name: finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -149,7 +148,7 @@ def finite(value: Any) -> Any:
 
 
 def format_change(change: float, digits: int = 2) -> str:
-    """A change with its sign; one of 10 or more has a decimal less, so that points take at most 5 characters below 100.
+    """A change with its sign. From 10 on it has one decimal less, so that points below 100 take at most 5 characters.
 
     >>> [format_change(change) for change in (-0.904, 0.001, 0.3, -31.25)]
     ['−0.90', '0.00', '+0.30', '−31.2']
@@ -161,10 +160,10 @@ def format_change(change: float, digits: int = 2) -> str:
 
 
 def format_p(value: float, least: float | None = None) -> str:
-    """A p-value in two digits; the least that random swaps can give is an upper bound.
+    """A p-value in two digits. The smallest p of a test by random swaps is printed as an upper bound.
 
     Args:
-        least: what the test gives where none of its swaps is as large as what was seen; None where it gives any p.
+        least: the smallest p that the test can give; None if there is no bound.
 
     >>> format_p(0.0314), format_p(0.00001), format_p(1.0), format_p(0.0001, least=0.0001)
     ('0.031', '0.00001', '1', '≤0.0001')
@@ -175,12 +174,12 @@ def format_p(value: float, least: float | None = None) -> str:
 
 
 def is_bound(p: float, least: float | None) -> bool:
-    """Whether a p-value is the least that random swaps can give, so that the true one is at most that."""
+    """Whether a p-value is the smallest that random swaps can give, and thus an upper bound."""
     return least is not None and bool(p <= least * (1 + 1e-9))
 
 
 def equals_p(name: str, value: float, least: float | None = None) -> str:
-    """What a p-value is, as a part of a sentence.
+    """A p-value as part of a sentence.
 
     >>> equals_p("p", 0.0314), equals_p("p", 0.0001, least=0.0001)
     ('p = 0.031', 'p ≤ 0.0001')
@@ -190,7 +189,7 @@ def equals_p(name: str, value: float, least: float | None = None) -> str:
 
 
 def format_bytes(count: int | float) -> str:
-    """Bytes for people, in decimal units.
+    """Bytes in decimal units.
 
     >>> format_bytes(1_540_000_000)
     '1.54 GB'
@@ -202,7 +201,7 @@ def format_bytes(count: int | float) -> str:
 
 
 def format_duration(seconds: int | float) -> str:
-    """Time in the two largest units that it needs.
+    """A duration in its two largest units.
 
     >>> [format_duration(seconds) for seconds in (0.5, 48.3, 140, 7500)]
     ['0.5 s', '48 s', '2 min 20 s', '2 h 5 min']

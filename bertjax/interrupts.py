@@ -1,8 +1,8 @@
-"""Ctrl-C ends a program in the main thread, also where Python ignores the exception.
+"""Ctrl-C ends a program even where Python ignores `KeyboardInterrupt`.
 
-Python calls the handler of SIGINT between two bytecodes of the main thread, wherever that is. In `__del__`, in the
-callback of a weak reference, or in a callback of the garbage collector (JAX has one) the `KeyboardInterrupt` is printed
-and dropped, and the program goes on. In `heeded` it is raised again, in the code that was interrupted.
+Python calls the handler of SIGINT between two bytecodes of the main thread. In `__del__`, in the callback of a weak
+reference, or in a callback of the garbage collector (JAX registers one), Python prints the `KeyboardInterrupt` and
+continues. Inside `heeded` the exception is raised again in the interrupted code.
 """
 
 import _thread
@@ -14,28 +14,28 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-AGAIN = 0.02  # seconds until an interruption that was dropped is raised again
+AGAIN = 0.02  # seconds until a dropped exception is raised again
 
 
 class _State:
-    """What `heeded` and the handler of SIGINT know."""
+    """State shared by `heeded` and the handler of SIGINT."""
 
-    active = False  # in a block of `heeded`
-    pressed = False  # Ctrl-C, since the block began
-    dropped = False  # its exception, and it was not raised again since
-    repeated = False  # the next call of the handler is for the exception that was dropped
+    active = False  # a block of `heeded` is active
+    pressed = False  # Ctrl-C was pressed in the block
+    dropped = False  # the exception was dropped and not raised again yet
+    repeated = False  # the next call of the handler is for the dropped exception
     lock = threading.Lock()
 
 
 def pressed() -> bool:
-    """Whether Ctrl-C was pressed in the block of `heeded` that is active."""
+    """Whether Ctrl-C was pressed in the active block of `heeded`."""
     return _State.active and _State.pressed
 
 
 def check() -> None:
-    """Raise `KeyboardInterrupt` if Ctrl-C was pressed and something has caught the exception.
+    """Raise `KeyboardInterrupt` if Ctrl-C was pressed and the exception was caught elsewhere.
 
-    Loops call it between steps. In other threads than the main one it does nothing.
+    Loops call it between steps. It does nothing outside the main thread.
     """
     if pressed() and threading.current_thread() is threading.main_thread():
         _State.dropped = False
@@ -44,9 +44,9 @@ def check() -> None:
 
 @contextmanager
 def heeded() -> Iterator[None]:
-    """Raise `KeyboardInterrupt` for Ctrl-C in this block, and again where it is dropped.
+    """Raise `KeyboardInterrupt` for Ctrl-C in this block, and raise it again if Python drops it.
 
-    In other threads than the main one, and where SIGINT has another handler than Python's own, nothing changes.
+    Outside the main thread, or if SIGINT has a handler other than Python's default, nothing changes.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if _State.active or not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -76,7 +76,7 @@ def heeded() -> Iterator[None]:
 
 
 def _repeat() -> None:
-    """Let the main thread call the handler once more, unless the exception was raised meanwhile."""
+    """Call the handler once more in the main thread, unless the exception was raised meanwhile."""
     with _State.lock:
         if _State.dropped:
             _State.repeated = True

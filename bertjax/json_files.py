@@ -1,7 +1,7 @@
-"""JSON that a user's files hold: whatever is wrong with it ends in one of the project's errors, in one line.
+"""JSON files of the user. Any failure raises one of bertjax's errors in one line.
 
-An object must not have a key twice, because parsers differ in which value they take, and NaN and infinity are not JSON:
-either could give wrong numbers in silence.
+Duplicate keys are refused because parsers differ in the value that they keep. NaN and infinity are refused because they
+are not JSON. Both could lead to wrong numbers without a warning.
 """
 
 import json
@@ -14,18 +14,18 @@ from bertjax.paths import read_text
 
 
 class JsonError(ValueError):
-    """Text that is not JSON; the message is half a line."""
+    """Text that is not JSON. The message has no path."""
 
 
 class DuplicateKey(JsonError):
-    """A JSON object that has a key twice."""
+    """A JSON object with a duplicate key."""
 
 
 def parse_json(text: str) -> Any:
-    """The value that a JSON text stands for.
+    """Parse JSON.
 
     Raises:
-        JsonError: the text is not JSON, or an object has a key twice.
+        JsonError: the text is not JSON, or an object has a duplicate key.
 
     >>> parse_json('{"heads": [0.5, 12]}')
     {'heads': [0.5, 12]}
@@ -42,15 +42,15 @@ def parse_json(text: str) -> Any:
 
 
 def read_json(path: Path, error: type[BertjaxError] = DataError, kind: type | None = dict) -> Any:
-    """The value in a JSON file.
+    """Read a JSON file.
 
     Args:
-        path: of the file.
-        error: the class to raise.
-        kind: `dict` or `list`, which the value must be; None for any.
+        path: the file.
+        error: the class of errors to raise.
+        kind: the required type of the value, `dict` or `list`; None for any.
 
     Raises:
-        BertjaxError: of the class `error`: the file cannot be read, or holds no JSON or a value of another kind.
+        BertjaxError: the file cannot be read, is not JSON, or has a value of another type.
     """
     with reading(path, error):
         value = parse_json(read_text(path, error))
@@ -60,7 +60,7 @@ def read_json(path: Path, error: type[BertjaxError] = DataError, kind: type | No
 
 
 def show(value: Any, most: int = 80) -> str:
-    """A JSON value in messages: as JSON writes it, its end left out where it is long.
+    """A JSON value for messages: JSON text, truncated if it is long.
 
     >>> show({"heads": ["0.1", "2.3"]}, most=15)
     '{"heads": ["0.1...'
@@ -70,7 +70,7 @@ def show(value: Any, most: int = 80) -> str:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of its keys and values, no key twice."""
+    """A dict of the pairs, whose keys must be distinct."""
     value = dict(pairs)
     if len(value) < len(pairs):
         repeated, _ = Counter(key for key, _ in pairs).most_common(1)[0]

@@ -1,4 +1,4 @@
-"""What this machine offers: its memory, a place for compiled steps, and the packages that are installed."""
+"""This machine: its memory, the cache of compiled programs, installed packages, and the shard of a scheduler."""
 
 import hashlib
 import math
@@ -15,13 +15,13 @@ from filelock import FileLock
 from bertjax import arguments
 from bertjax.errors import InputError, MissingDependencyError
 
-# Of what is free, when the user gives no budget.
+# The default budget, as a share of free memory.
 SHARE = 0.8
-UNKNOWN = 2**62  # bytes, where the system does not say
+UNKNOWN = 2**62  # bytes, if the system does not report it
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-LARGEST = 2 * 1024**3  # bytes of compiled steps that are kept; what was used longest ago goes first
+LARGEST = 2 * 1024**3  # bytes of cached programs; the least recently used are removed first
 AUTO = "auto"
-# Where a scheduler says which of how many processes or jobs this is: names of variables, and the first index.
+# Environment variables of schedulers: index of this job, number of jobs, first index.
 SCHEDULERS = {
     "a Slurm array": ("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN"),
     "Open MPI": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", ""),
@@ -34,7 +34,7 @@ def parse_bytes(text: str) -> int:
     """Bytes from '8GB', '500 MB' or a plain number.
 
     Raises:
-        InputError: it is not such an amount, or more than any machine has.
+        InputError: not an amount of memory, or more than any machine has.
 
     >>> parse_bytes("1.5GB")
     1500000000
@@ -47,10 +47,10 @@ def parse_bytes(text: str) -> int:
 
 
 def read_budget(memory: int | str | None) -> int | None:
-    """An amount of memory as bytes, whether given as bytes or in words ('4GB'); None for no limit.
+    """An amount of memory in bytes, from an int or a str such as '4GB'; None for no limit.
 
     Raises:
-        InputError: it is neither.
+        InputError: any other value.
     """
     if memory is None:
         return None
@@ -58,26 +58,26 @@ def read_budget(memory: int | str | None) -> int | None:
 
 
 def resident_memory() -> int:
-    """Bytes that are resident of this process; 0 where the system does not say."""
+    """Resident bytes of this process; 0 if the system does not report them."""
     return _kilobytes(Path("/proc/self/status"), "VmRSS") or 0
 
 
 def peak_resident(process: int | None = None) -> int | None:
-    """The most bytes that were resident of a process, by default this one; None where the system does not say."""
+    """Peak resident bytes of a process, by default this one; None if the system does not report them."""
     return _kilobytes(Path(f"/proc/{process or 'self'}/status"), "VmHWM")
 
 
 def free_memory() -> int:
-    """Bytes that are free beside the accelerator's; a very large number where the system does not say."""
+    """Free bytes of host memory; `UNKNOWN` if the system does not report them."""
     available = _kilobytes(Path("/proc/meminfo"), "MemAvailable")
     return min((size for size in (available, _free_in_group()) if size is not None), default=UNKNOWN)
 
 
 def memory_left(budget: int | None = None) -> int:
-    """Bytes that this process may still take.
+    """Bytes that this process may still allocate.
 
     Args:
-        budget: bytes that it may hold; None for most of what is free.
+        budget: the limit of resident bytes; None for `SHARE` of free memory.
     """
     if budget is None:
         return int(SHARE * free_memory())
@@ -93,7 +93,7 @@ def _kilobytes(path: Path, name: str) -> int | None:
 
 
 def _free_in_group() -> int | None:
-    """What a container's limit leaves; None where there is none (cgroup v2)."""
+    """Free bytes within the limit of a container (cgroup v2); None without a limit."""
     try:
         limit, used = (Path(f"/sys/fs/cgroup/memory.{name}").read_text().strip() for name in ("max", "current"))
         return None if limit == "max" else max(0, int(limit) - int(used))
@@ -102,15 +102,15 @@ def _free_in_group() -> int | None:
 
 
 def use_compile_cache(directory: str | Path | None = None) -> Path | None:
-    """Let JAX keep what it compiles for the next process, so that a sweep of known shapes begins at once.
+    """Cache compiled programs on disk, so that a sweep of known shapes starts without compilation.
 
-    This changes `jax.config` for the whole process: bertjax's commands call it, its functions do not. A cache that JAX
-    has been given already (`jax_compilation_cache_dir`, `JAX_COMPILATION_CACHE_DIR`) stays.
+    This changes `jax.config` for the whole process. The commands of bertjax call it; its functions do not. A cache that
+    is already set (`jax_compilation_cache_dir`, `JAX_COMPILATION_CACHE_DIR`) is not changed.
 
     Args:
-        directory: in which a folder is made for this kind of machine; default one in the user's cache directory.
+        directory: parent of a folder for this kind of machine; by default in the user's cache directory.
 
-    Returns: the directory in use, or None where none can be written.
+    Returns: the directory in use; None if it cannot be written.
     """
     import jax
     from jax.experimental.compilation_cache import compilation_cache
@@ -125,22 +125,22 @@ def use_compile_cache(directory: str | Path | None = None) -> Path | None:
         directory.mkdir(parents=True, exist_ok=True)
         _remove_unfinished(directory)
     except (OSError, RuntimeError, ValueError):
-        return None  # a home that is read-only, none at all, or a name that is no UTF-8 must not stop a sweep
+        return None  # no cache: the home directory is missing or read-only, or its name is not UTF-8
     jax.config.update("jax_compilation_cache_dir", str(directory))
     jax.config.update("jax_compilation_cache_max_size", LARGEST)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    compilation_cache.reset_cache()  # JAX looks for a cache once, at the first compilation, which may have been
+    compilation_cache.reset_cache()  # JAX looks for a cache only once, at the first compilation
     return directory
 
 
 def _remove_unfinished(directory: Path) -> None:
-    """Remove what a killed process left half-written, which JAX would stumble over in every run.
+    """Remove entries that a killed process left incomplete, which fail in every later run.
 
-    JAX writes an entry under its final name, and then, where the cache is limited, when it was used.
+    JAX writes an entry under its final name, and then, in a cache of limited size, the time of its use.
 
     Raises:
-        OSError: the directory cannot be written, or another process holds it for long.
+        OSError: the directory cannot be written, or another process holds its lock.
     """
     with FileLock(directory / ".lockfile", timeout=10):  # JAX's own
         for entry in directory.glob("*-cache"):
@@ -153,7 +153,7 @@ def _user_cache() -> Path:
 
 
 def _machine() -> str:
-    """What compiled code for a CPU depends on: machines that share a home directory may differ in instructions."""
+    """Architecture and instruction sets of this CPU: machines that share a home directory may differ in them."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -163,7 +163,7 @@ def _machine() -> str:
 
 
 def package_version(name: str) -> str:
-    """Version of an installed package."""
+    """The version of a package, or 'not installed'."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -184,10 +184,10 @@ def import_pandas() -> ModuleType:
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """Number and count of a shard.
+    """Index (from 1) and count of a shard.
 
     Raises:
-        InputError: it is not a shard.
+        InputError: not a shard.
 
     >>> parse_shard("3/16")
     (3, 16)
@@ -200,10 +200,10 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def find_shard() -> tuple[int, int]:
-    """Number and count of this job's shard: from Slurm, Open MPI or Kubernetes, or of this host in a TPU pod.
+    """Index and count of the shard of this job, from Slurm, Open MPI, Kubernetes or a TPU pod.
 
     Raises:
-        InputError: nothing says which shard this is.
+        InputError: none of these defines a shard.
     """
     for scheduler, (index, count, first) in SCHEDULERS.items():
         if index in os.environ:
@@ -226,7 +226,7 @@ def find_shard() -> tuple[int, int]:
 
 
 def _host_of_pod() -> tuple[int, int] | None:
-    """Number and count of this host in a TPU pod; None elsewhere."""
+    """Index (from 1) and count of this host in a TPU pod; None elsewhere."""
     import jax
 
     if not jax.distributed.is_initialized():
@@ -234,6 +234,6 @@ def _host_of_pod() -> tuple[int, int] | None:
             return None
         try:
             jax.distributed.initialize()
-        except (ValueError, RuntimeError):  # no pod, or the backend is in use already
+        except (ValueError, RuntimeError):  # no pod, or the backend is already initialized
             return None
     return jax.process_index() + 1, jax.process_count()

@@ -1,6 +1,6 @@
-"""Paths and files that a user names: whatever is wrong with one ends in one of the project's errors, in one line.
+"""Paths and files of the user. Any failure raises one of bertjax's errors in one line.
 
-`error` is the class to raise everywhere; `errors.reading` makes the message.
+The argument `error` is the class to raise.
 """
 
 import gzip
@@ -17,11 +17,10 @@ from bertjax.errors import BertjaxError, DataError, OutputError, reading
 
 
 def user_path(given: Any, error: type[BertjaxError] = DataError) -> Path:
-    """The path that a user's text means, `~` being a home directory.
+    """The path that a user passes; `~` is expanded to the home directory.
 
     Raises:
-        BertjaxError: of the class `error`: it is no text or empty, cannot be the name of a file, or names an unknown
-            user.
+        BertjaxError: not a str or path, empty, not a possible name of a file, or the home of an unknown user.
 
     >>> user_path("data/dev.tsv").name
     'dev.tsv'
@@ -34,14 +33,14 @@ def user_path(given: Any, error: type[BertjaxError] = DataError) -> Path:
         raise error("a path is empty: give the name of a file or directory")
     try:
         if b"\0" in os.fsencode(text):
-            raise ValueError("it holds a NUL character")
+            raise ValueError("it contains a NUL character")
         return Path(text).expanduser()
-    except (ValueError, RuntimeError) as problem:  # half a character, or an unknown user
+    except (ValueError, RuntimeError) as problem:  # a lone surrogate, or an unknown user
         raise error(f"the path {text[:80]!r} cannot be used ({problem}): write another one in full") from None
 
 
 def open_data(path: Path, error: type[BertjaxError] = DataError) -> io.BufferedReader | gzip.GzipFile:
-    """Open a file for reading in binary; a name that ends in `.gz` is decompressed. Read it in `errors.reading`."""
+    """Open a file for reading in binary mode; a file whose name ends in `.gz` is decompressed."""
     with reading(path, error):
         return gzip.GzipFile(path) if path.suffix == ".gz" else path.open("rb")
 
@@ -53,44 +52,44 @@ def hash_file(path: Path, error: type[BertjaxError] = DataError) -> str:
 
 
 def read_text(path: Path, error: type[BertjaxError] = DataError) -> str:
-    """The text of a file in UTF-8, with the line ends that it has."""
+    """The text of a file in UTF-8. Line ends are not changed."""
     with reading(path, error):
         return path.read_bytes().decode()
 
 
 def is_file(path: Path, error: type[BertjaxError] = DataError) -> bool:
-    """Whether there is a regular file."""
+    """Whether the path is a regular file."""
     with reading(path, error):
         return path.is_file()
 
 
 def is_directory(path: Path, error: type[BertjaxError] = DataError) -> bool:
-    """Whether there is a directory."""
+    """Whether the path is a directory."""
     with reading(path, error):
         return path.is_dir()
 
 
 def is_there(path: Path, error: type[BertjaxError] = DataError) -> bool:
-    """Whether there is anything of that name."""
+    """Whether the path exists."""
     with reading(path, error):
         return path.exists()
 
 
 def listing(directory: Path, error: type[BertjaxError] = DataError) -> list[Path]:
-    """What is in a directory, in order of names."""
+    """The paths in a directory, sorted by name."""
     with reading(directory, error):
         return sorted(directory.iterdir())
 
 
 def refuse_inputs_in(directory: Path, inputs: Iterable[str | Path]) -> None:
-    """Refuse a directory for output that contains something that is read, so that no input is ever replaced.
+    """Refuse an output directory that contains an input, so that no input is replaced.
 
     Args:
-        directory: for the output; it need not exist.
-        inputs: files and directories; names of nothing on this machine, such as ids of a hub, are ignored.
+        directory: the output directory; it may not exist yet.
+        inputs: files and directories. Names that do not exist on this machine, such as hub ids, are ignored.
 
     Raises:
-        OutputError: an input is in the directory, or is the directory itself, by its name or by a link.
+        OutputError: an input is in the directory or is the directory itself, also through a link.
     """
     for given in inputs:
         with suppress(OSError, RuntimeError, OutputError):  # invalid paths are reported when they are read

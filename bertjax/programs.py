@@ -1,4 +1,4 @@
-"""What every program of bertjax and `experiments/` shares: a parser of options, and errors that are one line."""
+"""Shared by all programs of bertjax and `experiments/`: a parser of options, and one-line errors."""
 
 import argparse
 import difflib
@@ -18,7 +18,7 @@ __all__ = ["Parser", "guarded"]
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are one line, and whose options are not abbreviated.
+    """An argument parser with one-line errors and without abbreviated options.
 
     It has the option `--debug`, which `guarded` reads.
     """
@@ -30,14 +30,14 @@ class Parser(argparse.ArgumentParser):
         )
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As in argparse; an unknown option is answered with the nearest one."""
+        """As in argparse; the error for an unknown option suggests the closest one."""
         options, unknown = self.parse_known_args(args, namespace)
         if unknown:
             self.refuse(unknown, options)
         return options
 
     def refuse(self, unknown: Sequence[str], options: argparse.Namespace) -> NoReturn:
-        """Exit with a line about arguments that are unknown, by the command's name, whose help lists its options."""
+        """Exit with one line about unknown arguments of the command."""
         parser: argparse.ArgumentParser = self
         while commands := [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]:
             parser = commands[0].choices[getattr(options, commands[0].dest)]
@@ -52,25 +52,25 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Debug(argparse.Action):
-    """An option that the parser accepts and does not store: results must not depend on it."""
+    """An option that is accepted but not stored, so that results cannot depend on it."""
 
     def __call__(self, *arguments: Any, **options: Any) -> None:
         """Do nothing."""
 
 
 def guarded(name: str, program: Callable[[], int], arguments: Sequence[str] | None = None) -> int:
-    """Run a program so that every exception ends in one line; returns the exit code.
+    """Run a program, print any exception as one line, and return the exit code.
 
     Args:
-        name: of the program.
-        program: returns its exit code.
-        arguments: of the command line; default those of the process. With `--debug` among them the traceback of an
-            exception is printed before its line.
+        name: the name of the program.
+        program: a function that returns its exit code.
+        arguments: of the command line; by default those of the process. With `--debug`, the traceback of an exception
+            is printed before its line.
     """
     debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)
     warnings.showwarning = _show_warning
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot print must not cost the results
+        if isinstance(stream, io.TextIOWrapper):  # characters that the terminal cannot print are replaced
             stream.reconfigure(errors="replace")
     try:
         with interrupts.heeded():
@@ -82,7 +82,7 @@ def guarded(name: str, program: Callable[[], int], arguments: Sequence[str] | No
         print(f"{name}: interrupted; no unfinished file was left", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of the pipe has ended
         return EXIT_FAILED
     except BaseException as error:
         if not is_failure(error):
@@ -99,7 +99,7 @@ def guarded(name: str, program: Callable[[], int], arguments: Sequence[str] | No
 def _flushed(program: Callable[[], int]) -> int:
     """Run a program and flush its output.
 
-    An exception after Ctrl-C is the interruption: libraries turn it into errors of their own.
+    Any exception after Ctrl-C becomes `KeyboardInterrupt`, because libraries convert it into other errors.
     """
     try:
         return program()
@@ -112,14 +112,14 @@ def _flushed(program: Callable[[], int]) -> int:
 
 
 def _output_is_stuck() -> bool:
-    """Whether what was printed cannot be written, as on a full disk; Python is then kept from trying it again."""
+    """Whether standard output cannot be written, as on a full disk; it is then redirected to the null device."""
     try:
         output = sys.stdout.fileno()
     except (OSError, ValueError):
-        return False  # no file, so no disk that is full
+        return False  # not a file
     try:
         sys.stdout.flush()
-        os.write(output, b"\n")  # where nothing is left to flush, the next byte tells
+        os.write(output, b"\n")  # detects the error also if the buffer is empty
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), output)
         return True

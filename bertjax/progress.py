@@ -1,4 +1,4 @@
-"""How far a long computation is: a bar of tqdm in terminals and notebooks, elsewhere a line every minute."""
+"""Progress of long computations: a bar of tqdm in terminals and notebooks, elsewhere one line per minute."""
 
 import sys
 import threading
@@ -10,20 +10,20 @@ from typing import Any
 from bertjax import arguments, interrupts
 from bertjax.formatting import visible
 
-# Called with the work done and the work in all, in whatever unit.
+# Called with the work done and the total work, in any unit.
 Progress = Callable[[float, float], None]
 # A `Progress` that also takes a note, which replaces the bar's text: `report(30.0, 40.0, "loss 0.31")`.
 Report = Callable[..., None]
-BETWEEN_LINES = 60.0  # seconds, where there is no terminal
-BAR = "{percentage:3.0f}%|{bar:20}| {elapsed} gone, {remaining} left: {desc}"
-LINE = "{desc} {percentage:.0f} %, {elapsed} gone, {remaining} left"
+BETWEEN_LINES = 60.0  # seconds, without a terminal
+BAR = "{percentage:3.0f}%|{bar:20}| {elapsed} elapsed, {remaining} left: {desc}"
+LINE = "{desc} {percentage:.0f} %, {elapsed} elapsed, {remaining} left"
 
 
 class _Lines:
     """A file for tqdm that prints each state of a bar as a line on standard error."""
 
     def write(self, text: str) -> None:
-        """Print what is not blank."""
+        """Print text that is not blank."""
         if text.strip():
             print(text.strip(), file=sys.stderr, flush=True)
 
@@ -32,10 +32,10 @@ class _Lines:
 
 
 class ProgressBar:
-    """A bar on standard error with the time left: `with ProgressBar("sweep") as report: report(done, total)`.
+    """A bar on standard error: `with ProgressBar("sweep") as report: report(done, total)`.
 
-    Where standard error is no terminal, a line every minute. Each part of the work, which begins with another total or
-    with less work done, has a bar.
+    If standard error is not a terminal, it prints a line per minute. A new total, or less work done than before, starts
+    a new bar.
     """
 
     def __init__(self, text: str):
@@ -80,15 +80,16 @@ def _make_bar(text: str, done: float, total: float) -> Any:
 
 @contextmanager
 def shown(progress: Progress | bool, text: str) -> Iterator[Report]:
-    """What to call with the work done: a bar for True, nothing for False, or a function, which gets no note.
+    """A context manager that yields a `Report`: a bar for True, no display for False, or the caller's function.
 
-    In the block, Ctrl-C raises `KeyboardInterrupt` at the next call at the latest.
+    In the block, Ctrl-C raises `KeyboardInterrupt` at the next report at the latest.
 
     Args:
-        text: of the bar.
+        progress: True, False, or a function, which is called without notes.
+        text: description of the bar.
 
     Raises:
-        InputError: `progress` is none of these.
+        InputError: `progress` has another type.
     """
     check_progress(progress)
     with interrupts.heeded():
@@ -100,13 +101,13 @@ def shown(progress: Progress | bool, text: str) -> Iterator[Report]:
 
 
 def check_progress(progress: Progress | bool) -> None:
-    """Raise `InputError` where an argument says neither whether nor how progress is shown."""
+    """Raise `InputError` unless `progress` is a bool or a function."""
     if not isinstance(progress, bool):
         arguments.check_function(progress, "progress", "True, False, or a function of work done and work in all")
 
 
 def silent(done: float, total: float, note: str = "", then: Progress | None = None) -> None:
-    """Show no progress, but call a user's function where there is one."""
+    """Display nothing; call `then` if there is one."""
     interrupts.check()
     if then is not None:
         then(done, total)

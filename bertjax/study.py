@@ -98,12 +98,12 @@ def options_read(analysis: type[Analysis]) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What a model gives for the examples of a task without interventions.
+    """Model outputs for the examples of a task without interventions.
 
     Args:
         scores: by metric, the main one first.
-        outputs: of each example what the metrics read, such as logits or similarities; of tasks that ask for words,
-            tags or answers the numbers of each.
+        outputs: the values that the metrics read, such as logits or similarities: one row for each example, or for
+            each word, tag or question of tasks that have several in an example.
         labels: of each output.
     """
 
@@ -117,10 +117,10 @@ class Baseline:
 
 
 class Study:
-    """A model and a task, whose attention heads are studied.
+    """A model and a task. Its methods are the analyses of attention heads.
 
-    Model and examples are loaded when they are first needed, and once; `roles` tokenizes them in its own way. Each
-    method is an analysis and returns `Results`, which `bertjax.read_results` returns for a directory of results too.
+    The model and the examples are loaded once, when they are first needed; `roles` tokenizes the texts separately. Each
+    analysis returns `Results`, as `bertjax.read_results` does for a directory of results.
 
     >>> import bertjax
     >>> study = bertjax.Study(limit=8)
@@ -147,7 +147,7 @@ class Study:
 
     @property
     def model(self) -> PretrainedModel:
-        """The model, with a head for the task. From then on all analyses are of this object, also if it is changed."""
+        """The model with the head for the task. Later analyses use this object, with any changes to its parameters."""
         if self._sources.model is None:
             job = self._job
             model = job.model
@@ -168,7 +168,7 @@ class Study:
         return self._job.examples
 
     def baseline(self) -> Baseline:
-        """Scores and outputs of the model as it is, without interventions."""
+        """Scores and outputs of the model without interventions."""
         job = replace(self._job, ablations=[])
         check_scorable(job)
         settings = job.settings
@@ -184,7 +184,7 @@ class Study:
 
     @takes(Ablate)
     def plan(self, options: Ablate) -> Estimate:
-        """What `ablate` with the same options will cost: work, memory and time on this device.
+        """Estimate the cost of `ablate` with the same options: work, memory and time on this device.
 
         Time does not include loading, compilation and statistics.
 
@@ -194,7 +194,7 @@ class Study:
 
     @takes(Ablate)
     def ablate(self, options: Ablate) -> Results:
-        """Ablate heads one set at a time, and test what that changes.
+        """Ablate sets of heads, and test the change of the score for each.
 
         Returns: the effect of each set on each metric, with interval, p and q. Of a shard `directory` and `summary`.
 
@@ -268,7 +268,7 @@ class Study:
 
         >>> import bertjax
         >>> pairs = [{"clean": "A man is eating", "corrupted": "A man is running", "second": "A man eats"}]
-        >>> found = bertjax.Study().patch(pairs, places=["hidden_states"], progress=False)
+        >>> found = bertjax.Study().patch(pairs, sites=["hidden_states"], progress=False)
         >>> [row.name for row in sorted(found.rows_of("restored"), key=lambda row: -row.score)[:1]]
         ['hidden_states 0 at 4']
         """
@@ -348,7 +348,7 @@ class Study:
         return f"<p><b>Study</b></p><table>{rows}</table>"
 
     def _facts(self) -> dict[str, str]:
-        """What is studied, a few words each; nothing is loaded for that."""
+        """Model, task and data in a few words; loads nothing."""
         options, model = self.options, self._sources.model
         facts = {"model": str(options.model) if model is None else model.name, "task": options.task}
         examples = self._sources.loaded("examples")
@@ -366,10 +366,10 @@ Study.__doc__ = with_options(getdoc(Study) or "", StudyOptions)
 def in_one_call(name: str) -> Callable[..., Any]:
     """A method of `Study` as a function: `ablate(model, task, ...)` is `Study(model, task, ...).ablate(...)`.
 
-    The function takes those options of a study that the analysis reads, and the analysis's.
+    The function takes the options of the analysis, and the options of a study that the analysis reads.
 
     Args:
-        name: of the method.
+        name: the name of the method.
     """
     options = ANALYSES.get(name, Ablate)  # of `plan` those of `ablate`
     reads = options_read(options)

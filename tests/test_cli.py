@@ -40,6 +40,7 @@ WRONG = {
     "limit of nothing": ("ablate --limit 0", "at least 1"),
     "no such option": ("ablate --head-mask 1", "--head-mask"),
     "an option of another command": ("roles --mode zero", "arguments: --mode zero; did you mean --model?"),
+    "a shard of what has none": ("prune --shard 1/3", "this analysis cannot be sharded"),
     "an abbreviated option": ("ablate --lim 4", "arguments: --lim 4; did you mean --limit?"),
     "an abbreviated option with =": ("ablate --lim=4", "arguments: --lim=4; did you mean --limit?"),
     "an abbreviated option of show": ("show DIR --form csv", "arguments: --form csv; did you mean --format?"),

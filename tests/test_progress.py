@@ -47,11 +47,11 @@ def test_long_work_prints_a_line_a_minute_without_terminal(capsys, clock):
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [
-        "ablating 25 %, 01:00 gone, 03:00 left",
-        "ablating 50 %, 02:00 gone, 02:00 left",
-        "ablating 75 %, 03:00 gone, 01:00 left",
-        "ablating 100 %, 04:00 gone, 00:00 left",
-        r"weighing [effects]\x1b[31m 67 %, 01:00 gone, 01:00 left",
+        "ablating 25 %, 01:00 elapsed, 03:00 left",
+        "ablating 50 %, 02:00 elapsed, 02:00 left",
+        "ablating 75 %, 03:00 elapsed, 01:00 left",
+        "ablating 100 %, 04:00 elapsed, 00:00 left",
+        r"weighing [effects]\x1b[31m 67 %, 01:00 elapsed, 01:00 left",
     ]
     assert err.endswith("\n")
 
@@ -63,7 +63,8 @@ def test_a_bar_in_a_terminal_says_the_time_left(monkeypatch, clock):
         clock.append(30)
         report(1.0, 4.0)
     states = terminal.getvalue().split("\r")
-    assert any(" 25%|" in state and "| 00:30 gone, 01:30 left: mrpc pretrained 3/3 loss" in state for state in states)
+    line = "| 00:30 elapsed, 01:30 left: mrpc pretrained 3/3 loss"
+    assert any(" 25%|" in state and line in state for state in states)
     assert max(map(len, states)) <= 80
     assert states[-1] == ""  # the bar goes, and what comes next begins a line
     assert states[-2].strip() == ""

@@ -91,10 +91,10 @@ class Patch(PatchingAnalysis):
             context.say(f"{left_out} left out: there texts are the same, or nothing is read of it")
         swept = _sweep(job, runs, self.into, context)
         described = [
-            {"site": change.site, "layer": change.layer, "head": _head(change), "span": span} for change, span in cells
+            {"place": change.site, "layer": change.layer, "head": _head(change), "span": span} for change, span in cells
         ]
         there = [site for site in self.sites if any(change.site == site for change, _ in cells)]
-        metadata = {"sites": there, "spans": list(found.names), "cells": described}
+        metadata = {"places": there, "spans": list(found.names), "cells": described}
         both = swept.base, swept.outputs[0]
         return outcome_of_patches(job, self, runs, both, swept.outputs[1:], metadata=metadata, say=context.say)
 

@@ -288,8 +288,8 @@ def patching_table(results: Results, most: int = 3) -> PlainTable:
     table.add_column("q < 0.05", justify="right", no_wrap=True)
     table.add_column("most")
     rows = results.rows_of()
-    for place in found["sites"]:
-        own = [(row, cell) for row, cell in zip(rows, found["cells"], strict=True) if cell["site"] == place]
+    for place in found["places"]:
+        own = [(row, cell) for row, cell in zip(rows, found["cells"], strict=True) if cell["place"] == place]
         significant = sum(row.q is not None and row.q < Q for row, _ in own)
         later = [
             (row, cell) for row, cell in own if cell["layer"] or place != "hidden_states"

@@ -105,8 +105,8 @@ class PatchPaths(PatchingAnalysis):
             parts.append(outputs)
         runs = np.concatenate(parts, axis=1)
         patches = [ablation(job.model.config, [sender], self.mode) for sender in senders]
-        cells = [{"site": HEAD_OUTPUTS, "layer": layer, "head": head, "span": 0} for layer, head in senders]
-        metadata: dict[str, Any] = {"sites": [HEAD_OUTPUTS], "spans": list(found.names), "cells": cells}
+        cells = [{"place": HEAD_OUTPUTS, "layer": layer, "head": head, "span": 0} for layer, head in senders]
+        metadata: dict[str, Any] = {"places": [HEAD_OUTPUTS], "spans": list(found.names), "cells": cells}
         metadata |= {"receivers": {name: list(heads) for name, heads in self.receivers.items()}}
         metadata |= {"feed_forward": "frozen" if self.freeze_feed_forward else "computed"}
         return outcome_of_patches(job, self, patches, (runs[0], runs[1]), runs[2:], metadata=metadata, say=context.say)

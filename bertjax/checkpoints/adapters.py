@@ -17,8 +17,8 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from bertjax.checkpoints.architecture import ANSWERS, BODY, SEQUENCE, TOKENS
-from bertjax.checkpoints.config import BertConfig, numbered_labels
+from bertjax.checkpoints.architecture import ANSWERS, BODY, SEQUENCE, TOKENS, numbered_labels
+from bertjax.checkpoints.config import BertConfig
 from bertjax.checkpoints.location import BaseOptions, has_tokenizer, locate
 from bertjax.checkpoints.tensor_names import canonical_name
 from bertjax.checkpoints.torch_models import make_torch_model, read_torch_model

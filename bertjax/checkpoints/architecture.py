@@ -1,12 +1,15 @@
-"""What distinguishes one encoder from another, as data: a family describes itself, and the model reads the description.
+"""Description of an encoder as data: a family fills it in, and the model reads it.
 
-The encoder, the packed layer of a sweep and the dropout pass of training read the same values, and nothing in them asks
-which family a model is of. Values here say what is computed; sizes stand in `BertConfig`.
+The encoder, the packed layer of a sweep and the dropout pass of training read the same description; none of them
+branches on the family. `Architecture` says what is computed, `ConfigFields` holds the sizes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 BODY, SEQUENCE, TOKENS, ANSWERS, WORDS, CHOICE = (
     "encoder",
@@ -17,25 +20,101 @@ BODY, SEQUENCE, TOKENS, ANSWERS, WORDS, CHOICE = (
     "multiple choice",
 )
 NEXT, PRETRAINING, REPLACED = "next sentence", "pretraining", "replaced tokens"
-"""What a model has on top of its encoder: the keys of `Architecture.heads` and of a family's heads."""
+"""Task heads: the keys of `Architecture.heads` and of `Family.heads`."""
 
 
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh")
-"""The activations that bertjax computes, by HuggingFace's names."""
+"""Supported activations, by HuggingFace's names."""
+
+
+class FrozenDict(Mapping[K, V], Generic[K, V]):
+    """An immutable dict, which therefore has a hash.
+
+    >>> names = FrozenDict({0: "no", 1: "yes"})
+    >>> names[1], list(names), names == {0: "no", 1: "yes"}
+    ('yes', [0, 1], True)
+    """
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[K, V]):
+        self._items = dict(items)
+
+    def __getitem__(self, key: K) -> V:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._items.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+
+def numbered_labels(count: int) -> FrozenDict[int, str]:
+    """Names of labels where a config states none, as in HuggingFace.
+
+    >>> numbered_labels(2)
+    {0: 'LABEL_0', 1: 'LABEL_1'}
+    """
+    return FrozenDict({index: f"LABEL_{index}" for index in range(count)})
+
+
+Pruned: TypeAlias = tuple[tuple[int, tuple[int, ...]], ...]
+"""Removed heads by layer, both in ascending order; layers that keep all heads are left out."""
+
+
+@dataclass(frozen=True)
+class ConfigFields:
+    """The fields of `BertConfig`, without its checks; a family describes its architecture from them."""
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    classifier_dropout: float | None = None
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+    pad_token_id: int | None = 0
+    tie_word_embeddings: bool = True
+    id2label: Mapping[int, str] = numbered_labels(2)
+    problem_type: str | None = None
+    architectures: tuple[str, ...] = ()
+    model_type: str = "bert"
+    embedding_size: int = None  # type: ignore[assignment]  # `hidden_size`, once that is known
+    own: Mapping[str, Any] = FrozenDict({})
+    score_activation: str | None = None
+    pruned_heads: Pruned = ()
+
+    @property
+    def head_dim(self) -> int:
+        """Width of the queries, keys and values of one head."""
+        return self.hidden_size // self.num_attention_heads
 
 
 @dataclass(frozen=True)
 class EmbeddingPlan:
-    """How tokens become the hidden states before layer 0.
+    """The embedding layer.
 
     Args:
-        positions: 'index' (0, 1, 2 ... whatever the tokens are), 'tokens' (counted over tokens that are not padding, by
-            their ids), or None where no position is added.
-        first_position: row of the position table that the first token takes.
-        token_types: whether segments are added.
-        norm_width: whether the norm is over the tables' width ('tables') or the hidden states' ('hidden').
+        positions: 'index' (0, 1, 2 ... for all tokens), 'tokens' (count only tokens whose id is not padding), or None
+            for no position embeddings.
+        first_position: row of the position table for the first token.
+        token_types: whether segment embeddings are added.
+        norm_width: width of the norm: of the tables ('tables') or of the hidden states ('hidden').
         norm_bias: whether the norm has a bias.
-        projection: whether a matrix takes the tables' width to the hidden states', with a bias or without one.
+        projection: projection from the tables' width to that of the hidden states, with or without a bias, or None.
     """
 
     positions: Literal["index", "tokens"] | None = "index"
@@ -48,16 +127,16 @@ class EmbeddingPlan:
 
 @dataclass(frozen=True)
 class RelativePositions:
-    """Scores that depend on how far a key is from its query.
+    """Attention scores that depend on the distance between query and key.
 
     Args:
-        form: 'bias', a number for each head and bucket that all layers share (Raffel et al. 2020), or 'disentangled',
-            products of queries and keys with vectors of positions (He et al. 2021).
-        buckets: of distances: rows of the table, or half of its rows in the disentangled form.
-        largest: distance from which on all share a bucket; 0 where each distance has a bucket of its own.
-        content_to_position, position_to_content: which of the disentangled products there are.
-        own_projections: whether vectors of positions have projections of their own, not those of queries and keys.
-        norm: whether the table of vectors is normalised.
+        form: 'bias', a scalar for each head and bucket that all layers share (Raffel et al. 2020), or 'disentangled',
+            products of queries and keys with position vectors (He et al. 2021).
+        buckets: number of distance buckets: rows of the table, or half of its rows in the disentangled form.
+        largest: distances from here on share a bucket; 0 if each distance has its own bucket.
+        content_to_position, position_to_content: which disentangled products are added.
+        own_projections: whether position vectors have separate projections, instead of those of queries and keys.
+        norm: whether the table of position vectors is normalised.
     """
 
     form: Literal["bias", "disentangled"]
@@ -71,20 +150,20 @@ class RelativePositions:
 
 @dataclass(frozen=True)
 class LayerKind:
-    """What one application of a layer computes.
+    """One application of a layer.
 
     Args:
-        activation: of the feed-forward layer: a name in `ops.ACTIVATIONS`.
-        epsilon: of the norms.
-        scale: what the products of queries and keys are multiplied by.
-        norms: 'after' each sum (BERT), or 'before' attention and feed-forward layer.
-        norm_of_input: with norms before, whether attention reads normalised hidden states (the first layer may not).
-        gated: whether the feed-forward layer's activation is multiplied by a second projection.
-        attention_bias, mlp_bias, norm_bias: which biases there are.
-        rotation: base of the rotary positions' angles (Su et al. 2021), or None.
-        window: how many tokens to either side a query may attend to, or None for all.
+        activation: activation of the feed-forward layer, a name in `ops.ACTIVATIONS`.
+        epsilon: epsilon of the norms.
+        scale: factor on the products of queries and keys.
+        norms: 'after' each sum (post-norm, BERT), or 'before' attention and feed-forward layer (pre-norm).
+        norm_of_input: whether attention of a pre-norm layer reads normalised hidden states (the first layer may not).
+        gated: whether a second projection multiplies the activation of the feed-forward layer.
+        attention_bias, mlp_bias, norm_bias: which biases exist.
+        rotation: base of the rotary angles (Su et al. 2021), or None.
+        window: number of tokens on either side that a query may attend to, or None for all.
         relative: scores by distance, or None.
-        heads: the index of each head in the model before any heads were removed; names of heads use it.
+        heads: index of each head in the model before any heads were removed; head names use it.
     """
 
     activation: str
@@ -104,14 +183,14 @@ class LayerKind:
 
 @dataclass(frozen=True)
 class HeadPlan:
-    """What a task's head computes.
+    """A task head.
 
     Args:
-        reads: 'pooler' (the encoder's own), 'cls' or 'mean' (one vector for each text), or 'tokens'.
-        activation: of a dense layer before the output, or None where there is no such layer.
+        reads: input of the head: 'pooler' (the encoder's), 'cls' or 'mean' (one vector for each text), or 'tokens'.
+        activation: activation of a dense layer before the output, or None for no such layer.
         norm: whether a norm follows that activation.
-        bias, norm_bias, output_bias: which biases there are, of dense layer, norm and output.
-        labels: how many outputs there are; None for as many as the config has labels.
+        bias, norm_bias, output_bias: which biases exist: of dense layer, norm and output.
+        labels: number of outputs; None for the number of labels in the config.
     """
 
     reads: Literal["pooler", "cls", "mean", "tokens"]
@@ -125,17 +204,17 @@ class HeadPlan:
 
 @dataclass(frozen=True)
 class DropoutRates:
-    """Shares of units that training drops, by place.
+    """Dropout rates of training.
 
     Args:
         embeddings: hidden states before layer 0.
         weights: attention weights.
-        attended: what attention is about to add.
-        inner: the feed-forward layer's activations.
-        mlp: what the feed-forward layer is about to add.
-        positions: the disentangled form's vectors of positions.
-        head_input: what the head's dense layer reads.
-        head_output: what the head's output layer reads.
+        attended: output of attention, before the residual sum.
+        inner: activations of the feed-forward layer.
+        mlp: output of the feed-forward layer, before the residual sum.
+        positions: position vectors of the disentangled form.
+        head_input: input of the head's dense layer.
+        head_output: input of the head's output layer.
     """
 
     embeddings: float
@@ -150,16 +229,16 @@ class DropoutRates:
 
 @dataclass(frozen=True)
 class Architecture:
-    """The description of an encoder.
+    """Description of an encoder.
 
     Args:
-        embeddings: how tokens become hidden states.
-        layers: what each application of a layer computes, in their order.
-        parameters_of: which set of parameters each application uses: 0, 1, 2 ..., or the same several times.
-        pooler: activation of the encoder's pooler, or None where it has none.
+        embeddings: the embedding layer.
+        layers: applications of a layer, in order.
+        parameters_of: parameter set that each application uses: 0, 1, 2 ..., or repeated where layers share parameters.
+        pooler: activation of the encoder's pooler, or None for no pooler.
         final_norm: whether a norm follows the last layer.
-        heads: what each task's head computes, for the tasks that the family has.
-        dropout: rates of training.
+        heads: head of each task that the family supports.
+        dropout: dropout rates of training.
     """
 
     embeddings: EmbeddingPlan
@@ -172,5 +251,5 @@ class Architecture:
 
     @property
     def relative(self) -> RelativePositions | None:
-        """Scores by distance, which all layers have or none."""
+        """Scores by distance, the same in all layers."""
         return self.layers[0].relative

@@ -1,47 +1,58 @@
-"""The configuration of an encoder, read from HuggingFace's config.json and guarded.
+"""The configuration of an encoder, read from HuggingFace's config.json.
 
-A key of config.json that bertjax ignored could change what the model computes without a word. So each key is handled
-(a field of `BertConfig`, or a setting of the family's own), or listed as harmless, here or in the family's file, or
-refused by name with its value.
+A key of config.json that bertjax ignored could change the numbers silently. So each key is read into a field of
+`BertConfig`, listed as harmless (here or in the family's file), or refused with an error that names it.
 """
 
-import math
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from bertjax import arguments
-from bertjax.checkpoints.architecture import ACTIVATIONS, Architecture
-from bertjax.checkpoints.families import FAMILIES, Family, is_number, is_whole
-from bertjax.checkpoints.pruned_heads import Pruned, check_shared_heads, read_heads, read_pruned
+from bertjax.checkpoints.architecture import ACTIVATIONS, Architecture, ConfigFields, FrozenDict, numbered_labels
+from bertjax.checkpoints.families import FAMILIES, Family
+from bertjax.checkpoints.pruned_heads import check_shared_heads, read_heads, read_pruned
+from bertjax.checkpoints.rules import (
+    FLAG,
+    FRACTION,
+    INTEGER,
+    NOT_NEGATIVE,
+    OPTIONAL_FRACTION,
+    POSITIVE,
+    Rule,
+    integer,
+    is_integer,
+    one_of,
+)
 from bertjax.checkpoints.sentence_transformers import TORCH_ACTIVATIONS, activation_of, read_score_activation
 from bertjax.errors import ConfigError, some_of
 from bertjax.json_files import read_json
 from bertjax.paths import is_directory, is_there, user_path
 
-LARGEST_SIZE = 2**31 - 1  # of any axis: JAX counts in 32 bits
-MOST_LABELS = 100_000  # a name is made for each, so a number that is nonsense must not fill the memory
+# A label name is made for each, so a nonsensical number must not fill the memory.
+LABEL_COUNT = integer(1, 100_000)
 
-K = TypeVar("K")
-V = TypeVar("V")
+# Without a model_type, only these keys identify a BERT's config.json.
+_IDENTIFYING = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 
-PROBLEM_TYPES = (None, "regression", "single_label_classification", "multi_label_classification")
-
-# Without a model_type, only these tell a BERT's config.json from any other JSON object.
-_TELLING = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
-
-_RANGES = {
-    "hidden_dropout_prob": (0.0, 1.0, "a number from 0 to 1"),
-    "attention_probs_dropout_prob": (0.0, 1.0, "a number from 0 to 1"),
-    "classifier_dropout": (0.0, 1.0, "a number from 0 to 1"),
-    "initializer_range": (0.0, math.inf, "a number of at least 0"),
-    "layer_norm_eps": (math.ulp(0.0), math.inf, "a positive number"),  # ulp: the smallest there is
+# Allowed values of fields; `type_vocab_size` is checked by family.
+_RULES: dict[str, Rule] = {
+    **dict.fromkeys((*_IDENTIFYING, "intermediate_size", "max_position_embeddings", "embedding_size"), INTEGER),
+    **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), FRACTION),
+    "classifier_dropout": OPTIONAL_FRACTION,
+    "initializer_range": NOT_NEGATIVE,
+    "layer_norm_eps": POSITIVE,
+    "hidden_act": one_of(*ACTIVATIONS),
+    "problem_type": one_of(None, "regression", "single_label_classification", "multi_label_classification"),
+    "score_activation": one_of(None, *TORCH_ACTIVATIONS),
+    "tie_word_embeddings": FLAG,
 }
+_FLOATS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range", "layer_norm_eps")
 
-# Keys that change nothing at the values given, and are refused at any other.
+# Keys that change nothing at these values, and are refused at any other value.
 _HARMLESS_ONLY_AT: dict[str, tuple[Any, ...]] = {
     "position_embedding_type": ("absolute", None),
     "is_decoder": (False, None),
@@ -51,10 +62,10 @@ _HARMLESS_ONLY_AT: dict[str, tuple[Any, ...]] = {
     "cross_attention_hidden_size": (None,),
     "quantization_config": (None,),
     "per_layer_config": ({}, None),
-    "auto_map": ({}, None),  # the model's own code, which may compute anything
+    "auto_map": ({}, None),  # Python code of the checkpoint, which may compute anything
 }
 
-# Keys that never change what an encoder computes, by what they are about.
+# Keys that never change what an encoder computes, by subject.
 _HARMLESS_BY_SUBJECT = {
     "where the file comes from": """
         _name_or_path name_or_path name _commit_hash transformers_version transformers.js_config language
@@ -66,7 +77,7 @@ _HARMLESS_BY_SUBJECT = {
         attn_implementation _attn_implementation _attn_implementation_internal _attn_implementation_autoset
         _flash_attn_2_enabled experts_implementation _experts_implementation _experts_implementation_internal
         tf_legacy_loss loss_type _num_labels""",
-    "tokens, for tokenisers and generation": """
+    "tokens, for tokenizers and generation": """
         tokenizer_class do_lower_case prefix bos_token_id eos_token_id eos_token_ids sep_token_id cls_token_id
         mask_token_id unk_token_id decoder_start_token_id forced_bos_token_id forced_eos_token_id""",
     "generation, which an encoder does not do": """
@@ -79,104 +90,37 @@ _HARMLESS_BY_SUBJECT = {
 }
 _HARMLESS = frozenset(" ".join(_HARMLESS_BY_SUBJECT.values()).split())
 
-
-# Where sentence-transformers keeps the activation of a cross-encoder's score: since version 4, and before.
-_OF_SCORES = ("sentence_transformers", "sbert_ce_default_activation_function")
-_KEYS_OF_SCORES = ("activation_fn", "version")
-
-
-class FrozenDict(Mapping[K, V], Generic[K, V]):
-    """A dict that cannot change, so that it has a hash.
-
-    >>> names = FrozenDict({0: "no", 1: "yes"})
-    >>> names[1], list(names), names == {0: "no", 1: "yes"}
-    ('yes', [0, 1], True)
-    """
-
-    __slots__ = ("_items",)
-
-    def __init__(self, items: Mapping[K, V]):
-        self._items = dict(items)
-
-    def __getitem__(self, key: K) -> V:
-        return self._items[key]
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __hash__(self) -> int:
-        return hash(tuple(self._items.items()))
-
-    def __repr__(self) -> str:
-        return repr(self._items)
-
-
-LabelNames = FrozenDict[int, str]
-
-
-def numbered_labels(count: int) -> LabelNames:
-    """Name `count` labels as HuggingFace does where a config names none.
-
-    >>> numbered_labels(2)
-    {0: 'LABEL_0', 1: 'LABEL_1'}
-    """
-    return LabelNames({number: f"LABEL_{number}" for number in range(count)})
+# Where sentence-transformers stores the activation of a cross-encoder's score: since version 4, and before.
+_SCORE_KEYS = ("sentence_transformers", "sbert_ce_default_activation_function")
 
 
 @dataclass(frozen=True)
-class BertConfig:
-    """The sizes and settings of an encoder, with HuggingFace's names and defaults: those of BERT-base.
+class BertConfig(ConfigFields):
+    """Sizes and settings of an encoder, with HuggingFace's names and the defaults of BERT-base.
 
-    Frozen and hashable, so that it can be a static argument of `jax.jit`. `id2label` is read as a dict is,
-    but cannot be changed, for the same reason. Of another family it is best made by `from_dict`, which takes the
-    family's own names and defaults; here all families have one set of names.
+    Frozen and hashable, so that it can be a static argument of `jax.jit`; `id2label` is an immutable mapping. All
+    families share these field names. Use `from_dict` for another family than BERT: it applies the family's names and
+    defaults.
 
     Args:
-        model_type: the family, by HuggingFace's name.
-        embedding_size: width of the embeddings' tables; None for that of the hidden states.
-        num_hidden_layers: applications of a layer, whether or not they share parameters.
-        own: settings that only this family has, by HuggingFace's names; those left out have its defaults.
-        score_activation: what a cross-encoder of sentence-transformers makes of its logits, such as 'identity' or
-            'sigmoid'; None where the files do not say.
-        pruned_heads: the heads that there are no weights for: pairs of a layer and its heads.
+        model_type: HuggingFace's name of the family.
+        embedding_size: width of the embedding tables; None for `hidden_size`.
+        num_hidden_layers: number of layer applications, whether or not layers share parameters.
+        own: settings that only this family has, under HuggingFace's names; missing ones get the family's defaults.
+        score_activation: activation that a cross-encoder of sentence-transformers applies to its logits, such as
+            'identity' or 'sigmoid'; None if the files name none.
+        pruned_heads: heads without weights, as pairs of a layer and its heads.
 
     Raises:
-        ConfigError: a value of the wrong type or out of range, or sizes that do not fit each other.
+        ConfigError: a value has the wrong type or is out of range, or sizes do not fit together.
 
     >>> config = BertConfig(hidden_size=24, num_attention_heads=3)
     >>> config.head_dim, config.num_labels
     (8, 2)
     """
 
-    vocab_size: int = 30522
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
-    hidden_act: str = "gelu"
-    hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
-    classifier_dropout: float | None = None
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 2
-    initializer_range: float = 0.02
-    layer_norm_eps: float = 1e-12
-    pad_token_id: int | None = 0
-    tie_word_embeddings: bool = True
-    id2label: Mapping[int, str] = numbered_labels(2)
-    problem_type: str | None = None
-    architectures: tuple[str, ...] = ()
-    model_type: str = "bert"
-    embedding_size: int = None  # type: ignore[assignment]  # the hidden states' width, once it is known
-    own: Mapping[str, Any] = FrozenDict({})
-    score_activation: str | None = None
-    pruned_heads: Pruned = ()
-
     def __post_init__(self) -> None:
-        for name, value in _checked({name: getattr(self, name) for name in _names()}).items():
+        for name, value in _checked(vars(self)).items():
             object.__setattr__(self, name, value)
         self.family.check(self)
         if self.pruned_heads:
@@ -184,21 +128,16 @@ class BertConfig:
 
     @property
     def family(self) -> Family:
-        """The family: names of keys and tensors."""
+        """The family, with its names of keys and tensors."""
         return FAMILIES[self.model_type]
 
     @property
     def architecture(self) -> Architecture:
-        """What the encoder computes."""
+        """Description of what the encoder computes."""
         return _describe(self)
 
-    @property
-    def head_dim(self) -> int:
-        """The width of one head's queries, keys and values."""
-        return self.hidden_size // self.num_attention_heads
-
     def heads_of(self, layer: int) -> tuple[int, ...]:
-        """The heads of a layer, by their indices in the model before any heads were removed.
+        """Heads of a layer, by their indices in the model before any heads were removed.
 
         >>> BertConfig(num_attention_heads=3, hidden_size=6, pruned_heads=((1, (0,)),)).heads_of(1)
         (1, 2)
@@ -206,48 +145,49 @@ class BertConfig:
         return self.architecture.layers[layer].heads
 
     def without_heads(self, heads: Iterable[str | tuple[int, int]]) -> "BertConfig":
-        """The same config without some heads more.
+        """Return the same config with more heads removed.
 
         Args:
-            heads: such as ["3.0", (2, 7)], layer and number of each.
+            heads: names or (layer, head) pairs, such as ["3.0", (2, 7)].
 
         Raises:
-            ConfigError: no list of heads, there is no such head, or layers share its weights that keep it.
+            ConfigError: not a list of heads, a head does not exist, or layers that share weights would differ.
 
         >>> BertConfig().without_heads([(3, 0)]).heads_of(3)[0]
         1
         """
-        gone = {layer: {*own} for layer, own in self.pruned_heads}
+        removed = {layer: {*pruned} for layer, pruned in self.pruned_heads}
         for layer, head in read_heads(heads):
-            gone.setdefault(layer, set()).add(head)
-        return replace(self, pruned_heads=tuple((layer, tuple(sorted(own))) for layer, own in sorted(gone.items())))
+            removed.setdefault(layer, set()).add(head)
+        pruned = tuple((layer, tuple(sorted(indices))) for layer, indices in sorted(removed.items()))
+        return replace(self, pruned_heads=pruned)
 
     @property
     def parameter_sets(self) -> int:
-        """How many layers have parameters of their own."""
+        """Number of layers that have their own parameters."""
         groups = self.family.groups
         return self.num_hidden_layers if groups is None else self.own[groups[0]] * self.own[groups[1]]
 
     @property
     def max_tokens(self) -> int:
-        """The longest text, in tokens: 512 of RoBERTa's 514 positions."""
+        """Longest input in tokens: 512 for RoBERTa's 514 positions."""
         return self.max_position_embeddings - self.architecture.embeddings.first_position
 
     @property
     def num_labels(self) -> int:
-        """How many labels a classifying head has."""
+        """Number of labels of a classification head."""
         return len(self.id2label)
 
     @property
     def label2id(self) -> dict[str, int]:
-        """The number of each label, by its name."""
-        return {name: number for number, name in self.id2label.items()}
+        """Index of each label by its name."""
+        return {name: index for index, name in self.id2label.items()}
 
     def with_dropout(self, rate: float) -> "BertConfig":
-        """The same config with one rate of dropout wherever the family drops units in training.
+        """Return the same config with this dropout rate wherever the family applies dropout in training.
 
         Raises:
-            ConfigError: no number from 0 to 1.
+            ConfigError: not a number from 0 to 1.
 
         >>> BertConfig().with_dropout(0.3).hidden_dropout_prob
         0.3
@@ -262,27 +202,26 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, mapping: Mapping[str, Any]) -> "BertConfig":
-        """Make a config of what a config.json holds, refusing what bertjax does not understand.
+        """Make a config from the content of a config.json; keys that bertjax does not understand are refused.
 
-        Where `id2label` and `label2id` disagree, `id2label` counts, as in HuggingFace. `num_labels` alone
-        numbers the labels; it also outranks an `id2label` that holds nothing but HuggingFace's two
-        placeholders, which transformers 2 left behind.
+        `id2label` takes precedence over `label2id`, as in HuggingFace. `num_labels` takes precedence over an `id2label`
+        that holds only the two placeholders that transformers 2 wrote.
 
         Args:
-            mapping: the JSON object, or what `to_dict` of a HuggingFace config gives.
+            mapping: the JSON object, or `to_dict()` of a HuggingFace config.
 
         Returns:
-            The config, keys that are absent at HuggingFace's defaults.
+            The config; missing keys get HuggingFace's defaults.
 
         Raises:
-            ConfigError: a key or value that bertjax does not know, does not support or finds wrong.
+            ConfigError: a key or value is unknown, unsupported or invalid.
 
         >>> BertConfig.from_dict({"model_type": "bert", "hidden_size": 96}).head_dim
         8
         >>> BertConfig.from_dict({"model_type": "distilbert", "dim": 96, "n_layers": 2}).hidden_size
         96
         """
-        arguments.check_instance(mapping, "a configuration", Mapping, "what a config.json holds, by key", ConfigError)
+        arguments.check_instance(mapping, "a configuration", Mapping, "a dict like that of config.json", ConfigError)
         family = _family_of(mapping)
         values = _defaults(family)
         keyed = (name for name in values if name not in (*family.absent, "score_activation"))
@@ -293,19 +232,19 @@ class BertConfig:
                 values[fields_by_key[key]] = value
             elif key in family.settings:
                 own[key] = value
-            elif key not in ("model_type", "label2id", "num_labels", *_OF_SCORES):
+            elif key not in ("model_type", "label2id", "num_labels", *_SCORE_KEYS):
                 _check_harmless(family, key, value)
         values["id2label"] = _labels(mapping)
         values["score_activation"] = _score_activation(mapping)
         values["architectures"] = _architectures(mapping.get("architectures"))
-        return cls(**_checked(values | {"model_type": family.model_type, "own": own}))
+        return cls(**(values | {"model_type": family.model_type, "own": own}))
 
     @classmethod
     def from_file(cls, path: str | Path) -> "BertConfig":
-        """Read a config.json; arguments, returns and errors as in `from_dict`.
+        """`from_dict` of a config.json file.
 
         Raises:
-            ConfigError: also where the file cannot be read or holds no JSON object.
+            ConfigError: as `from_dict`, or the file cannot be read or holds no JSON object.
         """
         path = user_path(path, ConfigError)
         mapping = read_json(path, ConfigError)
@@ -316,10 +255,7 @@ class BertConfig:
 
     @classmethod
     def from_directory(cls, directory: str | Path) -> "BertConfig":
-        """Read the config.json of a model's directory, as `from_file` does.
-
-        A cross-encoder that sentence-transformers 5.4 or later has written names its activation in a file of its own.
-        """
+        """`from_file` of a model directory, with the score activation of a cross-encoder that has its own file."""
         directory = user_path(directory, ConfigError)
         path = directory / "config.json"
         if not is_there(path, ConfigError) and is_directory(directory, ConfigError):
@@ -328,16 +264,16 @@ class BertConfig:
         return config if activation is None else replace(config, score_activation=activation)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give what a config.json holds; `from_dict` and transformers make an equal config of it.
+        """The content of a config.json, which `from_dict` and transformers read as an equal config.
 
         >>> BertConfig.from_dict(BertConfig().to_dict()) == BertConfig()
         True
         """
         family = self.family
         elsewhere = ("model_type", "own", "score_activation", "pruned_heads")
-        names = (name for name in _names() if name not in (*family.absent, *elsewhere))
+        names = (field.name for field in fields(self) if field.name not in (*family.absent, *elsewhere))
         values = {family.key_of(name): getattr(self, name) for name in names} | dict(self.own)
-        values["id2label"] = {str(number): name for number, name in self.id2label.items()}
+        values["id2label"] = {str(index): name for index, name in self.id2label.items()}
         values["architectures"] = list(self.architectures) or None
         if self.pruned_heads:
             values["pruned_heads"] = {str(layer): list(heads) for layer, heads in self.pruned_heads}
@@ -349,57 +285,62 @@ class BertConfig:
 @lru_cache(maxsize=64)
 def _describe(config: BertConfig) -> Architecture:
     plan = config.family.describe(config)
-    every, removed = range(config.num_attention_heads), dict(config.pruned_heads)
-    heads = [tuple(head for head in every if head not in removed.get(n, ())) for n in range(len(plan.layers))]
-    layers = [replace(kind, heads=own) for kind, own in zip(plan.layers, heads, strict=True)]
+    indices, removed = range(config.num_attention_heads), dict(config.pruned_heads)
+    heads = [tuple(head for head in indices if head not in removed.get(n, ())) for n in range(len(plan.layers))]
+    layers = [replace(kind, heads=kept) for kind, kept in zip(plan.layers, heads, strict=True)]
     return replace(plan, layers=tuple(layers))
 
 
-def _names() -> list[str]:
-    return [field.name for field in fields(BertConfig)]
-
-
-_DEFAULTS = {field.name: field.default for field in fields(BertConfig)}
+_DEFAULTS = {field.name: field.default for field in fields(ConfigFields)}
 
 
 def _defaults(family: Family) -> dict[str, Any]:
-    """What the fields are where a family's config.json does not say."""
+    """Values of the fields that a family's config.json does not state."""
     return {**_DEFAULTS, **family.defaults, **family.absent}
 
 
 def _show(value: Any) -> str:
     try:
-        return reprlib.repr(value)  # shortened: some values are whole tables
-    except ValueError:  # Python writes no integer of more than 4300 digits
+        return reprlib.repr(value)  # shortened: some values are long tables
+    except ValueError:  # Python prints no integer of more than 4300 digits
         return "a number of thousands of digits"
 
 
 def _checked(values: dict[str, Any]) -> dict[str, Any]:
-    """Check a config's fields; give them with each number that may be a fraction as a float, and labels by number."""
+    """The checked values of a config's fields, in the types of the fields."""
     if values["model_type"] not in FAMILIES:
-        raise ConfigError(f"model_type is {_show(values['model_type'])}; bertjax loads only {_known_families()}")
+        raise ConfigError(f"model_type is {_show(values['model_type'])}; bertjax loads only {', '.join(FAMILIES)}")
     family = FAMILIES[values["model_type"]]
     values = values | _without_key(values, family)
     if values["classifier_dropout"] is None and _defaults(family)["classifier_dropout"] is not None:
-        values["classifier_dropout"] = values["hidden_dropout_prob"]  # transformers takes no null there
-    width = values["embedding_size"]
-    values = values | {
-        "id2label": _as_labels(values["id2label"]),
-        "embedding_size": values["hidden_size"] if width is None else width,
-        "own": _own_settings(family, values["own"]),
-    }
+        values["classifier_dropout"] = values["hidden_dropout_prob"]  # transformers accepts no null there
+    if values["embedding_size"] is None:
+        values["embedding_size"] = values["hidden_size"]
+    values["own"] = _own_settings(family, values["own"])
+    no_types = 0 in (family.absent.get("type_vocab_size"), family.defaults.get("type_vocab_size"))
+    for name, rule in {**_RULES, "type_vocab_size": integer(0 if no_types else 1)}.items():
+        _check(rule, family.key_of(name), values[name])
     _check_sizes(values, family)
     sizes = values["num_hidden_layers"], values["num_attention_heads"]
     values["pruned_heads"] = read_pruned(values["pruned_heads"], *sizes, _show)
-    _check_choices(values, family)
-    _check_names(values)
-    return values | _floats(values, family)
+    values["id2label"] = _check_labels(values["id2label"])
+    names = values["architectures"]
+    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"architectures must be a tuple of class names, found {_show(names)}")
+    rate = values["classifier_dropout"]
+    floats = {name: float(values[name]) for name in _FLOATS}  # JSON writes 0 for 0.0
+    return values | floats | {"classifier_dropout": None if rate is None else float(rate)}
+
+
+def _check(rule: Rule, key: str, value: Any) -> None:
+    if not rule.allows(value):
+        raise ConfigError(f"{key} must be {rule.expected}, found {_show(value)}")
 
 
 def _without_key(values: dict[str, Any], family: Family) -> dict[str, Any]:
-    """Fields that a family's config.json has no key for, as they then are.
+    """The fixed values of fields for which a family's config.json has no key.
 
-    BERT's default stands for no value, and so does any width of embeddings, which follows the hidden states'.
+    BERT's default counts as unset. So does any embedding width, which follows that of the hidden states.
     """
     for name, value in family.absent.items():
         if name != "embedding_size" and values[name] not in (None, value, _DEFAULTS[name]):
@@ -407,100 +348,48 @@ def _without_key(values: dict[str, Any], family: Family) -> dict[str, Any]:
     return dict(family.absent)
 
 
-def _own_settings(family: Family, given: Any) -> FrozenDict[str, Any]:
-    """All settings of the family's own, each checked."""
-    if not isinstance(given, Mapping) or (unknown := [name for name in given if name not in family.settings]):
-        found = _show(given) if not isinstance(given, Mapping) else some_of([str(name) for name in unknown])
-        raise ConfigError(f"{family.name} has no settings of its own but {', '.join(family.settings)}, found {found}")
-    values = {name: given.get(name, setting.default) for name, setting in family.settings.items()}
+def _own_settings(family: Family, settings: Any) -> FrozenDict[str, Any]:
+    """All settings that only this family has, checked and completed."""
+    if not isinstance(settings, Mapping) or (unknown := [name for name in settings if name not in family.settings]):
+        found = _show(settings) if not isinstance(settings, Mapping) else some_of([str(name) for name in unknown])
+        raise ConfigError(f"own must hold only {', '.join(family.settings) or 'nothing'} for {family.name}: {found}")
+    values = {name: settings.get(name, setting.default) for name, setting in family.settings.items()}
     for name, setting in family.settings.items():
-        if not setting.fits(values[name]):
-            raise ConfigError(f"{name} must be {setting.expected}, found {_show(values[name])}")
+        _check(setting.rule, name, values[name])
     return FrozenDict(values)
 
 
 def _check_sizes(values: dict[str, Any], family: Family) -> None:
-    may_lack_types = 0 in (family.absent.get("type_vocab_size"), family.defaults.get("type_vocab_size"))
-    for name in (*_TELLING, "intermediate_size", "max_position_embeddings", "type_vocab_size", "embedding_size"):
-        least, key = int(not (name == "type_vocab_size" and may_lack_types)), family.key_of(name)
-        if not is_whole(values[name]) or values[name] < least:
-            expected = "a positive integer" if least else "an integer of at least 0"
-            raise ConfigError(f"{key} must be {expected}, found {_show(values[name])}")
-        if values[name] > LARGEST_SIZE:
-            raise ConfigError(f"{key} must be at most {LARGEST_SIZE}, found {_show(values[name])}")
     width, heads = values["hidden_size"], values["num_attention_heads"]
     if width % heads:
         names = [family.key_of(name) for name in ("hidden_size", "num_attention_heads")]
-        raise ConfigError(f"{names[0]} {width} cannot be divided into {names[1]} {heads} equal parts")
+        raise ConfigError(f"{names[0]} {width} is not divisible by {names[1]} {heads}")
     pad, limit = values["pad_token_id"], values["vocab_size"]
-    if pad is not None and not (is_whole(pad) and 0 <= pad < limit):
+    if pad is not None and not (is_integer(pad) and 0 <= pad < limit):
         raise ConfigError(f"pad_token_id must be a token id below vocab_size {limit}, found {_show(pad)}")
 
 
-def _check_choices(values: dict[str, Any], family: Family) -> None:
-    scores = (None, *TORCH_ACTIVATIONS)
-    for name, allowed in (
-        ("hidden_act", ACTIVATIONS),
-        ("problem_type", PROBLEM_TYPES),
-        ("score_activation", scores),
-    ):
-        if values[name] not in allowed:
-            raise ConfigError(f"{family.key_of(name)} is {_show(values[name])}; bertjax supports only {allowed}")
-    if not isinstance(values["tie_word_embeddings"], bool):
-        raise ConfigError(f"tie_word_embeddings must be true or false, found {_show(values['tie_word_embeddings'])}")
-
-
-def _check_names(values: dict[str, Any]) -> None:
-    labels = values["id2label"]
-    if not labels or not all(map(is_whole, labels)) or list(labels) != list(range(len(labels))):
-        raise ConfigError(f"id2label must number its labels 0, 1, 2 ..., found {_show(labels)}")
+def _check_labels(labels: Any) -> FrozenDict[int, str]:
+    if not isinstance(labels, Mapping):
+        raise ConfigError(f"id2label must be a dict of names by index, found {_show(labels)}")
+    if not labels or not all(map(is_integer, labels)) or list(labels) != list(range(len(labels))):
+        raise ConfigError(f"id2label must have the keys 0, 1, 2 ..., found {_show(labels)}")
     if not all(isinstance(name, str) for name in labels.values()):
-        raise ConfigError(f"id2label must name each label with a string, found {_show(labels)}")
-    names = values["architectures"]
-    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"architectures must be a tuple of classes' names, found {_show(names)}")
-
-
-def _as_labels(given: Any) -> FrozenDict[Any, Any]:
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"id2label must be a dict of names by number, found {_show(given)}")
-    return FrozenDict(given)
-
-
-def _by_number(pairs: list[tuple[int, Any]]) -> FrozenDict[int, Any]:
-    """A table of pairs, whose names are checked later; a `ValueError` where two have one number."""
-    if len({number for number, _ in pairs}) < len(pairs):
-        raise ValueError
-    return FrozenDict(dict(pairs))
-
-
-def _floats(values: dict[str, Any], family: Family) -> dict[str, float]:
-    floats = {}
-    for name, (low, high, range_in_words) in _RANGES.items():
-        value = values[name]
-        if value is None and name == "classifier_dropout":
-            continue
-        if not is_number(value) or not low <= value <= high:
-            raise ConfigError(f"{family.key_of(name)} must be {range_in_words}, found {_show(value)}")
-        floats[name] = float(value)  # JSON writes 0 for 0.0
-    return floats
+        raise ConfigError(f"id2label must map each index to a string, found {_show(labels)}")
+    return FrozenDict(labels)
 
 
 def _family_of(mapping: Mapping[str, Any]) -> Family:
     """The family that a config.json names; old files of BERT name none."""
     model_type = mapping.get("model_type")
     if model_type is None:
-        absent = [key for key in _TELLING if key not in mapping]
-        if absent:
-            raise ConfigError(f"has neither model_type nor {absent[0]}: this is not the configuration of a BERT")
+        missing = [key for key in _IDENTIFYING if key not in mapping]
+        if missing:
+            raise ConfigError(f"has neither model_type nor {missing[0]}: this is not the configuration of a BERT")
         return FAMILIES["bert"]
     if not isinstance(model_type, str) or model_type not in FAMILIES:
-        raise ConfigError(f"model_type is {_show(model_type)}; bertjax loads only {_known_families()}")
+        raise ConfigError(f"model_type is {_show(model_type)}; bertjax loads only {', '.join(FAMILIES)}")
     return FAMILIES[model_type]
-
-
-def _known_families() -> str:
-    return ", ".join(repr(name) for name in FAMILIES)
 
 
 def _check_harmless(family: Family, key: str, value: Any) -> None:
@@ -523,57 +412,53 @@ def _architectures(value: Any) -> tuple[Any, ...]:
 
 
 def _score_activation(mapping: Mapping[str, Any]) -> str | None:
-    """bertjax's name of the activation of a cross-encoder's score; the newer key counts."""
-    newer, older = _OF_SCORES
-    settings = mapping.get(newer)
-    settings = {} if settings is None else settings
-    if not isinstance(settings, Mapping) or (unknown := [key for key in settings if key not in _KEYS_OF_SCORES]):
-        found = _show(settings) if not isinstance(settings, Mapping) else some_of([str(key) for key in unknown])
-        raise ConfigError(f"{newer} must be a table of {' and '.join(_KEYS_OF_SCORES)}, found {found}")
+    """bertjax's name of the activation of a cross-encoder's score; the newer key takes precedence."""
+    newer, older = _SCORE_KEYS
+    settings = mapping.get(newer) if mapping.get(newer) is not None else {}
+    if not isinstance(settings, Mapping) or settings.keys() - {"activation_fn", "version"}:
+        raise ConfigError(f"{newer} must be a dict of activation_fn and version, found {_show(settings)}")
     key = newer if "activation_fn" in settings else older
-    given = settings["activation_fn"] if key == newer else mapping.get(older)
     try:
-        return activation_of(given)
+        return activation_of(settings.get("activation_fn", mapping.get(older)))
     except ConfigError as error:
         raise ConfigError(f"{key} {error}") from None
 
 
 def _labels(mapping: Mapping[str, Any]) -> Mapping[int, Any]:
-    """Put together what `id2label`, `label2id`, `num_labels` and its old private form say."""
-    pairs = _numbered(mapping, "id2label", number_first=True)
-    count = mapping.get("num_labels")
-    if pairs is None and count is None:
-        pairs = _numbered(mapping, "label2id", number_first=False)
-        count = mapping.get("_num_labels") if pairs is None else None
+    """Names of labels from `id2label`, `label2id`, `num_labels` and its old private form."""
+    names, count = _label_names(mapping, "id2label"), mapping.get("num_labels")
+    if names is None and count is None:
+        names = _label_names(mapping, "label2id")
+        count = mapping.get("_num_labels") if names is None else None
     if count is None:
-        return numbered_labels(2) if pairs is None else pairs
-    if not is_whole(count) or count < 1:
-        raise ConfigError(f"num_labels must be a positive integer, found {_show(count)}")
-    if count > MOST_LABELS:
-        raise ConfigError(f"num_labels must be at most {MOST_LABELS}, found {_show(count)}")
-    if pairs is None or pairs == numbered_labels(2):
+        return numbered_labels(2) if names is None else names
+    _check(LABEL_COUNT, "num_labels", count)
+    if names is None or names == numbered_labels(2):
         return numbered_labels(count)
-    if len(pairs) != count:
-        raise ConfigError(f"num_labels is {count}, but id2label names {len(pairs)} labels")
-    return pairs
+    if len(names) != count:
+        raise ConfigError(f"num_labels is {count}, but id2label has {len(names)} labels")
+    return names
 
 
-def _numbered(mapping: Mapping[str, Any], key: str, number_first: bool) -> Mapping[int, Any] | None:
-    """Sort a table of labels by number; JSON's keys are strings, so numbers may be too."""
+def _label_names(mapping: Mapping[str, Any], key: str) -> Mapping[int, Any] | None:
+    """Names by index, in order; None if the key is missing. JSON's keys are strings, so indices may be strings."""
     table = mapping.get(key)
     if table is None:
         return None
     if not isinstance(table, Mapping):
-        raise ConfigError(f"{key} must be a table of labels, found {_show(table)}")
-    items = table.items() if number_first else ((number, name) for name, number in table.items())
+        raise ConfigError(f"{key} must be a dict of labels, found {_show(table)}")
+    pairs = table.items() if key == "id2label" else [(index, name) for name, index in table.items()]
     try:
-        return _by_number(sorted((_label_number(number), name) for number, name in items))
+        names = dict(sorted((_label_index(index), name) for index, name in pairs))
+        if len(names) < len(table):
+            raise ValueError  # two labels have one index
+        return names
     except (TypeError, ValueError):
         raise ConfigError(f"{key} must number its labels 0, 1, 2 ..., found {_show(table)}") from None
 
 
-def _label_number(number: Any) -> int:
-    """The number that 3 or "3" stands for; not a fraction, true or "3_0"."""
-    if is_whole(number) or (isinstance(number, str) and number.isascii() and number.isdigit()):
-        return int(number)
+def _label_index(index: Any) -> int:
+    """The index that 3 or "3" stands for; not a fraction, true or "3_0"."""
+    if is_integer(index) or (isinstance(index, str) and index.isascii() and index.isdigit()):
+        return int(index)
     raise ValueError

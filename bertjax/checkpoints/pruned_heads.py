@@ -1,60 +1,57 @@
-"""Heads that a checkpoint has no weights for: `pruned_heads` of config.json, as transformers wrote it up to version 4.
+"""Heads without weights: `pruned_heads` of config.json, as transformers 4 wrote it.
 
-A head keeps its name where others of its layer are gone: without 3.0, the first rows of the layer's weights are 3.1's.
+Heads keep their names when others of their layer are removed: without 3.0, the first rows of the weights belong to 3.1.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from operator import index
 from typing import Any
 
 from bertjax import arguments
-from bertjax.checkpoints.architecture import Architecture
+from bertjax.checkpoints.architecture import Architecture, Pruned
 from bertjax.errors import ConfigError
 
-Pruned = tuple[tuple[int, tuple[int, ...]], ...]
-"""By layer the heads that are gone, both in ascending order; layers that have all of theirs are left out."""
 
-
-def read_pruned(given: Any, layers: int, heads: int, show: Callable[[Any], str] = repr) -> Pruned:
-    """What a config says of pruned heads.
+def read_pruned(pruned: Any, layers: int, heads: int, show: Callable[[Any], str] = repr) -> Pruned:
+    """Read `pruned_heads` of a config.
 
     Args:
-        given: a table from layers, as numbers or texts, to lists of heads; or what this gave.
-        layers, heads: how many there are.
-        show: how a value is shown in a message.
+        pruned: dict from layers, as ints or strings, to lists of heads; or an earlier result.
+        layers: number of layers.
+        heads: number of heads in a layer.
+        show: formats a value for an error message.
 
     Raises:
-        ConfigError: it is no such table, or names a layer or a head that there is not.
+        ConfigError: another type, or a layer or head that does not exist.
 
     >>> read_pruned({"1": [2, 0], "0": []}, 2, 3)
     ((1, (0, 2)),)
     """
-    if given is None:
+    if pruned is None:
         return ()
-    if not isinstance(given, Mapping | list | tuple):
-        raise ConfigError(f"pruned_heads must be a table of lists of heads by layer, found {show(given)}")
     try:
-        pairs = [(_number(layer), sorted({_number(head) for head in own})) for layer, own in dict(given).items()]
+        by_layer = dict(pruned).items()
+        pairs = [(_index(layer), sorted({_index(head) for head in removed})) for layer, removed in by_layer]
     except (TypeError, ValueError):
-        raise ConfigError(f"pruned_heads must be a table of lists of heads by layer, found {show(given)}") from None
-    for layer, own in pairs:
-        wrong = [f"{layer}.{head}" for head in own if not (0 <= layer < layers and 0 <= head < heads)]
+        raise ConfigError(f"pruned_heads must be a dict from layers to lists of heads, found {show(pruned)}") from None
+    for layer, removed in pairs:
+        wrong = [f"{layer}.{head}" for head in removed if not (0 <= layer < layers and 0 <= head < heads)]
         if wrong:
             raise ConfigError(f"pruned_heads names head {wrong[0]}: there are {layers} layers of {heads} heads")
-    return tuple(sorted((layer, tuple(own)) for layer, own in pairs if own))
+    return tuple(sorted((layer, tuple(removed)) for layer, removed in pairs if removed))
 
 
-def _number(given: Any) -> int:
-    if isinstance(given, bool) or not isinstance(given, int | str):
+def _index(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
         raise TypeError
-    return int(given)
+    return int(value)
 
 
 def read_heads(heads: Iterable[str | tuple[int, int]]) -> list[tuple[int, int]]:
-    """Layer and number of each head of a list, whether or not there is such a head.
+    """(layer, head) of each head in a list; the heads need not exist.
 
     Raises:
-        ConfigError: it is no list of heads.
+        ConfigError: not a list of heads.
 
     >>> read_heads(["3.0", (2, 7)])
     [(3, 0), (2, 7)]
@@ -64,17 +61,17 @@ def read_heads(heads: Iterable[str | tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _pair(head: Any) -> tuple[int, int]:
     try:
-        layer, number = map(index, (arguments.parse_head_name(head) or ()) if isinstance(head, str) else head)
+        layer, position = map(index, (arguments.parse_head_name(head) or ()) if isinstance(head, str) else head)
     except (TypeError, ValueError):
         raise ConfigError(
-            f"{arguments.brief(head)} names no head: give LAYER.HEAD, e.g. 3.0, or a pair of whole numbers"
+            f"{arguments.brief(head)} is not a head: give LAYER.HEAD, e.g. 3.0, or a pair of ints"
         ) from None
-    return layer, number
+    return layer, position
 
 
 def check_shared_heads(architecture: Architecture) -> None:
     """Raise `ConfigError` where layers that share their weights do not have the same heads."""
     heads = dict[int, tuple[int, ...]]()
-    for layer, (own, kind) in enumerate(zip(architecture.parameters_of, architecture.layers, strict=True)):
-        if heads.setdefault(own, kind.heads) != kind.heads:
-            raise ConfigError(f"pruned_heads of layer {layer} are not those of the layers that share its weights")
+    for layer, (parameters, kind) in enumerate(zip(architecture.parameters_of, architecture.layers, strict=True)):
+        if heads.setdefault(parameters, kind.heads) != kind.heads:
+            raise ConfigError(f"pruned_heads of layer {layer} differ from those of layers that share its weights")

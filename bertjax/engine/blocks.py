@@ -25,12 +25,12 @@ from bertjax.errors import InputError
 from bertjax.interventions import HEAD_OUTPUTS, Change
 from bertjax.models import (
     SITES,
-    Changes,
     Inputs,
+    LayerInterventions,
     Numerics,
     PretrainedModel,
     Recipe,
-    Replaced,
+    Replacement,
     count_positions,
     describe_limit,
     prepare_inputs,
@@ -262,7 +262,7 @@ class BlockRunner(Runner):
         several = zip(means, self.heads, strict=True)
         return [jax.device_put(own[heads].astype(self.numerics.wide)) for own, heads in several]
 
-    def changes(self, layer: int, several: Sequence[tuple[Change, ...]]) -> Changes | None:
+    def changes(self, layer: int, several: Sequence[tuple[Change, ...]]) -> LayerInterventions | None:
         """The arrays of what several runs change in a layer, without sources; None if they change nothing."""
         if not any(several):
             return None
@@ -281,7 +281,7 @@ class BlockRunner(Runner):
             jax.device_put(shares[name][..., heads]) if name in names and name in shares else None
             for name in ("uniform", "mean", "source")
         )
-        return Changes(
+        return LayerInterventions(
             uniform,
             jax.device_put(removed[..., heads]) if names and self.replacements - {"uniform"} else None,
             mean,
@@ -299,7 +299,7 @@ class BlockRunner(Runner):
         """Where a change is among shares; at all tokens if it names no spans."""
         return (run,) if self.spans is None else (run, list(change.at) if change.at else slice(None))
 
-    def _replaced(self, layer: int, several: Sequence[tuple[Change, ...]]) -> dict[str, Replaced]:
+    def _replaced(self, layer: int, several: Sequence[tuple[Change, ...]]) -> dict[str, Replacement]:
         """What runs replace in a layer at other sites than heads' outputs."""
         found = {}
         for name in self.plan.sites(layer):
@@ -313,7 +313,7 @@ class BlockRunner(Runner):
                         removed[where] = change.replaced
                         patched[where] = change.replaced * (change.replacement == "source")
             own = self.heads[layer] if of_heads else slice(None)
-            found[name] = Replaced(*(jax.device_put(part[..., own]) for part in (removed, patched)))
+            found[name] = Replacement(*(jax.device_put(part[..., own]) for part in (removed, patched)))
         return found
 
     def advance(self, layer: int, several: Sequence[Step]) -> Array:

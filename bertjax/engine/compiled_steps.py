@@ -18,9 +18,9 @@ from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 from bertjax.engine.sharding import over_rows, place_on_mesh
 from bertjax.interventions import Readout
 from bertjax.models import (
-    Changes,
     Graph,
     Inputs,
+    LayerInterventions,
     LayerWeights,
     ModelOutput,
     PretrainedModel,
@@ -161,15 +161,17 @@ def gather(blocks: Sequence[Array], indices: Int[Array, "runs"]) -> Float[Array,
     return jnp.stack(slots)
 
 
-def _over_rows(changes: Changes | None, rows: int, sources: Sources) -> Changes | None:
+def _over_rows(changes: LayerInterventions | None, rows: int, sources: Sources) -> LayerInterventions | None:
     """Changes of runs as changes of their rows, one run's rows after another's."""
     if changes is None:
         return None
-    repeated: Changes = jax.tree.map(lambda share: jnp.repeat(share, rows, axis=0), replace(changes, means=None))
+    repeated: LayerInterventions = jax.tree.map(
+        lambda share: jnp.repeat(share, rows, axis=0), replace(changes, means=None)
+    )
     return _with(replace(repeated, means=changes.means), sources)
 
 
-def _with(changes: Changes, sources: Sources) -> Changes:
+def _with(changes: LayerInterventions, sources: Sources) -> LayerInterventions:
     return changes if sources is None else replace(changes, sources={name: flat(own) for name, own in sources.items()})
 
 
@@ -183,14 +185,14 @@ def _advance(
     weights: LayerWeights,
     hidden: Block,
     rows: BlockRows,
-    changes: Changes | None,
+    changes: LayerInterventions | None,
     sources: Sources,
     *,
     recipe: Recipe,
     mesh: Mesh | None,
 ) -> Float[Array, "runs rows place embed"]:
     def local(
-        hidden: Block, rows: BlockRows, sources: Sources, weights: LayerWeights, changes: Changes | None
+        hidden: Block, rows: BlockRows, sources: Sources, weights: LayerWeights, changes: LayerInterventions | None
     ) -> Array:
         after = step(weights, flat(hidden), rows.flat(), _over_rows(changes, hidden.shape[1], sources), recipe)
         return after.reshape(*hidden.shape[:2], *after.shape[1:])
@@ -203,14 +205,14 @@ def advance(
     weights: LayerWeights,
     hidden: Block,
     rows: BlockRows,
-    changes: Changes | None,
+    changes: LayerInterventions | None,
     sources: Sources,
     *,
     recipe: Recipe,
     mesh: Mesh | None,
 ) -> Block:
     """A layer, each run from hidden states of its own."""
-    return _advance(packed_layer.advance, weights, hidden, rows, changes, sources, recipe=recipe, mesh=mesh)
+    return _advance(packed_layer.apply_layer, weights, hidden, rows, changes, sources, recipe=recipe, mesh=mesh)
 
 
 @partial(jax.jit, static_argnames=("recipe", "mesh"))
@@ -218,14 +220,23 @@ def last_advance(
     weights: LayerWeights,
     hidden: Block,
     rows: BlockRows,
-    changes: Changes | None,
+    changes: LayerInterventions | None,
     sources: Sources,
     *,
     recipe: Recipe,
     mesh: Mesh | None,
 ) -> FirstTokens:
     """A last layer at [CLS] alone."""
-    return _advance(packed_layer.last_advance, weights, hidden, rows, changes, sources, recipe=recipe, mesh=mesh)
+    return _advance(
+        partial(packed_layer.apply_layer, cls_only=True),
+        weights,
+        hidden,
+        rows,
+        changes,
+        sources,
+        recipe=recipe,
+        mesh=mesh,
+    )
 
 
 def _branch(
@@ -234,14 +245,19 @@ def _branch(
     block: Block,
     index: ArrayLike,
     rows: BlockRows,
-    changes: Changes,
+    changes: LayerInterventions,
     *,
     sources: Sources,
     recipe: Recipe,
     mesh: Mesh | None,
 ) -> Array:
     def local(
-        block: Block, rows: BlockRows, sources: Sources, index: ArrayLike, weights: LayerWeights, changes: Changes
+        block: Block,
+        rows: BlockRows,
+        sources: Sources,
+        index: ArrayLike,
+        weights: LayerWeights,
+        changes: LayerInterventions,
     ) -> Array:
         return step(weights, block[index], rows.flat(), _with(changes, sources), recipe)
 
@@ -254,7 +270,7 @@ def branch(
     block: Block,
     index: ArrayLike,
     rows: BlockRows,
-    changes: Changes,
+    changes: LayerInterventions,
     sources: Sources,
     *,
     recipe: Recipe,
@@ -267,7 +283,9 @@ def branch(
         rows, sources: of the slot.
         changes: of the runs.
     """
-    return _branch(packed_layer.branch, weights, block, index, rows, changes, sources=sources, recipe=recipe, mesh=mesh)
+    return _branch(
+        packed_layer.fork_from_parent, weights, block, index, rows, changes, sources=sources, recipe=recipe, mesh=mesh
+    )
 
 
 @partial(jax.jit, static_argnames=("recipe", "mesh"))
@@ -276,7 +294,7 @@ def last_branch(
     block: Block,
     index: ArrayLike,
     rows: BlockRows,
-    changes: Changes,
+    changes: LayerInterventions,
     sources: Sources,
     *,
     recipe: Recipe,
@@ -284,7 +302,15 @@ def last_branch(
 ) -> FirstTokens:
     """A last layer at [CLS] alone for runs that all start from one slot; arguments are those of `branch`."""
     return _branch(
-        packed_layer.last_branch, weights, block, index, rows, changes, sources=sources, recipe=recipe, mesh=mesh
+        partial(packed_layer.fork_from_parent, cls_only=True),
+        weights,
+        block,
+        index,
+        rows,
+        changes,
+        sources=sources,
+        recipe=recipe,
+        mesh=mesh,
     )
 
 

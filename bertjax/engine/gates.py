@@ -34,7 +34,7 @@ from bertjax.engine.sizes import Blocks, choose_length, default_tokens
 from bertjax.engine.sweep_input import SweepInput, make_sweep_input
 from bertjax.errors import InputError
 from bertjax.interventions import Ablation, Readout
-from bertjax.models import Changes, LayerWeights, PretrainedModel, Recipe, packed_layer, record
+from bertjax.models import LayerInterventions, LayerWeights, PretrainedModel, Recipe, packed_layer, record
 from bertjax.progress import Progress, silent
 
 # What a group of examples may hold of all layers, in bytes; twice that where an example is so large.
@@ -216,7 +216,7 @@ class _Given:
     weights: LayerWeights
     rows: BlockRows
     gates: Float[Array, "runs rows token heads"]
-    changes: Changes | None
+    changes: LayerInterventions | None
 
 
 @record
@@ -503,17 +503,18 @@ def _joined(groups: Sequence[range], parts: Sequence[Packed]) -> Packed:
 def _layer(given: _Given, hidden: Block, gates: Array, how: _How) -> _After:
     parts = given.weights, flat(hidden), given.rows.flat()
     if given.changes is None:  # a layer without heads
-        alone = packed_layer.last_advance if how.short else packed_layer.advance
-        after = alone(*parts, None, how.recipe)
+        after = packed_layer.apply_layer(*parts, None, how.recipe, cls_only=how.short)
     else:
-        step = packed_layer.last_gated if how.short else packed_layer.gated
-        after = step(*parts, flat(gates), given.changes, how.recipe)
+        gated = packed_layer.apply_gated_layer
+        after = gated(*parts, flat(gates), given.changes, how.recipe, cls_only=how.short)
     return after.reshape(*hidden.shape[:2], *after.shape[1:])
 
 
 @partial(jax.jit, static_argnames=("how", "mesh"))
 def _forward(given: _Given, hidden: Block, *, how: _How, mesh: Mesh | None) -> _After:
-    def local(hidden: Block, rows: BlockRows, gates: Array, weights: LayerWeights, changes: Changes | None) -> _After:
+    def local(
+        hidden: Block, rows: BlockRows, gates: Array, weights: LayerWeights, changes: LayerInterventions | None
+    ) -> _After:
         return _layer(_Given(weights, rows, gates, changes), hidden, gates, how)
 
     return over_rows(local, mesh, [hidden, given.rows, given.gates], [given.weights, given.changes])
@@ -549,7 +550,12 @@ def _back(
     """The way back through a layer, which is computed once more."""
 
     def local(
-        hidden: Block, slope: _After, rows: BlockRows, gates: Array, weights: LayerWeights, changes: Changes | None
+        hidden: Block,
+        slope: _After,
+        rows: BlockRows,
+        gates: Array,
+        weights: LayerWeights,
+        changes: LayerInterventions | None,
     ) -> tuple[Block, Array]:
         own = _Given(weights, rows, gates, changes)
         _, back = jax.vjp(lambda hidden, gates: _layer(own, hidden, gates, how), hidden, gates)

@@ -332,7 +332,7 @@ def check_source(config: BertConfig, source: ModelOutput) -> None:
 
 
 def entry_indices(
-    heads: list[tuple[int, int]], values: list[Array], donor_mask: Array | None
+    heads: list[tuple[int, int]], values: list[Array], source_mask: Array | None
 ) -> tuple[Array, Array, Array, Array]:
     """Layer, head, values and source's mask of entries whose values are broadcast to one shape."""
     if not heads:
@@ -344,16 +344,16 @@ def entry_indices(
         raise OverrideError(
             f"the replacements of the heads are of sizes that do not fit each other: {shapes}"
         ) from None
-    xp = _array_module(values, donor_mask)
+    xp = _array_module(values, source_mask)
     together = xp.stack([xp.broadcast_to(value, shape) for value in values])
-    mask = np.full((1, 1), -1, np.int32) if donor_mask is None else donor_mask
+    mask = np.full((1, 1), -1, np.int32) if source_mask is None else source_mask
     return _to_device((*_indices(heads), together, xp.broadcast_to(mask, (len(heads), *mask.shape))))
 
 
 def _weights(
-    config: BertConfig, heads: list[tuple[int, int]], values: list[Array], donor_mask: Array | None = None
+    config: BertConfig, heads: list[tuple[int, int]], values: list[Array], source_mask: Array | None = None
 ) -> Overrides:
-    base, entries = identity(config), HeadWeights(*entry_indices(heads, values, donor_mask))
+    base, entries = identity(config), HeadWeights(*entry_indices(heads, values, source_mask))
     return replace(base, weights_gate=_changed(base.weights_gate, heads, 0.0), weights=entries)
 
 
@@ -361,11 +361,11 @@ def _outputs(
     config: BertConfig,
     heads: Iterable[Head],
     values: list[Array],
-    donor_mask: Array | None = None,
+    source_mask: Array | None = None,
     gate: Gates = 0.0,
 ) -> Overrides:
     parsed = parse_heads(config, heads)
-    base, entries = identity(config), HeadOutputs(*entry_indices(parsed, values, donor_mask))
+    base, entries = identity(config), HeadOutputs(*entry_indices(parsed, values, source_mask))
     gates = _changed(base.output_gate, parsed, _gates(config, parsed, gate, "gate"))
     return replace(base, output_gate=gates, outputs=entries)
 
@@ -547,7 +547,7 @@ def _same_shape(parts: list[E]) -> list[E]:
     """Broadcast the values (and source's masks) of several lists of entries to one shape; edges have none."""
     if isinstance(parts[0], Edges):
         return parts
-    named = ("values", "donor_mask", *(("share",) if isinstance(parts[0], SiteValues) else ()))
+    named = ("values", "source_mask", *(("share",) if isinstance(parts[0], SiteValues) else ()))
     shapes: dict[str, tuple[int, ...]] = {
         name: jnp.broadcast_shapes(*(getattr(part, name).shape[1:] for part in parts)) for name in named
     }

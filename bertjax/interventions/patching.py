@@ -211,10 +211,10 @@ def _override(
     parsed: Sequence[tuple[int, int]],
     values: Sequence[Array],
     share: Array,
-    donor_mask: Array,
+    source_mask: Array,
 ) -> Overrides:
     """An entry for each of some heads, or layers."""
-    layer, head, together, masks = ov.entry_indices(list(parsed), list(values), donor_mask)
+    layer, head, together, masks = ov.entry_indices(list(parsed), list(values), source_mask)
     entries = SiteValues(
         jnp.full(layer.shape, SITE_INDEX[site.name], jnp.int32),
         layer,

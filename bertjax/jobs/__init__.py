@@ -43,10 +43,10 @@ from bertjax.jobs.options import (
     Positive,
     Say,
     TaskOptions,
-    available_modes,
     base_of,
     check_names,
     check_option,
+    choices_of,
     descriptions,
     in_order,
     kinds,
@@ -57,13 +57,12 @@ from bertjax.jobs.options import (
     takes,
     with_options,
 )
-from bertjax.jobs.outputs import estimate_runs, mean_outputs, means_of, sweep_examples
-from bertjax.jobs.provenance import command_line, hash_of_inputs, hash_of_weights, versions, where_from
+from bertjax.jobs.outputs import estimate_runs, means_of, sweep_examples
+from bertjax.jobs.provenance import hash_of_inputs, hash_of_weights, versions
 from bertjax.jobs.pytorch import parity, torch_reference
 from bertjax.jobs.pytorch.parity import check_model, parity_table
 from bertjax.jobs.removal import heads_gone_in, save_without_heads
 from bertjax.jobs.run import run_analysis
-from bertjax.jobs.scoring import score_ablations
 from bertjax.jobs.settings import NO_COMPUTE, STUDY, Settings, Sources, check_settings, for_this_device
 
 __all__ = [
@@ -91,7 +90,6 @@ __all__ = [
     "Sources",
     "Sweep",
     "TaskOptions",
-    "available_modes",
     "base_of",
     "check_finite",
     "check_model",
@@ -99,7 +97,7 @@ __all__ = [
     "check_option",
     "check_scorable",
     "check_settings",
-    "command_line",
+    "choices_of",
     "contributions_of",
     "describe_score",
     "descriptions",
@@ -116,7 +114,6 @@ __all__ = [
     "load_job",
     "load_model",
     "load_tokenizer",
-    "mean_outputs",
     "means_of",
     "names",
     "option",
@@ -129,7 +126,6 @@ __all__ = [
     "run_analysis",
     "save_without_heads",
     "say_cost_of_contributions",
-    "score_ablations",
     "score_job",
     "snap_constant_outputs",
     "summary_of",
@@ -137,6 +133,5 @@ __all__ = [
     "takes",
     "torch_reference",
     "versions",
-    "where_from",
     "with_options",
 ]

@@ -63,8 +63,7 @@ def finalize(
         OutputError: something cannot be written.
     """
     job, ablations = outcome.job, outcome.ablations
-    settings = job.settings
-    kept = outcome.kept
+    settings, kept = job.settings, outcome.kept
     examples = job.examples if kept is None or len(kept) == len(job.examples) else job.examples.take(kept)
     places = [name_layer_head(ablation, job.model.config, settings.analysis.mode) for ablation in ablations]
     details = {**(job.encoded.arrays if isinstance(outcome.form, Form) else {}), **outcome.details}
@@ -73,22 +72,20 @@ def finalize(
     if keep:
         write_outputs(settings.directory, outputs, described)
     result = TaskResult(outcome.base, outcome.outputs, tuple(ablations))
-    labelled_metrics = label_metrics(
-        outcome.metrics, outcome.labels, examples.groups if outcome.units is None else None
-    )
+    metrics = label_metrics(outcome.metrics, outcome.labels, examples.groups if outcome.units is None else None)
     positive = positive_label(outcome.form, examples.task)
-    entries, base = score_ablations(labelled_metrics, positive, result, ablations, places)
+    entries, base = score_ablations(metrics, positive, result, ablations, places)
     say(f"computing statistics of {count_of(len(entries), 'effect')}")
     statistics = statistics_of_outputs(
-        labelled_metrics, positive, result, units=outcome.units, seed=settings.seed, progress=statistics_progress
+        metrics, positive, result, units=outcome.units, seed=settings.seed, progress=statistics_progress
     )
-    measure = labelled_metrics[0].metric.measure
+    measure = metrics[0].metric.measure
     ablates = not measure.compared_with and measure.by == "ablation"
     largest = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
     sampled = replace(job, ablations=[ablations[number] for number in largest])
     coarse = TaskResult(outcome.base, outcome.outputs[largest])
     summary = {
-        **provenance(outcome, examples, labelled_metrics, positive),
+        **provenance(outcome, examples, metrics, positive),
         **_how(settings, keep),
         "seconds": round(seconds, 3),
         "without_effect": (

@@ -12,7 +12,7 @@ from inspect import Parameter, Signature, cleandoc, getdoc
 from numbers import Real
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from bertjax import arguments
 from bertjax.arguments import LARGEST_INTEGER
@@ -20,7 +20,7 @@ from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.data import CUSTOM
 from bertjax.errors import InputError, some_of
 from bertjax.interventions import MODES
-from bertjax.tasks import SAMPLE
+from bertjax.tasks import SAMPLE, MaskedWordsOptions, MinimalPairsOptions, QuestionAnsweringOptions, RankingOptions
 
 P = ParamSpec("P")
 C = TypeVar("C", bound="Options")
@@ -159,22 +159,8 @@ class DataOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskOptions(Options):
-    """Options of single tasks.
-
-    Args:
-        every_word: with task mlm: mask each word by itself, instead of 15 % of the words together.
-        pll: with words that are masked by themselves: 'original', or 'within-word' to mask the later pieces of the
-            same word too.
-        stride: with task question-answering: the number of tokens that windows on a long text share.
-        exclude_self: with task ranking: leave out the candidate that has the query's id, its own document, as the
-            published scores of ArguAna and Quora do.
-    """
-
-    every_word: bool = False
-    pll: Annotated[str, Choices(["original", "within-word"])] = "original"
-    stride: Natural = option(128, "N")
-    exclude_self: bool = False
+class TaskOptions(Options, MaskedWordsOptions, MinimalPairsOptions, QuestionAnsweringOptions, RankingOptions):
+    """Options of single tasks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,6 +211,14 @@ def base_of(kind: Any) -> tuple[Any, tuple[Any, ...]]:
     return (get_args(kind)[0], get_args(kind)[1:]) if get_origin(kind) is Annotated else (kind, ())
 
 
+def choices_of(kind: Any) -> list[str] | None:
+    """The values that an option of a type may have; None if they are not listed."""
+    base, notes = base_of(kind)
+    if get_origin(base) is Literal:
+        return list(get_args(base))
+    return [*notes[0]] if notes and isinstance(notes[0], Choices) else None
+
+
 def is_optional(kind: Any) -> bool:
     """Whether None is a value of a type."""
     return NoneType in get_args(kind)
@@ -244,7 +238,7 @@ def check_option(value: Any, name: str, kind: Any) -> Any:
         InputError: it is of another type, or out of range.
     """
     base, notes = base_of(kind)
-    if base is Any or (value is None and is_optional(kind)) or get_origin(base) not in (None, tuple):
+    if base is Any or (value is None and is_optional(kind)) or get_origin(base) not in (None, tuple, Literal):
         return value
     if get_origin(base) is tuple:
         of_heads = bool(notes) and notes[0] == HEADS
@@ -254,8 +248,9 @@ def check_option(value: Any, name: str, kind: Any) -> Any:
         items = arguments.check_sequence(value, name, f"a list of {what}", allowed)
         items = tuple(map(float, items)) if item is float else items
         return tuple(_head(item, name) for item in items) if of_heads else items
-    if notes and isinstance(notes[0], Choices):
-        return arguments.check_choice(value, name, [*notes[0]])
+    choices = choices_of(kind)
+    if choices is not None:
+        return arguments.check_choice(value, name, choices)
     if base is bool:
         return arguments.check_bool(value, name)
     if base is int:

@@ -2,7 +2,6 @@
 
 from bertjax.models import ops, packed_layer
 from bertjax.models.body import BertModel
-from bertjax.models.changes import Changes, Replaced
 from bertjax.models.checks import (
     check_not_traced,
     check_overrides,
@@ -13,6 +12,7 @@ from bertjax.models.checks import (
     read_batch,
 )
 from bertjax.models.encoder import Attention, Layer
+from bertjax.models.interventions import LayerInterventions, Replacement
 from bertjax.models.kernels import fused_attention, pallas_attention
 from bertjax.models.layer import Dropout, Recipe, keep_all
 from bertjax.models.packed_layer import LayerWeights, Rows, layer_weights
@@ -73,7 +73,6 @@ __all__ = [
     "BertForSequenceClassification",
     "BertForTokenClassification",
     "BertModel",
-    "Changes",
     "Context",
     "Dropout",
     "Edges",
@@ -83,13 +82,14 @@ __all__ = [
     "HeadWeights",
     "Inputs",
     "Layer",
+    "LayerInterventions",
     "LayerWeights",
     "ModelOutput",
     "Numerics",
     "Overrides",
     "PretrainedModel",
     "Recipe",
-    "Replaced",
+    "Replacement",
     "Rows",
     "Site",
     "SiteValues",

@@ -272,8 +272,8 @@ def _check_entries(
 
 def _check_source_masks(entries: HeadWeights | HeadOutputs | SiteValues, name: str, inputs: Inputs) -> None:
     """Donors have as many tokens as those that take from them."""
-    if not (is_traced(entries.donor_mask) or is_traced(inputs.keep)):
-        have, want = np.asarray(entries.donor_mask), np.asarray(inputs.keep).max(axis=1).astype(int)
+    if not (is_traced(entries.source_mask) or is_traced(inputs.keep)):
+        have, want = np.asarray(entries.source_mask), np.asarray(inputs.keep).max(axis=1).astype(int)
         differ = ((have >= 0) & (have != want[None])).any(axis=-1) & (np.asarray(entries.layer) >= 0)[:, None]
         if differ.any():
             entry, example = np.argwhere(differ)[0]

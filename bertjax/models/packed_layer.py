@@ -1,16 +1,17 @@
-"""One layer in a sweep: of one run, of many runs that branch off one parent, and the last layer at [CLS] alone.
+"""One encoder layer of a sweep, on rows that hold several examples (`engine/packing.py`).
 
-Free functions on a layer's weights; `engine/compiled_steps.py` compiles them for blocks of runs. Rows hold several
-examples (`engine/packing.py`); `segments` says which tokens belong together. Positions are each text's own, whatever
-they are used for: distances and windows are those of indices, which are the same within a text, and rotation counts
-from its first token.
+`apply_layer` computes rows of one run each, `fork_from_parent` many runs that share their hidden states until this
+layer, `apply_gated_layer` a gate for each head and token. They are free functions on a layer's weights, which
+`engine/compiled_steps.py` compiles. `segments` says which tokens of a row belong to the same example. Positions count
+from the first token of each example; distances and windows are differences of indices, which are the same within an
+example.
 
-Two forms compute less than a layer's full work, both exactly. `branch` runs attention once for all runs that differ
-from one parent in this layer: the output projection is linear in the heads' outputs, so a run adds only what its
-changed heads change. `last_advance` and `last_branch` compute only [CLS], where nothing else is read: one query for
-each example, and since `q . (W_K x) = (W_K' q) . x` and `sum_t a_t (W_V x_t) = W_V (sum_t a_t x_t)`, no other token's
-key or value. Where a key depends on its position (rotation, vectors of distances) the first does not hold, and the
-keys of all tokens are computed, but no values.
+Two forms do less than a layer's full work; both are exact. `fork_from_parent` computes attention once for all runs: the
+output projection is linear in the head outputs, so a run adds only the difference that its interventions make. With
+`cls_only=True` the last layer is computed at [CLS] only: one query for each example, and since
+`q . (W_K x) = (W_K' q) . x` and `sum_t a_t (W_V x_t) = W_V (sum_t a_t x_t)`, no keys or values of other tokens. If keys
+depend on their positions (rotary positions, vectors of distances) the first identity does not hold, and the keys of all
+tokens are computed, but no values.
 """
 
 from dataclasses import replace
@@ -22,21 +23,26 @@ from jaxtyping import Array, Float, Int
 
 from bertjax.checkpoints import LayerKind
 from bertjax.models import ops, positions
-from bertjax.models.changes import Changes, TokenShares, change_outputs, differences_of_outputs
 from bertjax.models.encoder import Dense, Layer, value_of
+from bertjax.models.interventions import (
+    LayerInterventions,
+    TokenInterventions,
+    intervene_on_outputs,
+    output_differences,
+)
 from bertjax.models.kernels import fused_attention
 from bertjax.models.layer import AfterAttention, Recipe, after_attention, before_attention
 from bertjax.models.positions import DistanceWeights
 from bertjax.models.types import Numerics, record
 
-# Rows longer than this are computed in blocks of so many queries, so that memory grows as the length.
+# Longer rows are computed in blocks of `QUERIES` queries, so that memory grows linearly with the length.
 WHOLE_ROWS = 1024
 QUERIES = 256
 
 
 @record
 class LayerWeights:
-    """One layer's parameters, as the steps read them: kernels in the dtype of computation, the rest in wide floats."""
+    """Parameters of one layer: kernels in `numerics.dtype`, all others in `numerics.wide`."""
 
     qkv_kernel: Float[Array, "embed three heads head_dim"]
     qkv_bias: Float[Array, "three heads head_dim"] | None
@@ -47,10 +53,10 @@ class LayerWeights:
 
 
 def layer_weights(layer: Layer, numerics: Numerics, table: Float[Array, "buckets width"] | None = None) -> LayerWeights:
-    """A layer's parameters, read once for a whole sweep.
+    """Read the parameters of a layer, once for a sweep.
 
     Args:
-        table: of distances, which all layers share (`Encoder.relative`); None where there is none.
+        table: distance table that all layers share (`Encoder.relative`), or None.
     """
     attention, parts = layer.attention, (layer.attention.query, layer.attention.key, layer.attention.value)
     after = layer.weights_after_attention()
@@ -72,11 +78,13 @@ def _stacked_biases(parts: tuple[Dense, ...]) -> Float[Array, "three heads head_
 
 @record
 class Rows:
-    """Where the examples of some rows are; as in `packing.Packed`.
+    """Layout of the examples in packed rows, as in `packing.Packed`.
 
     Args:
-        asked: slots at which a short last layer is computed; None for each example's [CLS].
-        spans: the span of each slot, where changes act at some of them alone.
+        segments: example of each token, from 1; 0 for padding.
+        starts: first token of each example.
+        asked: tokens at which a last layer with `cls_only` is computed; None for [CLS] of each example.
+        spans: span of each token, where interventions act at single tokens.
     """
 
     segments: Int[Array, "batch token"]
@@ -86,134 +94,112 @@ class Rows:
 
     @property
     def last(self) -> Int[Array, "batch places"]:
-        """Slots at which a short last layer is computed."""
+        """Tokens at which a last layer with `cls_only` is computed."""
         return self.starts if self.asked is None else self.asked
 
 
-def advance(
+def apply_layer(
     weights: LayerWeights,
     hidden: Float[Array, "batch token embed"],
     rows: Rows,
-    changes: Changes | None,
+    interventions: LayerInterventions | None,
     recipe: Recipe,
-) -> Float[Array, "batch token embed"]:
-    """One layer for rows that each have hidden states, and changes, of their own."""
-    shares = None if changes is None else TokenShares(changes, rows.spans)
-    hidden = hidden if shares is None else shares.replace("hidden_states", hidden)
-    own, uniform = _attention(weights, hidden, rows, recipe, shares)
-    return _finish(weights, own, uniform, hidden, shares, recipe)
-
-
-def branch(
-    weights: LayerWeights,
-    hidden: Float[Array, "batch token embed"],
-    rows: Rows,
-    changes: Changes,
-    recipe: Recipe,
-) -> Float[Array, "runs batch token embed"]:
-    """One layer for several runs that all start from the same hidden states: attention is computed once."""
-    shares = TokenShares(changes, rows.spans, shared=True)
-    own, uniform = _attention(weights, hidden, rows, recipe)
-    merged = _merge(own, weights, recipe.numerics)
-    stream, apart = hidden.astype(merged.dtype), shares.replaces("attention_outputs")
-    total = (merged if apart else merged + stream)[None]  # added once for all runs, where it need not be kept apart
-    for share, difference in differences_of_outputs(own, uniform, shares.changes):
-        through = ops.contract("bthd,hde->hbte", difference, weights.output_kernel, recipe.numerics)
-        axes = "rh,hbte->rbte" if share.ndim == 2 else "rbth,hbte->rbte"
-        total = total + jnp.einsum(axes, share, through, precision="highest")
-    if apart:
-        total = shares.replace("attention_outputs", total) + stream[None]
-    return after_attention(total, weights.after, recipe, visit=shares.replace)
-
-
-def gated(
-    weights: LayerWeights,
-    hidden: Float[Array, "batch token embed"],
-    rows: Rows,
-    gates: Float[Array, "batch token heads"],
-    changes: Changes,
-    recipe: Recipe,
-) -> Float[Array, "batch token embed"]:
-    """One layer in which a gate at each token blends a head's own output, at 1, with what changes make of it, at 0.
+    *,
+    cls_only: bool = False,
+) -> Float[Array, "batch token_or_place embed"]:
+    """Apply a layer to rows that each have their own hidden states and interventions.
 
     Args:
-        changes: of a single run, or of each row.
+        interventions: one run for each row; None for none.
+        cls_only: compute only `rows.last`, for a last layer.
     """
-    own, uniform = _attention(weights, hidden, rows, recipe)
-    return _blend(weights, hidden, (own, uniform), gates, changes, recipe)
+    at_tokens = None if interventions is None else TokenInterventions(interventions, rows.spans)
+    hidden = hidden if at_tokens is None else at_tokens.replace("hidden_states", hidden)
+    if cls_only:
+        hidden, learned, uniform = _first_tokens(weights, hidden, rows, recipe)
+        at_tokens = None if interventions is None else TokenInterventions(interventions, _spans_of_last(rows))
+    else:
+        learned, uniform = _attention(weights, hidden, rows, recipe, at_tokens)
+    return _finish(weights, learned, uniform, hidden, at_tokens, recipe)
 
 
-def last_gated(
+def fork_from_parent(
+    weights: LayerWeights,
+    hidden: Float[Array, "batch token embed"],
+    rows: Rows,
+    interventions: LayerInterventions,
+    recipe: Recipe,
+    *,
+    cls_only: bool = False,
+) -> Float[Array, "runs batch token_or_place embed"]:
+    """Apply a layer for several runs that start from the same hidden states: attention is computed once.
+
+    Args:
+        cls_only: compute only `rows.last`, for a last layer.
+    """
+    if cls_only:
+        first, learned, uniform = _first_tokens(weights, hidden, rows, recipe)
+        at_tokens = TokenInterventions(interventions, _spans_of_last(rows), shared=True)
+        return _finish(weights, learned[None], uniform[None], first[None], at_tokens, recipe)
+    at_tokens = TokenInterventions(interventions, rows.spans, shared=True)
+    learned, uniform = _attention(weights, hidden, rows, recipe)
+    merged = _merge(learned, weights, recipe.numerics)
+    stream, separate = hidden.astype(merged.dtype), at_tokens.replaces("attention_outputs")
+    total = (merged if separate else merged + stream)[None]  # one addition for all runs where that is possible
+    for fractions, difference in output_differences(learned, uniform, at_tokens.layer):
+        projected = ops.contract("bthd,hde->hbte", difference, weights.output_kernel, recipe.numerics)
+        axes = "rh,hbte->rbte" if fractions.ndim == 2 else "rbth,hbte->rbte"
+        total = total + jnp.einsum(axes, fractions, projected, precision="highest")
+    if separate:
+        total = at_tokens.replace("attention_outputs", total) + stream[None]
+    return after_attention(total, weights.after, recipe, visit=at_tokens.replace)
+
+
+def apply_gated_layer(
     weights: LayerWeights,
     hidden: Float[Array, "batch token embed"],
     rows: Rows,
     gates: Float[Array, "batch token heads"],
-    changes: Changes,
+    interventions: LayerInterventions,
     recipe: Recipe,
-) -> Float[Array, "batch places embed"]:
-    """The last layer at [CLS] alone, with gates as `gated` has them; of those at other tokens it takes no notice."""
-    first, *outputs = _first_tokens(weights, hidden, rows, recipe)
-    own_gates = jnp.take_along_axis(gates, rows.last[:, :, None], axis=1)
-    return _blend(weights, first, (outputs[0], outputs[1]), own_gates, changes, recipe)
+    *,
+    cls_only: bool = False,
+) -> Float[Array, "batch token_or_place embed"]:
+    """Apply a layer in which a gate at each token blends a head's learned output (1) with its replacement (0).
 
-
-def _blend(
-    weights: LayerWeights,
-    hidden: Float[Array, "batch place embed"],
-    outputs: tuple[Array, Array],
-    gates: Float[Array, "batch place heads"],
-    changes: Changes,
-    recipe: Recipe,
-) -> Float[Array, "batch place embed"]:
-    """What follows attention, with heads' own outputs and what changes make of them blended by gates."""
-    own, uniform = outputs
-    blended = ops.blend(gates[..., None].astype(own.dtype), own, change_outputs(own, uniform, changes))
-    merged = _merge(blended, weights, recipe.numerics)
-    return after_attention(merged + hidden.astype(merged.dtype), weights.after, recipe)
-
-
-def last_advance(
-    weights: LayerWeights,
-    hidden: Float[Array, "batch token embed"],
-    rows: Rows,
-    changes: Changes | None,
-    recipe: Recipe,
-) -> Float[Array, "batch places embed"]:
-    """The last layer at [CLS] alone, for rows that each have hidden states, and changes, of their own."""
-    whole = None if changes is None else TokenShares(changes, rows.spans)
-    hidden = hidden if whole is None else whole.replace("hidden_states", hidden)
-    first, own, uniform = _first_tokens(weights, hidden, rows, recipe)
-    shares = None if changes is None else TokenShares(changes, _spans_of_last(rows))
-    return _finish(weights, own, uniform, first, shares, recipe)
-
-
-def last_branch(
-    weights: LayerWeights,
-    hidden: Float[Array, "batch token embed"],
-    rows: Rows,
-    changes: Changes,
-    recipe: Recipe,
-) -> Float[Array, "runs batch places embed"]:
-    """The last layer at [CLS] alone, for several runs that all start from the same hidden states."""
-    first, own, uniform = _first_tokens(weights, hidden, rows, recipe)
-    shares = TokenShares(changes, _spans_of_last(rows), shared=True)
-    return _finish(weights, own[None], uniform[None], first[None], shares, recipe)
+    Args:
+        interventions: of one run, or one for each row.
+        cls_only: compute only `rows.last`, for a last layer; gates at other tokens are ignored.
+    """
+    if cls_only:
+        hidden, learned, uniform = _first_tokens(weights, hidden, rows, recipe)
+        gates = jnp.take_along_axis(gates, rows.last[:, :, None], axis=1)
+    else:
+        learned, uniform = _attention(weights, hidden, rows, recipe)
+    replaced = intervene_on_outputs(learned, uniform, interventions)
+    blended = ops.blend(gates[..., None].astype(learned.dtype), learned, replaced)
+    return _finish(weights, blended, uniform, hidden, None, recipe)
 
 
 def _finish(
-    weights: LayerWeights, own: Array, uniform: Array, hidden: Array, shares: TokenShares | None, recipe: Recipe
+    weights: LayerWeights,
+    learned: Array,
+    uniform: Array,
+    hidden: Array,
+    at_tokens: TokenInterventions | None,
+    recipe: Recipe,
 ) -> Array:
-    """What follows attention, with what is changed of heads' outputs and beyond."""
-    if shares is None:
-        merged = _merge(own, weights, recipe.numerics)
-        return after_attention(merged + hidden.astype(merged.dtype), weights.after, recipe)
-    merged = _merge(change_outputs(own, uniform, shares.changes), weights, recipe.numerics)
-    merged = shares.replace("attention_outputs", merged)
-    return after_attention(merged + hidden.astype(merged.dtype), weights.after, recipe, visit=shares.replace)
+    """The layer from the head outputs on, with interventions on these and on later sites."""
+    visit = None
+    if at_tokens is not None:
+        learned, visit = intervene_on_outputs(learned, uniform, at_tokens.layer), at_tokens.replace
+    merged = _merge(learned, weights, recipe.numerics)
+    merged = merged if at_tokens is None else at_tokens.replace("attention_outputs", merged)
+    return after_attention(merged + hidden.astype(merged.dtype), weights.after, recipe, visit=visit)
 
 
 def _spans_of_last(rows: Rows) -> Int[Array, "batch places"] | None:
-    """The spans of the slots at which a short last layer is computed."""
+    """The span of each token of `rows.last`."""
     return None if rows.spans is None else jnp.take_along_axis(rows.spans, rows.last, axis=1)
 
 
@@ -226,11 +212,11 @@ def source_activations(
     sites: tuple[str, ...],
     short: bool,
 ) -> dict[str, Float[Array, "batch place ..."]]:
-    """Activations of the sources at some sites of a layer; of a short last layer at the slots at which it is computed.
+    """Activations at some sites of a layer, to be patched into other runs.
 
     Args:
-        sites: names of `sites.SITES`.
-        short: whether the layer is the last and computed at some tokens alone.
+        sites: names in `sites.SITES`.
+        short: compute only `rows.last`, for a last layer.
     """
     given: dict[str, Array] = {"hidden_states": hidden}
     if {*sites} & {"queries", "keys", "values"}:
@@ -255,7 +241,7 @@ def source_activations(
 def tokens_at(
     hidden: Float[Array, "batch token embed"], rows: Rows, positions: Int[Array, "batch places wanted"]
 ) -> Float[Array, "examples wanted embed"]:
-    """Hidden states at some tokens of each example, counted from its own first."""
+    """Hidden states at some tokens of each example, counted from the example's first token."""
     batch, tokens, embed = hidden.shape
     places = jnp.minimum(rows.starts[:, :, None] + positions, tokens - 1)
     chosen = jnp.take_along_axis(hidden, places.reshape(batch, -1)[:, :, None], axis=1)
@@ -265,11 +251,11 @@ def tokens_at(
 def examples_apart(
     hidden: Float[Array, "batch token embed"], rows: Rows, lengths: Int[Array, "batch places"], longest: int
 ) -> tuple[Float[Array, "examples longest embed"], Float[Array, "examples 1 longest"]]:
-    """Packed hidden states as one padded example after another, and a mask of the real tokens.
+    """Unpack hidden states into one padded row for each example, with a mask of the real tokens.
 
     Args:
-        lengths: tokens of each place, 0 where a row has fewer examples.
-        longest: tokens of the longest example.
+        lengths: number of tokens of each example, 0 where a row has fewer examples.
+        longest: number of tokens of the longest example.
     """
     batch, tokens, embed = hidden.shape
     offsets = jnp.arange(longest, dtype=rows.starts.dtype)[None, None]
@@ -284,14 +270,14 @@ def _attention(
     hidden: Float[Array, "batch token embed"],
     rows: Rows,
     recipe: Recipe,
-    shares: TokenShares | None = None,
+    at_tokens: TokenInterventions | None = None,
 ) -> tuple[Float[Array, "batch token heads head_dim"], Float[Array, "batch token heads head_dim"]]:
-    """All heads' outputs: their own, and those that uniform weights would give."""
+    """Learned outputs of all heads, and their outputs with uniform weights."""
     kind, numerics, tokens = recipe.kind, recipe.numerics, hidden.shape[1]
     queries, keys, values = _project(weights, before_attention(hidden, weights.after, recipe), rows, recipe)
-    if shares is not None:
+    if at_tokens is not None:
         queries, keys, values = (
-            shares.replace(name, part)
+            at_tokens.replace(name, part)
             for name, part in zip(("queries", "keys", "values"), (queries, keys, values), strict=True)
         )
     by_blocks = numerics.attention == "explicit" or (numerics.attention == "fused" and kind.window is not None)
@@ -323,7 +309,7 @@ def _attention(
 def _project(
     weights: LayerWeights, read: Float[Array, "batch token embed"], rows: Rows, recipe: Recipe
 ) -> tuple[Float[Array, "batch token heads head_dim"], ...]:
-    """Queries, keys and values; the first two rotated where positions are rotary."""
+    """Queries, keys and values; queries and keys are rotated if positions are rotary."""
     numerics = recipe.numerics
     if numerics.attention == "pallas":
         queries, keys, values = (_project_flat(weights, read, part, numerics) for part in range(3))
@@ -341,7 +327,7 @@ def _project(
 def _project_flat(
     weights: LayerWeights, read: Float[Array, "batch token embed"], part: int, numerics: Numerics
 ) -> Float[Array, "batch token heads head_dim"]:
-    """Queries, keys or values, by a product that gives all heads side by side: as the kernel for TPU reads them."""
+    """Queries, keys or values with all heads in one axis during the product: the layout of the TPU kernel."""
     kernel = weights.qkv_kernel[:, part]
     flat = ops.contract("bte,ef->btf", read, kernel.reshape(kernel.shape[0], -1), numerics, passed_on=True)
     flat = ops.add_bias(flat, None if weights.qkv_bias is None else weights.qkv_bias[part].reshape(-1))
@@ -349,14 +335,14 @@ def _project_flat(
 
 
 def _positions(rows: Rows) -> Int[Array, "batch token"]:
-    """Each token's position in its own text, from 0; where a slot is empty 0 or more."""
+    """Position of each token within its example, from 0; 0 for padding."""
     index = jnp.arange(rows.segments.shape[1], dtype=rows.starts.dtype)[None]
     starts = jnp.take_along_axis(rows.starts, jnp.maximum(rows.segments - 1, 0), axis=1)
     return jnp.where(rows.segments > 0, index - starts, 0)
 
 
 def has_blocks(tokens: int, kind: LayerKind) -> bool:
-    """Whether attention is computed for some queries after others: in long rows, and where a window is much less."""
+    """Whether attention is computed in blocks of queries: for long rows, and for windows much shorter than the row."""
     if kind.relative is not None:
         return False
     seen = QUERIES + 2 * (kind.window or 0)
@@ -364,12 +350,12 @@ def has_blocks(tokens: int, kind: LayerKind) -> bool:
 
 
 def may_ask_anywhere(kind: LayerKind) -> bool:
-    """Whether a short last layer may be computed at any tokens: no score depends on where they are."""
+    """Whether `cls_only` also works at tokens other than [CLS]: no score may depend on positions."""
     return kind.rotation is None and kind.relative is None and kind.window is None
 
 
 def compared_slots(tokens: int, kind: LayerKind) -> int:
-    """With how many slots of its row each slot is compared."""
+    """Number of keys with which each query is compared."""
     if not has_blocks(tokens, kind):
         return tokens
     reach = tokens if kind.window is None else kind.window
@@ -383,7 +369,7 @@ def _attend_in_blocks(
     segments: Int[Array, "batch token"],
     recipe: Recipe,
 ) -> tuple[Float[Array, "batch token heads head_dim"], Float[Array, "batch token heads head_dim"]]:
-    """What `_attention` gives, for one block of queries after another, which see only the keys within their windows."""
+    """`_attention` for one block of queries after another, each with the keys within its window."""
     tokens, window, numerics = queries.shape[1], recipe.kind.window, recipe.numerics
     reach = tokens if window is None else window
     blocks, span = -(-tokens // QUERIES), compared_slots(tokens, recipe.kind)
@@ -419,28 +405,28 @@ def _attend_in_blocks(
 def _spread(
     weights: Float[Array, "batch query key"], values: Float[Array, "batch key heads head_dim"], numerics: Numerics
 ) -> Float[Array, "batch query heads head_dim"]:
-    """Outputs of all heads that have the same weights."""
+    """Outputs of all heads for attention weights that they share."""
     return ops.contract("bqk,bkhd->bqhd", weights, values, numerics)
 
 
 def _membership(rows: Rows, numerics: Numerics) -> Float[Array, "batch places token"]:
-    """1 where a token belongs to a place's example."""
+    """1 where a token belongs to the example of this index."""
     numbers = 1 + jnp.arange(rows.starts.shape[1], dtype=rows.segments.dtype)
     return (rows.segments[:, None] == numbers[None, :, None]).astype(numerics.wide)
 
 
 def _same_text(
-    segments: Int[Array, "batch token"], asked: Int[Array, "batch places"], numerics: Numerics
+    segments: Int[Array, "batch token"], at: Int[Array, "batch places"], numerics: Numerics
 ) -> Float[Array, "batch places token"]:
-    """1 where a token belongs to the example of a slot that is asked."""
-    own = jnp.take_along_axis(segments, asked, axis=1)[:, :, None]
+    """1 where a token belongs to the same example as the token `at`."""
+    own = jnp.take_along_axis(segments, at, axis=1)[:, :, None]
     return ((segments[:, None] == own) & (own > 0)).astype(numerics.wide)
 
 
 def _segment_means(
     values: Float[Array, "batch token heads head_dim"], rows: Rows, numerics: Numerics
 ) -> Float[Array, "batch token heads head_dim"]:
-    """At each token the mean of all values of its example."""
+    """For each token the mean of all values of its example."""
     members = _membership(rows, numerics)
     means = ops.contract("bpt,bthd->bphd", members, values, numerics)
     means = means / jnp.maximum(members.sum(-1), 1)[:, :, None, None]
@@ -454,9 +440,7 @@ def _first_tokens(
     Float[Array, "batch places heads head_dim"],
     Float[Array, "batch places heads head_dim"],
 ]:
-    """Hidden states of each example's [CLS], or where `rows` ask for others there, and all heads' outputs: their own,
-    and those of uniform weights.
-    """
+    """Hidden states, learned head outputs and head outputs with uniform weights, all at the tokens `rows.last`."""
     numerics, first = recipe.numerics, jnp.take_along_axis(hidden, rows.last[:, :, None], axis=1)
     read = before_attention(hidden, weights.after, recipe)
     members = _membership(rows, numerics) if rows.asked is None else _same_text(rows.segments, rows.asked, numerics)
@@ -467,7 +451,7 @@ def _first_tokens(
     value_kernel = weights.qkv_kernel[:, 2]
     bias = None if weights.qkv_bias is None else weights.qkv_bias[2][None, None]
 
-    # (XLA's CPU backend has no bfloat16 product whose output has its axes in the order that comes next.)
+    # XLA's CPU backend has no bfloat16 product with the order of output axes that the next line needs.
     mixed = ops.contract("bhpt,bte->bhpe", learned, read, numerics).swapaxes(1, 2)
     own = ops.contract("bphe,ehd->bphd", mixed, value_kernel, numerics)
     mean = ops.contract("bpt,bte->bpe", equal, read, numerics)
@@ -478,10 +462,10 @@ def _first_tokens(
 def _first_scores(
     weights: LayerWeights, read: Float[Array, "batch token embed"], rows: Rows, recipe: Recipe
 ) -> Float[Array, "batch heads places token"]:
-    """Scores of each example's [CLS], or other tokens, for all of its row; those of other examples have no meaning.
+    """Scores of the queries at `rows.last` with all tokens of the row; those with other examples have no meaning.
 
-    Where keys do not depend on positions, queries go through the kernel of keys instead; its bias adds the same to all
-    scores of a query, which a softmax does not see.
+    If keys do not depend on positions, queries are projected by the kernel of keys instead of computing keys. The bias
+    of keys adds a constant to all scores of a query, which the softmax cancels.
     """
     kind, numerics = recipe.kind, recipe.numerics
     query_kernel, key_kernel = weights.qkv_kernel[:, 0], weights.qkv_kernel[:, 1]
@@ -502,7 +486,7 @@ def _first_scores(
     if weights.qkv_bias is not None:
         keys = keys + weights.qkv_bias[1][None, None]
     keys = keys.astype(numerics.dtype)
-    if kind.rotation is not None:  # a query at position 0 is as it was
+    if kind.rotation is not None:  # a query at position 0 does not rotate
         keys = positions.rotate(keys, _positions(rows), kind.rotation, numerics)
         return ops.contract("bphd,bthd->bhpt", queries, keys, numerics) * kind.scale
     assert weights.distances is not None
@@ -514,7 +498,7 @@ def _first_scores(
 def _merge(outputs: Float[Array, "... heads head_dim"], weights: LayerWeights, numerics: Numerics) -> Array:
     """The output projection."""
     kernel = weights.output_kernel
-    if numerics.attention == "pallas":  # which gives all heads side by side
+    if numerics.attention == "pallas":  # whose outputs have all heads in one axis
         flat = outputs.reshape(*outputs.shape[:-2], -1)
         merged = ops.contract("...f,fe->...e", flat, kernel.reshape(flat.shape[-1], -1), numerics, passed_on=True)
     else:

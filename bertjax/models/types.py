@@ -150,14 +150,14 @@ class HeadWeights:
     """Replacement attention weights for single heads.
 
     Entry i replaces the weights of head `head[i]` in layer `layer[i]`; layer -1 is an entry that does
-    nothing (it fills up shorter lists in a stack). `donor_mask` is the attention mask of the run that the
+    nothing (it fills up shorter lists in a stack). `source_mask` is the attention mask of the run that the
     weights were taken from, -1 where they come from no other run.
     """
 
     layer: Int[Array, "entries"]
     head: Int[Array, "entries"]
     values: Float[Array, "entries #batch query key"]
-    donor_mask: Int[Array, "entries #batch #token"]
+    source_mask: Int[Array, "entries #batch #token"]
 
 
 @record
@@ -167,7 +167,7 @@ class HeadOutputs:
     layer: Int[Array, "entries"]
     head: Int[Array, "entries"]
     values: Float[Array, "entries #batch #query head_dim"]
-    donor_mask: Int[Array, "entries #batch #token"]
+    source_mask: Int[Array, "entries #batch #token"]
 
 
 @record
@@ -202,7 +202,7 @@ class SiteValues:
     head: Int[Array, "entries"]
     values: Float[Array, "entries #batch #token width"]
     share: Float[Array, "entries #batch #token"]
-    donor_mask: Int[Array, "entries #batch #token"]
+    source_mask: Int[Array, "entries #batch #token"]
 
 
 @record

@@ -2,20 +2,8 @@
 
 from bertjax.plots.attention import make_attention
 from bertjax.plots.bars import Certainty, make_layers, make_sets
-from bertjax.plots.canvas import (
-    COLOURS,
-    GREY,
-    INK,
-    PALE,
-    WIDTH,
-    add_axes,
-    add_note,
-    choose_ticks,
-    draw_as_shapes,
-    save_page,
-    start_page,
-)
-from bertjax.plots.cells import STRENGTH, Colours, colour_cells, write_changes
+from bertjax.plots.canvas import COLOURS, GREY, INK, PALE, WIDTH, add_axes, add_note, save_page, start_page
+from bertjax.plots.cells import STRENGTH, Colours
 from bertjax.plots.curves import Curve, make_curves
 from bertjax.plots.distances_map import make_distances
 from bertjax.plots.grids import grids_of_cells, make_grids
@@ -37,9 +25,6 @@ __all__ = [
     "Panel",
     "add_axes",
     "add_note",
-    "choose_ticks",
-    "colour_cells",
-    "draw_as_shapes",
     "grids_of_cells",
     "make_attention",
     "make_curves",
@@ -53,5 +38,4 @@ __all__ = [
     "make_sets",
     "save_page",
     "start_page",
-    "write_changes",
 ]

@@ -66,14 +66,14 @@ def grids_of_cells(
         spans: how many there are.
         changes, significant: of the cells, as `Grid` has them.
 
-    >>> cells = [{"site": "keys", "layer": 1, "head": 2, "span": span} for span in (0, 1)]
+    >>> cells = [{"place": "keys", "layer": 1, "head": 2, "span": span} for span in (0, 1)]
     >>> (grid,) = grids_of_cells(cells, 2, np.array([5.0, 6.0]), np.array([True, False]))
     >>> grid.title, grid.rows, grid.changes.tolist(), grid.kind
     ('keys of heads', ['1.2'], [[5.0, 6.0]], 'head')
     """
     grids = []
-    for site in dict.fromkeys(cell["site"] for cell in cells):
-        numbers = [number for number, cell in enumerate(cells) if cell["site"] == site]
+    for site in dict.fromkeys(cell["place"] for cell in cells):
+        numbers = [number for number, cell in enumerate(cells) if cell["place"] == site]
         of_heads = cells[numbers[0]]["head"] is not None
         name = "{layer}.{head}" if of_heads else "{layer}"
         names = [name.format(**cells[number]) for number in numbers]

@@ -17,9 +17,11 @@ from bertjax.tasks.encoded import (
     TokenEncodings,
     batch_encodings,
 )
-from bertjax.tasks.masked_words import MASKED, UNKNOWN, hide, name_unknown
-from bertjax.tasks.minimal_pairs import MARKS, differing_piece, fill_place
+from bertjax.tasks.masked_words import MASKED, UNKNOWN, MaskedWordsOptions, hide, name_unknown
+from bertjax.tasks.minimal_pairs import MARKS, MinimalPairsOptions, differing_piece, fill_place
 from bertjax.tasks.outputs import Form, Objective, OutputSpec
+from bertjax.tasks.question_answering import QuestionAnsweringOptions
+from bertjax.tasks.ranking import RankingOptions
 from bertjax.tasks.registry import TASKS, encode_examples, form_named, load_examples, task_named
 from bertjax.tasks.task import Chosen, EncodeArguments, Task, TaskOptions, metrics_of
 
@@ -33,8 +35,12 @@ __all__ = [
     "EncodeArguments",
     "EncodedDataset",
     "Form",
+    "MaskedWordsOptions",
+    "MinimalPairsOptions",
     "Objective",
     "OutputSpec",
+    "QuestionAnsweringOptions",
+    "RankingOptions",
     "SharedEncodings",
     "TargetPositions",
     "Task",

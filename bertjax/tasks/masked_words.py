@@ -7,6 +7,7 @@ text: then the sum of log-probabilities is the text's pseudo-log-likelihood (Sal
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int, Int64, Shaped
@@ -29,7 +30,7 @@ SHARE = 0.15  # of the words of a text, as in BERT's training (Devlin et al. 201
 UNKNOWN = "<unk>"  # WikiText's mark of a rare word
 WITHIN_WORD = "within-word"
 # Which pieces are masked with the scored one: none, or those that follow in the same word.
-PLL = ("original", WITHIN_WORD)
+PLL: TypeAlias = Literal["original", "within-word"]
 
 
 class WordsDisplay(Display):
@@ -101,23 +102,24 @@ WORDS = Form(
 OF_WORDS = (BertForMaskedLM, BertForPreTraining)  # the models that predict words
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MaskedWordsOptions(TaskOptions):
     """Which words are masked.
 
     Args:
-        every_word: mask each word by itself, instead of a share of them together.
-        pll: one of `PLL`; only for words that are masked by themselves.
+        every_word: with task mlm: mask each word by itself, instead of 15 % of the words together.
+        pll: with words that are masked by themselves: 'original', or 'within-word' to mask the later pieces of the
+            same word too.
 
     Raises:
         InputError: `pll` without `every_word`.
     """
 
     every_word: bool = False
-    pll: str = PLL[0]
+    pll: PLL = "original"
 
     def __post_init__(self) -> None:
-        if self.pll != PLL[0] and not self.every_word:
+        if self.pll != "original" and not self.every_word:
             raise InputError(
                 "--pll is for words that are masked by themselves: minimal-pairs, and mlm with --every-word"
             )

@@ -69,15 +69,15 @@ LIKELIHOODS = Form(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MinimalPairsOptions(TaskOptions):
     """How sentences are scored.
 
     Args:
-        pll: one of `PLL`.
+        pll: as in `MaskedWordsOptions`.
     """
 
-    pll: str = PLL[0]
+    pll: PLL = "original"
 
 
 @dataclass(frozen=True)

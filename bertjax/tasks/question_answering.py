@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -95,15 +95,15 @@ class Answers(Content):
         return {"answers": [*self.texts]}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class QuestionAnsweringOptions(TaskOptions):
     """How long texts are read.
 
     Args:
-        stride: tokens of the text that successive windows share.
+        stride: with task question-answering: the number of tokens that windows on a long text share.
     """
 
-    stride: int = 128
+    stride: Annotated[int, 0] = 128
 
 
 @dataclass(frozen=True)

@@ -81,12 +81,13 @@ SIMILAR = Form("ranking", readouts.sentence_embedding, **_COMMON)
 SCORED = Form("scored-ranking", readouts.score, **_COMMON)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RankingOptions(TaskOptions):
     """Which texts are candidates.
 
     Args:
-        exclude_self: leave out the candidate that has the id of the query, its own document.
+        exclude_self: with task ranking: leave out the candidate that has the query's id, its own document, as the
+            published scores of ArguAna and Quora do.
     """
 
     exclude_self: bool = False

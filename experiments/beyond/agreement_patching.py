@@ -78,7 +78,7 @@ def compute(run: Run) -> Found:
     found, values = [], dict[str, np.ndarray]()
     for number, template in enumerate(TEMPLATES):
         patch = partial(bertjax.patch, run.model, seed=run.options.seed)
-        heads = partial(patch, places=["head_outputs"], spans="regions")
+        heads = partial(patch, sites=["head_outputs"], spans="regions")
         rows = contrasts_of(template, nouns)
         streams, of_heads = patch(rows, spans="tokens"), heads(rows)
         moved = [moved_by(results) for results in (of_heads, heads(controls_of(template, nouns)))]

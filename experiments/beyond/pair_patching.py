@@ -101,7 +101,7 @@ def compute(run: Run) -> Found:
         rng = np.random.default_rng([options.seed, number])
         rows = contrasts_of(chosen, rare, rng, shared=shared)
         rows = [rows[place] for place in draw_sample(len(rows), options)]
-        of_heads = patch(rows, places=["head_outputs"])
+        of_heads = patch(rows, sites=["head_outputs"])
         grids.append(of_heads)
         told = {"streams": describe_grid(patch(rows)), "heads": describe_grid(of_heads)}
         found.append({"shared": shared, **told, "moved": moved_by(of_heads).tolist(), "changed": _changed(of_heads)})
@@ -118,7 +118,7 @@ def _changed(results: bertjax.Results) -> float:
 
 def _key(grid: Mapping[str, Any], number: int) -> tuple[str, int, int | None, str]:
     cell = grid["cells"][number]
-    return cell["site"], cell["layer"], cell["head"], grid["spans"][cell["span"]]
+    return cell["place"], cell["layer"], cell["head"], grid["spans"][cell["span"]]
 
 
 def tables(numbers: Numbers) -> str:
@@ -147,7 +147,7 @@ def _table_of_streams(numbers: Mapping[str, Any]) -> str:
 
 
 def _streams(grid: Mapping[str, Any]) -> list[int]:
-    return [number for number, cell in enumerate(grid["cells"]) if cell["site"] == "hidden_states"]
+    return [number for number, cell in enumerate(grid["cells"]) if cell["place"] == "hidden_states"]
 
 
 def _table_of_heads(numbers: Mapping[str, Any]) -> str:

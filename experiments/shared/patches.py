@@ -39,7 +39,7 @@ def best_cells(grid: Mapping[str, Any]) -> list[str]:
     """Of each place of `STREAMS`, the cell from layer 1 on that restores most."""
     best = []
     for site in STREAMS:
-        later = [n for n, cell in enumerate(grid["cells"]) if cell["site"] == site and cell["layer"]]
+        later = [n for n, cell in enumerate(grid["cells"]) if cell["place"] == site and cell["layer"]]
         best.append(cell_line(grid, max(later, key=lambda n: grid["score"][n])))
     return best
 

@@ -80,7 +80,7 @@ def test_all_that_differs_in_the_embeddings_restores_all(patched):
     results, _ = patched
     told = results.summary["patching"]
     assert told["spans"] == ["first", "before", "changed", "after", "special"]
-    assert told["sites"] == ["hidden_states", "attention_outputs", "feed_forward_outputs"]
+    assert told["places"] == ["hidden_states", "attention_outputs", "feed_forward_outputs"]
     assert len(results.names) == 3 * 6 * 5 - 4  # before layer 0 texts differ at one span alone
     rows = dict(zip(results.names, results.rows_of("restored"), strict=True))
     assert rows["hidden_states 0 at changed"].score == pytest.approx(1, abs=1e-6)
@@ -136,7 +136,7 @@ def test_the_page_shows_the_grids_and_what_cells_did(patched):
 
 def test_the_other_direction_loses_what_this_one_restores(embedder):
     both = {
-        into: bertjax.patch(embedder, TINY_PAIRS, places=["hidden_states"], into=into, progress=False)
+        into: bertjax.patch(embedder, TINY_PAIRS, sites=["hidden_states"], into=into, progress=False)
         for into in ("corrupted", "clean")
     }
     one, other = (dict(zip(found.names, found.rows_of(), strict=True)) for found in both.values())
@@ -156,7 +156,7 @@ def test_heads_and_tokens_of_a_masked_model():
         {"template": template, "clean": noun, "corrupted": f"{noun}s", "good": "was", "bad": "were"} for noun in NOUNS
     ]
     rows[2]["corrupted"] = "unbelievablenesses"  # of another number of pieces
-    found = bertjax.patch(SMALL, rows[:5], places=["head_outputs", "keys"], heads=["1.1", "3.7"], progress=False)
+    found = bertjax.patch(SMALL, rows[:5], sites=["head_outputs", "keys"], heads=["1.1", "3.7"], progress=False)
     told = found.summary["patching"]
     assert found.summary["data"]["examples"] == 4
     assert told["spans"][:3] == ["0 [CLS]", "1 the", "2 house/houses ..."]
@@ -291,7 +291,7 @@ def test_ids_are_kept_and_a_limit_draws(embedder, tmp_path):
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     whole, given = (
-        bertjax.patch(embedder, own, places=["hidden_states"], limit=2, seed=1, progress=False) for own in (file, rows)
+        bertjax.patch(embedder, own, sites=["hidden_states"], limit=2, seed=1, progress=False) for own in (file, rows)
     )
     ids = [[example["id"] for example in found.examples] for found in (whole, given)]
     assert ids == [[rows[number]["id"] for number in draw(4, 2, 1)]] * 2
@@ -327,9 +327,9 @@ def test_cells_that_are_left_out_would_change_nothing(kind, embedder, tmp_path, 
         model = saved_by_torch(kind, "sequence classification", tmp_path / "model", **size)
         (add_tokenizer(model) / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
         rows = [{"clean": "a cat sat", "corrupted": "a dog sat"}, {"clean": "the door", "corrupted": "the mat"}]
-    found = bertjax.patch(model, rows, places=places, spans="regions", progress=False)
+    found = bertjax.patch(model, rows, sites=places, spans="regions", progress=False)
     monkeypatch.setattr(EncodedContrasts, "can_act", lambda *given: True)
-    every = bertjax.patch(model, rows, places=places, spans="regions", progress=False)
+    every = bertjax.patch(model, rows, sites=places, spans="regions", progress=False)
     shares = {row.name: row.score for row in every.rows_of()}
     left = {*shares} - {*found.names}
     assert left

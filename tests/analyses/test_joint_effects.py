@@ -12,17 +12,9 @@ from sklearn.metrics import roc_auc_score
 
 import bertjax
 from bertjax import BertForSentenceEmbedding
-from bertjax.analyses import (
-    Drawn,
-    Shapley,
-    ablate,
-    added_in_order,
-    all_subsets,
-    draw_orders,
-    exact_values,
-    shapley,
-    with_singles,
-)
+from bertjax.analyses import Drawn, Shapley, ablate, shapley
+from bertjax.analyses.interactions import with_singles
+from bertjax.analyses.shapley import added_in_order, all_subsets, draw_orders, exact_values
 from bertjax.cli import main
 from bertjax.engine import sweep
 from bertjax.errors import DataError, InputError, SweepInterrupted

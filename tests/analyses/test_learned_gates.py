@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from bertjax.analyses import ablated_losses, learned_gates
+from bertjax.analyses import learned_gates
 from bertjax.analyses.learned_gates import GateLearner, Learning, draw_gates, probabilities_open
+from bertjax.analyses.prune import ablated_losses
 from bertjax.interventions import ablation, every_head
 from tests.task_factories import load_task_job
 

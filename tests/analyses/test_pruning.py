@@ -9,17 +9,8 @@ import pytest
 
 import bertjax
 from bertjax import BertForSequenceClassification
-from bertjax.analyses import (
-    ORDERS,
-    Prune,
-    ablated_losses,
-    gradient_costs,
-    head_gradients,
-    heads_left,
-    magnitudes,
-    order_by,
-    prune,
-)
+from bertjax.analyses import Prune, head_gradients, prune
+from bertjax.analyses.prune import ORDERS, ablated_losses, gradient_costs, heads_left, magnitudes, order_by
 from bertjax.cli import main
 from bertjax.engine.plan import make_plan
 from bertjax.errors import InputError, OutputError, SweepInterrupted

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import transformers
 
-from bertjax.checkpoints.config import ACTIVATIONS, BertConfig, numbered_labels
+from bertjax.checkpoints.architecture import ACTIVATIONS, numbered_labels
+from bertjax.checkpoints.config import BertConfig
 from bertjax.errors import ConfigError
 
 SMALL: dict[str, Any] = {

@@ -110,13 +110,13 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     ],
     "albert": [
         ({"num_hidden_groups": 4}, "3 layers cannot be those of num_hidden_groups 4 with inner_group_num 1"),
-        ({"num_hidden_groups": 0}, "num_hidden_groups must be a whole number of at least 1, found 0"),
-        ({"inner_group_num": 1.5}, "inner_group_num must be a whole number of at least 1, found 1.5"),
+        ({"num_hidden_groups": 0}, "num_hidden_groups must be an integer from 1 to 2147483647, found 0"),
+        ({"inner_group_num": 1.5}, "inner_group_num must be an integer from 1 to 2147483647, found 1.5"),
     ],
     "deberta-v2": [
         ({"conv_kernel_size": 3}, "conv_kernel_size is 3; bertjax supports only 0"),  # the first v2-xlarge
         ({"conv_groups": 2}, "conv_groups is 2; bertjax supports only 1"),
-        ({"pos_att_type": "c2p|p2p"}, "pos_att_type must be of 'c2p' and 'p2c', found"),
+        ({"pos_att_type": "c2p|p2p"}, "pos_att_type must be a list of 'c2p' and 'p2c', found"),
         ({"norm_rel_ebd": "batch_norm"}, "norm_rel_ebd must be 'none' or 'layer_norm', found"),
         ({"attention_head_size": 8}, "attention_head_size is 8; bertjax supports only None"),
         ({"pooler_hidden_size": 6}, "pooler_hidden_size is 6; bertjax supports only None"),
@@ -210,9 +210,9 @@ def test_a_size_that_is_a_float_is_refused_by_its_key(family):
     keys = [FAMILIES[family].key_of(name) for name in (*LENGTHS, "max_position_embeddings")]
     for key in keys:
         for value in (float(settings[key]), str(settings[key]), None, True, [settings[key]]):
-            with pytest.raises(ConfigError, match=rf"{key} must be a positive integer, found"):
+            with pytest.raises(ConfigError, match=rf"{key} must be an integer from 1 to 2147483647, found"):
                 BertConfig.from_dict(settings | {key: value})
-    with pytest.raises(ConfigError, match=r"num_labels must be a positive integer, found 2\.0"):
+    with pytest.raises(ConfigError, match=r"num_labels must be an integer from 1 to 100000, found 2\.0"):
         BertConfig.from_dict(settings | {"num_labels": 2.0})
 
 

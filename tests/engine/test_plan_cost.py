@@ -1,5 +1,7 @@
 """The cost of a plan: FLOPs against XLA's own count, and against counting by hand."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +16,7 @@ from bertjax.engine.sizes import Blocks
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import readouts
 from bertjax.models import packed_layer
-from bertjax.models.packed_layer import Changes, Recipe, Rows
+from bertjax.models.packed_layer import LayerInterventions, Recipe, Rows
 from tests.tiny_models import encodings, random_model
 
 BASE = BertConfig()
@@ -28,25 +30,25 @@ def xla_flops(step, *arguments):
 
 
 @pytest.mark.parametrize(
-    ("step", "work"),
+    ("step", "cls_only", "work"),
     [
-        (packed_layer.advance, Work(full=1)),
-        (packed_layer.branch, Work(shared=1, branched=4)),
-        (packed_layer.last_advance, Work(last_full=1)),
-        (packed_layer.last_branch, Work(last_shared=1, last_branched=4)),
+        (packed_layer.apply_layer, False, Work(full=1)),
+        (packed_layer.fork_from_parent, False, Work(shared=1, branched=4)),
+        (packed_layer.apply_layer, True, Work(last_full=1)),
+        (packed_layer.fork_from_parent, True, Work(last_shared=1, last_branched=4)),
     ],
-    ids=lambda value: getattr(value, "__name__", ""),
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
-def test_flops_are_those_that_xla_counts(step, work):
+def test_flops_are_those_that_xla_counts(step, cls_only, work):
     batch, tokens, places = 3, 64, 2
     model = BertModel(WIDE)
     weights = packed_layer.layer_weights(model.encoder.layers[0], model.numerics)
     rows = Rows(jnp.ones((batch, tokens), jnp.int32), jnp.zeros((batch, places), jnp.int32))
-    branches = step in (packed_layer.branch, packed_layer.last_branch)
-    changes = Changes(jnp.ones((4, 12)), None, None, None, None, None) if branches else None
+    forks = step is packed_layer.fork_from_parent
+    changes = LayerInterventions(jnp.ones((4, 12)), None, None, None, None, None) if forks else None
     hidden = jnp.zeros((batch, tokens, 768))
     recipe = Recipe(WIDE.architecture.layers[0], model.numerics)
-    found = xla_flops(step, weights, hidden, rows, changes, recipe)
+    found = xla_flops(partial(step, cls_only=cls_only), weights, hidden, rows, changes, recipe)
     expected = flops([work], WIDE, float(batch * tokens), [float(tokens)], float(batch * places))
     assert found == pytest.approx(expected, rel=0.05)
 

@@ -11,7 +11,8 @@ from transformers import AutoModel
 
 import bertjax
 from bertjax import BertConfig, BertModel, collate, patching
-from bertjax.analyses import RECEIVING, patch_paths
+from bertjax.analyses import patch_paths
+from bertjax.analyses.paths import RECEIVING
 from bertjax.checkpoints import locate
 from bertjax.data import Tokenizer
 from bertjax.engine import reference
@@ -124,7 +125,7 @@ def test_patches_of_several_places_are_joined_and_stacked(small, rng):
 @pytest.mark.parametrize(
     ("refused", "message"),
     [
-        (lambda c, d: patching.patched(c, "logits", [0], d), "'logits' is no place: there are hidden_states, queries"),
+        (lambda c, d: patching.patched(c, "logits", [0], d), "'logits' is no site: there are hidden_states, queries"),
         (lambda c, d: patching.patched(c, "keys", ["0"], d), "names no head"),
         (lambda c, d: patching.patched(c, "attention_outputs", [2], d), "there is no layer 2 .* 0 to 1"),
         (lambda c, d: patching.patched(c, "hidden_states", [3], d), "0 to 2"),
@@ -183,7 +184,7 @@ def test_every_place_of_every_family_in_the_engine(family, rng):
     spans[0][:2] = [0, 1]
     layers = config.num_hidden_layers
     ablations = [
-        Ablation(f"{place} {layer}", (Change(layer, 0, "patched", place=place, at=(layer % 2,)),))
+        Ablation(f"{place} {layer}", (Change(layer, 0, "patched", site=place, at=(layer % 2,)),))
         for place in SWEPT
         for layer in range(layers)
     ]
@@ -281,7 +282,7 @@ def test_patches_of_a_real_model_are_those_of_hooks_in_pytorch(minilm):
     cells = [(place, layer, head, position) for place, head in places for layer in (0, 2, 5) for position in (0, 2, 4)]
     spans = [np.arange(len(text)) for text in texts]
     ablations = [
-        Ablation(str(number), (Change(layer, head or 0, "patched", place=place, at=(position,)),))
+        Ablation(str(number), (Change(layer, head or 0, "patched", site=place, at=(position,)),))
         for number, (place, layer, head, position) in enumerate(cells)
     ]
     found = bertjax.sweep(

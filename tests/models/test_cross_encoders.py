@@ -119,8 +119,8 @@ def test_what_the_newest_version_writes_is_read(tmp_path):
 ODD = [
     ("config.json", {"sentence_transformers": {"activation_fn": "own.Scale"}}, 'sentence_transformers is "own.Scale"'),
     ("config.json", {"sbert_ce_default_activation_function": "torch.nn.Mish"}, "sbert_ce_default_act.* bertjax knows"),
-    ("config.json", {"sentence_transformers": {"scale": 3}}, "sentence_transformers must be a table of .* found scale"),
-    ("config.json", {"sentence_transformers": "yes"}, "sentence_transformers must be a table"),
+    ("config.json", {"sentence_transformers": {"scale": 3}}, "sentence_transformers must be a dict of .*scale"),
+    ("config.json", {"sentence_transformers": "yes"}, "sentence_transformers must be a dict"),
     ("config.json", {"score_activation": "sigmoid"}, "does not know the key 'score_activation'"),
     ("config_sentence_transformers.json", {"activation_fn": "own.Scale"}, 'activation_fn is "own.Scale"'),
     ("sentence_bert_config.json", {"max_seq_length": 5}, "max_seq_length is 5"),

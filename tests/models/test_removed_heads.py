@@ -176,7 +176,7 @@ def test_heads_to_leave_out_are_named_as_everywhere(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "line"),
     [
-        (["x"], "'x' names no head: give LAYER.HEAD"),
+        (["x"], "'x' is not a head: give LAYER.HEAD"),
         (["1.3"], r"names head 1\.3: there are 2 layers of 3 heads"),
         ("1.2", "heads must be a list of heads, found the string '1.2'"),
     ],

@@ -128,11 +128,8 @@ def test_hooks_of_transformer_lens(read, twins):
     reference, model, batch, other = twins("hooked")
     run, cache, config, source = names["run_with_hooks"], {}, model.config, model(other)
     run(reference, other, cache=cache)
-    for point, ours in (
-        ("z", source.record.head_outputs),
-        ("q", source.record.queries),
-        ("pattern", source.attentions),
-    ):
+    points = {"z": source.record.head_outputs, "q": source.record.queries, "pattern": source.attentions}
+    for point, ours in points.items():
         real = np.asarray(batch["attention_mask"])
         where = real if point != "pattern" else np.broadcast_to(real[:, None], (4, 3, 7))
         for layer in range(2):

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertjax.analyses import gradient_metrics, interaction_metrics, patching_metrics, shapley_metric
+from bertjax.analyses import patching_metrics
+from bertjax.analyses.gradients import gradient_metrics
+from bertjax.analyses.interactions import interaction_metrics
+from bertjax.analyses.shapley import shapley_metric
 from bertjax.statistics import effects as ev
 from bertjax.statistics import intervals
 from bertjax.statistics.effects import compute_statistics

@@ -1,4 +1,4 @@
-"""The families of encoders that bertjax loads, by HuggingFace's `model_type`: one file each."""
+"""The supported families of encoders, one file each."""
 
 from bertjax.checkpoints.families import albert, bert, deberta, distilbert, electra, modernbert, mpnet, roberta
 from bertjax.checkpoints.families.family import (
@@ -9,10 +9,7 @@ from bertjax.checkpoints.families.family import (
     TRANSPOSED,
     Family,
     Head,
-    Setting,
     TensorEntry,
-    is_number,
-    is_whole,
 )
 
 __all__ = [
@@ -24,13 +21,10 @@ __all__ = [
     "TRANSPOSED",
     "Family",
     "Head",
-    "Setting",
     "TensorEntry",
-    "is_number",
-    "is_whole",
 ]
 
-# The families that can be loaded, by the `model_type` of their configs.
+# Supported families by `model_type`.
 FAMILIES: dict[str, Family] = {
     family.model_type: family
     for family in (

@@ -17,28 +17,28 @@ from bertjax.checkpoints.architecture import (
     TOKENS,
     WORDS,
     Architecture,
+    ConfigFields,
     EmbeddingPlan,
     HeadPlan,
 )
 from bertjax.checkpoints.families.family import (
     CLASSIFIER,
-    Config,
     Family,
     Head,
     LayerTensors,
+    Setting,
     dropout_rates,
     embedding_entries,
     head_plans,
-    is_whole,
     layer_kind,
     linear,
-    whole,
     words_head,
 )
+from bertjax.checkpoints.rules import INTEGER, is_integer
 from bertjax.errors import ConfigError
 
 
-def _describe(config: Config) -> Architecture:
+def _describe(config: ConfigFields) -> Architecture:
     inner, groups = config.own["inner_group_num"], config.own["num_hidden_groups"]
     rounds = config.num_hidden_layers // inner
     return Architecture(
@@ -53,7 +53,7 @@ def _describe(config: Config) -> Architecture:
     )
 
 
-def _check(config: Config) -> None:
+def _check(config: ConfigFields) -> None:
     inner, groups = config.own["inner_group_num"], config.own["num_hidden_groups"]
     if config.num_hidden_layers % inner or groups * inner > config.num_hidden_layers:
         raise ConfigError(
@@ -65,7 +65,7 @@ def _check(config: Config) -> None:
 def _read(mapping: dict[str, Any]) -> dict[str, Any]:
     """Count applications of a layer, not rounds through the groups."""
     rounds, inner = mapping.get("num_hidden_layers", DEFAULTS["num_hidden_layers"]), mapping.get("inner_group_num", 1)
-    if is_whole(rounds) and is_whole(inner) and inner > 0:
+    if is_integer(rounds) and is_integer(inner) and inner > 0:
         return mapping | {"num_hidden_layers": rounds * inner}
     return mapping
 
@@ -123,7 +123,7 @@ FAMILY = Family(
     absent={},
     keys={"classifier_dropout": "classifier_dropout_prob"},
     defaults=DEFAULTS,
-    settings={"inner_group_num": whole(1), "num_hidden_groups": whole(1)},
+    settings={"inner_group_num": Setting(1, INTEGER), "num_hidden_groups": Setting(1, INTEGER)},
     # of the first release's TensorFlow program, which no one reads
     harmless=frozenset({"down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks"}),
     read=_read,

@@ -10,13 +10,13 @@ from bertjax.checkpoints.architecture import (
     TOKENS,
     WORDS,
     Architecture,
+    ConfigFields,
     EmbeddingPlan,
     HeadPlan,
 )
 from bertjax.checkpoints.families.family import (
     BERTS_WORDS,
     CLASSIFIER,
-    Config,
     Family,
     Head,
     LayerTensors,
@@ -29,7 +29,7 @@ from bertjax.checkpoints.families.family import (
 )
 
 
-def _describe(config: Config) -> Architecture:
+def _describe(config: ConfigFields) -> Architecture:
     layers = config.num_hidden_layers
     next_sentence = HeadPlan("pooler", labels=2)
     return Architecture(

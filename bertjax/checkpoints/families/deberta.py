@@ -24,6 +24,7 @@ from bertjax.checkpoints.architecture import (
     TOKENS,
     WORDS,
     Architecture,
+    ConfigFields,
     EmbeddingPlan,
     HeadPlan,
     RelativePositions,
@@ -34,7 +35,6 @@ from bertjax.checkpoints.families.family import (
     HEAD_BIAS,
     INTO_HEADS,
     TRANSPOSED,
-    Config,
     Family,
     Head,
     LayerTensors,
@@ -43,20 +43,17 @@ from bertjax.checkpoints.families.family import (
     dropout_rates,
     embedding_entries,
     head_plans,
-    is_whole,
     layer_kind,
     linear,
     norm,
-    one_of,
-    rate,
-    switch,
     words_head,
 )
+from bertjax.checkpoints.rules import FLAG, FRACTION, Rule, is_integer, one_of
 
 C2P, P2C = "c2p", "p2c"
 
 
-def _describe(config: Config) -> Architecture:
+def _describe(config: ConfigFields) -> Architecture:
     layers, own = config.num_hidden_layers, config.own
     relative = _relative(config) if own["relative_attention"] else None
     # The scale counts the kinds that are named, whether or not there are relative positions.
@@ -78,7 +75,7 @@ def _describe(config: Config) -> Architecture:
     )
 
 
-def _relative(config: Config) -> RelativePositions:
+def _relative(config: ConfigFields) -> RelativePositions:
     own, kinds = config.own, config.own["pos_att_type"]
     farthest = own["max_relative_positions"] if own["max_relative_positions"] > 0 else config.max_position_embeddings
     bucketed = own["position_buckets"] > 0
@@ -109,7 +106,7 @@ def _read(mapping: dict[str, Any]) -> dict[str, Any]:
 
 
 def _quotient(width: Any, heads: Any) -> int | None:
-    return width // heads if is_whole(width) and is_whole(heads) and heads > 0 else None
+    return width // heads if is_integer(width) and is_integer(heads) and heads > 0 else None
 
 
 def _parts(value: Any) -> Any:
@@ -128,9 +125,10 @@ def _write(mapping: dict[str, Any]) -> dict[str, Any]:
 
 
 _USUAL = ("attention_head_size", "pooler_hidden_size")  # widths that follow from others
-_KINDS = Setting((), lambda value: _are(value, C2P, P2C), "of 'c2p' and 'p2c'")
-_NORMS = Setting(("none",), lambda value: _are(value, "none", "layer_norm"), "'none' or 'layer_norm'")
-_ANY_WHOLE = Setting(-1, is_whole, "a whole number")
+_KINDS = Rule("a list of 'c2p' and 'p2c'", lambda value: _are(value, C2P, P2C))
+_NORMS = Rule("'none' or 'layer_norm'", lambda value: _are(value, "none", "layer_norm"))
+# transformers divides by the logarithm of half of them
+_BUCKETS = Rule("an integer other than 1", lambda value: is_integer(value) and value != 1)
 _LAYER = LayerTensors(
     query="attention.self.query_proj", key="attention.self.key_proj", value="attention.self.value_proj"
 )
@@ -181,16 +179,15 @@ FAMILY = Family(
         "layer_norm_eps": 1e-7,
     },
     settings={
-        "relative_attention": switch(False),
-        "position_biased_input": switch(True),
-        "max_relative_positions": _ANY_WHOLE,
-        # transformers divides by the logarithm of half of them
-        "position_buckets": Setting(-1, lambda value: is_whole(value) and value != 1, "a whole number other than 1"),
-        "share_att_key": switch(False),
-        "pos_att_type": _KINDS,
-        "norm_rel_ebd": _NORMS,
-        "pooler_dropout": rate(0.0),
-        "pooler_hidden_act": one_of("gelu", *ACTIVATIONS),
+        "relative_attention": Setting(False, FLAG),
+        "position_biased_input": Setting(True, FLAG),
+        "max_relative_positions": Setting(-1, Rule("an integer", is_integer)),
+        "position_buckets": Setting(-1, _BUCKETS),
+        "share_att_key": Setting(False, FLAG),
+        "pos_att_type": Setting((), _KINDS),
+        "norm_rel_ebd": Setting(("none",), _NORMS),
+        "pooler_dropout": Setting(0.0, FRACTION, is_rate=True),
+        "pooler_hidden_act": Setting("gelu", one_of(*ACTIVATIONS)),
     },
     harmless=frozenset({"legacy", "conv_act"}),
     harmless_only_at={"conv_kernel_size": (0, None), "conv_groups": (1, None), **dict.fromkeys(_USUAL, (None,))},

@@ -12,25 +12,26 @@ from bertjax.checkpoints.architecture import (
     TOKENS,
     WORDS,
     Architecture,
+    ConfigFields,
     EmbeddingPlan,
     HeadPlan,
 )
 from bertjax.checkpoints.families.family import (
-    Config,
     Family,
     Head,
     LayerTensors,
+    Setting,
     dropout_rates,
     embedding_entries,
     head_plans,
     layer_kind,
     linear,
-    rate,
     words_head,
 )
+from bertjax.checkpoints.rules import FRACTION
 
 
-def _describe(config: Config) -> Architecture:
+def _describe(config: ConfigFields) -> Architecture:
     layers = config.num_hidden_layers
     return Architecture(
         embeddings=EmbeddingPlan(token_types=False),
@@ -83,7 +84,7 @@ FAMILY = Family(
     },
     absent={"type_vocab_size": 0, "layer_norm_eps": 1e-12, "embedding_size": None},
     defaults={"num_hidden_layers": 6, "classifier_dropout": 0.2},
-    settings={"qa_dropout": rate(0.1)},
+    settings={"qa_dropout": Setting(0.1, FRACTION, is_rate=True)},
     # Sinusoidal positions are in the file like any others: the setting says what they were at first.
     harmless=frozenset({"sinusoidal_pos_embds"}),
     harmless_only_at={"tie_weights_": (True, None)},

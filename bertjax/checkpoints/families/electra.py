@@ -16,13 +16,13 @@ from bertjax.checkpoints.architecture import (
     TOKENS,
     WORDS,
     Architecture,
+    ConfigFields,
     EmbeddingPlan,
     HeadPlan,
 )
 from bertjax.checkpoints.families.family import (
     CLASSIFIER,
     TWO_STEPS,
-    Config,
     Family,
     Head,
     LayerTensors,
@@ -35,7 +35,7 @@ from bertjax.checkpoints.families.family import (
 )
 
 
-def _describe(config: Config) -> Architecture:
+def _describe(config: ConfigFields) -> Architecture:
     layers, rates = config.num_hidden_layers, dropout_rates(config)
     projected = config.embedding_size != config.hidden_size
     heads = head_plans(HeadPlan("cls", "gelu"), "gelu")

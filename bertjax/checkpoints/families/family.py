@@ -1,13 +1,11 @@
-"""What a family of encoders is: its config's keys, its tensors' names both ways, and its description.
+"""A family of encoders: keys of its config.json, names of its tensors, and its architecture.
 
-A family is one file beside this one, and all that bertjax knows of it stands there.
+Each family is one file in this package, which holds everything that bertjax knows about the family.
 """
 
-import math
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from bertjax.checkpoints.architecture import (
     ANSWERS,
@@ -16,10 +14,12 @@ from bertjax.checkpoints.architecture import (
     TOKENS,
     WORDS,
     Architecture,
+    ConfigFields,
     DropoutRates,
     HeadPlan,
     LayerKind,
 )
+from bertjax.checkpoints.rules import Rule
 
 AS_IS, TRANSPOSED, INTO_HEADS, HEAD_BIAS, OUT_OF_HEADS = (
     "as is",
@@ -30,72 +30,15 @@ AS_IS, TRANSPOSED, INTO_HEADS, HEAD_BIAS, OUT_OF_HEADS = (
 )
 
 
-@runtime_checkable
-class Config(Protocol):
-    """What a description is made of: `BertConfig` is one."""
-
-    @property
-    def hidden_size(self) -> int:
-        """Width of the hidden states."""
-
-    @property
-    def embedding_size(self) -> int:
-        """Width of the embeddings' tables."""
-
-    @property
-    def head_dim(self) -> int:
-        """Width of a head."""
-
-    @property
-    def num_hidden_layers(self) -> int:
-        """Applications of a layer."""
-
-    @property
-    def hidden_act(self) -> str:
-        """The feed-forward layer's activation."""
-
-    @property
-    def layer_norm_eps(self) -> float:
-        """Of the norms."""
-
-    @property
-    def type_vocab_size(self) -> int:
-        """Segments."""
-
-    @property
-    def max_position_embeddings(self) -> int:
-        """Rows of the position table, or the longest text."""
-
-    @property
-    def pad_token_id(self) -> int | None:
-        """The padding's token."""
-
-    @property
-    def hidden_dropout_prob(self) -> float:
-        """Of hidden states."""
-
-    @property
-    def attention_probs_dropout_prob(self) -> float:
-        """Of attention weights."""
-
-    @property
-    def classifier_dropout(self) -> float | None:
-        """Before the classifier; None for that of hidden states."""
-
-    @property
-    def own(self) -> Mapping[str, Any]:
-        """The family's own settings."""
-
-
 @dataclass(frozen=True)
 class TensorEntry:
-    """A tensor's name in HuggingFace's files, the path of its parameter, and its layout in the file.
+    """A tensor in HuggingFace's files and the parameter that it holds.
 
     Args:
-        tensor: name, with `{layer}` where a layer's number stands, or `{group}` and `{inner}` for groups of layers.
-        parameter: path, with `{layer}` for the number of the set of parameters.
-        layout: how the file has it.
-        part: which rows of the tensor, as (number, of how many equal parts); None for all.
+        tensor: name of the tensor, with `{layer}` for the layer's index, or `{group}` and `{inner}` for layer groups.
+        parameter: path of the parameter, with `{layer}` for the index of the parameter set.
+        layout: layout of the tensor.
+        part: rows of the tensor, as (index, number of equal parts); None for all rows.
     """
 
     tensor: str
@@ -107,7 +50,7 @@ class TensorEntry:
 def linear(
     tensor: str, parameter: str, kernel: str = TRANSPOSED, bias: str = AS_IS, *, part: tuple[int, int] | None = None
 ) -> tuple[TensorEntry, TensorEntry]:
-    """A kernel and a bias."""
+    """Entries of a kernel and a bias."""
     return (
         TensorEntry(f"{tensor}.weight", f"{parameter}.kernel", kernel, part),
         TensorEntry(f"{tensor}.bias", f"{parameter}.bias", bias, part),
@@ -115,13 +58,13 @@ def linear(
 
 
 def norm(tensor: str, parameter: str) -> tuple[TensorEntry, TensorEntry]:
-    """Scale and bias of a norm."""
+    """Entries of the scale and bias of a norm."""
     return TensorEntry(f"{tensor}.weight", f"{parameter}.scale"), TensorEntry(f"{tensor}.bias", f"{parameter}.bias")
 
 
 @dataclass(frozen=True)
 class LayerTensors:
-    """The names of a layer's tensors, each without its layer's own beginning, as post-norm families have them."""
+    """Names of the tensors of a post-norm layer, without the layer's prefix; the defaults are BERT's."""
 
     query: str = "attention.self.query"
     key: str = "attention.self.key"
@@ -132,11 +75,11 @@ class LayerTensors:
     mlp: str = "output.dense"
     output_norm: str = "output.LayerNorm"
 
-    def entries(self, beginning: str) -> tuple[TensorEntry, ...]:
-        """Rows of the table.
+    def entries(self, prefix: str) -> tuple[TensorEntry, ...]:
+        """Entries of all tensors of a layer.
 
         Args:
-            beginning: of a layer's tensors, such as 'bert.encoder.layer.{layer}'.
+            prefix: prefix of the layer's tensors, such as 'bert.encoder.layer.{layer}'.
         """
         ours = "bert.encoder.layers.{layer}"
         projections = (("query", self.query), ("key", self.key), ("value", self.value))
@@ -144,18 +87,18 @@ class LayerTensors:
             *(
                 entry
                 for name, tensor in projections
-                for entry in linear(f"{beginning}.{tensor}", f"{ours}.attention.{name}", INTO_HEADS, HEAD_BIAS)
+                for entry in linear(f"{prefix}.{tensor}", f"{ours}.attention.{name}", INTO_HEADS, HEAD_BIAS)
             ),
-            *linear(f"{beginning}.{self.output}", f"{ours}.attention.output", OUT_OF_HEADS),
-            *norm(f"{beginning}.{self.attention_norm}", f"{ours}.attention_norm"),
-            *linear(f"{beginning}.{self.intermediate}", f"{ours}.intermediate"),
-            *linear(f"{beginning}.{self.mlp}", f"{ours}.output"),
-            *norm(f"{beginning}.{self.output_norm}", f"{ours}.output_norm"),
+            *linear(f"{prefix}.{self.output}", f"{ours}.attention.output", OUT_OF_HEADS),
+            *norm(f"{prefix}.{self.attention_norm}", f"{ours}.attention_norm"),
+            *linear(f"{prefix}.{self.intermediate}", f"{ours}.intermediate"),
+            *linear(f"{prefix}.{self.mlp}", f"{ours}.output"),
+            *norm(f"{prefix}.{self.output_norm}", f"{ours}.output_norm"),
         )
 
 
 def embedding_entries(prefix: str, *, positions: bool = True, token_types: bool = True) -> tuple[TensorEntry, ...]:
-    """The embeddings' tables and norm, as most families name them."""
+    """Entries of the embedding tables and norm, under the names that most families use."""
     tables = {"word_embeddings": "word"}
     tables |= {"position_embeddings": "position"} if positions else {}
     tables |= {"token_type_embeddings": "token_type"} if token_types else {}
@@ -168,14 +111,14 @@ def embedding_entries(prefix: str, *, positions: bool = True, token_types: bool 
 
 @dataclass(frozen=True)
 class Head:
-    """A task's head in a family's files.
+    """A task head in the files of a family.
 
     Args:
-        architecture: transformers' class, as `architectures` in config.json names it.
-        entries: its tensors.
+        architecture: class of transformers, as in `architectures` of config.json.
+        entries: tensors of the head.
         decoder: tensor of the decoder that may be tied to the word embeddings, or None.
-        decoder_bias: a second name under which files hold the bias that is added to the logits.
-        renamed: beginnings of names that other programs give these tensors, with ours.
+        decoder_bias: second name under which files hold the bias of the logits.
+        renamed: prefixes of tensor names that other programs use, with the prefixes used here.
     """
 
     architecture: str
@@ -190,58 +133,14 @@ class Setting:
     """A key of config.json that only one family has.
 
     Args:
-        default: where the file says nothing, as in transformers.
-        fits: whether a value is one.
-        expected: what it must be, in words.
-        is_rate: whether it is a share of units dropped in training.
+        default: value if the key is missing, as in transformers.
+        rule: allowed values.
+        is_rate: whether it is a dropout rate.
     """
 
     default: Any
-    fits: Callable[[Any], bool]
-    expected: str
+    rule: Rule
     is_rate: bool = False
-
-
-def whole(default: int, least: int = 1) -> Setting:
-    """A whole number."""
-    return Setting(default, lambda value: is_whole(value) and value >= least, f"a whole number of at least {least}")
-
-
-def switch(default: bool) -> Setting:
-    """True or false."""
-    return Setting(default, lambda value: isinstance(value, bool), "true or false")
-
-
-def rate(default: float | None) -> Setting:
-    """A share of dropped units; null where the default is."""
-    expected = "a number from 0 to 1" + (" or null" if default is None else "")
-    return Setting(default, lambda value: (value is None and default is None) or _is_share(value), expected, True)
-
-
-def positive(default: float) -> Setting:
-    """A positive number."""
-    return Setting(default, lambda value: is_number(value) and 0 < value < math.inf, "a positive number")
-
-
-def one_of(default: Any, *choices: Any) -> Setting:
-    """One of some values, the default among them."""
-    allowed = (default, *(choice for choice in choices if choice != default))
-    words = f"one of {', '.join(map(repr, allowed))}"
-    return Setting(default, lambda value: any(value is item or value == item for item in allowed), words)
-
-
-def is_whole(value: Any) -> bool:
-    """Whether something is a whole number, and not true or false."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def is_number(value: Any) -> bool:
-    """Whether something is a number that floats can hold, and not true or false."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-
-
-def _is_share(value: Any) -> bool:
-    return is_number(value) and 0 <= value <= 1
 
 
 @dataclass(frozen=True)
@@ -250,29 +149,28 @@ class Family:
 
     Args:
         model_type: HuggingFace's name in config.json.
-        name: as people write it, for messages.
-        prefix: of the encoder's tensors where a head is beside them.
-        describe: makes the description of a config.
-        body: the encoder's tensors.
-        heads: the tasks' heads, and the encoder alone under `BODY`.
-        keys: keys in config.json of `BertConfig`'s fields, where they are called otherwise.
-        absent: fields that this family's config has no key for, with what they are.
-        defaults: of fields, where they are not BERT's.
-        settings: keys of the family's own.
+        name: name for error messages.
+        prefix: prefix of the encoder's tensors in files with a head.
+        describe: makes the architecture of a config.
+        body: tensors of the encoder.
+        heads: task heads, and the encoder without a head under `BODY`.
+        keys: keys in config.json of `BertConfig`'s fields, if they have other names there.
+        absent: fixed values of the fields for which config.json has no key.
+        defaults: defaults of fields that differ from BERT's.
+        settings: keys that only this family has.
         harmless: keys that change nothing.
-        harmless_only_at: keys that change nothing at these values, and are refused at any other.
-        read: makes a config.json of an older or newer form one with the keys above.
-        write: the other way.
-        leftovers: tensors that files may hold and nobody reads, as patterns.
-        groups: names of the settings that say how many groups of layers there are, and how many layers each has, where
-            layers share parameters by group.
-        check: raises `ConfigError` where a config's values do not fit together.
+        harmless_only_at: keys that change nothing at these values, and are refused at any other value.
+        read: converts an older or newer form of config.json to the keys above.
+        write: the inverse of `read`.
+        leftovers: patterns of unused tensors in files.
+        groups: if layers share parameters by group: the settings with the number of groups and of layers in a group.
+        check: raises `ConfigError` if the values of a config do not fit together.
     """
 
     model_type: str
     name: str
     prefix: str
-    describe: Callable[[Config], Architecture]
+    describe: Callable[[ConfigFields], Architecture]
     body: tuple[TensorEntry, ...]
     heads: Mapping[str, Head]
     keys: Mapping[str, str] = field(default_factory=dict)
@@ -285,21 +183,21 @@ class Family:
     write: Callable[[dict[str, Any]], dict[str, Any]] = lambda mapping: mapping
     leftovers: tuple[str, ...] = ()
     groups: tuple[str, str] | None = None
-    check: Callable[[Config], None] = lambda config: None
+    check: Callable[[ConfigFields], None] = lambda config: None
 
     def key_of(self, name: str) -> str:
         """The key in config.json of a field of `BertConfig`."""
         return self.keys.get(name, name)
 
 
-def layer_kind(config: Config, **changes: Any) -> LayerKind:
-    """A layer of BERT's form with what a family changes."""
+def layer_kind(config: ConfigFields, **changes: Any) -> LayerKind:
+    """BERT's kind of layer, with changes."""
     scale = float(config.head_dim**-0.5)
     return replace(LayerKind(config.hidden_act, config.layer_norm_eps, scale), **changes)
 
 
-def dropout_rates(config: Config, **changes: int | float) -> DropoutRates:
-    """Dropout where BERT has it, with what a family changes."""
+def dropout_rates(config: ConfigFields, **changes: int | float) -> DropoutRates:
+    """BERT's dropout rates, with changes."""
     hidden, before_classifier = config.hidden_dropout_prob, config.classifier_dropout
     rates = DropoutRates(
         embeddings=hidden,
@@ -312,12 +210,12 @@ def dropout_rates(config: Config, **changes: int | float) -> DropoutRates:
 
 
 def head_plans(sequence: HeadPlan, words: str, *, choice: HeadPlan | None = None) -> dict[str, HeadPlan]:
-    """The heads that every family has.
+    """Plans of the heads that all families have.
 
     Args:
-        sequence: of sequence classification.
+        sequence: plan of sequence classification.
         words: activation of the masked-LM head.
-        choice: of multiple choice, where it is not that of sequence classification.
+        choice: plan of multiple choice, if it differs from that of sequence classification.
     """
     return {
         SEQUENCE: sequence,
@@ -329,10 +227,10 @@ def head_plans(sequence: HeadPlan, words: str, *, choice: HeadPlan | None = None
 
 
 CLASSIFIER = linear("classifier", "classifier")
-"""A head of one linear map."""
+"""A linear classifier."""
 TWO_STEPS = (*linear("classifier.dense", "transform.dense"), *linear("classifier.out_proj", "classifier"))
-"""A head of two, as RoBERTa's."""
-# The masked-LM head's tensors, as `words_head` takes them, under BERT's names and under RoBERTa's.
+"""A classifier with a dense layer before it, as in RoBERTa."""
+# Tensors of the masked-LM head, as arguments of `words_head`: BERT's names and RoBERTa's.
 BERTS_WORDS = (
     "cls.predictions.transform.dense",
     "cls.predictions.transform.LayerNorm",
@@ -355,11 +253,11 @@ def words_head(
     """A masked-LM head: dense, norm, and a decoder that may be tied to the word embeddings.
 
     Args:
-        architecture: transformers' class.
-        dense, layer_norm, decoder: beginnings of their tensors' names.
-        bias: tensor that is added to the logits, where it is not the decoder's own.
-        more: tensors of a further head beside it.
-        renamed: as for `Head`.
+        architecture: class of transformers.
+        dense, layer_norm, decoder: prefixes of their tensors.
+        bias: tensor of the bias of the logits, if it is not `decoder.bias`.
+        more: tensors of a further head in the same class.
+        renamed: as in `Head`.
     """
     own = f"{decoder}.bias"
     entries = (

@@ -16,6 +16,7 @@ from bertjax.checkpoints.architecture import (
     TOKENS,
     WORDS,
     Architecture,
+    ConfigFields,
     DropoutRates,
     EmbeddingPlan,
     HeadPlan,
@@ -26,22 +27,16 @@ from bertjax.checkpoints.families.family import (
     HEAD_BIAS,
     INTO_HEADS,
     OUT_OF_HEADS,
-    Config,
     Family,
     Head,
     Setting,
     TensorEntry,
-    is_whole,
     layer_kind,
     linear,
     norm,
-    one_of,
-    positive,
-    rate,
-    switch,
-    whole,
     words_head,
 )
+from bertjax.checkpoints.rules import FLAG, FRACTION, POSITIVE, Rule, integer, is_integer, one_of
 from bertjax.errors import ConfigError
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
@@ -50,7 +45,7 @@ EVERY, BASES = 3, {GLOBAL: 160_000.0, LOCAL: 10_000.0}
 _BASE_KEYS = {GLOBAL: "global_rope_theta", LOCAL: "local_rope_theta"}
 
 
-def _describe(config: Config) -> Architecture:
+def _describe(config: ConfigFields) -> Architecture:
     own, kinds = config.own, config.own["layer_types"] or _kinds(config.num_hidden_layers, EVERY)
     return Architecture(
         embeddings=EmbeddingPlan(positions=None, token_types=False, norm_bias=own["norm_bias"]),
@@ -70,7 +65,7 @@ def _describe(config: Config) -> Architecture:
     )
 
 
-def _check(config: Config) -> None:
+def _check(config: ConfigFields) -> None:
     kinds = config.own["layer_types"]
     if kinds is not None and len(kinds) != config.num_hidden_layers:
         raise ConfigError(f"layer_types names {len(kinds)} layers, but num_hidden_layers is {config.num_hidden_layers}")
@@ -78,7 +73,7 @@ def _check(config: Config) -> None:
         raise ConfigError(f"a head is {config.head_dim} wide, but rotary positions need an even number")
 
 
-def _layer(config: Config, kind: str, number: int) -> LayerKind:
+def _layer(config: ConfigFields, kind: str, number: int) -> LayerKind:
     own = config.own
     return layer_kind(
         config,
@@ -93,7 +88,7 @@ def _layer(config: Config, kind: str, number: int) -> LayerKind:
     )
 
 
-def _heads(config: Config) -> dict[str, HeadPlan]:
+def _heads(config: ConfigFields) -> dict[str, HeadPlan]:
     own = config.own
 
     def plan(reads: Any, activation: str = own["classifier_activation"], **options: Any) -> HeadPlan:
@@ -119,13 +114,13 @@ def _read(mapping: dict[str, Any]) -> dict[str, Any]:
     mapping = dict(mapping)
     every, layers = mapping.pop("global_attn_every_n_layers", EVERY), mapping.get("num_hidden_layers", 22)
     if mapping.get("layer_types") is None:
-        if not is_whole(every) or every < 1:
+        if not is_integer(every) or every < 1:
             raise ConfigError(f"global_attn_every_n_layers must be a positive integer, found {every!r:.80}")
-        usual = every == EVERY or not is_whole(layers)  # which is refused by its name, where all sizes are checked
+        usual = every == EVERY or not is_integer(layers)  # which is refused by its name, where all sizes are checked
         mapping["layer_types"] = None if usual else _kinds(min(layers, MOST_LAYERS), every)
     elif isinstance(mapping["layer_types"], list):
         kinds = tuple(mapping["layer_types"])
-        usual = is_whole(layers) and len(kinds) == layers and kinds == _kinds(layers, EVERY)
+        usual = is_integer(layers) and len(kinds) == layers and kinds == _kinds(layers, EVERY)
         mapping["layer_types"] = None if usual else kinds
     rotations = mapping.pop("rope_parameters", None) or {}
     if not isinstance(rotations, dict) or set(rotations) - set(BASES):
@@ -204,19 +199,19 @@ FAMILY = Family(
         "classifier_dropout": 0.0,
     },
     settings={
-        "layer_types": Setting(None, _is_kinds, f"a list of {GLOBAL!r} and {LOCAL!r}"),
-        "local_attention": whole(128, 2),
-        "global_rope_theta": positive(BASES[GLOBAL]),
-        "local_rope_theta": positive(BASES[LOCAL]),
-        "attention_bias": switch(False),
-        "mlp_bias": switch(False),
-        "norm_bias": switch(False),
-        "decoder_bias": switch(True),
-        "classifier_bias": switch(False),
-        "classifier_activation": one_of("gelu", *ACTIVATIONS),
-        "classifier_pooling": one_of("cls", "mean"),
-        "embedding_dropout": rate(0.0),
-        "mlp_dropout": rate(0.0),
+        "layer_types": Setting(None, Rule(f"a list of {GLOBAL!r} and {LOCAL!r}", _is_kinds)),
+        "local_attention": Setting(128, integer(2)),
+        "global_rope_theta": Setting(BASES[GLOBAL], POSITIVE),
+        "local_rope_theta": Setting(BASES[LOCAL], POSITIVE),
+        "attention_bias": Setting(False, FLAG),
+        "mlp_bias": Setting(False, FLAG),
+        "norm_bias": Setting(False, FLAG),
+        "decoder_bias": Setting(True, FLAG),
+        "classifier_bias": Setting(False, FLAG),
+        "classifier_activation": Setting("gelu", one_of(*ACTIVATIONS)),
+        "classifier_pooling": Setting("cls", one_of("cls", "mean")),
+        "embedding_dropout": Setting(0.0, FRACTION, is_rate=True),
+        "mlp_dropout": Setting(0.0, FRACTION, is_rate=True),
     },
     # how the first weights are drawn, how PyTorch computes the same, and a key of BERT's that nothing reads
     harmless=frozenset(

@@ -15,6 +15,7 @@ from bertjax.checkpoints.architecture import (
     TOKENS,
     WORDS,
     Architecture,
+    ConfigFields,
     EmbeddingPlan,
     HeadPlan,
     RelativePositions,
@@ -23,25 +24,25 @@ from bertjax.checkpoints.families.family import (
     CLASSIFIER,
     ROBERTAS_WORDS,
     TWO_STEPS,
-    Config,
     Family,
     Head,
     LayerTensors,
+    Setting,
     TensorEntry,
     dropout_rates,
     embedding_entries,
     head_plans,
     layer_kind,
     linear,
-    one_of,
     words_head,
 )
+from bertjax.checkpoints.rules import one_of
 
 PADDING = 1  # the embeddings' own, in transformers, not the config's
 BUCKETS, LARGEST = 32, 128  # in transformers whatever the config says, which must fit
 
 
-def _describe(config: Config) -> Architecture:
+def _describe(config: ConfigFields) -> Architecture:
     layers, rates = config.num_hidden_layers, dropout_rates(config)
     relative = RelativePositions("bias", BUCKETS, LARGEST)
     return Architecture(
@@ -83,5 +84,5 @@ FAMILY = Family(
     },
     absent={"type_vocab_size": 0, "classifier_dropout": None, "embedding_size": None},
     defaults={"vocab_size": 30527, "pad_token_id": 1},
-    settings={"relative_attention_num_buckets": one_of(BUCKETS)},
+    settings={"relative_attention_num_buckets": Setting(BUCKETS, one_of(BUCKETS))},
 )

@@ -14,6 +14,7 @@ from bertjax.checkpoints.architecture import (
     TOKENS,
     WORDS,
     Architecture,
+    ConfigFields,
     EmbeddingPlan,
     HeadPlan,
 )
@@ -21,7 +22,6 @@ from bertjax.checkpoints.families.family import (
     CLASSIFIER,
     ROBERTAS_WORDS,
     TWO_STEPS,
-    Config,
     Family,
     Head,
     LayerTensors,
@@ -35,7 +35,7 @@ from bertjax.checkpoints.families.family import (
 from bertjax.errors import ConfigError
 
 
-def _describe(config: Config) -> Architecture:
+def _describe(config: ConfigFields) -> Architecture:
     layers, rates, padding = config.num_hidden_layers, dropout_rates(config), config.pad_token_id or 0
     return Architecture(
         embeddings=EmbeddingPlan(positions="tokens", first_position=1 + padding),
@@ -47,7 +47,7 @@ def _describe(config: Config) -> Architecture:
     )
 
 
-def _check(config: Config) -> None:
+def _check(config: ConfigFields) -> None:
     if config.pad_token_id is None:
         raise ConfigError("pad_token_id is null, but positions are counted from it")
 

@@ -1,11 +1,11 @@
-"""How much time and memory does weighing the effects of a sweep take? (10,000 draws of 145 runs)
+"""How much time and memory do the statistics of a sweep take? (10,000 draws of 145 runs)
 
 Made-up outputs of a base run and 144 ablations; each metric at the size of its largest GLUE task. The bootstrap alone
 and everything (bootstrap, jackknife, swaps, corrections, halves) are timed separately. For comparison,
 `scipy.stats.bootstrap` with scikit-learn's and SciPy's scores, as you would write it for a single ablation: 200 draws
 of one are timed and scaled to 10,000 draws of 144.
 
-    python -m benchmarks.evidence --output evidence        three minutes on two CPU cores
+    python -m benchmarks.statistics --output statistics        three minutes on two CPU cores
 """
 
 import argparse
@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--metrics", nargs="+", choices=list(EXAMPLES), default=list(EXAMPLES))
     parser.add_argument("--examples", type=positive, help="in place of each metric's own number")
-    parser.add_argument("--output", default="evidence", metavar="DIR")
+    parser.add_argument("--output", default="statistics", metavar="DIR")
     options = parser.parse_args(arguments)
     rows = []
     for metric in options.metrics:
@@ -84,10 +84,10 @@ def main(arguments: list[str] | None = None) -> None:
         started = time.perf_counter()
         score_draws(make_scorer(metric, outputs, labels), bootstrap_counts(examples, RESAMPLES, 0, RUNS))
         middle = time.perf_counter()
-        evidence = compute_statistics(metric, outputs[0], outputs[1:], labels)
+        computed = compute_statistics(metric, outputs[0], outputs[1:], labels)
         ended = time.perf_counter()
         scipy_seconds = time_scipy(metric, outputs, labels) * RESAMPLES * (RUNS - 1)
-        row = {"metric": metric, "examples": examples, "swaps": evidence.draws, "scipy_seconds": scipy_seconds}
+        row = {"metric": metric, "examples": examples, "swaps": computed.draws, "scipy_seconds": scipy_seconds}
         times = {"bootstrap_seconds": middle - started, "seconds": ended - middle}
         rows.append({**row, **times, "peak_bytes": peak_resident()})
     table = Table(title=describe_machine(), title_justify="left")
@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None) -> None:
     Console(width=110).print(table)
     Path(options.output).mkdir(parents=True, exist_ok=True)
     facts = {"machine": describe_machine(), "in_use_bytes": memory_in_use(), "rows": rows}
-    write_json(Path(options.output) / "evidence.json", facts)
+    write_json(Path(options.output) / "statistics.json", facts)
 
 
 if __name__ == "__main__":
