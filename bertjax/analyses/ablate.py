@@ -57,7 +57,7 @@ from bertjax.jobs import (
     score_job,
 )
 from bertjax.paths import is_there, user_path
-from bertjax.results import Results, ablation_table, measure_of
+from bertjax.results import Results, show_table
 from bertjax.statistics import LEVEL, seconds_of_statistics
 from bertjax.tasks import TaskResult
 
@@ -73,6 +73,7 @@ COLLECTIONS = {
 }
 # How many ablations run although a screen did not choose them: at least, and one for so many chosen.
 FEWEST_AUDITED, AUDITED_SHARE = 10, 4
+MOST_SHOWN = 20  # ablations in the table that is printed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,10 +202,8 @@ class Ablate(Sweep):
         return outcome_of_sweep(job, result, means, {"screen": describe_screen(job, result, audited, left_out)})
 
     def show(self, results: Results) -> Sequence[RenderableType]:
-        """The scores of the largest effects, and the sentence."""
-        summary = results.summary
-        measure = measure_of(summary, summary["metric"]["name"])
-        return [ablation_table(summary["ablations"], summary["base"]["score"], measure), results.sentence]
+        """The sentence, and the largest effects with intervals and tests."""
+        return [show_table(results, top=MOST_SHOWN)]
 
     def estimate(self, settings: Settings) -> Estimate:
         """What the sweep will cost; each kind of step is run a few times.
