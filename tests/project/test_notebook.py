@@ -18,7 +18,7 @@ pytestmark = pytest.mark.integration
 FOLDER = Path(__file__).parents[2] / "docs" / "tutorials"
 # Of each notebook, what is made smaller to save minutes.
 SMALLER = {
-    "dataframe": {"limit=120": "limit=12"},
+    "dataframe": {"limit=300": "limit=12"},
     "demo": {"limit=200": "limit=4"},
     "one_head": {"limit=100": "limit=12", "limit=600": "limit=40"},
     "paper_figure": {"limit = 100": "limit = 6"},
