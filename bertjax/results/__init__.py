@@ -33,7 +33,7 @@ from bertjax.results.results import Results, ShardResults, make_results
 from bertjax.results.shards import Shard, check_shard, read_shards, write_shard
 from bertjax.results.summary import Entry, read_recorded
 from bertjax.results.table import Row, column, significant
-from bertjax.results.terminal import ablation_table, show_table, show_text
+from bertjax.results.terminal import show_table, show_text
 
 __all__ = [
     "LONGEST",
@@ -55,7 +55,6 @@ __all__ = [
     "Row",
     "Shard",
     "ShardResults",
-    "ablation_table",
     "check_directory",
     "check_replaceable",
     "check_shard",

@@ -1,130 +1,23 @@
-"""Human-readable tables of what a sweep found, made from its saved results without a model.
+"""Tables of saved results for terminals, CSV, JSON and Markdown.
 
-Terminal tables are here; pictures come from `figures.py`. Scores arrive as the metrics define them and are shown
-as a `Measure` prints them, most of them in points, 100 times that. "Change" is always the score with the ablation minus
-the base score. A loss is a change for the worse: negative, unless the measure says that lower is better.
+Scores are printed as a `Measure` formats them, most of them in points, 100 times the score. A change is the score with
+the ablation minus the base score.
 """
 
 import csv
 import io
-import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
-from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from bertjax.console import PlainTable
-from bertjax.errors import DataError
 from bertjax.formatting import count_of, to_cell, to_json, visible
 from bertjax.results.contents import Contents, as_texts, describe_numbers, headings_of, note_of_tests
-from bertjax.results.table import COLUMNS, Row, column, kind_of
-from bertjax.statistics import Measure
-
-BAR_WIDTH = 30  # characters
-
-
-@dataclass(frozen=True)
-class _Line:
-    """One ablation: its name (`L.H`, `L`, or the set's name), and its score and change as they are printed."""
-
-    name: str
-    score: float
-    change: float
-
-
-def ablation_table(
-    entries: Sequence[Mapping[str, Any]], base: float | None, measure: Measure | str, count: int = 10
-) -> PlainTable:
-    """The ablations that hurt the score most and those that help it most, as two blocks to print with rich.
-
-    An ablation is in the first block if the score gets worse, in the second if it gets better, and in neither if it
-    changes nothing that would be printed or its change is undefined; a last line counts those.
-
-    Args:
-        entries: one for each ablation, as in `summary.json`: "layer" (None for a set), "head" (absent or
-            None for a whole layer or a set), "name" (may be absent for heads and layers) and "score" as the
-            metric defines it (not in points; None or NaN where it is undefined). Other keys are ignored.
-        base: the score without any ablation; None or NaN where undefined, and then every change is undefined too.
-        measure: how the score is called and printed; or what it is, such as "Spearman correlation", in points.
-        count: most ablations to show in each block.
-
-    Returns:
-        A table for an 80-column terminal or text file.
-
-    Raises:
-        DataError: there are no entries, or one is incomplete.
-
-    >>> from rich.console import Console
-    >>> found = [{"layer": 0, "head": 0, "score": 0.86}, {"layer": 0, "head": 1, "score": 0.87}]
-    >>> Console(width=80).print(ablation_table(found, 0.8672, "Accuracy"))  # doctest: +ELLIPSIS
-    Accuracy without ablation: 86.72...
-    """
-    if not entries:
-        raise DataError("there are no ablations to show: the results hold no entry")
-    base, measure = math.nan if base is None else base, Measure(measure) if isinstance(measure, str) else measure
-    lines = [_line(entry, base, measure) for entry in entries]
-    kind, sign = kind_of(entries), measure.sign
-    ordered = sorted((line for line in lines if abs(line.change) >= measure.least), key=lambda line: sign * line.change)
-    losses = [line for line in ordered if sign * line.change < 0]
-    gains = [line for line in reversed(ordered) if sign * line.change > 0]
-    longest = max((abs(line.change) for line in losses + gains), default=1.0)
-    table = PlainTable(box=None, show_header=False, padding=0, pad_edge=False)
-    table.add_row(Text(f"{measure.label} {measure.base}: {measure.score(base)}"))
-    table.add_row(Text(_explain_change(measure)))
-    verbs = ("lowers", "raises")[::sign]
-    for verb, colour, block in ((verbs[0], "red", losses), (verbs[1], "bright_blue", gains)):
-        proportion = f"{min(count, len(block))} of {len(block)}" if block else "none"
-        title = f"{kind.capitalize()}s whose ablation {verb} the score most ({proportion})"
-        table.add_row(Text(f"\n{title}", style="bold"))
-        if block:
-            table.add_row(_block(block[:count], kind, longest, colour, measure.digits))
-    if note := _left_out(lines, measure):
-        table.add_row(Text("\n" + note))
-    return table
-
-
-def _explain_change(measure: Measure) -> str:
-    parts = "Change: the score with the ablation minus that", measure.unit and f"in {measure.unit}", measure.direction
-    return ", ".join(part for part in parts if part)
-
-
-def _line(entry: Mapping[str, Any], base: float, measure: Measure) -> _Line:
-    try:
-        layer, head, score = entry["layer"], entry.get("head"), entry["score"]
-    except KeyError as error:
-        raise DataError(f"an ablation has no {error}, found {dict(entry)}: are these results whole?") from error
-    score = math.nan if score is None else measure.factor * score
-    name = entry.get("name") or (f"{layer}" if head is None else f"{layer}.{head}")
-    return _Line(name, score, score - measure.factor * base)
-
-
-def _block(lines: Sequence[_Line], kind: str, longest: float, colour: str, digits: int) -> PlainTable:
-    """One block of the table; the bars of both blocks share a scale."""
-    table = PlainTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for title in ("rank", kind, "score", "change"):
-        table.add_column(title, justify="right")
-    table.add_column("")
-    for rank, line in enumerate(lines, start=1):
-        bar = ProgressBar(longest, abs(line.change), width=BAR_WIDTH, complete_style=colour, finished_style=colour)
-        table.add_row(
-            str(rank), line.name, f"{line.score:.{digits}f}", Text(f"{line.change:+.{digits}f}", style=colour), bar
-        )
-    return table
-
-
-def _left_out(lines: Sequence[_Line], measure: Measure) -> str:
-    """A note on how many ablations are in neither block and why; empty if there are none."""
-    unchanged = sum(abs(line.change) < measure.least for line in lines)
-    undefined = sum(math.isnan(line.change) for line in lines)
-    reasons = ((unchanged, "that left the score unchanged"), (undefined, "whose change is undefined"))
-    counts = ", ".join(f"{number} {reason}" for number, reason in reasons if number)
-    return f"In neither block, of {count_of(len(lines), 'ablation')}: {counts}" if counts else ""
+from bertjax.results.table import COLUMNS, Row, column
 
 
 def rank(rows: Sequence[Row], sign: int = 1) -> list[Row]:
