@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import numpy as np
 from jaxtyping import Float
-from rich.console import RenderableType
 
 from bertjax.analyses.gradients import head_gradients
 from bertjax.checkpoints import BertConfig
@@ -57,7 +56,6 @@ from bertjax.jobs import (
     score_job,
 )
 from bertjax.paths import is_there, user_path
-from bertjax.results import Results, show_table
 from bertjax.statistics import LEVEL, seconds_of_statistics
 from bertjax.tasks import TaskResult
 
@@ -73,7 +71,6 @@ COLLECTIONS = {
 }
 # How many ablations run although a screen did not choose them: at least, and one for so many chosen.
 FEWEST_AUDITED, AUDITED_SHARE = 10, 4
-MOST_SHOWN = 20  # ablations in the table that is printed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,10 +197,6 @@ class Ablate(Sweep):
         introduce(job, context, "run")
         result, means = context.sweep(job)
         return outcome_of_sweep(job, result, means, {"screen": describe_screen(job, result, audited, left_out)})
-
-    def show(self, results: Results) -> Sequence[RenderableType]:
-        """The sentence, and the largest effects with intervals and tests."""
-        return [show_table(results, top=MOST_SHOWN)]
 
     def estimate(self, settings: Settings) -> Estimate:
         """What the sweep will cost; each kind of step is run a few times.

@@ -1,8 +1,7 @@
-"""Human-readable tables of what a sweep found, made from its saved results without a model.
+"""Tables of saved results for terminals, CSV, JSON and Markdown.
 
-Terminal tables are here; pictures come from `figures.py`. Scores arrive as the metrics define them and are shown
-as a `Measure` prints them, most of them in points, 100 times that. "Change" is always the score with the ablation minus
-the base score. A loss is a change for the worse: negative, unless the measure says that lower is better.
+Scores are printed as a `Measure` formats them, most of them in points, 100 times the score. A change is the score with
+the ablation minus the base score.
 """
 
 import csv

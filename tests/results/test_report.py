@@ -1,4 +1,4 @@
-"""Pictures that show what they claim to show."""
+"""The report: a table that sorts and counts rightly, pictures that show what they claim to show."""
 
 import os
 import re
