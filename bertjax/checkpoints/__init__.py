@@ -26,7 +26,6 @@ from bertjax.checkpoints.saved_files import MODEL, MODEL_FILES, TOKENIZER, TOKEN
 from bertjax.checkpoints.sentence_modules import (
     DensePlan,
     SentenceModules,
-    counts_prompts,
     read_dense_weights,
     read_pooling,
     sentence_file_names,
@@ -66,7 +65,6 @@ __all__ = [
     "architecture",
     "base_options",
     "check_saving",
-    "counts_prompts",
     "has_tokenizer",
     "hash_checkpoint",
     "hash_weights",

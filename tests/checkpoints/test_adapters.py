@@ -159,7 +159,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "at some tokens": ({"alora_invocation_tokens": [3]}, "aLoRA does not support merging"),
     "another rank": ({"r": 3}, "size mismatch"),
     "more targets": ({"target_modules": ["query", "key"]}, "missing adapter keys"),
-    "fewer targets": ({"layers_to_transform": [0]}, "have no place for base_model.model.bert.encoder.layer.1."),
+    "fewer targets": ({"layers_to_transform": [0]}, "have no module for base_model.model.bert.encoder.layer.1."),
     "another class": ({"task_type": "FEATURE_EXTRACTION"}, "missing adapter keys"),
     "not of transformers": ({"target_modules": ["no such module"]}, "cannot be merged into"),
 }
@@ -185,7 +185,7 @@ def test_tensors_that_do_not_fit_are_refused(saved):
     tensors = load_file(path)
     first = next(name for name in tensors if "lora_A" in name)
     save_file(tensors | {first.replace("lora_A", "lora_E"): tensors[first]}, path)
-    assert "have no place for" in refusal(saved)
+    assert "have no module for" in refusal(saved)
     save_file({name: array for name, array in tensors.items() if "classifier" not in name}, path)
     assert "classifier" in refusal(saved)
     save_file({name: array[:, :5] if name == first else array for name, array in tensors.items()}, path)
@@ -193,7 +193,7 @@ def test_tensors_that_do_not_fit_are_refused(saved):
     path.write_bytes(b"no tensors")
     assert "cannot be read" in refusal(saved)
     path.unlink()
-    assert "has no adapter; looked for adapter_model.safetensors" in refusal(saved)
+    assert "has no adapter weights; looked for adapter_model.safetensors" in refusal(saved)
 
 
 def test_a_change_of_what_the_base_lacks_is_refused(saved):
@@ -262,7 +262,7 @@ def test_a_model_beside_the_adapter_is_its_base(tmp_path):
     assert locate_base(beside) == beside
     make_adapter(beside, str(make_base(tmp_path / "base")))
     assert name_base(beside) == str(beside)
-    with pytest.warns(CheckpointWarning, match="into the weights beside it, although .* names the base .*delete"):
+    with pytest.warns(CheckpointWarning, match="into the weights in its directory, .* names the base .*delete"):
         assert locate_base(beside) == beside
 
 
@@ -283,7 +283,7 @@ def test_a_base_that_is_not_there_is_named(name, message, tmp_path):
 
 def test_an_adapter_of_an_adapter_is_refused(tmp_path):
     first = make_adapter(make_base(tmp_path / "first"))
-    with pytest.raises(CheckpointError, match="holds an adapter itself; merge that one first"):
+    with pytest.raises(CheckpointError, match="is an adapter too; merge that one first"):
         locate_base(make_adapter(tmp_path / "second", str(first)))
 
 

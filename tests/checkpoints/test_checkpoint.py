@@ -108,7 +108,7 @@ DAMAGE = {
     ),
     "sizes beyond all memory": (
         lambda w, c: c.update(hidden_size=3 * 2**28, intermediate_size=2**30, vocab_size=2**30),
-        r"has shape \(12,\), but the config asks for \(805306368,\)",
+        r"has shape \(12,\), but the config requires \(805306368,\)",
     ),
     "labels beyond all memory": (
         lambda w, c: c.update(num_labels=10**5) or c.pop("id2label"),

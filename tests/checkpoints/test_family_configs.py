@@ -131,7 +131,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
             {"rope_parameters": {"sliding_attention": {"rope_theta": 1e4, "factor": 2}}},
             "rope_parameters must hold rope_type and rope_theta for sliding_attention",
         ),
-        ({"rope_parameters": {"rope_theta": 1e4}}, "must be those of full_attention and sliding_attention"),
+        ({"rope_parameters": {"rope_theta": 1e4}}, "must be a dict with full_attention and sliding_attention"),
         ({"layer_types": ["full_attention"]}, "layer_types names 1 layers, but num_hidden_layers is 4"),
         ({"layer_types": ["chunked_attention"] * 4}, "layer_types must be a list of"),
         ({"hidden_size": 15}, "a head is 5 wide, but rotary positions need an even number"),

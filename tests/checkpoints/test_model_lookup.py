@@ -353,7 +353,7 @@ def test_a_cache_is_used_at_its_revision_only(tmp_path: Path) -> None:
 )
 def test_a_part_in_the_cache_is_not_taken_for_the_whole(tmp_path: Path, names: set[str]) -> None:
     make_cache(tmp_path, names)
-    assert "only a part of it is in the cache" in refusal(REPOSITORY, cache_dir=tmp_path)
+    assert "the cache holds only a part of it" in refusal(REPOSITORY, cache_dir=tmp_path)
 
 
 @pytest.mark.integration

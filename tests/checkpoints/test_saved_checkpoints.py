@@ -50,12 +50,12 @@ def test_a_directory_of_something_else_is_refused(name, classifier, tokenizer, t
         lambda: embedder.save_pretrained(tmp_path / "out", tokenizer),
         lambda: tokenizer.save_pretrained(tmp_path / "out"),
     ):
-        with pytest.raises(OutputError, match="is not empty, and no checkpoint that bertjax saved"):
+        with pytest.raises(OutputError, match="is not empty, and is not a checkpoint that bertjax saved"):
             save()
     for more in ([], ["--overwrite"], ["--smaller"]):
         command = ["remove-heads", "--model", str(model), "--heads", "0.0", "--output", str(tmp_path / "out"), *more]
         assert main(command) == 2
-        assert "no checkpoint that bertjax saved" in capsys.readouterr().err
+        assert "is not a checkpoint that bertjax saved" in capsys.readouterr().err
     assert names(tmp_path / "out") == {name}
     assert (tmp_path / "out" / name).read_text() == "mine"
 
@@ -70,7 +70,7 @@ def test_a_checkpoint_of_transformers_is_not_replaced(classifier, tokenizer, tmp
     transformers.BertModel(config).save_pretrained(tmp_path / "theirs")
     before = (tmp_path / "theirs" / "model.safetensors").read_bytes()
     for save in (classifier.save_pretrained, tokenizer.save_pretrained):
-        with pytest.raises(OutputError, match="no checkpoint that bertjax saved"):
+        with pytest.raises(OutputError, match="is not a checkpoint that bertjax saved"):
             save(tmp_path / "theirs")
     assert (tmp_path / "theirs" / "model.safetensors").read_bytes() == before
 

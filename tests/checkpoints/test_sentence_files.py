@@ -126,7 +126,7 @@ ODD_MODULES = {
     },
     "Transformer elsewhere": (
         modules(*THREE, Transformer={"path": "0_Transformer"}),
-        'the Transformer lies in "0_Transformer", but bertjax reads the model beside modules.json',
+        'the Transformer is in "0_Transformer", but bertjax reads the model from the directory of modules.json',
     ),
     "a path upwards": (
         modules(*THREE, Pooling={"path": "../../1_Pooling"}),
@@ -139,7 +139,7 @@ ODD_MODULES = {
     "a path that is no text": (modules(*THREE, Pooling={"path": 1}), "the path of Pooling must be .* found 1"),
     "a path of Transformer that is no text": (modules(*THREE, Transformer={"path": None}), "the path of Transformer"),
     "a long path": (modules(*THREE, Pooling={"path": "x" * 300}), "cannot be read .File name too long"),
-    "a type that is no text": (modules(*THREE, Pooling={"type": 3}), "not a list of modules with a type each"),
+    "a type that is no text": (modules(*THREE, Pooling={"type": 3}), "must be a list of modules, each with a type"),
 }
 
 
@@ -154,12 +154,12 @@ def test_other_modules_are_refused_by_name(name, tmp_path):
 
 TEXT, POOLING, PROMPTS = "sentence_bert_config.json", "1_Pooling/config.json", "config_sentence_transformers.json"
 ODD_SETTINGS = [
-    (TEXT, {"max_seq_length": "128"}, 'max_seq_length must be a positive integer or null, found "128"'),
-    (TEXT, {"max_seq_length": True}, "max_seq_length must be a positive integer or null, found true"),
+    (TEXT, {"max_seq_length": "128"}, "max_seq_length must be an integer from 1 to 2147483647 or null, found '128'"),
+    (TEXT, {"max_seq_length": True}, "max_seq_length must be an integer from 1 to 2147483647 or null, found True"),
     (TEXT, {"max_seq_length": 0}, "max_seq_length must be"),
     (TEXT, {"max_seq_length": 12.5}, "max_seq_length must be"),
     (TEXT, {"max_seq_length": [12]}, r"max_seq_length must be .* found \[12\]"),
-    (TEXT, {"do_lower_case": "true"}, 'do_lower_case must be true or false, found "true"'),
+    (TEXT, {"do_lower_case": "true"}, "do_lower_case must be true or false, found 'true'"),
     (TEXT, {"do_lower_case": 1}, "do_lower_case must be true or false, found 1"),
     (TEXT, {"transformer_task": "fill-mask"}, 'transformer_task is "fill-mask"; bertjax supports only'),
     (TEXT, {"module_output_name": "sentence_embedding"}, "module_output_name is"),
@@ -176,8 +176,8 @@ ODD_SETTINGS = [
     (POOLING, {"pooling": "mean"}, 'bertjax does not know the key "pooling"'),
     (PROMPTS, {"default_prompt_name": "passage"}, 'default_prompt_name is "passage", but the prompts are query'),
     (PROMPTS, {"default_prompt_name": ["query"]}, "default_prompt_name is"),
-    (PROMPTS, {"prompts": ["query: "]}, "prompts must be a table of texts"),
-    (PROMPTS, {"prompts": {"query": 3}}, "prompts must be a table of texts"),
+    (PROMPTS, {"prompts": ["query: "]}, "prompts must be a dict of strings"),
+    (PROMPTS, {"prompts": {"query": 3}}, "prompts must be a dict of strings"),
     (PROMPTS, {"model_type": "SparseEncoder"}, 'model_type is "SparseEncoder"'),
     (PROMPTS, {"truncate_dim": 8}, "truncate_dim is 8"),
     ("2_Normalize/config.json", {"module_input_name": "token_embeddings"}, "module_input_name is"),
@@ -213,7 +213,7 @@ def test_a_pooling_is_read_in_both_of_its_forms(flags, pooling, tmp_path):
 def test_a_prompt_that_is_left_out_of_the_mean_is_refused(tmp_path):
     prompt = {"default_prompt_name": "query", "prompts": {"query": "query: "}}
     write_files(tmp_path, {PROMPTS: prompt, POOLING: {"include_prompt": False}})
-    with pytest.raises(ConfigError, match='include_prompt is false, so that the prompt "query: " would be left out'):
+    with pytest.raises(ConfigError, match='would exclude the prompt "query: " from the pooling'):
         read_pooling(tmp_path)
     write_files(tmp_path, {POOLING: {"include_prompt": False}})
     assert read_pooling(tmp_path)["pooling"] == "mean"

@@ -436,7 +436,7 @@ REFUSED = [
     (of_no_library, InputError, "model must be a PyTorch model: one of transformers, .* found a Linear"),
     (lambda: "bert-base-uncased", InputError, "model must be a PyTorch model: .* found the string 'bert-base-uncased'"),
     (lambda: None, InputError, "model must be a PyTorch model: .* found None"),
-    (of_an_unknown_class, ConfigError, "Mine in memory: Mine is not one of transformers' classes"),
+    (of_an_unknown_class, ConfigError, "Mine in memory: Mine is not a class of transformers"),
     (of_an_unknown_family, ConfigError, "T5EncoderModel in memory: model_type is 't5'; bertjax loads only 'bert'"),
     (
         of_an_unknown_head,
