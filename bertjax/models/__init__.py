@@ -25,7 +25,7 @@ from bertjax.models.pretrained import (
     compute,
     make_numerics,
     tensor_name,
-    what_form_lacks,
+    unsupported_features,
 )
 from bertjax.models.sentences.embedding import BertForSentenceEmbedding
 from bertjax.models.sites import SITE_INDEX, SITES, Site
@@ -117,5 +117,5 @@ __all__ = [
     "read_vector",
     "record",
     "tensor_name",
-    "what_form_lacks",
+    "unsupported_features",
 ]

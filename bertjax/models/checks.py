@@ -326,8 +326,8 @@ def _check_weights(config: BertConfig, entries: HeadWeights, inputs: Inputs) -> 
     layers = np.asarray(entries.layer).tolist()
     allowed = {layer: _allowed_keys(config, inputs, layer) for layer in {*layers} - {-1}}
     for layer, values in zip(layers, np.asarray(entries.values), strict=True):
-        wrong = np.argwhere((values != 0) & ~allowed[layer]) if layer >= 0 else ()
-        if len(wrong):
+        wrong = np.argwhere((values != 0) & ~allowed[layer]) if layer >= 0 else np.empty((0, 3), int)
+        if wrong.size:
             example, query, key = map(int, wrong[0])
             _refuse_weight(config, layer, example, query, key)
 

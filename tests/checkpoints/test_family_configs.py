@@ -20,7 +20,7 @@ def test_a_family_without_a_head_says_which_it_has(family):
     config = config_of(family)
     for task, cls in CLASSES.items():
         if task not in FAMILIES[family].heads:
-            with pytest.raises(ConfigError, match=f"no head for {task}; it has those for "):
+            with pytest.raises(ConfigError, match=f"no head for {task}, only for "):
                 cls(config)
 
 

@@ -197,7 +197,7 @@ def test_heads_of_albert_are_applications(rng):
     [("modernbert", "windows"), ("mpnet", "scores by distance"), ("deberta-v2", "scores by distance")],
 )
 def test_what_pallas_cannot_do_is_refused_by_name(family, what):
-    with pytest.raises(InputError, match=f"'pallas' cannot compute the {what} of {FAMILIES[family].name}"):
+    with pytest.raises(InputError, match=f"'pallas' does not support the {what} of {FAMILIES[family].name}"):
         random_model(bertjax.BertModel, config_of(family), attention="pallas")
 
 

@@ -437,11 +437,11 @@ REFUSED = [
     (lambda: "bert-base-uncased", InputError, "model must be a PyTorch model: .* found the string 'bert-base-uncased'"),
     (lambda: None, InputError, "model must be a PyTorch model: .* found None"),
     (of_an_unknown_class, ConfigError, "Mine in memory: Mine is not a class of transformers"),
-    (of_an_unknown_family, ConfigError, "T5EncoderModel in memory: model_type is 't5'; bertjax loads only 'bert'"),
+    (of_an_unknown_family, ConfigError, "T5EncoderModel in memory: model_type is 't5'; bertjax loads only bert, "),
     (
         of_an_unknown_head,
         ConfigError,
-        r"architectures \['ElectraForCausalLM'\] in \w+ in memory: none is one of Electra",
+        r"architectures \['ElectraForCausalLM'\] in \w+ in memory are not supported, only Electra",
     ),
     (with_another_head, CheckpointError, r"has no tensor classifier\.0\.bias, classifier\.0\.weight and 2 more; undo"),
     (without_a_pooler, CheckpointError, r"in memory: the model has no tensor bert\.pooler\.dense\.bias"),

@@ -44,7 +44,7 @@ def test_texts_go_through_the_tokenizer_of_the_checkpoint(directory):
 
 def test_without_a_tokenizer_one_line_says_what_to_do(in_memory):
     assert in_memory.tokenizer is None
-    with pytest.raises(InputError, match=r"found texts, and it has no tokenizer: give tokenizer=, or set model\.tok"):
+    with pytest.raises(InputError, match=r"but the model has no tokenizer: pass tokenizer=, or set model\.tok"):
         in_memory("the cat sat")
 
 

@@ -266,7 +266,7 @@ DENSE = [
     ({"activation_function": "torch.nn.modules.activation.Mish"}, r'activation_function is "torch\.nn\..*Mish"'),
     ({"activation_function": "own.Tanh"}, 'activation_function is "own.Tanh"; bertjax knows torch'),
     ({"in_features": 0}, "in_features must be an integer from 1 to 2147483647, found 0"),
-    ({"bias": "no"}, 'bias must be true or false, found "no"'),
+    ({"bias": "no"}, "bias must be true or false, found 'no'"),
     ({"rank": 3}, 'bertjax does not know the key "rank"'),
     ({"out_features": 6}, r"the tensors must be .*\(6, 12\)"),
     ({"bias": False}, "the tensors must be"),

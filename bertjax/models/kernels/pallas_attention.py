@@ -1,18 +1,17 @@
-"""Attention whose weights are never written to memory: a Pallas kernel for TPU, with overrides of heads inside.
+"""Attention whose weights are never written to memory: a Pallas kernel for TPU, with overrides of heads.
 
-For a query and the keys of its own segment, of which there are n:
+For a query and the n keys of its segment:
 
     w(k)   = weights_gate * softmax_k(query . key / sqrt(head_dim)) + (1 - weights_gate) * uniform / n
     output = output_gate * sum_k w(k) value(k)
 
-Without overrides, as in a sweep, all keys of a row are on the chip at once where they fit, their heads side by side as
-projections give and take them, if heads fill lanes. Else a block of queries goes through its keys block by block, with
-a running maximum and sum (Milakov and Gimelshein 2018; Dao et al. 2022, FlashAttention), so memory grows with the
-length and not with its square. What uniform attention gives is the mean of a segment's values, which is made before,
-once for all queries. The gradient recomputes the weights, of one block of queries at a time. On a GPU the outputs are
-computed so too, by XLA: Pallas' compiler for all of NVIDIA's GPUs (Triton) is deprecated, its other one is for Hopper
-and newer, and in half precision cuDNN is faster than either was ('fused'). Elsewhere the kernel is interpreted, to be
-tested: that is slow.
+Without overrides, as in a sweep, all keys of a row are on the chip at once if they fit and if heads fill the lanes; all
+heads are in one axis, the layout of the projections. Otherwise a block of queries iterates over blocks of keys with a
+running maximum and sum (Milakov and Gimelshein 2018; Dao et al. 2022, FlashAttention), so that memory grows linearly
+with the length. The output of uniform attention is the mean of a segment's values, computed once for all queries. The
+gradient recomputes the weights of one block of queries at a time. On a GPU XLA computes the outputs in the same blocks:
+Pallas' compiler for all NVIDIA GPUs (Triton) is deprecated, the other requires Hopper, and in half precision cuDNN was
+faster ('fused'). On other platforms the kernel is interpreted for tests, which is slow.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +30,7 @@ from bertjax.models.types import Numerics, record
 
 @record
 class HeadGates:
-    """The overrides of whole heads in one layer; all 1, 0 and 1 leave them as learned. As in `Overrides`."""
+    """Overrides of whole heads in one layer, as in `Overrides`; 1, 0 and 1 leave a head unchanged."""
 
     weights: Float[Array, "heads"]
     uniform: Float[Array, "heads"]
@@ -48,16 +47,14 @@ def attend(
     *,
     places: int = 1,
 ) -> Float[Array, "batch query heads head_dim"]:
-    """Each head's outputs, in wide floats; 0 for a query whose segment has no key.
+    """Head outputs, in wide floats; 0 for a query whose segment has no key.
 
     Args:
-        queries: of all heads.
-        keys: likewise.
-        values: likewise.
-        segments: which segment each query, and each key, belongs to, counted from 1; a key of 0 is padding.
+        queries, keys, values: vectors of all heads.
+        segments: segment of each query and of each key, from 1; 0 for padding.
         gates: overrides of heads, or None.
-        numerics: dtype and precision of the two products.
-        places: how many segments a row has at most.
+        numerics: dtype and precision of the products.
+        places: largest number of segments in a row.
     """
     return _attend(queries, keys, values, gates, segments, numerics, places)
 
@@ -123,7 +120,7 @@ def attend_by_blocks(
     gates: HeadGates | None,
     numerics: Numerics,
 ) -> Float[Array, "batch query heads head_dim"]:
-    """The same as `attend` without a kernel: weights of one block of queries at a time, also in its gradient."""
+    """`attend` without a kernel, for one block of queries at a time, also in the gradient."""
     size = block_size(queries.shape[1])
 
     @jax.checkpoint
@@ -197,16 +194,17 @@ def _attend_kernel(
 
 
 def fills_lanes(head_dim: int) -> bool:
-    """Whether heads of this size fill a TPU's lanes, alone or side by side, so that whole rows can be computed."""
+    """Whether one or several heads of this size fill a TPU's lanes, so that whole rows can be computed."""
     return head_dim % 8 == 0 and (BLOCK % head_dim == 0 or head_dim % BLOCK == 0)
 
 
 def choose_part(shape: Sequence[int], keys: int, numerics: Numerics) -> tuple[int, int, int] | None:
-    """Rows, queries of each, and lanes (a part of the heads) that are computed in one go; None where no part fits.
+    """Numbers of rows, queries and lanes that are computed at once; None if no part fits.
 
     Args:
-        shape: of the queries.
-        keys: of a row.
+        shape: shape of the queries.
+        keys: number of keys in a row.
+        numerics: dtypes.
     """
     batch, tokens, heads, head_dim = shape
     if not fills_lanes(head_dim):
@@ -222,7 +220,7 @@ def choose_part(shape: Sequence[int], keys: int, numerics: Numerics) -> tuple[in
 
 
 def part_bytes(part: tuple[int, int, int], keys: int, numerics: Numerics) -> int:
-    """What a part of whole rows fills on the chip, about: the next part comes in while one is computed."""
+    """Approximate memory of a part on the chip, with the next part, which is loaded during the computation."""
     rows, asking, lanes = part
     wide, given = numerics.wide.itemsize, np.dtype(numerics.dtype).itemsize
     result = given if numerics.narrow else wide
@@ -240,7 +238,7 @@ def _attend_in_whole_rows(
     numerics: Numerics,
     interpret: bool,
 ) -> Array:
-    """`attend` without overrides where whole rows fit: what goes in and out has all heads side by side."""
+    """`attend` without overrides if whole rows fit; inputs and outputs have all heads in one axis."""
     batch, tokens, heads, head_dim = queries.shape
     rows, asking, lanes = part
     flat = [each.astype(numerics.dtype).reshape(*each.shape[:2], -1) for each in (queries, keys, values)]
@@ -272,10 +270,10 @@ def _attend_in_whole_rows(
 def _whole_rows_kernel(
     queries: Any, keys: Any, values: Any, asking: Any, asked: Any, outputs: Any, *, head_dim: int, numerics: Numerics
 ) -> None:
-    """Some rows, all heads of these lanes.
+    """Some rows, with all heads in these lanes.
 
-    A TPU's products are as wide as its lanes, 128. Heads that share them are computed at that width: each with the
-    keys' other lanes zero, which adds nothing to its scores, and of what comes out its own lanes are kept.
+    A TPU's products are 128 lanes wide. Heads that share them are computed at that width: for each head, keys are 0 in
+    the lanes of other heads, which do not contribute to its scores, and its lanes of the output are kept.
     """
     lanes = queries.shape[2]
     width, scale = min(max(head_dim, BLOCK), lanes), ops.score_scale(head_dim)
@@ -301,7 +299,7 @@ def _whole_rows_kernel(
 
 
 def _shares(gates: HeadGates, values: Array, marks: Array, numerics: Numerics, places: int) -> list[Array]:
-    """The gates, one for each head, and the mean of each segment's values."""
+    """Gates of each head, and the mean of each segment's values."""
     numbers = 1 + jnp.arange(places, dtype=marks.dtype)
     members = (marks[:, None] == numbers[None, :, None]).astype(numerics.wide)
     members = members / jnp.maximum(members.sum(-1, keepdims=True), 1)
@@ -311,14 +309,14 @@ def _shares(gates: HeadGates, values: Array, marks: Array, numerics: Numerics, p
 
 
 BLOCK = 128  # tokens; a TPU's lanes
-LEAST = 16  # of each side of a matrix product
-MASKED = -1e30  # a score of no key
-KERNEL_BYTES = 12 * 2**20  # that a part of rows may fill, of the 16 MiB on the chip that the compiler gives a kernel
-TOKENS_AT_ONCE = 512  # of several rows, where these are short
+LEAST = 16  # smallest side of a matrix product
+MASKED = -1e30  # score of a masked key
+KERNEL_BYTES = 12 * 2**20  # for a part of rows, of the 16 MiB that the compiler assigns to a kernel
+TOKENS_AT_ONCE = 512  # in several short rows
 
 
 def by_platform(kernel: Callable[..., Any], blocks: Callable[..., Any], *arrays: Any) -> Any:
-    """Run a kernel on a TPU, its plain form on a GPU; elsewhere the kernel is interpreted."""
+    """Run the kernel on a TPU and `blocks` on a GPU; on other platforms the kernel is interpreted."""
     return jax.lax.platform_dependent(
         *arrays,
         tpu=partial(kernel, interpret=False),
@@ -334,49 +332,49 @@ def by_head(part: Array) -> Array:
 
 
 def block_size(tokens: int) -> int:
-    """Tokens of a block, by the texts' length."""
+    """Number of tokens in a block, for a row of this length."""
     return min(BLOCK, max(LEAST, 1 << (tokens - 1).bit_length()))
 
 
 def pad(part: Array, axis: int) -> Array:
-    """Zeros after an axis of tokens, to whole blocks."""
+    """Pad an axis of tokens with zeros to a multiple of the block size."""
     return extend(part, axis, -part.shape[axis] % block_size(part.shape[axis]))
 
 
 def widen(part: Array, axis: int) -> Array:
-    """Zeros after an axis, to a power of two."""
+    """Pad an axis with zeros to a power of two."""
     size = part.shape[axis]
     return extend(part, axis, max(LEAST, 1 << (size - 1).bit_length()) - size)
 
 
 def extend(part: Array, axis: int, count: int) -> Array:
-    """So many zeros after an axis."""
-    return jnp.pad(part, [(0, count if place == axis else 0) for place in range(part.ndim)])
+    """Append zeros to an axis."""
+    return jnp.pad(part, [(0, count if index == axis else 0) for index in range(part.ndim)])
 
 
 def cut(part: Array, size: int) -> Array:
-    """Blocks of the second axis first: `[blocks, batch, size, ...]`."""
+    """Split the second axis into blocks: `[blocks, batch, size, ...]`."""
     batch, tokens, *rest = part.shape
     return part.reshape(batch, tokens // size, size, *rest).swapaxes(0, 1)
 
 
 def running(rows: int, numerics: Numerics) -> tuple[Array, Array]:
-    """The highest score and the sum, before any key."""
+    """Initial maximum and sum."""
     return jnp.full((rows, 1), MASKED, numerics.wide), jnp.zeros((rows, 1), numerics.wide)
 
 
 def score_block(
     query: Array, key: Array, asking: Array, asked: Array, scale: float, numerics: Numerics
 ) -> tuple[Array, Array]:
-    """Scores of a block, and which of them are of a key that the query may attend to."""
+    """Scores of a block, and whether the query may attend to the key."""
     allowed = (asking == asked) & (asked > 0)
     return jnp.where(allowed, product(query, key, 1, numerics) * scale, MASKED), allowed
 
 
 def product(left: Array, right: Array, axis: int, numerics: Numerics, precision: Any = None) -> Array:
-    """A matrix product over the left's last axis and the right's `axis`, summed in wide floats.
+    """A matrix product over the left's last axis and the right's `axis`, accumulated in wide floats.
 
-    Products of 16-bit floats are exact however precise is asked for, and TPU's compiler refuses to be asked for more.
+    Products of 16-bit floats are exact at any precision, and the TPU's compiler rejects a higher one for them.
     """
     exact = left.dtype.itemsize < 4
     precision = precision or (jax.lax.Precision.DEFAULT if exact else numerics.precision)
