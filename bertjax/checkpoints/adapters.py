@@ -23,7 +23,6 @@ from bertjax.checkpoints.torch_models import make_torch_model, read_torch_model
 from bertjax.checkpoints.weight_files import (
     WEIGHT_FILES,
     CheckpointWarning,
-    hash_weights,
     read_tensor_file,
     read_weights,
 )
@@ -204,12 +203,6 @@ def read_checkpoint(
         return config or found, weights
     config = config or BertConfig.from_directory(directory)
     return config, read_weights(directory, config.family)
-
-
-def hash_checkpoint(directory: Path) -> str:
-    """`hash_weights` of a directory's tensors, with an adapter merged in. Raises as `read_checkpoint`."""
-    config, weights = read_checkpoint(directory)
-    return hash_weights(weights, config.family)
 
 
 def _merge(adapter: Path, base: Path, config: BertConfig) -> tuple[BertConfig, dict[str, np.ndarray]]:

@@ -1,4 +1,4 @@
-"""The model: the mathematics of a BERT, the modules that hold its parameters, and what goes in and comes out."""
+"""Models: the mathematics of a BERT, the modules that hold its parameters, and their inputs and outputs."""
 
 from bertjax.models import ops, packed_layer
 from bertjax.models.body import BertModel
@@ -47,7 +47,6 @@ from bertjax.models.types import (
     AttentionRecord,
     Context,
     Edges,
-    EncoderRecord,
     HeadOutputs,
     HeadWeights,
     Inputs,
@@ -76,7 +75,6 @@ __all__ = [
     "Context",
     "Dropout",
     "Edges",
-    "EncoderRecord",
     "Graph",
     "HeadOutputs",
     "HeadWeights",

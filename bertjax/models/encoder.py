@@ -234,8 +234,8 @@ class Attention(nnx.Module):
         if self.kind.relative is None:
             return None, None
         weights = self.distance_weights(context.distances, keep_all if dropout is None else dropout.distances)
-        products, numbers = positions.distance_scores(queries, keys, weights, self.kind.relative, self.numerics)
-        return None if products is None else products * self.kind.scale, numbers
+        products, biases = positions.distance_scores(queries, keys, weights, self.kind.relative, self.numerics)
+        return None if products is None else products * self.kind.scale, biases
 
     def distance_weights(self, table: Float[Array, "buckets width"] | None, drop: Drop = keep_all) -> DistanceWeights:
         """Terms of this layer's scores from the distance table."""
@@ -331,13 +331,13 @@ class Encoder(nnx.Module):
         plan, count = config.architecture, config.parameter_sets
         *keys, last = jax.random.split(key, count + 1)
         kinds = dict(zip(plan.parameters_of, plan.layers, strict=True))
-        self.layers = nnx.List([Layer(config, kinds[number], keys[number], numerics) for number in range(count)])
+        self.layers = nnx.List([Layer(config, kinds[index], keys[index], numerics) for index in range(count)])
         self.relative = None if plan.relative is None else DistanceTable(config, plan.relative, last, numerics)
         self.config = config
 
     def applications(self) -> tuple[Layer, ...]:
         """The layers in the order of their application, which is the index in head names."""
-        return tuple(self.layers[number] for number in self.config.architecture.parameters_of)
+        return tuple(self.layers[index] for index in self.config.architecture.parameters_of)
 
     def context(self, inputs: Inputs) -> Context:
         """Inputs of attention that all layers share."""
@@ -352,9 +352,9 @@ class Encoder(nnx.Module):
         """Apply all layers, and record their activations."""
         hidden_states: list[Array] = []
         inside: list[tuple[AttentionRecord, FeedForwardRecord]] = []
-        for number, layer in enumerate(self.applications()):
-            hidden_states.append(sites.replace_states("hidden_states", hidden, overrides, number))
-            hidden, attention, rest = _apply(*nnx.split(layer), hidden_states[-1], context, overrides, number)
+        for index, layer in enumerate(self.applications()):
+            hidden_states.append(sites.replace_states("hidden_states", hidden, overrides, index))
+            hidden, attention, rest = _apply(*nnx.split(layer), hidden_states[-1], context, overrides, index)
             inside.append((attention, rest))
         hidden = sites.replace_states("hidden_states", hidden, overrides, len(inside))
         return hidden, _encoder_record(inside, jnp.stack([*hidden_states, hidden]), context.keep)

@@ -31,4 +31,4 @@ class Origin:
 
 
 ORIGINS: WeakKeyDictionary[Any, Origin] = WeakKeyDictionary()
-"""Origins of models; not attributes, which `nnx.split` would make static: models of one shape share compiled programs."""
+"""Origins of models. As attributes they would be static in `nnx.split`, and prevent models from sharing programs."""

@@ -459,10 +459,10 @@ def split_key(key: Array | None, count: int) -> Array:
 
 def _check_options(cls: type, options: dict[str, Any]) -> None:
     """Raise `InputError` for an option that a class does not have."""
-    own = _keywords(cls.__init__)  # type: ignore[misc]
-    unknown = [name for name in options if name not in own]
+    options_of_class = _keywords(cls.__init__)  # type: ignore[misc]
+    unknown = [name for name in options if name not in options_of_class]
     if unknown:
-        known = [*_keywords(PretrainedModel.from_pretrained), *own]
+        known = [*_keywords(PretrainedModel.from_pretrained), *options_of_class]
         raise InputError(f"{cls.__name__} has no option {some_of(unknown)}: it takes {', '.join(known)}")
 
 

@@ -93,8 +93,8 @@ def replace_vectors(
     for entry in range(overrides.vectors.layer.shape[0]):
         head = overrides.vectors.head[entry]
         share, values = _entry(overrides.vectors, entry, name, layer, vectors)
-        own = (jnp.arange(vectors.shape[2], dtype=head.dtype) == head).astype(vectors.dtype)
-        of_head = share[:, :, None, None] * own[None, None, :, None]
+        selected = (jnp.arange(vectors.shape[2], dtype=head.dtype) == head).astype(vectors.dtype)
+        of_head = share[:, :, None, None] * selected[None, None, :, None]
         vectors = ops.blend(1 - of_head, vectors, values[:, :, None])
     return vectors
 

@@ -51,7 +51,7 @@ from bertjax.models.pretrained import (
 )
 from bertjax.models.sentences.embedding import BertForSentenceEmbedding
 from bertjax.models.sentences.pooling import ACTIVATIONS, read_vector
-from bertjax.models.types import Inputs, ModelOutput, Numerics, Overrides
+from bertjax.models.types import ModelOutput, Numerics, Overrides
 
 DEFAULT_SCORE_ACTIVATION = "sigmoid"  # the default of sentence-transformers
 
@@ -195,18 +195,10 @@ class BertForMultipleChoice(LinearTaskModel):
 
     task = architecture.CHOICE
 
-    def inputs(
-        self,
-        input_ids: Any = None,
-        attention_mask: Any = None,
-        token_type_ids: Any = None,
-        position_ids: Any = None,
-        *,
-        tokenizer: Any = None,
-    ) -> Inputs:
-        """Check and complete the arguments of a call, with one row for each text. Raises `InputError`."""
-        batch = self._read_batch((input_ids, attention_mask, token_type_ids, position_ids), tokenizer)
-        return super().inputs(**{name: _one_row_per_text(array, name) for name, array in batch.items()})
+    def _read_batch(self, arrays: Sequence[Any], tokenizer: Any) -> dict[str, Any]:
+        """The arrays of a call, with one row for each text."""
+        batch = super()._read_batch(arrays, tokenizer)
+        return {name: _one_row_per_text(array, name) for name, array in batch.items()}
 
     def __call__(
         self,
@@ -219,7 +211,7 @@ class BertForMultipleChoice(LinearTaskModel):
         tokenizer: Any = None,
     ) -> ModelOutput:
         """Run the model; arguments are as in `PretrainedModel.__call__`, or have an axis of choices."""
-        batch = self._read_batch((input_ids, attention_mask, token_type_ids, position_ids), tokenizer)
+        batch = super()._read_batch((input_ids, attention_mask, token_type_ids, position_ids), tokenizer)
         output = super().__call__(**batch, overrides=overrides)
         shape = np.shape(batch["input_ids"])
         if len(shape) < 3:

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import bertjax
-from bertjax.checkpoints import CheckpointWarning, hash_checkpoint, holds_adapter, locate_base, name_base
+from bertjax.checkpoints import CheckpointWarning, hash_weights, holds_adapter, locate_base, name_base, read_checkpoint
 from bertjax.cli import main
 from bertjax.errors import BertjaxError, CheckpointError, ConfigError, MissingDependencyError, OutputError
 from bertjax.jobs import provenance
@@ -87,7 +87,7 @@ CASES = [(kind, base) for kind in KINDS for base in list(BASES)[:3]]
 
 
 @pytest.mark.parametrize(("kind", "base"), CASES)
-def test_every_kind_that_merges_gives_what_peft_gives(kind, base, tmp_path, rng):
+def test_every_mergeable_adapter_matches_peft(kind, base, tmp_path, rng):
     end, task, field = BASES[base]
     labels = {"num_labels": 3} if field == "logits" and task else {}
     saved_by_torch("bert", "pretraining", tmp_path / "base")  # which has no classifier
@@ -124,7 +124,7 @@ def saved(tmp_path):
     return adapter
 
 
-def test_a_part_that_neither_base_nor_adapter_has_is_named(saved):
+def test_parts_missing_in_base_and_adapter_are_named(saved):
     with pytest.warns(CheckpointWarning, match=r"newly initialised: bert\.pooler\.dense\.bias, bert\.pooler"):
         model = bertjax.load(saved)
     assert model.new_parameters == ("bert.pooler.dense.bias", "bert.pooler.dense.kernel")
@@ -132,7 +132,7 @@ def test_a_part_that_neither_base_nor_adapter_has_is_named(saved):
 
 
 @pytest.mark.filterwarnings("ignore::bertjax.checkpoints.CheckpointWarning")
-def test_labels_are_those_of_a_config_beside_the_adapter(saved):
+def test_labels_are_those_of_the_adapters_config(saved):
     settings = json.loads((saved / "../base/config.json").read_text())
     settings |= {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "no", "1": "yes", "2": "maybe"}}
     (saved / "config.json").write_text(json.dumps(settings))
@@ -196,7 +196,7 @@ def test_tensors_that_do_not_fit_are_refused(saved):
     assert "has no adapter weights; looked for adapter_model.safetensors" in refusal(saved)
 
 
-def test_a_change_of_what_the_base_lacks_is_refused(saved):
+def test_updates_of_missing_modules_are_refused(saved):
     path = saved / "adapter_model.safetensors"
     pooler = {
         f"base_model.model.bert.pooler.dense.lora_{factor}.weight": np.ones((2, 12), np.float32) for factor in "AB"
@@ -257,7 +257,7 @@ def test_a_base_is_found_where_the_adapter_says(tmp_path, monkeypatch):
     assert (holds_adapter(adapter), holds_adapter(base)) == (True, False)
 
 
-def test_a_model_beside_the_adapter_is_its_base(tmp_path):
+def test_a_model_in_the_adapters_directory_is_its_base(tmp_path):
     beside = make_adapter(make_base(tmp_path / "beside"))
     assert locate_base(beside) == beside
     make_adapter(beside, str(make_base(tmp_path / "base")))
@@ -275,7 +275,7 @@ def test_a_model_beside_the_adapter_is_its_base(tmp_path):
         ("someone/some-bert", "someone/some-bert: no such directory here, .* at revision 'a1b2'"),
     ],
 )
-def test_a_base_that_is_not_there_is_named(name, message, tmp_path):
+def test_a_missing_base_is_named(name, message, tmp_path):
     revision = {"revision": "a1b2"} if "revision" in message else {}
     with pytest.raises(CheckpointError, match=message):
         locate_base(make_adapter(tmp_path / "adapter", name, **revision), local_files_only=True)
@@ -305,14 +305,17 @@ def test_the_merged_model_is_saved_and_hashed_as_any(tmp_path, rng, capsys):
     given = arguments(ours.config, rng)
     ours.save_pretrained(tmp_path / "merged")
     assert np.array_equal(bertjax.load(tmp_path / "merged")(**given).logits, ours(**given).logits)
-    assert hash_checkpoint(tmp_path / "merged") == hash_checkpoint(adapter) != hash_checkpoint(base)
+    merged, adapted_base, plain = (
+        hash_weights(read_checkpoint(path)[1]) for path in (tmp_path / "merged", adapter, base)
+    )
+    assert merged == adapted_base != plain
     facts = provenance.where_from(ours, adapter, str(adapter))
     assert (
         facts["model"]["base"] == json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"]
     )
     assert msgspec.to_builtins(msgspec.convert(facts["model"], Model)) == facts["model"]
     assert "base" not in provenance.where_from(ours, tmp_path / "merged", "merged")["model"]
-    assert (facts["model"]["name"], facts["model"]["weights_sha256"]) == (str(adapter), hash_checkpoint(adapter))
+    assert (facts["model"]["name"], facts["model"]["weights_sha256"]) == (str(adapter), hash_adapter)
     with pytest.raises(OutputError, match="holds an adapter, which would be merged again"):
         ours.save_pretrained(adapter)
     try:

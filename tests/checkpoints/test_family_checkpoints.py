@@ -43,7 +43,7 @@ def rewritten(saved, tmp_path, tensors):
     return tmp_path
 
 
-def test_half_precision_is_read_as_it_stands(saved, tmp_path):
+def test_half_precision_is_read_without_conversion(saved, tmp_path):
     """One of its two forms for each family."""
     dtype = (np.float16, ml_dtypes.bfloat16)[DISTINCT.index(saved[0].model_type) % 2]
     coarse = load(rewritten(saved, tmp_path, {name: array.astype(dtype) for name, array in saved[2].items()}))
@@ -132,7 +132,7 @@ def test_the_task_chooses_a_head_that_the_config_does_not_name(name, task, tmp_p
     assert tree_equal(load_for([CLASSES[task]], directory, dtype="float64"), model)
 
 
-def test_a_part_of_another_head_is_not_taken_for_one(tmp_path):
+def test_a_part_of_another_head_is_not_used(tmp_path):
     """DistilBERT's classifier of tokens has the names of half its classifier of texts."""
     directory = saved_by_torch("distilbert", architecture.SEQUENCE, tmp_path)
     config = json.loads((directory / "config.json").read_text())

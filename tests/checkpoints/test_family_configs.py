@@ -16,7 +16,7 @@ from tests.family_models import SIZES, config_of
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_a_family_without_a_head_says_which_it_has(family):
+def test_a_missing_head_names_those_of_the_family(family):
     config = config_of(family)
     for task, cls in CLASSES.items():
         if task not in FAMILIES[family].heads:
@@ -26,7 +26,7 @@ def test_a_family_without_a_head_says_which_it_has(family):
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 @pytest.mark.parametrize("size", [0, 1])
-def test_a_config_goes_both_ways(family, size):
+def test_configs_round_trip(family, size):
     import transformers
 
     theirs = transformers.AutoConfig.for_model(family, **SIZES[family][size])
@@ -39,7 +39,7 @@ def test_a_config_goes_both_ways(family, size):
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_keys_that_are_absent_have_transformers_defaults(family):
+def test_missing_keys_have_transformers_defaults(family):
     """The tables of defaults are bertjax's, so that a config is read without importing transformers."""
     import transformers
 
@@ -145,7 +145,7 @@ assert set(REFUSED) == set(FAMILIES)
 @pytest.mark.parametrize(
     ("family", "changes", "message"), [(family, *case) for family, cases in REFUSED.items() for case in cases]
 )
-def test_what_a_family_cannot_compute_is_refused_by_name(family, changes, message):
+def test_unsupported_settings_are_refused_by_name(family, changes, message):
     BertConfig.from_dict({"model_type": family, **SIZES[family][0]})
     with pytest.raises(ConfigError, match=message):
         BertConfig.from_dict({"model_type": family, **SIZES[family][0], **changes})
@@ -221,7 +221,7 @@ WRONG += (10**30, -1, 0, 2**31, 1e300)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_values_of_any_type_are_taken_or_refused_in_one_line(family):
+def test_values_of_any_type_are_read_or_refused_in_one_line(family):
     settings = BertConfig.from_dict({"model_type": family} | SIZES[family][0]).to_dict()
     older = ("global_attn_every_n_layers", "num_labels", "pruned_heads", "sentence_transformers", "quantization_config")
     for key in (*settings, *older):

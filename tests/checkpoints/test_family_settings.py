@@ -19,7 +19,7 @@ def config_of(family, **changes):
 
 @pytest.mark.needs_torch
 @pytest.mark.parametrize("family", FAMILIES)
-def test_one_rate_of_dropout_is_everywhere_and_can_be_saved(family):
+def test_one_dropout_rate_applies_everywhere_and_can_be_saved(family):
     """In all places where the family drops units, in a config.json that transformers takes too."""
     import transformers
 
@@ -34,7 +34,7 @@ def test_one_rate_of_dropout_is_everywhere_and_can_be_saved(family):
     assert BertConfig.from_dict(theirs.to_dict()).architecture == config.architecture
 
 
-def test_no_rate_of_the_classifiers_own_is_the_hidden_rate():
+def test_a_missing_classifier_rate_is_the_hidden_rate():
     config = replace(config_of("distilbert", dropout=0.3), classifier_dropout=None)
     assert config.classifier_dropout == 0.3
     assert config_of("bert").classifier_dropout is None
@@ -45,7 +45,7 @@ def test_embedding_size_defaults_to_the_hidden_size():
     assert replace(config_of("albert"), hidden_size=24).embedding_size == 5
 
 
-def test_a_value_that_the_family_cannot_keep_is_refused():
+def test_a_field_without_a_key_in_the_family_is_refused():
     assert replace(config_of("modernbert"), hidden_dropout_prob=0.1).hidden_dropout_prob == 0.0  # BERT's default
     with pytest.raises(ConfigError, match=r"ModernBERT has no hidden_dropout_prob, found 0\.3"):
         replace(config_of("modernbert"), hidden_dropout_prob=0.3)
@@ -70,7 +70,7 @@ def test_a_message_names_the_key_that_the_file_has(family, changes, message):
         config_of(family, **changes)
 
 
-def test_modernbert_takes_only_its_position_embedding_type():
+def test_modernbert_accepts_only_its_position_embedding_type():
     assert config_of("modernbert", position_embedding_type="sans_pos") == config_of("modernbert")
     with pytest.raises(ConfigError, match="position_embedding_type is 'relative_key'"):
         config_of("modernbert", position_embedding_type="relative_key")
@@ -87,7 +87,7 @@ def test_the_hash_of_weights_ignores_the_tied_decoder(family, rng):
     assert hash_weights(alone | {head.decoder: table + 1}, config.family) != hash_weights(alone, config.family)
 
 
-def test_a_scale_of_its_own_holds_in_every_form_of_attention(rng):
+def test_a_different_scale_is_used_in_all_implementations(rng):
     """DeBERTa without relative positions still scales by the kinds that are named, as transformers does."""
     config = config_of("deberta-v2", relative_attention=False, pos_att_type=["c2p", "p2c"])
     call = arguments(config, rng)

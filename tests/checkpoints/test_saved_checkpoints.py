@@ -84,7 +84,7 @@ def test_model_and_tokenizer_are_saved_in_either_order(order, classifier, tokeni
     assert bertjax.load(tmp_path / "out").class_name == "BertForSequenceClassification"
 
 
-def test_files_of_another_kind_do_not_stay(classifier, tokenizer, tmp_path):
+def test_earlier_files_of_another_kind_are_removed(classifier, tokenizer, tmp_path):
     embedder = random_model(BertForSentenceEmbedding, make_config())
     embedder.save_pretrained(tmp_path / "out", tokenizer)
     assert names(tmp_path / "out") == MODEL | TOKENIZER | SENTENCES | LIST
@@ -98,7 +98,7 @@ def test_files_of_another_kind_do_not_stay(classifier, tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model-00001-of-00002.safetensors", "modules.json"])
-def test_strange_files_beside_our_own_are_refused(name, tokenizer, tmp_path):
+def test_foreign_files_among_saved_ones_are_refused(name, tokenizer, tmp_path):
     embedder = random_model(BertForSentenceEmbedding, make_config())
     random_model(BertModel, make_config()).save_pretrained(tmp_path / "out")
     (tmp_path / "out" / name).write_text("mine")

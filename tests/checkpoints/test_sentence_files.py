@@ -185,7 +185,7 @@ ODD_SETTINGS = [
 
 
 @pytest.mark.parametrize(("file", "change", "message"), ODD_SETTINGS)
-def test_settings_that_cannot_be_followed_are_refused_by_name(file, change, message, tmp_path):
+def test_unsupported_sentence_settings_are_refused_by_name(file, change, message, tmp_path):
     directory = write_files(tmp_path, {file: change})
     with pytest.raises(ConfigError, match=message) as refused:
         read_pooling(directory)
@@ -204,13 +204,13 @@ def test_settings_that_cannot_be_followed_are_refused_by_name(file, change, mess
         ({"pooling_mode": ["mean", "cls"]}, ("mean", "cls")),
     ],
 )
-def test_a_pooling_is_read_in_both_of_its_forms(flags, pooling, tmp_path):
+def test_a_pooling_is_read_in_both_forms(flags, pooling, tmp_path):
     write_files(tmp_path)
     (tmp_path / POOLING).write_text(json.dumps({"word_embedding_dimension": 12} | flags))
     assert read_pooling(tmp_path)["pooling"] == pooling
 
 
-def test_a_prompt_that_is_left_out_of_the_mean_is_refused(tmp_path):
+def test_a_prompt_excluded_from_the_mean_is_refused(tmp_path):
     prompt = {"default_prompt_name": "query", "prompts": {"query": "query: "}}
     write_files(tmp_path, {PROMPTS: prompt, POOLING: {"include_prompt": False}})
     with pytest.raises(ConfigError, match='would exclude the prompt "query: " from the pooling'):
@@ -219,7 +219,7 @@ def test_a_prompt_that_is_left_out_of_the_mean_is_refused(tmp_path):
     assert read_pooling(tmp_path)["pooling"] == "mean"
 
 
-def test_another_similarity_is_warned_of(tmp_path):
+def test_another_similarity_causes_a_warning(tmp_path):
     write_files(tmp_path, {PROMPTS: {"similarity_fn_name": "dot"}})
     with pytest.warns(
         SentenceSettingsWarning, match='similarity_fn_name is "dot"; bertjax compares vectors by their cos'
@@ -227,7 +227,7 @@ def test_another_similarity_is_warned_of(tmp_path):
         read_text_settings(tmp_path)
 
 
-def test_a_prompt_without_a_text_is_none(tmp_path):
+def test_a_prompt_without_a_text_is_empty(tmp_path):
     write_files(tmp_path, {PROMPTS: {"default_prompt_name": "document", "prompts": {}}})
     assert read_text_settings(tmp_path).prompt == ""
 
@@ -245,7 +245,7 @@ def ids(tokenizer, texts):
     return [list(one.input_ids) for one in tokenizer.encode(texts)]
 
 
-def test_lower_casing_is_done_before_all_else_and_accents_stay(tmp_path):
+def test_lower_casing_comes_first_and_keeps_accents(tmp_path):
     texts = [*SENTENCES, *(text.upper() for text in SENTENCES), "Thé CAT", "[CLS] The"]
     plain = Tokenizer.from_pretrained(make_directory(tmp_path / "plain", {}, cased=True))
     lower = Tokenizer.from_pretrained(make_directory(tmp_path / "lower", {TEXT: {"do_lower_case": True}}, cased=True))
@@ -279,7 +279,7 @@ def make_examples(texts):
     ("longest", "settings", "length"),
     [(5, {}, 5), (None, {"model_max_length": 6}, 6), (None, {}, 40), (9, {"model_max_length": 6}, 9)],
 )
-def test_texts_are_cut_where_the_directory_says(longest, settings, length, tmp_path):
+def test_texts_are_truncated_at_the_directorys_limit(longest, settings, length, tmp_path):
     """sentence-transformers 6 keeps the length as the tokenizer's, and an older file's outranks that."""
     directory = make_directory(tmp_path, {TEXT: {"max_seq_length": longest}}, cased=False)
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
@@ -305,7 +305,7 @@ def test_max_length_is_that_of_sentence_transformers(longest, settings, tmp_path
     assert Tokenizer.from_pretrained(tmp_path / "again").max_length == ours.max_length
 
 
-def test_an_embedder_is_saved_with_all_that_is_done_to_its_texts(tmp_path):
+def test_an_embedder_is_saved_with_its_text_settings(tmp_path):
     changes = {TEXT: {"do_lower_case": True, "max_seq_length": 11}}
     changes[PROMPTS] = {"default_prompt_name": "query", "prompts": {"query": "The dog: "}}
     directory = make_directory(tmp_path / "first", changes, cased=True)

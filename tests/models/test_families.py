@@ -77,7 +77,7 @@ ROUNDED = [(family, architecture.SEQUENCE, size) for family in ("deberta-v2", "m
     ("family", "task", "size"),
     [*ROUNDED, *(pytest.param(*case, marks=pytest.mark.slow) for case in MANY if case not in ROUNDED)],
 )
-def test_float32_is_as_near_as_rounding(family, task, size, tmp_path):
+def test_float32_agrees_up_to_rounding(family, task, size, tmp_path):
     seed = 5 + size  # rounding is what it is: with other weights as large it could be more
     saved_by_torch(family, task, tmp_path, size, seed=seed)
     model = load_without_warnings(tmp_path)
@@ -161,7 +161,7 @@ def test_positions_of_roberta_count_tokens_that_are_not_padding(rng):
         model(rng.integers(3, 41, (1, 20)))
 
 
-def test_microsofts_own_masked_lm_head_is_read(tmp_path):
+def test_microsofts_masked_lm_head_is_read(tmp_path):
     """transformers looks for it under this name where the config says `legacy: false`, and computes the same."""
     saved_by_torch("deberta-v2", architecture.WORDS, tmp_path, legacy=False)
     model = load_without_warnings(tmp_path)
@@ -196,7 +196,7 @@ def test_heads_of_albert_are_applications(rng):
     ("family", "what"),
     [("modernbert", "windows"), ("mpnet", "scores by distance"), ("deberta-v2", "scores by distance")],
 )
-def test_what_pallas_cannot_do_is_refused_by_name(family, what):
+def test_unsupported_features_of_pallas_are_refused_by_name(family, what):
     with pytest.raises(InputError, match=f"'pallas' does not support the {what} of {FAMILIES[family].name}"):
         random_model(bertjax.BertModel, config_of(family), attention="pallas")
 
@@ -204,7 +204,7 @@ def test_what_pallas_cannot_do_is_refused_by_name(family, what):
 @pytest.mark.parametrize(
     ("family", "form"), [("roberta", "pallas"), ("mpnet", "fused"), ("deberta-v2", "fused"), ("modernbert", "fused")]
 )
-def test_other_forms_of_attention_agree(family, form, rng):
+def test_all_attention_implementations_agree(family, form, rng):
     config = config_of(family)
     explicit, other = (random_model(bertjax.BertModel, config, attention=which) for which in ("explicit", form))
     given = arguments(config, rng)

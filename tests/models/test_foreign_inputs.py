@@ -204,7 +204,7 @@ def kinds_of(array):
 
 
 @pytest.mark.needs_torch
-def test_overrides_take_all_of_them(model, batch, rng, unchecked):
+def test_overrides_accept_arrays_of_all_libraries(model, batch, rng, unchecked):
     config, source = model.config, model(batch)
     gates = rng.uniform(size=(2, 3)).astype(np.float32)
     weights = rng.uniform(size=(7, 7)).astype(np.float32)
@@ -262,7 +262,7 @@ REFUSED = {
 
 @pytest.mark.needs_torch
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_tensor_that_cannot_be_taken(model, batch, case):
+def test_unsupported_tensors_are_refused(model, batch, case):
     import torch
 
     make, words = REFUSED[case]
@@ -294,7 +294,7 @@ def test_gates_that_record_gradients_are_refused(small):
         ([True, False], "number 0 .from 0. is True"),
     ],
 )
-def test_rows_that_are_no_token_ids(model, examples, words):
+def test_rows_that_are_not_token_ids_are_refused(model, examples, words):
     heads = ablations.single_heads(model.config, "zero")
     with pytest.raises(InputError, match=words) as caught:
         bertjax.sweep(model, examples, heads, readouts.pooled, progress=False)
@@ -302,7 +302,7 @@ def test_rows_that_are_no_token_ids(model, examples, words):
 
 
 @pytest.mark.integration
-def test_nothing_of_this_imports_pytorch():
+def test_array_inputs_do_not_import_pytorch():
     program = (
         "import sys, jax, bertjax, numpy as np\n"
         "from bertjax import BertConfig, BertModel, overrides\n"

@@ -77,7 +77,7 @@ def test_every_family_and_head_computes_what_pytorch_does(family, task, size, rn
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_each_head_is_what_loading_from_disk_gives(family, tmp_path):
+def test_converted_heads_equal_those_loaded_from_disk(family, tmp_path):
     for task in FAMILIES[family].heads:
         theirs = torch_model(family, task)
         assert theirs.config.architectures is None
@@ -158,7 +158,7 @@ def transformers_tokenizer(directory, **settings):
 TYPES = ["input_ids", "token_type_ids", "attention_mask"]
 
 
-def test_a_tokenizer_of_transformers_is_taken_and_left_as_it_is(tmp_path):
+def test_a_tokenizer_of_transformers_is_copied(tmp_path):
     theirs = transformers_tokenizer(tmp_path / "theirs", model_input_names=TYPES)
     model = torch_model(**SIZES_WITH_WORDS, vocab_size=make_config().vocab_size)
     theirs(TEXTS, padding=True, truncation=True)
@@ -174,7 +174,7 @@ def test_a_tokenizer_of_transformers_is_taken_and_left_as_it_is(tmp_path):
 
 
 @pytest.mark.parametrize("settings", [{}, {"model_input_names": TYPES}, {"model_input_names": TYPES[::2]}])
-def test_the_model_gets_what_the_tokenizer_of_transformers_gives(settings, tmp_path):
+def test_converted_tokenizers_return_the_same_ids(settings, tmp_path):
     import torch
 
     theirs = transformers_tokenizer(tmp_path / "theirs", **settings)
@@ -249,7 +249,7 @@ def test_a_sentence_transformer_keeps_its_modules(name, library, transformer, tm
     assert np.array_equal(vectors, again(TEXTS).sentence_embedding)
 
 
-def test_prompts_and_the_longest_text_come_along(library, transformer):
+def test_prompts_and_the_length_limit_are_converted(library, transformer):
     prompts = {"query": "the dog: ", "passage": "Red doors "}
     theirs = embedder(library, transformer, prompts=prompts, default_prompt_name="passage")
     theirs.max_seq_length = 9
@@ -277,7 +277,7 @@ def test_unsupported_sentence_modules_are_refused(library, transformer):
         bertjax.from_torch(theirs)
 
 
-def test_prompts_left_out_of_the_pooling_are_refused(library, transformer):
+def test_prompts_excluded_from_the_pooling_are_refused(library, transformer):
     theirs = embedder(library, transformer)
     theirs.set_pooling_include_prompt(False)
     with pytest.raises(InputError, match="include_prompt false: the prompt 'a dog ' would be left out"):
@@ -450,7 +450,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("make", "error", "message"), REFUSED)
-def test_what_cannot_be_read_is_refused_in_one_line(make, error, message):
+def test_unsupported_models_are_refused_in_one_line(make, error, message):
     with pytest.raises(error, match=message) as refused:
         bertjax.from_torch(make())
     assert "\n" not in str(refused.value)

@@ -197,7 +197,7 @@ def test_an_unknown_keyword_is_an_error(small):
         model([[1, 2]], head_mask=np.ones((2, 3)))
 
 
-def test_numerics_that_cannot_be_are_refused(small):
+def test_invalid_numerics_are_refused(small):
     with pytest.raises(InputError, match="jax_enable_x64"):
         Numerics("float64")
     with pytest.raises(InputError, match="precision"):

@@ -71,10 +71,11 @@ def _pallas(queries: Array, keys: Array, values: Array, keep: Array, gates: Gate
             "attention='pallas' supports only an attention_mask [batch, token]; for [batch, query, key] use "
             "'explicit' or 'fused'"
         )
-    marks = (keep[:, 0] > 0).astype(jnp.int32)
-    asking = jnp.ones(queries.shape[:2], jnp.int32)  # padding attends to the real tokens, as in explicit attention
-    whole = None if gates is None else pallas_attention.HeadGates(*gates, jnp.ones(queries.shape[2]))
-    return pallas_attention.attend(queries, keys, values, (asking, marks), whole, numerics)
+    key_segments = (keep[:, 0] > 0).astype(jnp.int32)
+    # Padding attends to the real tokens, as in explicit attention.
+    query_segments = jnp.ones(queries.shape[:2], jnp.int32)
+    head_gates = None if gates is None else pallas_attention.HeadGates(*gates, jnp.ones(queries.shape[2]))
+    return pallas_attention.attend(queries, keys, values, (query_segments, key_segments), head_gates, numerics)
 
 
 def attend_in_rows(
@@ -204,9 +205,9 @@ _attend_to_first.defvjp(_attend_forward, _attend_backward)
 
 def _call(queries: Array, keys: Array, values: Array, count: Array, implementation: Implementation) -> Array:
     # cuDNN's gradient requires even lengths; the added keys are beyond `count`.
-    tokens, asking = queries.shape[1], jnp.full_like(count, queries.shape[1])
+    tokens, query_count = queries.shape[1], jnp.full_like(count, queries.shape[1])
     queries, keys, values = (_even(part) for part in (queries, keys, values))
-    attend = partial(jax.nn.dot_product_attention, query_seq_lengths=asking, key_value_seq_lengths=count)
+    attend = partial(jax.nn.dot_product_attention, query_seq_lengths=query_count, key_value_seq_lengths=count)
     return attend(queries, keys, values, implementation=implementation)[:, :tokens]
 
 

@@ -100,12 +100,12 @@ def _attend_forward(*arguments: Any) -> tuple[Array, Any]:
 
 def _attend_backward(numerics: Numerics, places: int, kept: Any, cotangent: Array) -> Any:
     del places
-    *given, segments = kept
+    *arrays, segments = kept
 
-    def again(queries: Array, keys: Array, values: Array, gates: HeadGates | None) -> Array:
+    def recompute(queries: Array, keys: Array, values: Array, gates: HeadGates | None) -> Array:
         return attend_by_blocks(queries, keys, values, segments, gates, numerics)
 
-    _, pull = jax.vjp(again, *given)
+    _, pull = jax.vjp(recompute, *arrays)
     return (*pull(cotangent), None)
 
 
@@ -125,9 +125,9 @@ def attend_by_blocks(
 
     @jax.checkpoint
     def one(block: tuple[Array, Array]) -> Array:
-        asking, marks = block
+        block_queries, marks = block
         keep = ((marks[:, :, None] == segments[1][:, None]) & (segments[1] > 0)[:, None]).astype(numerics.wide)
-        weights = ops.attention_weights(ops.attention_scores(asking, keys, numerics), keep[:, None])
+        weights = ops.attention_weights(ops.attention_scores(block_queries, keys, numerics), keep[:, None])
         if gates is not None:
             gate, share = (part[None, :, None, None].astype(weights.dtype) for part in (gates.weights, gates.uniform))
             weights = ops.blend(gate, weights, share * ops.uniform_weights(keep)[:, None])
@@ -165,16 +165,24 @@ def _call_attend(*arrays: Array, scale: float, numerics: Numerics, overridden: b
 
 
 def _attend_kernel(
-    queries: Any, keys: Any, values: Any, asking: Any, asked: Any, *rest: Any, block: int, scale: float, numerics: Any
+    queries: Any,
+    keys: Any,
+    values: Any,
+    query_segments: Any,
+    key_segments: Any,
+    *rest: Any,
+    block: int,
+    scale: float,
+    numerics: Any,
 ) -> None:
     """One block of queries of one head; `rest` is shares and means, if any, and the outputs."""
-    query, mark = queries[0, 0], asking[0]
+    query, segment = queries[0, 0], query_segments[0]
     start = running(query.shape[0], numerics)
 
-    def step(number: Array, carry: Any) -> Any:
+    def step(index: Array, carry: Any) -> Any:
         highest, total, mixed = carry
-        window = pl.ds(number * block, block)
-        scores, allowed = score_block(query, keys[0, 0, window], mark, asked[0, :, window], scale, numerics)
+        window = pl.ds(index * block, block)
+        scores, allowed = score_block(query, keys[0, 0, window], segment, key_segments[0, :, window], scale, numerics)
         peak = jnp.maximum(highest, scores.max(-1, keepdims=True))
         share = jnp.where(allowed, jnp.exp(scores - peak), 0)
         shrink = jnp.exp(highest - peak)
@@ -188,7 +196,7 @@ def _attend_kernel(
     if shares:
         gate, uniform, factor, means = (part[0] for part in shares)
         places = jax.lax.broadcasted_iota(jnp.int32, (1, means.shape[1]), 1) + 1
-        mean = product((mark == places).astype(numerics.wide), means[0], 0, numerics)
+        mean = product((segment == places).astype(numerics.wide), means[0], 0, numerics)
         outputs = factor * (gate * outputs + (1 - gate) * uniform * mean)
     output[0, 0] = outputs
 
@@ -209,23 +217,23 @@ def choose_part(shape: Sequence[int], keys: int, numerics: Numerics) -> tuple[in
     batch, tokens, heads, head_dim = shape
     if not fills_lanes(head_dim):
         return None
-    asking = BLOCK if tokens > 2 * BLOCK and tokens % BLOCK == 0 else tokens
+    count = BLOCK if tokens > 2 * BLOCK and tokens % BLOCK == 0 else tokens
     embed, width = heads * head_dim, max(head_dim, BLOCK)
     narrower = range(embed - width, 0, -width) if embed % width == 0 else ()
     lanes = [embed, *(size for size in narrower if embed % size == 0)]
     few = max(1, TOKENS_AT_ONCE // tokens)
     rows = [size for size in range(min(few, batch), 0, -1) if batch % size == 0]
-    parts = ((several, asking, some) for some in lanes for several in rows)
+    parts = ((several, count, some) for some in lanes for several in rows)
     return next((part for part in parts if part_bytes(part, keys, numerics) <= KERNEL_BYTES), None)
 
 
 def part_bytes(part: tuple[int, int, int], keys: int, numerics: Numerics) -> int:
     """Approximate memory of a part on the chip, with the next part, which is loaded during the computation."""
-    rows, asking, lanes = part
-    wide, given = numerics.wide.itemsize, np.dtype(numerics.dtype).itemsize
-    result = given if numerics.narrow else wide
-    scores = 8 * asking * keys * wide  # and shares and masks, of a head or two
-    return 2 * rows * lanes * ((asking + 2 * keys) * given + asking * result) + scores
+    rows, count, lanes = part
+    wide, narrow = numerics.wide.itemsize, np.dtype(numerics.dtype).itemsize
+    result = narrow if numerics.narrow else wide
+    scores = 8 * count * keys * wide  # and shares and masks, of a head or two
+    return 2 * rows * lanes * ((count + 2 * keys) * narrow + count * result) + scores
 
 
 def _attend_in_whole_rows(
@@ -240,20 +248,20 @@ def _attend_in_whole_rows(
 ) -> Array:
     """`attend` without overrides if whole rows fit; inputs and outputs have all heads in one axis."""
     batch, tokens, heads, head_dim = queries.shape
-    rows, asking, lanes = part
+    rows, count, lanes = part
     flat = [each.astype(numerics.dtype).reshape(*each.shape[:2], -1) for each in (queries, keys, values)]
     arrays = [*flat, segments[0][:, None], segments[1][:, None]]
     result = jax.ShapeDtypeStruct(flat[0].shape, numerics.dtype if numerics.narrow else numerics.wide)
-    of_queries = pl.BlockSpec((rows, asking, lanes), lambda row, head, block: (row, block, head))
+    of_queries = pl.BlockSpec((rows, count, lanes), lambda row, head, block: (row, block, head))
     of_keys = pl.BlockSpec((rows, keys.shape[1], lanes), lambda row, head, block: (row, 0, head))
     scores = batch * heads * tokens * keys.shape[1]
     outputs = pl.pallas_call(
         partial(_whole_rows_kernel, head_dim=head_dim, numerics=numerics),
         result,
-        grid=(batch // rows, heads * head_dim // lanes, tokens // asking),
+        grid=(batch // rows, heads * head_dim // lanes, tokens // count),
         in_specs=[
             *(of_queries, of_keys, of_keys),
-            pl.BlockSpec((rows, 1, asking), lambda row, head, block: (row, 0, block)),
+            pl.BlockSpec((rows, 1, count), lambda row, head, block: (row, 0, block)),
             pl.BlockSpec((rows, 1, keys.shape[1]), lambda row, head, block: (row, 0, 0)),
         ],
         out_specs=of_queries,
@@ -268,7 +276,15 @@ def _attend_in_whole_rows(
 
 
 def _whole_rows_kernel(
-    queries: Any, keys: Any, values: Any, asking: Any, asked: Any, outputs: Any, *, head_dim: int, numerics: Numerics
+    queries: Any,
+    keys: Any,
+    values: Any,
+    query_segments: Any,
+    key_segments: Any,
+    outputs: Any,
+    *,
+    head_dim: int,
+    numerics: Numerics,
 ) -> None:
     """Some rows, with all heads in these lanes.
 
@@ -278,30 +294,32 @@ def _whole_rows_kernel(
     lanes = queries.shape[2]
     width, scale = min(max(head_dim, BLOCK), lanes), ops.score_scale(head_dim)
 
-    def row(number: Array, carry: None) -> None:
-        marks = asking[number].swapaxes(0, 1), asked[number]
+    def row(index: Array, carry: None) -> None:
+        segments = query_segments[index].swapaxes(0, 1), key_segments[index]
         for start in range(0, lanes, width):
             some = pl.ds(start, min(width, lanes - start))
-            query, key, value = (part[number, :, some] for part in (queries, keys, values))
+            query, key, value = (part[index, :, some] for part in (queries, keys, values))
             head_of_lane = jax.lax.broadcasted_iota(jnp.int32, (1, query.shape[1]), 1) // head_dim
             mixed = jnp.zeros(query.shape, numerics.wide)
             for head in range(query.shape[1] // head_dim):
-                own = head_of_lane == head
-                scores, allowed = score_block(query, jnp.where(own, key, jnp.zeros_like(key)), *marks, scale, numerics)
+                of_head = head_of_lane == head
+                scores, allowed = score_block(
+                    query, jnp.where(of_head, key, jnp.zeros_like(key)), *segments, scale, numerics
+                )
                 shares = jnp.where(allowed, jnp.exp(scores - scores.max(-1, keepdims=True)), 0)
                 total = shares.sum(-1, keepdims=True)
                 weights = (shares / jnp.where(total > 0, total, 1)).astype(numerics.dtype)
-                mixed = jnp.where(own, product(weights, value, 0, numerics), mixed)
-            outputs[number, :, some] = mixed.astype(outputs.dtype)
+                mixed = jnp.where(of_head, product(weights, value, 0, numerics), mixed)
+            outputs[index, :, some] = mixed.astype(outputs.dtype)
         return carry
 
     jax.lax.fori_loop(0, queries.shape[0], row, None)
 
 
-def _shares(gates: HeadGates, values: Array, marks: Array, numerics: Numerics, places: int) -> list[Array]:
+def _shares(gates: HeadGates, values: Array, segments: Array, numerics: Numerics, places: int) -> list[Array]:
     """Gates of each head, and the mean of each segment's values."""
-    numbers = 1 + jnp.arange(places, dtype=marks.dtype)
-    members = (marks[:, None] == numbers[None, :, None]).astype(numerics.wide)
+    indices = 1 + jnp.arange(places, dtype=segments.dtype)
+    members = (segments[:, None] == indices[None, :, None]).astype(numerics.wide)
     members = members / jnp.maximum(members.sum(-1, keepdims=True), 1)
     means = ops.contract("bpt,bthd->bhpd", members, values, numerics)
     parts = (gates.weights, gates.uniform, gates.output)
@@ -364,10 +382,10 @@ def running(rows: int, numerics: Numerics) -> tuple[Array, Array]:
 
 
 def score_block(
-    query: Array, key: Array, asking: Array, asked: Array, scale: float, numerics: Numerics
+    query: Array, key: Array, query_segments: Array, key_segments: Array, scale: float, numerics: Numerics
 ) -> tuple[Array, Array]:
     """Scores of a block, and whether the query may attend to the key."""
-    allowed = (asking == asked) & (asked > 0)
+    allowed = (query_segments == key_segments) & (key_segments > 0)
     return jnp.where(allowed, product(query, key, 1, numerics) * scale, MASKED), allowed
 
 

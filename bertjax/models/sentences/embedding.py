@@ -76,13 +76,13 @@ class BertForSentenceEmbedding(TaskModel):
         self.dense = nnx.List(
             [
                 Dense(
-                    own,
+                    layer_key,
                     (plan.inputs, plan.outputs),
                     (plan.outputs,) if plan.bias else None,
                     config.initializer_range,
                     self.numerics,
                 )
-                for plan, own in zip(plans, jax.random.split(head, len(plans)), strict=True)
+                for plan, layer_key in zip(plans, jax.random.split(head, len(plans)), strict=True)
             ]
         )
 

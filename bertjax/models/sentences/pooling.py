@@ -50,8 +50,8 @@ def _weighted_mean(
     hidden: Float[Array, "batch token embed"], real: Float[Array, "batch token"]
 ) -> Float[Array, "batch embed"]:
     """The mean with weights 1, 2, 3 ... from the first real token on."""
-    places = jnp.arange(1, real.shape[1] + 1, dtype=real.dtype)
-    weights = real * (places[None] - _first(real).astype(real.dtype)[:, None])
+    positions = jnp.arange(1, real.shape[1] + 1, dtype=real.dtype)
+    weights = real * (positions[None] - _first(real).astype(real.dtype)[:, None])
     return _weighted_sum(hidden, weights) / jnp.maximum(jnp.sum(weights, axis=-1, keepdims=True), FLOOR)
 
 
