@@ -1,4 +1,4 @@
-"""An adapter's directory is loaded as its base with the adapter merged in by peft."""
+"""An adapter directory is loaded as its base with the adapter merged by peft."""
 
 import json
 import sys
@@ -68,7 +68,7 @@ def edit(adapter: Path, **values: Any) -> None:
 
 
 def check(reference: Any, adapter: Path, field: str, rng: np.random.Generator) -> Any:
-    """Our model gives what peft's gives, at real tokens."""
+    """bertjax's model matches peft's at real tokens."""
     import torch
 
     ours = bertjax.load(adapter)

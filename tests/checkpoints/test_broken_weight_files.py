@@ -1,4 +1,4 @@
-"""Claims about broken weight files: each is refused in one line, and none runs code."""
+"""Broken weight files are refused in one line, and none runs code."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def refusal(directory: Path) -> str:
 
 
 class Attack:
-    """Unpickled without care, it makes a directory."""
+    """An object that makes a directory when it is unpickled unsafely."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

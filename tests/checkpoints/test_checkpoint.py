@@ -1,4 +1,4 @@
-"""Checkpoints: there and back without loss, and never a wrong model without a word."""
+"""Checkpoints round-trip exactly, and never result silently in a wrong model."""
 
 import json
 import warnings

@@ -1,4 +1,4 @@
-"""Claims about `BertConfig`: what it reads from real config.json files, and what it refuses by name."""
+"""`BertConfig` reads real config.json files, and refuses unsupported keys by name."""
 
 import dataclasses
 import json
@@ -265,7 +265,7 @@ def test_settings_that_change_the_model_are_refused_by_name(key: str, value: Any
 
 
 def _short(value: Any) -> str:
-    """The beginning of a value as messages show it; Python writes no number of more than 4300 digits."""
+    """The beginning of a value in messages; Python does not print ints of more than 4300 digits."""
     return str(value)[:15] if not isinstance(value, int) or value < 10**4000 else "a very large number"
 
 

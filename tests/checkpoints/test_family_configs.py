@@ -1,4 +1,4 @@
-"""The config of each family, key by key: what is followed changes the model, and the rest is harmless or refused."""
+"""Config keys of each family: each changes the model, is harmless, or is refused."""
 
 import contextlib
 import dataclasses
@@ -40,7 +40,7 @@ def test_configs_round_trip(family, size):
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_missing_keys_have_transformers_defaults(family):
-    """The tables of defaults are bertjax's, so that a config is read without importing transformers."""
+    """bertjax has its own tables of defaults, so that reading a config does not import transformers."""
     import transformers
 
     theirs = transformers.AutoConfig.for_model(family).to_dict()
@@ -58,7 +58,7 @@ ONLY_AT = keys_of_all._HARMLESS_ONLY_AT
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_each_key_of_a_config_is_followed_harmless_or_refused(family):
-    """Every key that transformers writes for the family is known, and every other is refused by its name."""
+    """Every key that transformers writes for the family is known; any other is refused by name."""
     import transformers
 
     settings = transformers.AutoConfig.for_model(family, **SIZES[family][0]).to_dict()
@@ -205,7 +205,7 @@ LENGTHS = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_head
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_size_that_is_a_float_is_refused_by_its_key(family):
-    """As transformers does: 2.0 is no number of layers."""
+    """As in transformers: 2.0 is not a number of layers."""
     settings = {"model_type": family} | SIZES[family][0]
     keys = [FAMILIES[family].key_of(name) for name in (*LENGTHS, "max_position_embeddings")]
     for key in keys:

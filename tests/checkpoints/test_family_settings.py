@@ -1,4 +1,4 @@
-"""What a family's config means beyond its keys: rates of dropout, fields that it lacks, names in messages."""
+"""Dropout rates, missing fields, and names in error messages of each family's config."""
 
 import re
 from dataclasses import replace
@@ -20,7 +20,7 @@ def config_of(family, **changes):
 @pytest.mark.needs_torch
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_dropout_rate_applies_everywhere_and_can_be_saved(family):
-    """In all places where the family drops units, in a config.json that transformers takes too."""
+    """At all dropout sites of the family, in a config.json that transformers reads too."""
     import transformers
 
     before = config_of(family)
@@ -78,7 +78,7 @@ def test_modernbert_accepts_only_its_position_embedding_type():
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_hash_of_weights_ignores_the_tied_decoder(family, rng):
-    """Formats differ in whether they hold a tied tensor twice."""
+    """Formats differ in whether they store a tied tensor twice."""
     config = config_of(family)
     head, words = config.family.heads[architecture.WORDS], tensor_names.word_embeddings(config.family)
     table = rng.standard_normal((5, 3)).astype(np.float32)
@@ -88,7 +88,7 @@ def test_the_hash_of_weights_ignores_the_tied_decoder(family, rng):
 
 
 def test_a_different_scale_is_used_in_all_implementations(rng):
-    """DeBERTa without relative positions still scales by the kinds that are named, as transformers does."""
+    """DeBERTa without relative positions still scales by the kinds in pos_att_type, as in transformers."""
     config = config_of("deberta-v2", relative_attention=False, pos_att_type=["c2p", "p2c"])
     call = arguments(config, rng)
     explicit, fused = (random_model(BertModel, config, attention=form)(**call) for form in ("explicit", "fused"))

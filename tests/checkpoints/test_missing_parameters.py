@@ -1,4 +1,4 @@
-"""Parameters that a checkpoint lacks are reported, and no task is scored with them unless the user allows it."""
+"""Missing parameters are reported, and no task is scored with them unless the user allows it."""
 
 import json
 

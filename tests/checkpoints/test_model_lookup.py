@@ -1,4 +1,4 @@
-"""Claims about finding a model: directories, installed packages, the Hub's cache, a Hub on this machine."""
+"""Finding a model: directories, installed packages, the Hub's cache, a local Hub server."""
 
 import importlib
 import json
@@ -43,7 +43,7 @@ UNWANTED = {
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No test leaves this machine: the Hub is a port that nobody listens on."""
+    """Tests do not use the network: the Hub is a closed port."""
     use_hub(monkeypatch, "http://127.0.0.1:9")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
@@ -74,7 +74,7 @@ def make_files(directory: Path, names: set[str]) -> Path:
 
 
 def make_cache(root: Path, names: set[str], revision: str = "main") -> Path:
-    """What huggingface_hub leaves behind after a download."""
+    """The cache of huggingface_hub after a download."""
     storage = root / f"models--{REPOSITORY.replace('/', '--')}"
     reference = storage / "refs" / revision
     reference.parent.mkdir(parents=True)
@@ -103,7 +103,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Hub(ThreadingHTTPServer):
-    """As much of the Hub as a download asks for."""
+    """A server with the routes that a download requests."""
 
     daemon_threads = True
     files: frozenset[str] = frozenset()

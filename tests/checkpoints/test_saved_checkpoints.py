@@ -1,4 +1,4 @@
-"""Saving a checkpoint replaces what bertjax saved there, and nothing else; nothing of another kind stays beside it."""
+"""Saving a checkpoint replaces only files that bertjax saved, and removes its earlier files of another kind."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Claims about sentence-transformers directories: what they say of texts and vectors is done, or refused by name."""
+"""Settings of sentence-transformers directories are followed, or refused by name."""
 
 import json
 import warnings
@@ -233,7 +233,7 @@ def test_a_prompt_without_a_text_is_empty(tmp_path):
 
 
 def make_directory(directory, changes, cased):
-    """An embedder whose tokenizer may tell letters' case, with these settings of sentence-transformers."""
+    """An embedder with a cased or uncased tokenizer, and settings of sentence-transformers."""
     random_model(BertForSentenceEmbedding, make_config()).save_pretrained(directory)
     write_files(directory, changes)
     (directory / "vocab.txt").write_text("\n".join([*PIECES, *WORDS]) + "\n")
@@ -280,7 +280,7 @@ def make_examples(texts):
     [(5, {}, 5), (None, {"model_max_length": 6}, 6), (None, {}, 40), (9, {"model_max_length": 6}, 9)],
 )
 def test_texts_are_truncated_at_the_directorys_limit(longest, settings, length, tmp_path):
-    """sentence-transformers 6 keeps the length as the tokenizer's, and an older file's outranks that."""
+    """sentence-transformers 6 stores the limit in the tokenizer; that of an older file takes precedence."""
     directory = make_directory(tmp_path, {TEXT: {"max_seq_length": longest}}, cased=False)
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
     model, tokenizer = bertjax.load(directory), Tokenizer.from_pretrained(directory)
@@ -293,7 +293,7 @@ def test_texts_are_truncated_at_the_directorys_limit(longest, settings, length, 
     ("longest", "settings"), [(5, {}), (9, {"model_max_length": 6}), (None, {"model_max_length": 6})]
 )
 def test_max_length_is_that_of_sentence_transformers(longest, settings, tmp_path):
-    """The length of the first module outranks the tokenizer's, as there."""
+    """The limit of the first module takes precedence over the tokenizer's, as there."""
     import sentence_transformers
 
     directory = make_directory(tmp_path, {TEXT: {"max_seq_length": longest}}, cased=False)

@@ -1,4 +1,4 @@
-"""What a sweep does otherwise on an accelerator, as far as a CPU can try it."""
+"""Behaviour of a sweep on accelerators, as far as it can be tested on a CPU."""
 
 from dataclasses import replace
 

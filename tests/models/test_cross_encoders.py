@@ -1,4 +1,4 @@
-"""Claims about cross-encoders and prompts: scores are those of the sentence-transformers package, and are judged."""
+"""Cross-encoders and prompts match the sentence-transformers package, and their scores have metrics."""
 
 import json
 import warnings
@@ -39,7 +39,7 @@ IDENTITY, SIGMOID, TANH = (TORCH_ACTIVATIONS[name] for name in ("identity", "sig
 
 
 def make_cross_encoder(directory, config=None):
-    """A random classifier with one label, and what its config.json says of the activation."""
+    """A random classifier with one label, and the activation in its config.json."""
     one = BertConfig.from_dict(make_config().to_dict() | {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}})
     words = directory.with_name(f"{directory.name}-tokenizer")
     words.mkdir(parents=True)
@@ -100,7 +100,7 @@ def test_scores_match_sentence_transformers_in_every_family(family, tmp_path):
 
 
 def save_anew(tmp_path, **changes):
-    """A cross-encoder as the package's newest version writes it; `changes` are of config_sentence_transformers.json."""
+    """A cross-encoder as the package's newest version writes it, with changes of config_sentence_transformers.json."""
     made = CrossEncoder(str(make_cross_encoder(tmp_path / "made")), device="cpu", activation_fn=torch.nn.Identity())
     made.save(str(tmp_path / "new"), create_model_card=False)
     path = tmp_path / "new" / "config_sentence_transformers.json"

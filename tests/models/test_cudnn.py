@@ -1,4 +1,4 @@
-"""On GPUs from Ampere on, cuDNN computes the fused form in half precision; here it is only lowered."""
+"""Fused attention in half precision uses cuDNN on GPUs from Ampere on; the tests only lower it."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ HALF = Numerics("bfloat16", "default", "fused")
 
 @pytest.fixture
 def pretend_cudnn(monkeypatch):
-    """Lowering asks for cuDNN's version and the GPU's age, which a machine without them cannot say."""
+    """Replace the queries of cuDNN's version and the GPU's compute capability, which need a GPU."""
     monkeypatch.setattr(fused_attention, "has_cudnn", lambda numerics, head_dim: True)
     monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91300)
     monkeypatch.setattr(fused_attention_stablehlo, "check_compute_capability", lambda capability: True)
@@ -48,7 +48,7 @@ def test_cudnn_attention_supports_vmap(pretend_cudnn, over, differentiate):
 
 @pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0)])
 def test_vmapped_cudnn_attention_equals_single_calls(rng, axes):
-    """Values and gradients of what cuDNN is given, as XLA computes it."""
+    """Values and gradients of the arguments for cuDNN, computed by XLA."""
     part = normal(rng, "float32", 4, BATCH, 7, HEADS, 32)
     keep = jnp.asarray(rng.integers(0, 2, (4, BATCH, 7)), jnp.float32).at[..., 0].set(1)
 
@@ -90,7 +90,7 @@ def test_cudnn_needs_half_precision_and_ampere(monkeypatch):
 
 @pytest.mark.parametrize("tokens", [1, 7, 130])
 def test_a_mask_equals_a_number_of_reordered_keys(rng, tokens):
-    """What cuDNN is given, as XLA computes it."""
+    """The arguments for cuDNN, computed by XLA."""
     queries, keys, values = (normal(rng, "float32", BATCH, tokens, HEADS, 32) for _ in range(3))
     keep = jnp.asarray(rng.integers(0, 2, (BATCH, tokens)), jnp.float32).at[0].set(1).at[1].set(0)
     found = np.asarray(fused_attention.real_keys_first(queries, keys, values, keep, "xla"))

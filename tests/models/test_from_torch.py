@@ -1,4 +1,4 @@
-"""PyTorch models in memory: what `from_torch` makes of them computes what they compute, and nothing is written."""
+"""PyTorch models in memory: converted models compute the same, and nothing is written to disk."""
 
 import builtins
 import copy
@@ -52,7 +52,7 @@ def randomized(model):
 
 
 def convert(model, *args, **options):
-    """`from_torch`, which warns of nothing."""
+    """`from_torch` without warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return bertjax.from_torch(model, *args, **options)

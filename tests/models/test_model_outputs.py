@@ -1,4 +1,4 @@
-"""A model takes what tokenizers give, and its output is read as HuggingFace's."""
+"""Models accept batches of tokenizers, and outputs are read like HuggingFace's."""
 
 import jax
 import jax.numpy as jnp

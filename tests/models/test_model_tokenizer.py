@@ -1,4 +1,4 @@
-"""A model keeps its name and its tokenizer, which no program is compiled for."""
+"""A model keeps its name and tokenizer, which are not part of compiled programs."""
 
 import copy
 import pickle
@@ -113,7 +113,7 @@ def test_models_of_one_shape_share_compiled_programs(directory, tmp_path):
 
 
 def test_compiled_programs_do_not_hold_names_of_models(directory, tmp_path):
-    """A model that comes out of compiled code may not have the name of the model for which it was compiled."""
+    """A model returned by compiled code must not have the name of the model for which it was compiled."""
     first = bertjax.load(directory)
     second = bertjax.load(shutil.copytree(directory, tmp_path / "other"))
     identity = jax.jit(lambda model: model)

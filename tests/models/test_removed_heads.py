@@ -1,4 +1,4 @@
-"""Checkpoints whose layers have their own numbers of heads: equal to the whole model with the same heads at zero."""
+"""Checkpoints with removed heads equal the full model with the same heads zeroed."""
 
 import json
 from dataclasses import replace
@@ -30,7 +30,7 @@ def first_token(output):
 
 
 def gone_in(config, gone=GONE):
-    """The heads that are gone; of layers that share their weights the same in all."""
+    """Removed heads; the same in layers that share weights."""
     if len(set(config.architecture.parameters_of)) < config.num_hidden_layers:
         return tuple((layer, head) for layer in range(config.num_hidden_layers) for head in (0, 2))
     return gone
@@ -38,7 +38,7 @@ def gone_in(config, gone=GONE):
 
 @pytest.fixture
 def both(request, tmp_path):
-    """A random model, and what is loaded of the checkpoint without some of its heads."""
+    """A random model, and the model loaded from its checkpoint without some heads."""
 
     def make(family="bert", gone=GONE, cls=bertjax.BertModel):
         whole = random_model(cls, config_of(family))

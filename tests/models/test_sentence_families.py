@@ -1,4 +1,4 @@
-"""Claims about sentence embedders: their vectors are those of the sentence-transformers package, in every family."""
+"""Vectors of sentence embedders match the sentence-transformers package in every family."""
 
 import json
 import warnings
@@ -57,7 +57,7 @@ FAMILIES = {
 
 
 def make_encoder(directory, family):
-    """A random encoder as transformers writes it, with a tokenizer that belongs to no class."""
+    """A random encoder saved by transformers, with a generic tokenizer."""
     directory.mkdir(exist_ok=True)
     config = getattr(transformers, family)(**FAMILIES[family])
     torch.manual_seed(0)
@@ -75,7 +75,7 @@ def encoder(tmp_path_factory):
 
 
 def packaged(*modules, directory=None):
-    """An embedder of the package, saved where that is asked for."""
+    """An embedder of the package, optionally saved."""
     model = SentenceTransformer(modules=list(modules), device="cpu")
     if directory is not None:
         model.save(str(directory), create_model_card=False)
@@ -87,7 +87,7 @@ def open_packaged(directory):
 
 
 def vectors_of(directory, texts=TEXTS, prompt=None):
-    """bertjax's vectors of a directory, cut where it says."""
+    """bertjax's vectors for a directory, truncated at its limit."""
     model, tokenizer = bertjax.load(directory), Tokenizer.from_pretrained(directory)
     if prompt is not None:
         tokenizer = tokenizer.with_prompt(prompt)
