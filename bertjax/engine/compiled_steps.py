@@ -358,7 +358,7 @@ def read(
 
     def local(hidden: Block, rows: BlockRows, lengths: Array, targets: Targets, parameters: Parameters) -> Array:
         model = structure.with_parameters(parameters)
-        apart, keep = packed_layer.examples_apart(flat(hidden), rows.flat(), flat(lengths), longest)
+        apart, keep = packed_layer.unpack_examples(flat(hidden), rows.flat(), flat(lengths), longest)
         outputs = _read(readout, model.finish(apart, keep.astype(model.numerics.wide)), targets)
         return outputs.reshape(*hidden.shape[:2], -1, *outputs.shape[1:])
 

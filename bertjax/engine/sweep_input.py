@@ -34,7 +34,7 @@ from bertjax.models import (
     packed_layer,
     pallas_attention,
     read_batch,
-    what_form_lacks,
+    unsupported_features,
 )
 
 # The form of attention with which a sweep is fastest, by device and dtype; elsewhere the explicit one. On a GPU it was
@@ -260,7 +260,7 @@ def fastest_attention(platform: str, numerics: Numerics, config: BertConfig | No
     fastest = FASTEST.get((platform, numerics.dtype), "explicit")
     if config is None or fastest != "pallas":
         return fastest
-    fits = pallas_attention.fills_lanes(config.head_dim) and not what_form_lacks(config, fastest)
+    fits = pallas_attention.fills_lanes(config.head_dim) and not unsupported_features(config, fastest)
     return fastest if fits else "explicit"
 
 
