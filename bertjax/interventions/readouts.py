@@ -224,7 +224,7 @@ class Inspected:
 
     fields: frozenset[str]
     first_only: bool
-    given: jax.ShapeDtypeStruct
+    result: jax.ShapeDtypeStruct
     read_bytes: int
 
 
