@@ -191,7 +191,7 @@ class BlockRunner(Runner):
         where = self.where(chunks)
         tokens = self.picked(where)[0] if cls_only and self.picks is not None else None
         spans = None if self.spans is None else self.spans.slots[where]
-        return jax.device_put(BlockRows(self.packed.segments[where], self.packed.starts[where], tokens, spans))
+        return BlockRows(*jax.device_put((self.packed.segments[where], self.packed.starts[where], tokens, spans)))
 
     def picked(self, where: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """The picked tokens of rows, and their targets, padded to the number of picks of the fullest row."""
