@@ -1,7 +1,6 @@
 """Ablations: sets of heads and how each of them is replaced, as hashable values.
 
-An `Ablation` is the short description of one run, which a plan can compare with others. `to_overrides` makes its arrays,
-the `Overrides`.
+An `Ablation` describes one run, so that a plan can compare runs. `to_overrides` makes its arrays, the `Overrides`.
 """
 
 import hashlib

@@ -185,7 +185,7 @@ def fixed(config: BertConfig, weights: Mapping[Head, Any]) -> Overrides:
     """Replace the attention weights of heads.
 
     Args:
-        weights: for each head `[query, key]`, or `[batch, query, key]`. They are not normalised, so rows need not sum to
+        weights: for each head `[query, key]`, or `[batch, query, key]`. They are used as they are: rows need not sum to
             1. Positions include padding.
     """
     arguments.check_instance(weights, "weights", Mapping, "a dict from heads to their weights", OverrideError)

@@ -35,7 +35,7 @@ from bertjax.statistics.resampling import (
 )
 
 UNLABELLED = -1
-"""The class of an unlabelled example, as in GLUE's test sets. NaN means the same; for labels that are numbers, only NaN does."""
+"""The class of an unlabelled example, as in GLUE's test sets. NaN means the same; of numbers, only NaN does."""
 
 Reads = Literal["predictions", "values", "outputs"]
 Targets = Literal["classes", "numbers"]

@@ -182,7 +182,7 @@ class Sums:
         numbers: names of the numbers of an output; empty if it is a single value, or any numbers.
         of_each_label: names of the numbers that follow for each label.
         errors: takes the terms of all units, `[runs, units, terms]`, and returns the standard error of each score. For
-            scores whose draws are unbounded, so that their standard deviation is meaningless. By default that deviation.
+            unbounded scores, whose standard deviation over draws is meaningless. By default that deviation.
     """
 
     terms: Callable[[Any, Labels, int], Float[np.ndarray, "runs rows terms"]]

@@ -163,11 +163,11 @@ def test_a_directory_with_other_files_is_refused_and_left_alone(job, tmp_path, n
 def test_one_process_at_a_time(job, tmp_path):
     stopped(job)
     saved = count_parts(tmp_path / "journal")
-    with open_journal(tmp_path / "other", {}, {}), pytest.raises(OutputError, match="another process is at work"):
+    with open_journal(tmp_path / "other", {}, {}), pytest.raises(OutputError, match="another process is running"):
         job(journal=tmp_path / "other", replace_journal=True)
     with (tmp_path / "journal" / ".lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(OutputError, match="another process is at work"):
+        with pytest.raises(OutputError, match="another process is running"):
             job()
     assert count_parts(tmp_path / "journal") == saved
     job()

@@ -130,7 +130,7 @@ def test_senseless_ablations_are_refused(small):
         make_plan(small, [])
     with pytest.raises(OverrideError, match=r"no head 2\.0"):
         make_plan(small, [ab.Ablation("x", (ab.Change(2, 0),))])
-    with pytest.raises(InputError, match=r"0\.0\+0\.0 names a head, or a place, twice"):
+    with pytest.raises(InputError, match=r"0\.0\+0\.0 names a head, or a site, twice"):
         ab.ablation(small, ["0.0", "0.0"])
     with pytest.raises(InputError, match="mode 'half' is not one of uniform, zero, mean"):
         ab.Change(0, 0, "half")

@@ -137,7 +137,7 @@ def test_what_a_sweep_cannot_do_is_refused(small, rng):
         ov.patched_weights(small, ["0.0"], model(**call)),
         ov.patched_outputs(small, ["0.0"], model(**call)),
     ):
-        with pytest.raises(OverrideError, match=r"plain\.run on one batch"):
+        with pytest.raises(OverrideError, match=r"reference\.run on one batch"):
             reference.sweep(model, batches, [single], _pooled)
     deeper = random_model(BertModel, replace(small, num_hidden_layers=3))
     for run in (

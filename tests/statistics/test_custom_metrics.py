@@ -51,7 +51,7 @@ def test_a_function_by_its_name_is_weighed_and_told_before(files, capsys, monkey
     assert main(["ablate", *given, "--metric", "own_scores_of_a_test:brier"]) == 0
     said = capsys.readouterr().out
     assert "intervals and tests of own_scores_of_a_test:brier call it once for each draw: about" in said
-    assert said.index("call it once") < said.index("weighing")
+    assert said.index("call it once") < said.index("computing statistics")
     results = read_results(files / "out")
     assert results.summary["metrics"] == ["own_scores_of_a_test:brier", "f1", "accuracy"]
     measure = results.measure()
