@@ -379,7 +379,7 @@ def test_commands_leave_results_that_all_others_read(run_analysis, name, options
     output = tmp_path / name
     assert command(run_analysis, name, output, *options) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "about" in printed.split("weighing")[0]  # what it costs is said before
+    assert "about" in printed.split("computing statistics")[0]  # what it costs is said before
     assert "without ablation" not in printed
     check_by_jsonschema(json.loads((output / "summary.json").read_text()))
     results = bertjax.read_results(output)

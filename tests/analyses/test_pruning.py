@@ -414,7 +414,7 @@ def test_removed_heads_can_leave_their_means(pruned_model):
 
 def test_shared_weights_keep_their_heads(tmp_path):
     shared = bertjax.BertForMaskedLM(config_of("albert"))
-    with pytest.raises(InputError, match=r"has its weights from 1\.0"):
+    with pytest.raises(InputError, match=r"shares its weights with 1\.0"):
         remove_heads(shared, ["0.0"])
     before = np.asarray(shared.body.encoder.layers[0].attention.output.kernel)
     assert before[0].any()

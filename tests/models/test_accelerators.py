@@ -80,7 +80,7 @@ def test_a_complete_block_is_not_copied(config, rng, monkeypatch):
     monkeypatch.setattr(compiled_steps, "gather", counted)
     expected = sweep(model, examples)
     assert gathered[0] == 0
-    monkeypatch.setattr(blocks, "whole_source", lambda several: None)
+    monkeypatch.setattr(blocks, "common_block", lambda steps: None)
     assert (sweep(model, examples) == expected).all()
     assert gathered[0] > 0
 
@@ -92,9 +92,9 @@ def test_slots_of_several_blocks_are_gathered(config):
     def steps(*places):
         return [blocks.Step(blocks.Slot(block, index, root, 0), root, ()) for block, index in places]
 
-    assert blocks.whole_source(steps((one, 0), (one, 1))) is one
+    assert blocks.common_block(steps((one, 0), (one, 1))) is one
     for several in ([(one, 1), (one, 0)], [(one, 0), (other, 1)], [(one, 0), (one, 0)], [(one, 1)]):
-        assert blocks.whole_source(steps(*several)) is None
+        assert blocks.common_block(steps(*several)) is None
 
 
 def test_models_of_one_structure_share_programs(config):

@@ -163,7 +163,7 @@ def test_a_sweep_of_scores_is_single_runs(rng):
 
 def test_several_labels_have_no_score():
     model = random_model(BertForSequenceClassification, make_config())
-    with pytest.raises(InputError, match="this model has no score: it is no classifier with one label"):
+    with pytest.raises(InputError, match="this model has no score: it is not a classifier with one label"):
         readouts.score(model([[2, 9, 3]]))
 
 

@@ -279,15 +279,15 @@ def test_gates_that_record_gradients_are_refused(small):
 @pytest.mark.parametrize(
     ("examples", "words"),
     [
-        ([[1, 2], [3, 4.5]], "number 1 .from 0. is a list that begins with 3"),
+        ([[1, 2], [3, 4.5]], "item 1 .from 0. is a list that begins with 3"),
         ([[1, 2], []], "tokens"),
         (np.ones((2, 3)), "rows of examples must be token ids, found an array of shape .3,. and dtype float64"),
-        (np.ones((2, 3, 4, 5), int), "number 0 .from 0. is an array of shape .3, 4, 5."),
+        (np.ones((2, 3, 4, 5), int), "item 0 .from 0. is an array of shape .3, 4, 5."),
         ([[1, 2], [99]], "99"),
-        ([[1, 2], [2**63 - 1]], "9223372036854775807 in examples is no number of a token"),
-        ({"input_ids": np.array([[1, -5]])}, "-5 in input_ids is no number of a token: these are from 0 to 2147483647"),
-        (jnp.ones((2,), int), "number 0 .from 0. is an array of shape .. "),
-        ([True, False], "number 0 .from 0. is True"),
+        ([[1, 2], [2**63 - 1]], "9223372036854775807 in examples is not a token id"),
+        ({"input_ids": np.array([[1, -5]])}, "-5 in input_ids is not a token id: these are 0 to 2147483647"),
+        (jnp.ones((2,), int), "item 0 .from 0. is an array of shape .. "),
+        ([True, False], "item 0 .from 0. is True"),
     ],
 )
 def test_rows_that_are_not_token_ids_are_refused(model, examples, words):

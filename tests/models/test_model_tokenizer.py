@@ -64,7 +64,7 @@ def test_a_sweep_of_texts_uses_the_models_tokenizer(directory, in_memory):
     texts = list(SENTENCES[:2])
     expected = bertjax.sweep(model, model.tokenizer.encode(texts), heads, readouts.logits).outputs
     assert np.array_equal(bertjax.sweep(model, texts, heads, readouts.logits).outputs, expected)
-    with pytest.raises(InputError, match="examples are plain texts, and the model has no tokenizer: give tokenizer="):
+    with pytest.raises(InputError, match="examples are strings, and the model has no tokenizer: give tokenizer="):
         bertjax.sweep(in_memory, texts, heads, readouts.logits)
 
 
