@@ -306,12 +306,12 @@ def test_the_merged_model_is_saved_and_hashed_as_any(tmp_path, rng, capsys):
     ours.save_pretrained(tmp_path / "merged")
     assert np.array_equal(bertjax.load(tmp_path / "merged")(**given).logits, ours(**given).logits)
     assert hash_checkpoint(tmp_path / "merged") == hash_checkpoint(adapter) != hash_checkpoint(base)
-    facts = provenance.where_from(ours, adapter, str(adapter))
+    facts = provenance.describe_model(ours, str(adapter), "", adapter)
     assert (
         facts["model"]["base"] == json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"]
     )
     assert msgspec.to_builtins(msgspec.convert(facts["model"], Model)) == facts["model"]
-    assert "base" not in provenance.where_from(ours, tmp_path / "merged", "merged")["model"]
+    assert "base" not in provenance.describe_model(ours, "merged", "", tmp_path / "merged")["model"]
     assert (facts["model"]["name"], facts["model"]["weights_sha256"]) == (str(adapter), hash_checkpoint(adapter))
     with pytest.raises(OutputError, match="holds an adapter, which would be merged again"):
         ours.save_pretrained(adapter)
