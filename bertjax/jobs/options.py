@@ -107,7 +107,7 @@ class ModelOptions(Options):
     Args:
         model: a hub id, a directory (of a checkpoint or a peft adapter), 'package:NAME', or a model in memory.
         readout: 'auto' uses the head of the checkpoint; 'similarity' uses any encoder as a sentence embedder.
-        prompts: the text before the first and the second text of each pair, one for both or two: the name of a prompt of
+        prompts: the text before the first and the second text of each pair, one or two: the name of a prompt of
             the model, or a text that contains a space, such as 'query: '.
         max_length: truncate texts to this number of tokens; by default the model's limit, for classifiers at most 128.
         allow_new_head: allow parameters that the task needs and the checkpoint lacks; they are initialised at random.
