@@ -79,7 +79,7 @@ def _draw_base(path: Path, numbers: Numbers) -> None:
             feature: Panel(
                 _title(sources, name, feature, source["features"][feature]["examples"]),
                 estimate.mean,
-                pale=~significant[feature],
+                struck=~significant[feature],
             )
             for feature, estimate in estimates.items()
         }
@@ -101,7 +101,7 @@ def _draw_change(path: Path, numbers: Numbers) -> None:
             entry = source["features"][feature]
             base = read_estimate(entry["base"]["relative"]).mean
             title = _title(sources, name, feature, entry["examples"])
-            panels[name][feature] = Panel(title, (base + change.mean) / base, pale=~significant[feature])
+            panels[name][feature] = Panel(title, (base + change.mean) / base, struck=~significant[feature])
     seeds = {len(source["tuned"]) for source in sources.values()}
     count = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else f"{max(seeds)}"
     note = f"Fine-tuned models of each task: {count}, their mean. Pale: no significant change (q ≥ {LEVEL})."

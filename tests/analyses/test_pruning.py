@@ -311,7 +311,7 @@ def test_options_of_orders_that_do_not_run_are_refused(option, order, pruned_mod
     _, model, data, _ = pruned_model
     given = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--orders", "magnitude"]
     assert main(["prune", *given, *option]) == 2
-    assert f"{option[0]} is of the order {order}: add {order} to --orders" in capsys.readouterr().err
+    assert f"{option[0]} belongs to the order {order}: add {order} to --orders" in capsys.readouterr().err
 
 
 def test_by_default_only_quick_orders_run_by_zero(pruned_model, tmp_path, capsys):

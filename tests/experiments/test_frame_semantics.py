@@ -191,8 +191,8 @@ def test_the_figure_marks_remaining_heads_and_pales_chance_ones(run, tmp_path, m
     forth, back = drawn
     assert np.argwhere(forth.marked).tolist() == [[1, 2]]
     assert np.argwhere(back.marked).tolist() == [[0, 0], [1, 2]]
-    assert forth.pale.tolist() == [[False, True, True]] * 2
-    assert not back.pale.any()
+    assert forth.struck.tolist() == [[False, True, True]] * 2
+    assert not back.struck.any()
 
 
 FAR, NEW = "the old men of the door often sat near a mat", "the dog saw a man and then ran home"
