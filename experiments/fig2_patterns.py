@@ -241,7 +241,7 @@ def _share_cell(task: Mapping[str, Any], kind: str) -> str:
     """The share of a class, its range if there are several seeds, and the authors' later share."""
     seeds = [100 * shares[kind] for shares in task["seeds"]]
     notes = [f"{min(seeds):.1f} to {max(seeds):.1f}"] if len(seeds) > 1 else []
-    notes += [f"theirs {100 * task['published'][kind]:.1f}"] if task["published"] else []
+    notes += [f"published {100 * task['published'][kind]:.1f}"] if task["published"] else []
     return f"{100 * task['shares'][kind]:.1f}" + (f" ({'; '.join(notes)})" if notes else "")
 
 

@@ -13,7 +13,7 @@ as queries but not as keys; a task's TSV file read with quote handling.
         --tuned DIR/runs/mrpc-pretrained-0/last DIR/runs/stsb-pretrained-0/last
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -168,26 +168,25 @@ def figures(numbers: Numbers) -> Figures:
 
 def tables(numbers: Numbers) -> str:
     """A row for each task and mode."""
-    tasks = numbers["results"]
-    layers = len(next(iter(tasks.values()))["corrected"]["layers"])
-    head = [
-        "",
-        "examples",
-        "seeds",
-        "layer 0",
-        *map(str, range(1, layers)),
-        "heads that changed most",
-        "to other heads",
-    ]
-    rows = []
-    for task, of_task in tasks.items():
+    return overview({"": numbers})
+
+
+def overview(runs: Mapping[str, Numbers]) -> str:
+    """A row for each run, task and mode."""
+    rows = [row for numbers in runs.values() for row in _rows(numbers)]
+    layers = [f"layer {layer}" for layer in range(len(rows[0]) - 4)]
+    return make_table(["", "examples; seeds", *layers, "heads that changed most", "to other heads"], rows)
+
+
+def _rows(numbers: Numbers) -> Iterator[list[str]]:
+    for task, of_task in numbers["results"].items():
         for mode, note in (("corrected", ""), ("as_published", ", as published")):
             if mode in of_task:
                 found = of_task[mode]
-                cells = [f"{task}{note}", f"{found['examples']:,}", str(len(of_task["tuned"])), *_layer_cells(found)]
+                name = f"{task}{note}{', norms' if numbers['settings'].get('norms') else ''}"
+                cells = [name, f"{found['examples']:,}; {len(of_task['tuned'])}", *_layer_cells(found)]
                 others = float(np.mean(np.array(found["to_other_heads"], float)))
-                rows.append([*cells, _most_changed(found, 3), f"{others:.2f}"])
-    return make_table(head, rows)
+                yield [*cells, _most_changed(found, 3), f"{others:.2f}"]
 
 
 def _layer_cells(result: Mapping[str, Any]) -> list[str]:

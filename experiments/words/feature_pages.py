@@ -234,16 +234,17 @@ def _cells(entry: Numbers, sign: str = "") -> list[str]:
 
 
 def _side_by_side(sources: Numbers, name: str, say: Callable[[Numbers, str, bool], str]) -> str:
-    """A row for each feature, followed by one for the fine-tuned models; a column for each source."""
+    """A row for each feature, a column for each source; in a cell the untuned model, then the tuned ones."""
     rows = []
     for feature in FEATURES:
-        for tuned in (False, True):
-            cells = [
-                say(source, feature, tuned) if feature in source["features"] and (source["tuned"] or not tuned) else ""
-                for source in sources.values()
-            ]
-            if any(cells):
-                rows.append([f"{feature}, tuned" if tuned else feature, *cells])
+        cells = [
+            "; ".join(say(source, feature, tuned) for tuned in (False, True)[: 1 + bool(source["tuned"])])
+            if feature in source["features"]
+            else ""
+            for source in sources.values()
+        ]
+        if any(cell.strip("; ") for cell in cells):
+            rows.append([feature, *cells])
     return make_table([name, *sources], rows)
 
 
