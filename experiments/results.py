@@ -35,6 +35,8 @@ RENAMED = {
     "linguistic_features": "fig6_features",
     "token_to_token": "fig7_cls",
     "finetune": "table1_finetuning",
+    "several_tasks": "tasks_and_modes",
+    "head_kinds": "head_roles",
 }
 
 

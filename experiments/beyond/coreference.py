@@ -40,7 +40,7 @@ from experiments.shared.run import (
 from experiments.shared.tables import format_interval, make_table
 from experiments.words.annotated import Annotated
 from experiments.words.conllu_files import read_sentences
-from experiments.words.halves import DRAWS, compare, draw_half
+from experiments.words.held_out import DRAWS, compare, draw_half
 from experiments.words.spans import pieces_of
 from experiments.words.word_attention import read_words
 

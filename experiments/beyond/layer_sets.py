@@ -18,10 +18,10 @@ import numpy as np
 from bertjax.plots import COLOURS, Panel
 from bertjax.statistics import RESAMPLES, Q
 from experiments.fig8_heads import add_options
-from experiments.shared.beyond_sum import describe_beyond, measure_beyond
 from experiments.shared.data import make_study, split_task
 from experiments.shared.effects import Effects, describe_runs, draw_changes, main_effects, outputs_of, texts_of
 from experiments.shared.figures import draw_effect_bars, draw_maps
+from experiments.shared.interactions import describe_beyond, measure_beyond
 from experiments.shared.run import Figures, Found, Numbers, Run, array, make_parser, run_script
 from experiments.shared.tables import format_change, format_estimate, make_table
 

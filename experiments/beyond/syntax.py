@@ -32,7 +32,7 @@ from experiments.shared.tables import format_interval, make_table
 from experiments.words.annotated import Annotated
 from experiments.words.annotation import SAMPLE
 from experiments.words.conllu_files import read_sentences
-from experiments.words.halves import DIRECTIONS, compare, draw_half, holm
+from experiments.words.held_out import DIRECTIONS, compare, draw_half, holm
 from experiments.words.spans import pieces_of
 from experiments.words.trees import ROOT, chain, spanning_edges, tree_hits
 from experiments.words.word_attention import read_words

@@ -14,7 +14,7 @@ from experiments.beyond.syntax import SAMPLE, Parsed, relation_hits
 from experiments.shared.run import Run
 from experiments.words.annotated import Annotated, Word
 from experiments.words.conllu_files import read_sentences
-from experiments.words.halves import compare
+from experiments.words.held_out import compare
 from experiments.words.trees import chain, rooted, spanning_edges, tree_hits
 from experiments.words.word_attention import word_maps
 from tests.factories import make_encoder

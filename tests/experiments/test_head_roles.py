@@ -7,7 +7,6 @@ import pytest
 from scipy.stats import spearmanr
 
 import bertjax
-from experiments.beyond import head_kinds
 from tests.factories import make_embedder, write_lines, write_pairs
 
 pytestmark = pytest.mark.integration

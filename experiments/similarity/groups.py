@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from scipy.cluster.hierarchy import fcluster, leaves_list, linkage
 from sklearn.metrics import adjusted_rand_score
 
-from experiments.likeness.distances import Distances, nearest_heads
+from experiments.similarity.distances import Distances, nearest_heads
 from experiments.words.estimates import listed
 
 SPLITS = 50

@@ -4,7 +4,7 @@ Reads directories of `bertjax ablate` for single heads of one model, of any task
 rank correlations of the heads between modes of a task and between tasks in a mode, with intervals over heads; groups
 (BLiMP's paradigms). The figure maps changes in accuracy, or in the first score in points.
 
-    python -m experiments.beyond.several_tasks DIR DIR ... --output DIR
+    python -m experiments.beyond.tasks_and_modes DIR DIR ... --output DIR
 """
 
 from collections.abc import Mapping, Sequence

@@ -13,13 +13,13 @@ from scipy.stats import spearmanr
 
 from bertjax.plots import INK, WIDTH, add_axes, add_note, save_page, start_page
 from bertjax.statistics import Q
-from experiments.likeness.distances import nearest_heads, square
-from experiments.likeness.groups import order_heads
-from experiments.likeness.parts import Means, read_means
 from experiments.shared.example import draw_example
 from experiments.shared.figures import draw_effect_bars
 from experiments.shared.run import Figures, Numbers, array
 from experiments.shared.tables import format_estimate, format_p, make_table
+from experiments.similarity.distances import nearest_heads, square
+from experiments.similarity.groups import order_heads
+from experiments.similarity.parts import Means, read_means
 
 KINDS = {
     "all": "all",

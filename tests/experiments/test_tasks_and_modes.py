@@ -5,7 +5,6 @@ import json
 import pytest
 
 import bertjax
-from experiments.beyond import several_tasks
 from tests.factories import make_embedder, make_masked, write_lines, write_pairs
 from tests.task_files import MINIMAL_PAIRS
 from tests.tiny_models import arrays_of

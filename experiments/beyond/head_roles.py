@@ -7,7 +7,7 @@ heads); and whether heads of one layer attend alike.
 
     bertjax roles --task qnli --data GLUE --limit 1000 --output qnli
     bertjax roles --task mlm --data LINES.txt --output lines
-    python -m experiments.beyond.head_kinds qnli lines --output DIR
+    python -m experiments.beyond.head_roles qnli lines --output DIR
 """
 
 from collections.abc import Mapping, Sequence
