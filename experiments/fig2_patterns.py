@@ -143,7 +143,7 @@ def compute(run: Run) -> Found:
         classifier = partial(classify, [jnp.asarray(leaf) for leaf in jax.tree.leaves(nnx.split(network)[1])])
         for task, chosen in tasks.items():
             sample = read_sample(run, chosen, published=mode == "as_published")
-            models = map(run.load_tuned, tuned[task]) if tuned[task] else [run.model]
+            models = (run.load_tuned(name, chosen.task) for name in tuned[task]) if tuned[task] else [run.model]
             seeds = [find_patterns(run, model, sample, classifier, rival) for model in models]
             found[mode][task] = Patterns(sample, *(np.stack(part) for part in zip(*seeds, strict=True)))
             values |= {f"{mode}_{task}_{kind}": getattr(found[mode][task], kind) for kind in ("classes", "rival")}

@@ -114,8 +114,8 @@ def compare_models(run: Run, sample: Sample, names: Sequence[str], *, published:
     statistic: Any = compare_whole if published else compare_real
     length = min(LENGTH, run.model.config.max_tokens) if published else None
     seeds = [
-        reduce_attention((run.model, run.load_tuned(name)), sample.texts, statistic, length=length, norms=run.norms)
-        for name in names
+        reduce_attention((run.model, tuned), sample.texts, statistic, length=length, norms=run.norms)
+        for tuned in (run.load_tuned(name, sample.examples.task.name) for name in names)
     ]
     return Similarity(*np.moveaxis(np.stack(seeds), 2, 0))
 

@@ -16,7 +16,7 @@ import gzip
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import combinations, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ import conllu
 import numpy as np
 
 import bertjax
-from bertjax.statistics import rank_correlation
 from experiments.shared.patches import STREAMS, best_cells, describe_grid, draw_grid, moved_by
 from experiments.shared.run import Figures, Found, Numbers, Run, draw_sample, make_parser, run_script, short_name
 from experiments.shared.tables import make_table
@@ -102,7 +101,7 @@ def tables(numbers: Numbers) -> str:
     first = make_table(
         ["template", "contrasts", "score (nats)", *(f"{place}, from layer 1" for place in STREAMS)], rows
     )
-    return "\n\n".join([first, _table_of_heads(templates), _table_of_agreement(templates)])
+    return "\n\n".join([first, _table_of_heads(templates)])
 
 
 def _key(grid: Mapping[str, Any], number: int) -> tuple[int, int, str]:
@@ -128,21 +127,6 @@ def _table_of_heads(templates: Sequence[Mapping[str, Any]]) -> str:
         rows.append(row)
     names = [f"template {number}: share (CI); nats moved, by another noun" for number in range(1, 1 + len(templates))]
     return make_table(["head", *names], rows)
-
-
-def _table_of_agreement(templates: Sequence[Mapping[str, Any]]) -> str:
-    """Rank correlations of heads at regions between templates."""
-    rows = []
-    for first, second in combinations(range(len(templates)), 2):
-        grids = [templates[number]["heads"] for number in (first, second)]
-        places = [{_key(grid, number): number for number in range(len(grid["cells"]))} for grid in grids]
-        shared = [key for key in places[0] if key in places[1]]
-        one, other = (
-            np.array([grid["score"][place[key]] for key in shared]) for grid, place in zip(grids, places, strict=True)
-        )
-        told = "{:.2f} ({:.2f} to {:.2f})".format(*rank_correlation(one, other))
-        rows.append([f"{first + 1} and {second + 1}", str(len(shared)), told])
-    return make_table(["templates", "heads at regions", "rank correlation of shares"], rows)
 
 
 def figures(numbers: Numbers) -> Figures:

@@ -131,23 +131,7 @@ def tables(numbers: Numbers) -> str:
         rows.append([kind, str(grid["contrasts"]), ends, *best_cells(grid)])
     headings = ["word", "contrasts", "score, corrupted to clean; mean size of change"]
     first = make_table([*headings, *(f"{place}, from layer 1" for place in STREAMS)], rows)
-    return "\n\n".join([first, _table_of_streams(numbers), _table_of_heads(numbers)])
-
-
-def _table_of_streams(numbers: Mapping[str, Any]) -> str:
-    """What the residual stream at each region restores, layer by layer, where a word of both texts is exchanged."""
-    grid = numbers["results"]["contrasts"][0]["streams"]
-    shares = {_key(grid, number)[1::2]: 100 * grid["score"][number] for number in _streams(grid)}
-    layers = range(numbers["results"]["layers"])
-    rows = []
-    for name in grid["spans"]:
-        own = (shares.get((layer, name), 0.0) for layer in layers)  # where texts are the same, nothing is restored
-        rows.append([name, *(f"{share:.0f}" for share in own)])
-    return make_table(["residual stream before layer", *map(str, layers)], rows)
-
-
-def _streams(grid: Mapping[str, Any]) -> list[int]:
-    return [number for number, cell in enumerate(grid["cells"]) if cell["place"] == "hidden_states"]
+    return "\n\n".join([first, _table_of_heads(numbers)])
 
 
 def _table_of_heads(numbers: Mapping[str, Any]) -> str:

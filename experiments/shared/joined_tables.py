@@ -82,13 +82,6 @@ def _random(result: Mapping[str, Any]) -> str:
     return f"{change}, p {p_cell(random['p'])}{between_text}"
 
 
-def _agreement(result: Mapping[str, Any]) -> str:
-    reliability, correlation = result["reliability"], result["between_seeds"]
-    reliability_text = "undefined" if reliability is None else f"{reliability:.2f}"
-    between_text = "" if correlation is None else f"; between seeds on other halves of the examples {correlation:.2f}"
-    return f"kept on other examples {reliability_text}{between_text}".replace("-", "−")
-
-
 def _shared(top: Mapping[str, Any]) -> str:
     names = ", ".join(top["shared"])
     return f"{names}; chance {p_cell(top['chance'])}" if names else "none"

@@ -134,8 +134,23 @@ def test_a_tuned_model_with_other_tokens_is_refused(folder, tmp_path):
     vocabulary["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": ""}
     (other / "tokenizer.json").write_text(json.dumps(vocabulary))
     (other / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
-    with pytest.raises(InputError, match="has another tokenizer"):
+    with pytest.raises(SystemExit, match="has another tokenizer"):
         run_main(folder, tmp_path / "out", "--tuned", str(other))
+
+
+def test_a_model_tuned_on_another_task_is_refused(folder, tmp_path):
+    three = make_classifier(
+        tmp_path / "mnli",
+        random_model(BertForSequenceClassification, replace(make_config(), id2label=dict(enumerate("abc")))),
+    )
+    with pytest.raises(SystemExit, match="mnli is not fine-tuned on mrpc: the model has 3 labels, but mrpc has 2"):
+        run_main(folder, tmp_path / "out", "--tuned", str(three))
+    recorded = make_classifier(tmp_path / "rte-pretrained-0" / "last")
+    (recorded.parent / "result.json").write_text('{"task": "rte"}')
+    with pytest.raises(SystemExit, match="last is fine-tuned on rte, not on mrpc: --tuned takes one model for each"):
+        run_main(folder, tmp_path / "out", "--tuned", str(recorded))
+    with pytest.raises(SystemExit, match="--tuned names 2 models for 1 tasks"):
+        run_main(folder, tmp_path / "out", "--tuned", str(recorded), str(recorded))
 
 
 def test_models_of_several_seeds_are_averaged_with_their_range(folder, tmp_path):

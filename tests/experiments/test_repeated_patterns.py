@@ -232,7 +232,7 @@ def test_a_run_writes_numbers_pictures_and_single_run_outputs(folder, tmp_path):
     pictures["figure"](tmp_path / "again.png")
     assert (tmp_path / "again.png").read_bytes() == (tmp_path / "figure.png").read_bytes()
     tables = repeated_patterns.tables(numbers).split("\n\n")
-    assert len(tables) == 4
+    assert len(tables) == 2
     assert all(len({line.count("|") for line in table.splitlines()}) == 1 for table in tables)
     both = repeated_patterns.overview({"one": numbers, "two": numbers})
-    assert "| 1.00 | 100% |" in both
+    assert len(both.splitlines()) == 4
