@@ -30,8 +30,7 @@ from experiments.shared.data import Sample, add_task_options, add_tuned_option, 
 from experiments.shared.figures import draw_maps
 from experiments.shared.run import Figures, Found, Numbers, Run, make_parser, name_maps, run_script
 from experiments.shared.tables import make_table, name_head
-
-SAME = 1 - 1e-6  # cosine similarity of equal maps, allowing for rounding
+from experiments.words.estimates import estimate, listed
 
 
 @dataclass(frozen=True)
@@ -49,11 +48,7 @@ class Similarity:
     @property
     def margins(self) -> Float[np.ndarray, "layers heads"]:
         """Half the width of the means' 95 % intervals over the examples, with the seeds taken as fixed."""
-        return _margin(self.own.astype(np.float64).mean(0))
-
-
-def _margin(values: Float[np.ndarray, "examples ..."]) -> Any:
-    return 1.96 * values.std(0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.full(values.shape[1:], np.nan)
+        return estimate(self.own.mean(0, dtype=np.float64)).interval
 
 
 def compare_real(
@@ -127,21 +122,14 @@ def _report(similarity: Similarity, sample: Sample) -> dict[str, Any]:
     return {
         **sample.to_dict(),
         "similarity": means.round(5).tolist(),
-        "interval": _listed(similarity.margins),
-        "spread": _listed(similarity.own.astype(np.float64).mean(0).std(0)),
+        "interval": listed(similarity.margins),
         "seeds": similarity.own.astype(np.float64).mean(1).round(5).tolist(),
         "layers": layers.mean(0).round(6).tolist(),
-        "layers_interval": _listed(_margin(layers)),
-        "to_other_heads": _listed(similarity.others.astype(np.float64).mean((0, 1))),
+        "layers_interval": listed(estimate(layers).interval),
+        "to_other_heads": listed(similarity.others.astype(np.float64).mean((0, 1))),
         "layers_by_change": [int(layer) for layer in np.argsort(layers.mean(0))],
         "heads_by_change": [name_head(index, means.shape[1]) for index in order.tolist()],
-        "all_the_same": bool((similarity.own > SAME).all()),
     }
-
-
-def _listed(values: Any) -> Any:
-    """Nested lists for JSON, with None for NaN."""
-    return np.where(np.isnan(values), np.array(None, object), np.round(values, 5)).tolist()
 
 
 def figures(numbers: Numbers) -> Figures:
@@ -151,18 +139,16 @@ def figures(numbers: Numbers) -> Figures:
     subtitle = f"{settings['model']} and its fine-tuned forms, mean of {seeds} seeds{name_maps(settings)}"
     note = "Darker: changed more; mean over examples. Dot: less like itself than like the layer's other heads."
     pictures = {}
-    both = any("as_published" in task for task in tasks.values())
-    for name, mode in (("figure", "as_published"), ("corrected" if both else "figure", "corrected")):
+    both = {"figure": "as_published", "corrected": "corrected"}
+    for name, mode in (both if "as_published" in next(iter(tasks.values())) else {"figure": "corrected"}).items():
         panels = []
         for task, of_task in tasks.items():
-            if mode in of_task:
-                means, others = (np.array(of_task[mode][key], float) for key in ("similarity", "to_other_heads"))
-                panels.append(Panel(f"{task}, {of_task[mode]['examples']:,} examples", means, means < others))
-        if panels:
-            low = float(np.floor(min(panel.values.min() for panel in panels) * 20) / 20)
-            texts = ("Attention before and after fine-tuning", subtitle, "cosine similarity")
-            draw = partial(draw_maps, panels=panels, title=texts[0], subtitle=texts[1], label=texts[2], note=note)
-            pictures[name] = partial(draw, scale=(low, 1.0), colours="Blues_r")
+            means, others = (np.array(of_task[mode][key], float) for key in ("similarity", "to_other_heads"))
+            panels.append(Panel(f"{task}, {of_task[mode]['examples']:,} examples", means, means < others))
+        low = float(np.floor(min(panel.values.min() for panel in panels) * 20) / 20)
+        texts = {"title": "Attention before and after fine-tuning", "subtitle": subtitle, "label": "cosine similarity"}
+        look = {"note": note, "scale": (low, 1.0), "colours": "Blues_r"}
+        pictures[name] = partial(draw_maps, panels=panels, **texts, **look)
     return pictures
 
 
@@ -192,12 +178,8 @@ def _rows(numbers: Numbers) -> Iterator[list[str]]:
 def _layer_cells(result: Mapping[str, Any]) -> list[str]:
     """Each layer's mean, followed by the range over seeds if there are several."""
     seeds = np.array(result["seeds"]).mean(-1)
-    lows, highs = seeds.min(0), seeds.max(0)
-    several_seeds = len(seeds) > 1
-    return [
-        f"{mean:.3f}" + (f" ({low:.3f} to {high:.3f})" if several_seeds else "")
-        for mean, low, high in zip(result["layers"], lows, highs, strict=True)
-    ]
+    rows = zip(result["layers"], seeds.min(0), seeds.max(0), strict=True)
+    return [f"{mean:.3f}" + (f" ({low:.3f} to {high:.3f})" if len(seeds) > 1 else "") for mean, low, high in rows]
 
 
 def _most_changed(result: Mapping[str, Any], count: int) -> str:

@@ -15,132 +15,25 @@ the chain that joins each word with the next. The best head is chosen on one hal
     python -m experiments.beyond.syntax --conllu en_ewt-ud-dev.conllu.gz
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool
 from matplotlib.style import context
 
-from bertjax.data import Encoding
 from bertjax.plots import GREY, INK, PALE, WIDTH, add_axes, save_page, start_page
 from experiments.shared.run import Figures, Found, Numbers, Run, draw_sample, make_parser, run_script, short_name
 from experiments.shared.tables import format_interval, make_table
-from experiments.words.annotated import Annotated
 from experiments.words.annotation import SAMPLE
 from experiments.words.conllu_files import read_sentences
-from experiments.words.held_out import DIRECTIONS, compare, draw_half, holm
-from experiments.words.spans import pieces_of
-from experiments.words.trees import ROOT, chain, spanning_edges, tree_hits
-from experiments.words.word_attention import read_words
+from experiments.words.held_out import compare, draw_half, holm
+from experiments.words.parses import REACH, Parsed, read_parsed, relation_hits
 
-LEFT_OUT = ("root", "punct")
-REACH, FEWEST = 10, 20  # distances in words; relations of each half
+FEWEST = 20  # relations of each half
 SHOWN, LEVEL = 14, 0.05  # relations of an overview; of corrected p-values
-
-
-@dataclass(frozen=True)
-class Parsed:
-    """What is known of a sentence, and what each attention head says of it.
-
-    Args:
-        heads: the true head of each word; -1 of the root.
-        relations: of each word to its head.
-        most: the word to which each attends most, by head.
-        trees: how many true edges, and true heads of words, each head's tree has, and then the chain.
-        in_trees: of how many words.
-    """
-
-    heads: Int[np.ndarray, " word"]
-    relations: tuple[str, ...]
-    most: Int[np.ndarray, "all_heads word"]
-    trees: Int[np.ndarray, "guesses 2"]
-    in_trees: int
-
-    @property
-    def counted(self) -> Bool[np.ndarray, " word"]:
-        """Words that are neither the root nor punctuation."""
-        return np.array([relation.split(":")[0] not in LEFT_OUT for relation in self.relations])
-
-
-def read_parsed(run: Run, sentences: Sequence[Annotated]) -> list[Parsed]:
-    """What each head says of each sentence, in order, whose words all have tokens; those of one word say nothing."""
-    known = list(_usable(run, sentences))
-    encodings, pieces = [encoding for encoding, *_ in known], [own for *_, own in known]
-    return read_words(run, encodings, pieces, lambda number, maps: _parse(known[number][1], maps))
-
-
-def _usable(run: Run, sentences: Sequence[Annotated]) -> Iterator[tuple[Encoding, Annotated, list[list[int]]]]:
-    encodings = run.tokenizer.encode([sentence.text for sentence in sentences], max_length=run.model.config.max_tokens)
-    for encoding, sentence in zip(encodings, sentences, strict=True):
-        pieces = [pieces_of(encoding, word.span) for word in sentence.words]
-        roots = sum(word.head == ROOT for word in sentence.words)
-        if len(pieces) > 1 and all(pieces) and roots == 1:
-            yield encoding, sentence, pieces
-
-
-def _parse(sentence: Annotated, weights: Float[np.ndarray, "all_heads word other"]) -> Parsed:
-    heads = np.array([word.head for word in sentence.words])
-    relations = tuple(word.relation for word in sentence.words)
-    others = np.where(np.eye(len(heads), dtype=bool), -np.inf, weights)
-    kept, own = without_punctuation(heads, relations)
-    counted = own >= 0
-    inner = weights[:, kept][:, :, kept]
-    trees = [spanning_edges(one) for one in inner] if len(kept) > 1 else [[] for _ in inner]
-    hits = [tree_hits(edges, own, counted) for edges in (*trees, chain(len(kept)))]
-    return Parsed(heads, relations, others.argmax(axis=-1), np.array(hits, np.int64), int(counted.sum()))
-
-
-def without_punctuation(
-    heads: Int[np.ndarray, " word"], relations: Sequence[str]
-) -> tuple[Int[np.ndarray, " kept"], Int[np.ndarray, " kept"]]:
-    """The words that are no punctuation, and the heads of these, counted among them.
-
-    Returns: the words; and their heads, -1 of the root, -2 of a word whose head is punctuation.
-
-    >>> kept, heads = without_punctuation(np.array([2, 0, -1, 1]), ["nsubj", "punct", "root", "obj"])
-    >>> kept.tolist(), heads.tolist()
-    ([0, 2, 3], [1, -1, -2])
-    """
-    kept = np.flatnonzero([relation.split(":")[0] != "punct" for relation in relations])
-    places = {int(word): place for place, word in enumerate(kept)}
-    own = [ROOT if heads[word] == ROOT else places.get(int(heads[word]), ROOT - 1) for word in kept]
-    return kept, np.array(own)
-
-
-def guesses_of(parsed: Parsed) -> Int[np.ndarray, "guesses word"]:
-    """The word that each attention head points to from each word, and then each fixed distance, -1 beyond the ends."""
-    words = len(parsed.heads)
-    offsets = np.array([offset for offset in range(-REACH, REACH + 1) if offset])
-    places = np.arange(words) + offsets[:, None]
-    return np.concatenate([parsed.most, np.where((places >= 0) & (places < words), places, ROOT - 1)])
-
-
-def relation_hits(
-    several: Sequence[Parsed], names: Sequence[str]
-) -> tuple[Int[np.ndarray, "sentences relations directions guesses"], Int[np.ndarray, "sentences relations"]]:
-    """How often each guess is right in each sentence, by relation and direction; and how often there is the relation.
-
-    Args:
-        names: of the relations; 'all' counts every one.
-    """
-    guesses = len(guesses_of(several[0]))
-    hits = np.zeros((len(several), len(names), len(DIRECTIONS), guesses), np.int32)
-    counts = np.zeros((len(several), len(names)), np.int32)
-    places = {name: place for place, name in enumerate(names)}
-    for number, parsed in enumerate(several):
-        pointed = guesses_of(parsed)
-        for word in np.flatnonzero(parsed.counted).tolist():
-            head = int(parsed.heads[word])
-            right = np.stack([pointed[:, word] == head, pointed[:, head] == word])
-            for name in (parsed.relations[word], "all"):
-                if name in places:
-                    hits[number, places[name]] += right
-                    counts[number, places[name]] += 1
-    return hits, counts
 
 
 def compute(run: Run) -> Found:
@@ -274,10 +167,8 @@ def _draw(numbers: Mapping[str, Any], path: Path) -> None:
     told, settings = numbers["results"]["relations"], numbers["settings"]
     height, left = 0.24 * len(told), 1.9
     with context("default"):
-        model = short_name(settings["model"])
-        subtitle = (
-            f"{model}, {numbers['results']['sentences']:,} sentences of {numbers['results']['source']}, half judge"
-        )
+        results, model = numbers["results"], short_name(settings["model"])
+        subtitle = f"{model}, {results['sentences']:,} sentences of {results['source']}, evaluated on half of them"
         figure = start_page("Do heads follow dependency relations?", subtitle, 0.95, height)
         axes = add_axes(figure, left, 0.95, WIDTH - left - 0.4, height)
         for place, one in enumerate(told):
