@@ -37,18 +37,18 @@ from experiments.words.estimates import estimate, listed
 class Similarity:
     """How similar each head is to its fine-tuned self, and on average to the layer's other heads, by seed."""
 
-    own: Float[np.ndarray, "seeds examples layers heads"]
-    others: Float[np.ndarray, "seeds examples layers heads"]
+    same_head: Float[np.ndarray, "seeds examples layers heads"]
+    other_heads: Float[np.ndarray, "seeds examples layers heads"]
 
     @property
     def means(self) -> Float[np.ndarray, "layers heads"]:
-        """Mean of `own` over seeds and examples."""
-        return self.own.astype(np.float64).mean((0, 1))
+        """Mean of `same_head` over seeds and examples."""
+        return self.same_head.astype(np.float64).mean((0, 1))
 
     @property
     def margins(self) -> Float[np.ndarray, "layers heads"]:
         """Half the width of the means' 95 % intervals over the examples, with the seeds taken as fixed."""
-        return estimate(self.own.mean(0, dtype=np.float64)).interval
+        return estimate(self.same_head.mean(0, dtype=np.float64)).interval
 
 
 def compare_real(
@@ -75,11 +75,11 @@ def compare_whole(
     """
     length = jnp.sqrt(jnp.square(base).sum((-2, -1)))
     unit = tuned / jnp.sqrt(jnp.square(tuned).sum((-2, -1), keepdims=True))
-    own = (base * unit).sum((-2, -1)) / length
+    itself = (base * unit).sum((-2, -1)) / length
     all_heads = (base * unit.sum(2, keepdims=True)).sum((-2, -1)) / length
     heads = base.shape[2]
-    others = (all_heads - own) / max(1, heads - 1)
-    stacked = jnp.stack([own, others if heads > 1 else jnp.full_like(own, jnp.nan)])
+    others = (all_heads - itself) / max(1, heads - 1)
+    stacked = jnp.stack([itself, others if heads > 1 else jnp.full_like(itself, jnp.nan)])
     return jnp.moveaxis(stacked, 2, 0)
 
 
@@ -95,7 +95,7 @@ def compute(run: Run) -> Found:
             sample = read_sample(run, tasks[task], published=mode == "as_published")
             similarity = maps[mode] = compare_models(run, sample, names, published=mode == "as_published")
             results[task][mode] = _report(similarity, sample)
-            values |= {f"{task}_{mode}_{kind}": getattr(similarity, kind) for kind in ("own", "others")}
+            values |= {f"{task}_{mode}_{kind}": getattr(similarity, kind) for kind in ("same_head", "other_heads")}
             values[f"{task}_{mode}_ids"] = np.array(sample.examples.ids)
         if run.options.as_published:
             padding = 1 - float(np.mean([len(text) for text in sample.texts])) / LENGTH
@@ -117,16 +117,16 @@ def compare_models(run: Run, sample: Sample, names: Sequence[str], *, published:
 
 def _report(similarity: Similarity, sample: Sample) -> dict[str, Any]:
     """Maps, intervals, layers, and heads in order from the most changed."""
-    means, layers = similarity.means, similarity.own.astype(np.float64).mean((0, -1))
+    means, layers = similarity.means, similarity.same_head.astype(np.float64).mean((0, -1))
     order = np.argsort(means.ravel())
     return {
         **sample.to_dict(),
         "similarity": means.round(5).tolist(),
         "interval": listed(similarity.margins),
-        "seeds": similarity.own.astype(np.float64).mean(1).round(5).tolist(),
+        "seeds": similarity.same_head.astype(np.float64).mean(1).round(5).tolist(),
         "layers": layers.mean(0).round(6).tolist(),
         "layers_interval": listed(estimate(layers).interval),
-        "to_other_heads": listed(similarity.others.astype(np.float64).mean((0, 1))),
+        "to_other_heads": listed(similarity.other_heads.astype(np.float64).mean((0, 1))),
         "layers_by_change": [int(layer) for layer in np.argsort(layers.mean(0))],
         "heads_by_change": [name_head(index, means.shape[1]) for index in order.tolist()],
     }

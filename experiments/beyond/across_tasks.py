@@ -136,8 +136,8 @@ def _draw_agreement(path: Path, results: Numbers) -> None:
     np.fill_diagonal(values, array([one["reliability"] for one in results["tasks"].values()]))
     for pair in results["pairs"]:
         first, second = (tasks.index(name) for name in pair["tasks"])
-        for place, name in (((first, second), "q_within_layers"), ((second, first), "q")):
-            values[place], found[place] = array(pair["spearman"]), pair[name] is not None and pair[name] < Q
+        for index, name in (((first, second), "q_within_layers"), ((second, first), "q")):
+            values[index], found[index] = array(pair["spearman"]), pair[name] is not None and pair[name] < Q
     names = ", ".join(f"{number} {task}" for number, task in enumerate(tasks))
     texts = {"subtitle": f"rank correlation of mean effects over seeds; tasks: {names}", "label": "Spearman"}
     texts["title"] = f"Do the same {results['kind']}s matter for several tasks? ({results['mode']})"

@@ -46,7 +46,7 @@ def read_nouns(path: Path, tokenizer: bertjax.Tokenizer) -> list[tuple[str, str]
                 number = (token["feats"] or {}).get("Number")
                 if token["upos"] == "NOUN" and number in ("Sing", "Plur") and token["form"].isalpha():
                     forms[token["lemma"].lower()].setdefault(number, token["form"].lower())
-    pairs = sorted({(own["Sing"], own["Plur"]) for own in forms.values() if len(own) == 2})
+    pairs = sorted({(noun["Sing"], noun["Plur"]) for noun in forms.values() if len(noun) == 2})
     return [pair for pair in pairs if pair[0] != pair[1] and all(_is_whole(word, tokenizer) for word in pair)]
 
 
@@ -62,7 +62,7 @@ def contrasts_of(template: str, nouns: Sequence[tuple[str, str]]) -> list[dict[s
 def controls_of(template: str, nouns: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
     """Each noun and the next, in one number, which is singular and plural in turn."""
     pairs = enumerate(pairwise(nouns))
-    return [_contrast(template, own, other[1 - place % 2], 1 - place % 2) for place, (own, other) in pairs]
+    return [_contrast(template, noun, other[1 - place % 2], 1 - place % 2) for place, (noun, other) in pairs]
 
 
 def _contrast(template: str, noun: tuple[str, str], corrupted: str, number: int) -> dict[str, str]:
@@ -137,9 +137,9 @@ def figures(numbers: Numbers) -> Figures:
 
 def _draw(numbers: Mapping[str, Any], number: int, path: Path) -> None:
     one = numbers["results"]["templates"][number]
-    told = one["streams"]
-    subtitle = f"{short_name(numbers['settings']['model'])}: {one['template']}, {told['contrasts']} contrasts"
-    draw_grid(told, "Where agreement is", subtitle, path)
+    grid = one["streams"]
+    subtitle = f"{short_name(numbers['settings']['model'])}: {one['template']}, {grid['contrasts']} contrasts"
+    draw_grid(grid, "Where agreement is", subtitle, path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -45,14 +45,14 @@ def compute(run: Run) -> Found:
     """The best head and the baselines."""
     options, config = run.options, run.model.config
     sentences = read_sentences(options.conllu)
-    sentences = [sentences[place] for place in draw_sample(len(sentences), options)]
+    sentences = [sentences[index] for index in draw_sample(len(sentences), options)]
     several = read_resolved(run, sentences)
     chosen_on = draw_half(len(several), options.seed)
     counts, hits = np.array([one.count for one in several]), np.stack([one.hits for one in several])
     heads, width = len(several[0].knows), config.num_attention_heads
     against = {}
-    for place, name in enumerate(BASELINES):
-        both = np.concatenate([hits[:, :heads], hits[:, heads + place, None]], axis=1)[:, None]
+    for index, name in enumerate(BASELINES):
+        both = np.concatenate([hits[:, :heads], hits[:, heads + index, None]], axis=1)[:, None]
         against[name] = compare(both, counts, heads, chosen_on, options.seed)
     best = against[BASELINES[0]]["head"]["guess"]
     results = {
@@ -83,15 +83,15 @@ def _knows(several: Sequence[Resolved], head: int, judged: Bool[np.ndarray, " se
 def tables(numbers: Numbers) -> str:
     """The table in Markdown, from a run's `numbers.json`."""
     results = numbers["results"]
-    told = results["against"][BASELINES[0]]
-    rows = [[f"head {results['head']}", _score(told["head"]), ""]]
+    result = results["against"][BASELINES[0]]
+    rows = [[f"head {results['head']}", _score(result["head"]), ""]]
     for name, one in results["against"].items():
         low, high = (f"{100 * end:+.1f}" for end in one["difference"])
         rows.append([name, _score(one["distance"]), f"{low} to {high}"])
     rows.append(["a draw (all sentences)", f"{100 * results['chance']:.1f}", ""])
     knows = {"score": results["knows"]["share"], "ends": results["knows"]["ends"]}
     rows.append([f"head {results['head']} knows who asks ({results['knows']['asked']})", _score(knows), ""])
-    what = f"{short_name(numbers['settings']['model'])}, {told['count']} of {results['anaphors']} anaphors judge"
+    what = f"{short_name(numbers['settings']['model'])}, {result['count']} of {results['anaphors']} anaphors judge"
     return make_table([what, "% right (95 % CI)", "head less this, 95 % CI"], rows)
 
 
@@ -101,18 +101,21 @@ def overview(runs: Mapping[str, Numbers]) -> str:
     names = [short_name(numbers["settings"]["model"]) for numbers in runs.values()]
     first = [one["against"][BASELINES[0]] for one in results]
     rows = [
-        ["the best head", *(f"{one['head']}: {_score(told['head'])}" for one, told in zip(results, first, strict=True))]
+        [
+            "the best head",
+            *(f"{one['head']}: {_score(result['head'])}" for one, result in zip(results, first, strict=True)),
+        ]
     ]
     rows += [[name, *(_score(one["against"][name]["distance"]) for one in results)] for name in BASELINES]
     rows.append(["a draw", *(f"{100 * one['chance']:.1f}" for one in results)])
     knows = [{"score": one["knows"]["share"], "ends": one["knows"]["ends"]} for one in results]
     rows.append(["the head knows who asks", *map(_score, knows)])
-    columns = [f"{name}, {told['count']} anaphors" for name, told in zip(names, first, strict=True)]
+    columns = [f"{name}, {result['count']} anaphors" for name, result in zip(names, first, strict=True)]
     return make_table(["% right (95 % CI)", *columns], rows)
 
 
-def _score(told: Mapping[str, Any]) -> str:
-    return format_interval(told["score"], told["ends"], 1, 100.0)
+def _score(result: Mapping[str, Any]) -> str:
+    return format_interval(result["score"], result["ends"], 1, 100.0)
 
 
 def figures(numbers: Numbers) -> Figures:

@@ -65,12 +65,12 @@ def summarise(found: Float[np.ndarray, "texts attributions"], seed: int) -> dict
     drawn = np.random.default_rng(seed).integers(0, len(found), (DRAWS, len(found)))
     counts = np.apply_along_axis(partial(np.bincount, minlength=len(found)), 1, drawn)
 
-    def told(values: Float[np.ndarray, "texts attributions"]) -> dict[str, list[float]]:
+    def estimates(values: Float[np.ndarray, "texts attributions"]) -> dict[str, list[float]]:
         ends = np.quantile(counts @ values / len(values), [0.025, 0.975], axis=0)
         rows = np.stack([values.mean(axis=0), *ends], axis=1)
         return {name: [round(x, 4) for x in row] for name, row in zip(ATTRIBUTIONS, rows.tolist(), strict=True)}
 
-    return {"correlation": told(found), "less_weights": told(found - found[:, :1])}
+    return {"correlation": estimates(found), "less_weights": estimates(found - found[:, :1])}
 
 
 def tables(numbers: Numbers) -> str:
@@ -111,11 +111,11 @@ def _draw(numbers: Mapping[str, Any], path: Path) -> None:
         subtitle = f"{short_name(numbers['settings']['model'])} on {results['task']}, {results['texts']} texts"
         figure = start_page("Do attention weights say which tokens matter?", subtitle, 0.8, height)
         axes = add_axes(figure, left, 0.8, WIDTH - left - 0.4, height)
-        for place, name in enumerate(ATTRIBUTIONS):
+        for index, name in enumerate(ATTRIBUTIONS):
             mean, low, high = results["correlation"][name]
             colour = GREY if name in ("words", "random") else INK
-            axes.hlines(place, low, high, color=colour, linewidth=1.8)
-            axes.scatter(mean, place, s=36, color=colour, zorder=3)
+            axes.hlines(index, low, high, color=colour, linewidth=1.8)
+            axes.scatter(mean, index, s=36, color=colour, zorder=3)
         axes.set_yticks(range(len(ATTRIBUTIONS)), ATTRIBUTIONS, fontsize=9)
         axes.set_ylim(len(ATTRIBUTIONS) - 0.5, -0.5)
         axes.axvline(0, color=INK, linewidth=1.0)

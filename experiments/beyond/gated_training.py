@@ -71,8 +71,8 @@ def read_material(run: Run, saved: bertjax.Results) -> Material:
     options = run.options
     train = read_examples(Namespace(**vars(options) | {"split": "train"}))
     validation = read_examples(Namespace(**vars(options) | {"split": "validation", "limit": None}))
-    place_of = {str(name): place for place, name in enumerate(validation.ids)}
-    judged = validation.take([place_of[str(name)] for name in saved.outputs["ids"]])
+    index_of = {str(name): index for index, name in enumerate(validation.ids)}
+    judged = validation.take([index_of[str(name)] for name in saved.outputs["ids"]])
     length = min(options.max_length, run.model.config.max_tokens)
     encoded, encoded_judged = (encode_examples(run.model, run.tokenizer, part, length) for part in (train, judged))
     return Material(train, judged, encoded, encoded_judged, mean_loss(predict(run.model, encoded), train.labels))

@@ -159,10 +159,10 @@ def _draw(pairs: Sequence[Mapping[str, Any]], path: Path) -> None:
         subtitle = "rank correlation over heads with the size of the exact effect on the score, mode zero"
         figure = start_page("Do gradients tell which heads matter?", subtitle, bottom, height)
         axes = add_axes(figure, left, bottom, WIDTH - left - 0.4, height)
-        for place, pair in enumerate(pairs):
+        for index, pair in enumerate(pairs):
             if pair["fits"]["importance"]["low"] is not None:
                 ends = (pair["fits"]["importance"][name] for name in ("low", "high"))
-                axes.hlines(place, *ends, color=high, linewidth=1.6, zorder=2)
+                axes.hlines(index, *ends, color=high, linewidth=1.6, zorder=2)
         values = {
             "importance (line: 95 % over heads)": (
                 [one["fits"]["importance"]["correlation"] for one in pairs],

@@ -103,8 +103,10 @@ def compute(run: Run) -> Found:
         rows = [rows[place] for place in draw_sample(len(rows), options)]
         of_heads = patch(rows, sites=["head_outputs"])
         grids.append(of_heads)
-        told = {"streams": describe_grid(patch(rows)), "heads": describe_grid(of_heads)}
-        found.append({"shared": shared, **told, "moved": moved_by(of_heads).tolist(), "changed": _changed(of_heads)})
+        grids_of_row = {"streams": describe_grid(patch(rows)), "heads": describe_grid(of_heads)}
+        found.append(
+            {"shared": shared, **grids_of_row, "moved": moved_by(of_heads).tolist(), "changed": _changed(of_heads)}
+        )
     results = {"task": chosen.task.name, "layers": run.model.config.num_hidden_layers, "contrasts": found}
     values = {name: grid.outputs["outputs"][..., 0] for name, grid in zip(("shared", "alone"), grids, strict=True)}
     return results, values
@@ -159,9 +161,9 @@ def figures(numbers: Numbers) -> Figures:
 
 def _draw(numbers: Mapping[str, Any], path: Path) -> None:
     results = numbers["results"]
-    told = results["contrasts"][0]["streams"]
-    subtitle = f"{short_name(numbers['settings']['model'])}, {results['task']}: {told['contrasts']} contrasts"
-    draw_grid(told, "Where a word of both texts is another in one", subtitle, path)
+    grid = results["contrasts"][0]["streams"]
+    subtitle = f"{short_name(numbers['settings']['model'])}, {results['task']}: {grid['contrasts']} contrasts"
+    draw_grid(grid, "Where a word of both texts is another in one", subtitle, path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -40,7 +40,7 @@ def compute(run: Run) -> Found:
     """Relations and trees."""
     options, config = run.options, run.model.config
     sentences = read_sentences(options.conllu)
-    sentences = [sentences[place] for place in draw_sample(len(sentences), options)]
+    sentences = [sentences[index] for index in draw_sample(len(sentences), options)]
     several = read_parsed(run, sentences)
     chosen_on = draw_half(len(several), options.seed)
     names = _frequent(several, chosen_on)
@@ -48,13 +48,16 @@ def compute(run: Run) -> Found:
     heads, width = len(several[0].most), config.num_attention_heads
     offsets = [offset for offset in range(-REACH, REACH + 1) if offset]
     relations = []
-    for place, name in enumerate(names):
-        told = compare(hits[:, place], counts[:, place], heads, chosen_on, options.seed)
-        layer, head = divmod(told["head"].pop("guess"), width)
-        told["head"]["name"], told["distance"]["offset"] = f"{layer}.{head}", offsets[told["distance"].pop("guess")]
-        relations.append({"relation": name, **told})
-    for told, p in zip(relations, holm([told["p"] for told in relations]), strict=True):
-        told["p_corrected"] = p
+    for index, name in enumerate(names):
+        result = compare(hits[:, index], counts[:, index], heads, chosen_on, options.seed)
+        layer, head = divmod(result["head"].pop("guess"), width)
+        result["head"]["name"], result["distance"]["offset"] = (
+            f"{layer}.{head}",
+            offsets[result["distance"].pop("guess")],
+        )
+        relations.append({"relation": name, **result})
+    for result, p in zip(relations, holm([result["p"] for result in relations]), strict=True):
+        result["p_corrected"] = p
     results = {
         "sentences": len(several),
         "left_out": len(sentences) - len(several),
@@ -84,12 +87,12 @@ def compare_trees(
     """The best head's trees beside chains, by either measure."""
     trees, counts = np.stack([parsed.trees for parsed in several]), np.array([parsed.in_trees for parsed in several])
     found = {}
-    for place, measure in enumerate(("edges", "heads")):
-        told = compare(trees[:, None, :, place], counts, trees.shape[1] - 1, chosen_on, seed)
-        layer, head = divmod(told["head"].pop("guess"), width)
-        told["head"]["name"] = f"{layer}.{head}"
-        told["chain_of_all"] = float(trees[:, -1, place].sum() / counts.sum())
-        found[measure] = told
+    for index, measure in enumerate(("edges", "heads")):
+        result = compare(trees[:, None, :, index], counts, trees.shape[1] - 1, chosen_on, seed)
+        layer, head = divmod(result["head"].pop("guess"), width)
+        result["head"]["name"] = f"{layer}.{head}"
+        result["chain_of_all"] = float(trees[:, -1, index].sum() / counts.sum())
+        found[measure] = result
     return found
 
 
@@ -97,20 +100,20 @@ def tables(numbers: Numbers) -> str:
     """The tables in Markdown, from a run's `numbers.json`: relations, then trees."""
     results = numbers["results"]
     rows = []
-    for told in results["relations"]:
-        head, distance = told["head"], told["distance"]
-        low, high = (f"{100 * end:+.1f}" for end in told["difference"])
+    for result in results["relations"]:
+        head, distance = result["head"], result["distance"]
+        low, high = (f"{100 * end:+.1f}" for end in result["difference"])
         offset = f"{distance['offset']:+d}"
         rows.append(
             [
-                told["relation"],
-                f"{told['count']:,}",
+                result["relation"],
+                f"{result['count']:,}",
                 f"{head['name']} {head['direction']}",
                 _score(head),
                 f"{offset} {distance['direction']}",
                 _score(distance),
                 f"{low} to {high}",
-                f"{told['p_corrected']:.2g}",
+                f"{result['p_corrected']:.2g}",
             ]
         )
     headings = ["relation", "judged", "head", "% right", "distance", "% right", "difference, 95 % CI", "p (Holm)"]
@@ -118,12 +121,12 @@ def tables(numbers: Numbers) -> str:
     of_trees = [
         [
             what,
-            told["head"]["name"],
-            _score(told["head"]),
-            _score(told["distance"]),
-            f"{100 * told['chain_of_all']:.1f}",
+            result["head"]["name"],
+            _score(result["head"]),
+            _score(result["distance"]),
+            f"{100 * result['chain_of_all']:.1f}",
         ]
-        for what, told in (("true edges (UUAS)", edges), ("true heads, rooted", heads))
+        for what, result in (("true edges (UUAS)", edges), ("true heads, rooted", heads))
     ]
     second = make_table(["trees", "head", "% of the best head", "% of the chain", "of all sentences"], of_trees)
     return f"{make_table(headings, rows)}\n\n{second}"
@@ -139,23 +142,23 @@ def overview(runs: Mapping[str, Numbers]) -> str:
         for numbers in runs.values()
     ]
     results = [numbers["results"] for numbers in runs.values()]
-    of_runs = [{told["relation"]: told for told in one["relations"]} for one in results]
+    of_runs = [{result["relation"]: result for result in one["relations"]} for one in results]
     shared = [name for name in of_runs[0] if all(name in own for own in of_runs)][:SHOWN]
     rows = [[name, *(_cell(own[name], star=own[name]["p_corrected"] < LEVEL) for own in of_runs)] for name in shared]
     for measure, what in (("edges", "trees: true edges"), ("heads", "trees: true heads")):
-        told = [one["trees"][measure] for one in results]
-        rows.append([what, *(_cell(one, star=one["p"] < LEVEL) for one in told)])
+        result = [one["trees"][measure] for one in results]
+        rows.append([what, *(_cell(one, star=one["p"] < LEVEL) for one in result)])
     return make_table(["head: % right / by distance", *columns], rows)
 
 
-def _cell(told: Mapping[str, Any], *, star: bool) -> str:
-    shares = " / ".join(f"{100 * told[kind]['score']:.0f}" for kind in ("head", "distance"))
+def _cell(result: Mapping[str, Any], *, star: bool) -> str:
+    shares = " / ".join(f"{100 * result[kind]['score']:.0f}" for kind in ("head", "distance"))
     mark = "\\*" if star else ""
-    return f"{told['head']['name']}: {shares}{mark}"
+    return f"{result['head']['name']}: {shares}{mark}"
 
 
-def _score(told: Mapping[str, Any]) -> str:
-    return format_interval(told["score"], told["ends"], 1, 100.0)
+def _score(result: Mapping[str, Any]) -> str:
+    return format_interval(result["score"], result["ends"], 1, 100.0)
 
 
 def figures(numbers: Numbers) -> Figures:
@@ -164,21 +167,23 @@ def figures(numbers: Numbers) -> Figures:
 
 
 def _draw(numbers: Mapping[str, Any], path: Path) -> None:
-    told, settings = numbers["results"]["relations"], numbers["settings"]
-    height, left = 0.24 * len(told), 1.9
+    relations, settings = numbers["results"]["relations"], numbers["settings"]
+    height, left = 0.24 * len(relations), 1.9
     with context("default"):
         results, model = numbers["results"], short_name(settings["model"])
         subtitle = f"{model}, {results['sentences']:,} sentences of {results['source']}, evaluated on half of them"
         figure = start_page("Do heads follow dependency relations?", subtitle, 0.95, height)
         axes = add_axes(figure, left, 0.95, WIDTH - left - 0.4, height)
-        for place, one in enumerate(told):
+        for index, one in enumerate(relations):
             for kind, colour, marker in (("distance", GREY, "s"), ("head", INK, "o")):
                 low, high = (100 * end for end in one[kind]["ends"])
-                axes.hlines(place, low, high, color=colour, linewidth=1.5, zorder=2)
+                axes.hlines(index, low, high, color=colour, linewidth=1.5, zorder=2)
                 style: dict[str, Any] = {"s": 26, "color": colour, "marker": marker, "zorder": 3}
-                axes.scatter(100 * one[kind]["score"], place, label=f"best {kind}" if not place else None, **style)
-        axes.set_yticks(range(len(told)), [f"{one['relation']}  {one['head']['name']}" for one in told], fontsize=8.5)
-        axes.set_ylim(len(told) - 0.5, -0.5)
+                axes.scatter(100 * one[kind]["score"], index, label=f"best {kind}" if not index else None, **style)
+        axes.set_yticks(
+            range(len(relations)), [f"{one['relation']}  {one['head']['name']}" for one in relations], fontsize=8.5
+        )
+        axes.set_ylim(len(relations) - 0.5, -0.5)
         axes.set_xlim(0, 100)
         axes.grid(axis="x", color=PALE, linewidth=0.8)
         axes.set_axisbelow(True)

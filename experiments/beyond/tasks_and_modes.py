@@ -117,18 +117,18 @@ def _tasks(results: Mapping[str, Any]) -> str:
                 run["mode"],
                 f"{measure.label} {measure.with_unit(measure.score(metric['base']))} ({', '.join(others)})",
                 *(f"{int((found & (sign * gains > 0)).sum())}" for sign in (-1, 1)),
-                *(_extreme(results, metric, int(place)) for place in (gains.argmin(), gains.argmax())),
+                *(_extreme(results, metric, int(index)) for index in (gains.argmin(), gains.argmax())),
             ]
         )
     headings = ["task (examples)", "mode", "nothing ablated", f"worse (q < {Q})", f"better (q < {Q})"]
     return make_table([*headings, "most worse", "most better"], rows)
 
 
-def _extreme(results: Mapping[str, Any], metric: Mapping[str, Any], place: int) -> str:
+def _extreme(results: Mapping[str, Any], metric: Mapping[str, Any], index: int) -> str:
     """A head with its change and interval."""
     measure = _measure(metric)
-    change, low, high = (measure.change(metric[name][place]) for name in ("difference", "low", "high"))
-    return f"{results['names'][place]}: {change} ({low} to {high})"
+    change, low, high = (measure.change(metric[name][index]) for name in ("difference", "low", "high"))
+    return f"{results['names'][index]}: {change} ({low} to {high})"
 
 
 def _correlations(results: Mapping[str, Any]) -> str:

@@ -80,8 +80,10 @@ def find_patterns(run: Run, model: Any, sample: Sample, classifier: Any, rival: 
     layers, heads = model.config.num_hidden_layers, model.config.num_attention_heads
     values = np.zeros((len(sample), layers, heads, 10), np.float32)
     options: dict[str, Any] = {"example_bytes": 3 * layers * heads * SIZE**2 * 16 * 4, "norms": run.norms}
-    for places, found in stream_attention(model, sample.texts, classifier, lambda places: [first[places]], **options):
-        values[places] = found
+    for indices, found in stream_attention(
+        model, sample.texts, classifier, lambda indices: [first[indices]], **options
+    ):
+        values[indices] = found
     numbers = values[..., len(NAMES) :]
     rival_classes = rival.predict(numbers.reshape(-1, numbers.shape[-1])).reshape(numbers.shape[:-1])
     return values[..., : len(NAMES)].argmax(-1).astype(np.int8), rival_classes.astype(np.int8)

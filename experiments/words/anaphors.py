@@ -34,7 +34,7 @@ class Anaphor:
     @property
     def antecedent(self) -> int:
         """The nearest true antecedent."""
-        return max(place for place, is_true in zip(self.candidates, self.true, strict=True) if is_true)
+        return max(index for index, is_true in zip(self.candidates, self.true, strict=True) if is_true)
 
 
 def find_anaphors(sentence: Annotated) -> list[Anaphor]:
@@ -90,10 +90,10 @@ def resolve(
 
 def _baselines(sentence: Annotated, anaphor: Anaphor) -> list[int]:
     """Which candidate each of `BASELINES` takes."""
-    words, own = [sentence.words[place] for place in anaphor.candidates], sentence.words[anaphor.word]
+    words, own = [sentence.words[index] for index in anaphor.candidates], sentence.words[anaphor.word]
     nearest = len(words) - 1
-    alike = max((place for place, word in enumerate(words) if word.kind == own.kind), default=nearest)
-    same = [place for place, word in enumerate(words) if word.form.casefold() == own.form.casefold()]
+    alike = max((index for index, word in enumerate(words) if word.kind == own.kind), default=nearest)
+    same = [index for index, word in enumerate(words) if word.form.casefold() == own.form.casefold()]
     return [nearest, alike, max(same, default=alike)]
 
 

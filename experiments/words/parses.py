@@ -82,8 +82,8 @@ def without_punctuation(
     ([0, 2, 3], [1, -1, -2])
     """
     kept = np.flatnonzero([relation.split(":")[0] != "punct" for relation in relations])
-    places = {int(word): place for place, word in enumerate(kept)}
-    own = [ROOT if heads[word] == ROOT else places.get(int(heads[word]), ROOT - 1) for word in kept]
+    indices = {int(word): index for index, word in enumerate(kept)}
+    own = [ROOT if heads[word] == ROOT else indices.get(int(heads[word]), ROOT - 1) for word in kept]
     return kept, np.array(own)
 
 
@@ -91,8 +91,8 @@ def guesses_of(parsed: Parsed) -> Int[np.ndarray, "guesses word"]:
     """The word that each attention head points to from each word, and then each fixed distance, -1 beyond the ends."""
     words = len(parsed.heads)
     offsets = np.array([offset for offset in range(-REACH, REACH + 1) if offset])
-    places = np.arange(words) + offsets[:, None]
-    return np.concatenate([parsed.most, np.where((places >= 0) & (places < words), places, ROOT - 1)])
+    indices = np.arange(words) + offsets[:, None]
+    return np.concatenate([parsed.most, np.where((indices >= 0) & (indices < words), indices, ROOT - 1)])
 
 
 def relation_hits(
@@ -106,14 +106,14 @@ def relation_hits(
     guesses = len(guesses_of(several[0]))
     hits = np.zeros((len(several), len(names), len(DIRECTIONS), guesses), np.int32)
     counts = np.zeros((len(several), len(names)), np.int32)
-    places = {name: place for place, name in enumerate(names)}
+    indices = {name: index for index, name in enumerate(names)}
     for number, parsed in enumerate(several):
         pointed = guesses_of(parsed)
         for word in np.flatnonzero(parsed.counted).tolist():
             head = int(parsed.heads[word])
             right = np.stack([pointed[:, word] == head, pointed[:, head] == word])
             for name in (parsed.relations[word], "all"):
-                if name in places:
-                    hits[number, places[name]] += right
-                    counts[number, places[name]] += 1
+                if name in indices:
+                    hits[number, indices[name]] += right
+                    counts[number, indices[name]] += 1
     return hits, counts
