@@ -146,8 +146,12 @@ def figures(numbers: Numbers) -> Figures:
             means, others = (np.array(of_task[mode][key], float) for key in ("similarity", "to_other_heads"))
             panels.append(Panel(f"{task}, {of_task[mode]['examples']:,} examples", means, means < others))
         low = float(np.floor(min(panel.values.min() for panel in panels) * 20) / 20)
-        texts = {"title": "Attention before and after fine-tuning", "subtitle": subtitle, "label": "cosine similarity"}
-        look = {"note": note, "scale": (low, 1.0), "colours": "Blues_r"}
+        texts: dict[str, Any] = {
+            "title": "Attention before and after fine-tuning",
+            "subtitle": subtitle,
+            "label": "cosine similarity",
+        }
+        look: dict[str, Any] = {"note": note, "scale": (low, 1.0), "colours": "Blues_r"}
         pictures[name] = partial(draw_maps, panels=panels, **texts, **look)
     return pictures
 
