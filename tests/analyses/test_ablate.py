@@ -169,7 +169,7 @@ def test_ready_made_collections(settings, change, count):
     ("content", "message"),
     [
         ("0.0 9.9", "line 1: there is no head 9.9"),
-        ("0.0\n0.0 0.0", "line 2: .* names a head, or a place, twice"),
+        ("0.0\n0.0 0.0", "line 2: .* names a head, or a site, twice"),
         ("a: 0.0=gone", "'gone' is not one of"),
         ("name:", "at least one head"),
         ("# nothing", "holds no set of heads"),
