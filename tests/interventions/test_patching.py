@@ -126,7 +126,7 @@ def test_patches_of_several_sites_are_joined_and_stacked(small, rng):
     [
         (
             lambda c, d: patching.patched(c, "logits", [0], d),
-            "'logits' is not a site: there are hidden_states, queries",
+            "'logits' is not a site: there are hidden_states",
         ),
         (lambda c, d: patching.patched(c, "keys", ["0"], d), "names no head"),
         (lambda c, d: patching.patched(c, "attention_outputs", [2], d), "there is no layer 2 .* 0 to 1"),
