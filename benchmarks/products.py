@@ -97,19 +97,16 @@ def compile_steps(runner: BlockRunner) -> Iterator[tuple[str, str]]:
     """The steps of a sweep of single heads, as compiled for this device: name and program."""
     runs, last, root = runner.blocks.runs, runner.layers - 1, runner.plan.root
     block = runner.embed([0])
-    for name, layer in (("advance", 0), ("last advance", last)):
-        step = compiled_steps.last_advance if layer == last else compiled_steps.advance
+    for name, layer in (("layer", 0), ("last layer", last)):
+        options = {"recipe": runner.recipes[layer], "mesh": runner.mesh, "cls_only": layer == last}
         rows = runner.rows([0] * runs, layer == last)
-        how = {"recipe": runner.recipes[layer], "mesh": runner.mesh}
-        program = step.lower(runner.weights[layer], block, rows, None, None, **how)
+        program = compiled_steps.apply_layer.lower(runner.weights[layer], block, rows, None, None, **options)
         yield name, program.compile().as_text() or ""
-    for name, layer in (("branch", 0), ("last branch", last)):
-        step = compiled_steps.last_branch if layer == last else compiled_steps.branch
+    for name, layer in (("fork", 0), ("last fork", last)):
+        options = {"recipe": runner.recipes[layer], "mesh": runner.mesh, "cls_only": layer == last}
         changes = runner.changes(layer, [child.changes for child in root.children[layer][:runs]])
-        rows = runner.rows([0], layer == last)
-        how = {"recipe": runner.recipes[layer], "mesh": runner.mesh}
-        arguments = (runner.weights[layer], block, 0, rows, changes, None)
-        yield name, step.lower(*arguments, **how).compile().as_text() or ""
+        arrays = runner.weights[layer], block, 0, runner.rows([0], layer == last), changes, None
+        yield name, compiled_steps.fork_from_parent.lower(*arrays, **options).compile().as_text() or ""
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -243,7 +243,7 @@ def main() -> None:
         results = time_all(rivals, options.rounds, console.print)
     plan = make_plan(model.config, single_heads(model.config))
     blocks = Blocks(1, model.config.num_attention_heads)
-    cost = price(plan, model.config, blocks, rows=1, row_length=1, lengths=lengths, short_last=True)
+    cost = price(plan, model.config, blocks, rows=1, row_length=1, lengths=lengths, cls_only=True)
     necessary = cost.necessary
     rates = {dtype: matmul_rate(dtype) for dtype in ("float32", "bfloat16")}
     show(console, rivals, results, necessary, rates)

@@ -120,7 +120,7 @@ def necessary_work(model: Any, encoded: EncodedDataset, job: Job) -> float:
     blocks = Blocks(1, config.num_attention_heads)
     assert isinstance(encoded, TokenEncodings)
     words = len(encoded.positions)
-    priced = price(plan, config, blocks, rows=1, row_length=1, lengths=lengths, short_last=True, asked=words)
+    priced = price(plan, config, blocks, rows=1, row_length=1, lengths=lengths, cls_only=True, readings=words)
     word = 2 * config.hidden_size * (config.hidden_size + config.vocab_size)
     return priced.necessary + (len(plan.ablations) + 1) * words * word
 

@@ -45,7 +45,7 @@ from bertjax import BertConfig
 from bertjax.atomic_files import write_json
 from bertjax.cli import positive
 from bertjax.engine import AXIS, fastest_attention
-from bertjax.models import make_numerics, what_form_lacks
+from bertjax.models import make_numerics, unsupported_features
 
 EXAMPLES = 408  # of MRPC's validation set
 PREDICTED = ("v5e:2x2", "v5e:4x4", "v6e:2x2")
@@ -205,7 +205,7 @@ def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("libtpu is not installed here; `make test-tpu-aot` makes an environment that has it")
     if unknown := [name for name in (options.topology, *options.predict) if name.partition(":")[0] not in CHIPS]:
         parser.error(f"{unknown[0]}: chips are {', '.join(CHIPS)}, such as v5e:2x2")
-    lacking = [size for size in options.sizes if what_form_lacks(config_of(size), options.attention)]
+    lacking = [size for size in options.sizes if unsupported_features(config_of(size), options.attention)]
     if lacking:
         parser.error(f"--attention {options.attention} cannot compute the layers of {', '.join(lacking)}")
     return options

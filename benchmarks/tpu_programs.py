@@ -143,12 +143,13 @@ def sweep_programs(config: BertConfig, sizes: Sizes, target: Target) -> Iterator
     yield "gather", partial(_lower, compiled_steps.gather, [block] * runs, target.array((runs,), jnp.int32))
     for label, weights, recipe in _kinds(model.bert.encoder, config, target):
         static: dict[str, Any] = {"recipe": recipe, "mesh": mesh}
-        for last, step in (("", compiled_steps.advance), ("last ", compiled_steps.last_advance)):
-            for name, changed in (("advance", None), ("changed advance", changes)):
-                yield last + name + label, partial(_lower, step, weights, block, all_rows, changed, None, **static)
-        for name, step in (("branch", compiled_steps.branch), ("last branch", compiled_steps.last_branch)):
-            arguments = (weights, block, index, block_rows(1), changes, None)
-            yield name + label, partial(_lower, step, *arguments, **static)
+        for last, cls_only in (("", False), ("last ", True)):
+            options = static | {"cls_only": cls_only}
+            for name, changed in (("layer", None), ("changed layer", changes)):
+                arguments = (weights, block, all_rows, changed, None)
+                yield last + name + label, partial(_lower, compiled_steps.apply_layer, *arguments, **options)
+            parent = (weights, block, index, block_rows(1), changes, None)
+            yield last + "fork" + label, partial(_lower, compiled_steps.fork_from_parent, *parent, **options)
         for short, name in enumerate(("sources", "last sources")):
             options = static | {"short": bool(short), "sites": (HEAD_OUTPUTS,)}
             yield name + label, partial(_lower, compiled_steps.source_activations, weights, block, all_rows, **options)

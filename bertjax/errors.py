@@ -115,6 +115,15 @@ def reading(path: str | Path, error: type[BertjaxError]) -> contextlib.AbstractC
     return library_errors(f"{path}: cannot be read", error, "; check the path, or copy the file again")
 
 
+@contextlib.contextmanager
+def error_prefix(prefix: str) -> Iterator[None]:
+    """Begin the messages of the project's errors with a prefix, such as the path of the file that is read."""
+    try:
+        yield
+    except BertjaxError as error:
+        raise type(error)(f"{prefix}{error}") from None
+
+
 def is_failure(error: BaseException) -> bool:
     """Whether an exception is a failure, unlike Ctrl-C and `SystemExit`."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"

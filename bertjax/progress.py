@@ -106,6 +106,18 @@ def check_progress(progress: Progress | bool) -> None:
         arguments.check_function(progress, "progress", "True, False, or a function of work done and work in all")
 
 
+def part_of(progress: Progress, start: float, size: float, total: float) -> Progress:
+    """Progress of one part of the work.
+
+    Args:
+        progress: called with the work done, counted from the beginning, and `total`.
+        start: the work that is done when the part begins.
+        size: the work of the part.
+        total: all work.
+    """
+    return lambda done, of_part: progress(start + size * done / of_part, total)
+
+
 def silent(done: float, total: float, note: str = "", then: Progress | None = None) -> None:
     """Display nothing; call `then` if there is one."""
     interrupts.check()

@@ -25,14 +25,13 @@ reasons for failing are listed below it. What cannot be run is reported as not r
     python -m experiments.anchors                                        with bert-base-uncased of the hub
     python -m experiments.anchors --model DIR --data GLUE --spacy en_core_web_sm
 
-Without bert-base-uncased the code is tested on small models with made-up anchors, and the requirements on the maps of
-QQP are tested on these maps with noise and on others that should fail. `RESULTS.md` says what was run.
+Without bert-base-uncased the code is tested with invented anchors. `RESULTS.md` says what was run.
 """
 
 import json
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ from bertjax.plots import Panel
 from experiments.frames.links import measure_published
 from experiments.frames.sources import PUBLISHED, read_published
 from experiments.published import LENGTH, counted_as_published, published_masks
-from experiments.shared.agreement import compare_maps
+from experiments.shared.checks import Check, check_map, mean_and_error, reading_error
 from experiments.shared.example import attend, describe_example, draw_example
 from experiments.shared.figures import draw_maps
 from experiments.shared.run import Figures, Found, Numbers, Run, make_parser, run_script
@@ -58,63 +57,8 @@ from experiments.words.relations import RELATIONS
 
 ANCHORS = Path(__file__).parent / "data" / "anchors.json"
 MODEL = "bert-base-uncased"
-STANDARD_ERRORS = 4  # among some 1,700 values, one run in ten has one this far off by chance
 WITHOUT_WORDS = ("negation", "[CLS]", "[SEP]")  # the authors look for negation as a substring of the text
 VERDICTS = ("pass", "FAIL", "not run")
-ROUNDING = 1e-6  # so that 0.005 does not exceed 0.005
-
-
-@dataclass(frozen=True)
-class Check:
-    """Published numbers, and the numbers found here.
-
-    Args:
-        name: what the numbers are.
-        places: what each number is.
-        published: the published numbers.
-        allowed: how far each may be off.
-        found: the numbers found; None where the check was not run.
-        reason: why it was not run.
-        ranks: the least rank correlation required, or None for no requirement.
-        highest: the place that must have the largest number, if any.
-    """
-
-    name: str
-    places: Sequence[str]
-    published: Float[np.ndarray, "entries"]
-    allowed: Float[np.ndarray, "entries"]
-    found: Float[np.ndarray, "entries"] | None = None
-    reason: str = ""
-    ranks: float | None = None
-    highest: str = ""
-
-    @property
-    def verdict(self) -> str:
-        """Whether all numbers are within tolerance and in order; NaN never is."""
-        if self.found is None:
-            return "not run"
-        return "pass" if self.within() == len(self.places) and not list(self.disorder()) else "FAIL"
-
-    def within(self, slack: float = 0) -> int:
-        """How many numbers are within tolerance, widened by `slack`."""
-        return int((np.abs(self.found - self.published) <= self.allowed + slack + ROUNDING).sum())
-
-    @property
-    def rank_correlation(self) -> float | None:
-        """Rank correlation of the found with the published numbers; None where it is undefined."""
-        if self.found is None or not np.isfinite(self.found).all():
-            return None
-        return compare_maps(self.found, self.published)["rank_correlation"]
-
-    def disorder(self) -> Iterator[str]:
-        """What is wrong with the order of the numbers, one message for each fault."""
-        ranks = self.rank_correlation
-        if self.ranks is not None and (ranks is None or ranks < self.ranks):
-            message = "no rank correlation" if ranks is None else f"a rank correlation of {ranks:.2f}"
-            yield f"{message}, {self.ranks} is asked for"
-        highest = self.places[int(np.asarray(self.found).argmax())]
-        if self.highest and highest != self.highest:
-            yield f"{highest} is highest, not {self.highest}"
 
 
 def check_rows(
@@ -139,7 +83,7 @@ def read_sentence(run: Run, anchors: Mapping[str, Any]) -> tuple[list[str], np.n
 def check_framenet(published: Float[np.ndarray, "examples layers heads"], anchors: Mapping[str, Any]) -> Check:
     """The map over the authors' FrameNet sentences, as their code computes it."""
     found = published.mean(0, dtype=np.float64)
-    return _check_map("FrameNet", np.array(anchors["map"]), np.array(anchors["allowed"]), found)
+    return check_map("FrameNet", np.array(anchors["map"]), np.array(anchors["allowed"]), found)
 
 
 def check_qqp(values: Mapping[str, np.ndarray], anchors: Mapping[str, Any]) -> Iterator[Check]:
@@ -154,31 +98,16 @@ def check_qqp(values: Mapping[str, np.ndarray], anchors: Mapping[str, Any]) -> I
         reading = reading_error(published, anchors["uppermost"][name], anchors)
         if name not in values:
             reason = "for want of --data" + ("" if name in WITHOUT_WORDS else " and --spacy")
-            yield replace(_check_map(title, published, reading, None), reason=reason)
+            yield replace(check_map(title, published, reading, None), reason=reason)
             continue
         order = {"ranks": anchors["ranks"], "highest": anchors["highest"].get(name, "")}
-        mean, error = _mean_and_error(values[name], anchors["examples"])
-        yield replace(_check_map(title, published, reading + error, mean), **order)
+        mean, error = mean_and_error(values[name], anchors["examples"])
+        yield replace(check_map(title, published, reading + error, mean), **order)
         if name == "[SEP]":
-            mean, error = _mean_and_error(values[name].mean(-1), anchors["examples"])
+            mean, error = mean_and_error(values[name].mean(-1), anchors["examples"])
             layers = [f"layer {layer}" for layer in range(len(mean))]
             allowed = reading.mean(-1) + error
             yield Check(f"QQP {name} by layer", layers, published.mean(-1), allowed, mean, ranks=anchors["ranks"])
-
-
-def reading_error(
-    published: Float[np.ndarray, "layers heads"], uppermost: float, anchors: Mapping[str, Any]
-) -> Float[np.ndarray, "layers heads"]:
-    """How far each number of a map may be off because it was read from a picture.
-
-    By one step of its colours, plus the effect of their unknown lower bound: full at the lowest number, zero at the
-    value of the uppermost colour.
-
-    >>> reading_error(np.array([[0.1, 0.2, 0.3]]), 0.3, {"allowed": 0.03, "steps": 100}).round(3)
-    array([[0.032, 0.017, 0.002]])
-    """
-    width = uppermost - published.min()
-    return width / anchors["steps"] + anchors["allowed"] * (uppermost - published) / width
 
 
 def measure_qqp(run: Run) -> dict[str, Float[np.ndarray, "examples layers heads"]]:
@@ -199,27 +128,6 @@ def read_qqp(run: Run) -> AnnotatedSample:
     settings: dict[str, Any] = {"task": "qqp", "split": "validation", "tagger": None, "max_length": LENGTH}
     options = Namespace(**vars(run.options) | settings)
     return read_annotated(replace(run, options=options), options, make_annotator(options), published=True)
-
-
-def _mean_and_error(
-    values: Float[np.ndarray, "examples ..."], examples: int
-) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
-    """The mean (NaN for fewer than two values), and how far the mean of another sample of `examples` may differ."""
-    if len(values) < 2:
-        return np.full(values.shape[1:], np.nan), np.zeros(values.shape[1:])
-    error = values.std(0, ddof=1) * np.sqrt(1 / len(values) + 1 / examples)
-    return values.mean(0), STANDARD_ERRORS * error
-
-
-def _check_map(
-    name: str,
-    published: Float[np.ndarray, "layers heads"],
-    allowed: Float[np.ndarray, "*some"],
-    found: Float[np.ndarray, "layers heads"] | None,
-) -> Check:
-    places = [f"{layer}.{head}" for layer, head in np.ndindex(*published.shape)]
-    tolerances = np.broadcast_to(allowed, published.shape).ravel()
-    return Check(name, places, published.ravel(), tolerances, None if found is None else found.ravel())
 
 
 def compute(run: Run) -> Found:
@@ -245,13 +153,10 @@ def figures(numbers: Numbers) -> Figures:
     shape = numbers["model"]["layers"], numbers["model"]["heads"]
     panels = [Panel(name, np.array(check[name]).reshape(shape)) for name in ("published", "found")]
     subtitle = f"{model}: {check['verdict']}"
-    draw = partial(draw_maps, panels=panels, title="From frame elements to predicates", subtitle=subtitle)
-    draw = partial(draw, label="mean weight")
+    texts: dict[str, Any] = {"title": "From frame elements to predicates", "subtitle": subtitle, "label": "mean weight"}
     title = "The two heads of the paper's figure 3"
-    return {
-        "figure": draw,
-        "examples": partial(draw_example, example=results["example"], title=title, subtitle=model, notes={}),
-    }
+    example = partial(draw_example, example=results["example"], title=title, subtitle=model, notes={})
+    return {"figure": partial(draw_maps, panels=panels, **texts), "examples": example}
 
 
 def tables(numbers: Numbers) -> str:

@@ -19,8 +19,7 @@ rotated maps and weighted classes are ours in both modes.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +27,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Float, Int
 
+from experiments.patterns.classes import Patterns, classify, find_patterns, shares_of
 from experiments.patterns.figure import draw_patterns
-from experiments.patterns.maps import DATA, NAMES, MapSet, sizes_of
-from experiments.patterns.network import SIZE, PatternNetwork, class_shares, five_numbers, load_network, resize_maps
+from experiments.patterns.maps import DATA, NAMES
+from experiments.patterns.network import load_network
 from experiments.patterns.scores import correct_shares
 from experiments.patterns.training import LABELS, classes_of, images_of, read_labels, rivals
 from experiments.shared.agreement import compare_maps
-from experiments.shared.attention import stream_attention
-from experiments.shared.data import Sample, add_task_options, add_tuned_option, read_sample, task_options, tuned_models
+from experiments.shared.data import add_task_options, add_tuned_option, read_sample, task_options, tuned_models
 from experiments.shared.run import Figures, Found, Numbers, Run, make_parser, name_maps, run_script
 from experiments.shared.tables import make_table
 
@@ -52,76 +50,6 @@ PUBLISHED = {
     "rte": (0.125, 0.207, 0.400, 0.111, 0.157),
 }
 DRAWS = 1000
-MIDDLE = range(24, 49)  # lengths, in tokens, of maps to show
-
-
-@dataclass(frozen=True)
-class Patterns:
-    """The results for one task, by seed of the fine-tuned models (a single seed for the untuned model)."""
-
-    sample: Sample
-    classes: Int[np.ndarray, "seeds examples layers heads"]
-    rival: Int[np.ndarray, "seeds examples layers heads"]
-
-    @property
-    def by_example(self) -> Float[np.ndarray, "examples classes"]:
-        """Shares of the classes among the heads of each example, mean over seeds."""
-        return np.mean([shares_of(classes) for classes in self.classes], axis=0)
-
-    @property
-    def shares(self) -> Float[np.ndarray, " classes"]:
-        """Shares of the classes among all maps."""
-        return self.by_example.mean(0)
-
-    @property
-    def by_head(self) -> Float[np.ndarray, "layers heads classes"]:
-        """Shares of the classes among the maps of each head, mean over seeds."""
-        return (self.classes[..., None] == np.arange(len(NAMES))).mean((0, 1))
-
-
-def shares_of(classes: Int[np.ndarray, "examples layers heads"]) -> Float[np.ndarray, "examples classes"]:
-    """Shares of the classes among the heads of each example.
-
-    >>> shares_of(np.array([[[0, 0], [2, 4]]])).tolist()
-    [[0.5, 0.0, 0.25, 0.0, 0.25]]
-    """
-    return (classes[..., None] == np.arange(len(NAMES))).mean((1, 2))
-
-
-@cache
-def _graph() -> Any:
-    return nnx.split(nnx.eval_shape(lambda: PatternNetwork(nnx.Rngs(0))))
-
-
-def classify(
-    weights: Sequence[Array],
-    attentions: Float[Array, "layers batch heads query key"],
-    keep: Int[Array, "batch token"],
-    first: Int[Array, " batch"],
-) -> Float[Array, "batch layers heads 10"]:
-    """Class probabilities of each map, followed by its five numbers.
-
-    Args:
-        weights: the network's weights, in the order of its tree.
-        first: number of tokens of each first text.
-    """
-    graph, state = _graph()
-    network = nnx.merge(graph, jax.tree.unflatten(jax.tree.structure(state), weights))
-    probabilities = class_shares(network, resize_maps(attentions, keep, first))
-    return jnp.concatenate([jnp.moveaxis(probabilities, 0, 1), five_numbers(attentions, keep, first)], axis=-1)
-
-
-def find_patterns(run: Run, model: Any, sample: Sample, classifier: Any, rival: Any) -> Any:
-    """The class of every head on every example, by the network (`classify` with its weights) and by its rival."""
-    first = np.array([sizes_of(text)[0] for text in sample.texts], np.int32)
-    layers, heads = model.config.num_hidden_layers, model.config.num_attention_heads
-    values = np.zeros((len(sample), layers, heads, 10), np.float32)
-    options: dict[str, Any] = {"example_bytes": 3 * layers * heads * SIZE**2 * 16 * 4, "norms": run.norms}
-    for places, found in stream_attention(model, sample.texts, classifier, lambda places: [first[places]], **options):
-        values[places] = found
-    numbers = values[..., len(NAMES) :]
-    rival_classes = rival.predict(numbers.reshape(-1, numbers.shape[-1])).reshape(numbers.shape[:-1])
-    return values[..., : len(NAMES)].argmax(-1).astype(np.int8), rival_classes.astype(np.int8)
 
 
 def compute(run: Run) -> Found:
@@ -143,7 +71,7 @@ def compute(run: Run) -> Found:
         classifier = partial(classify, [jnp.asarray(leaf) for leaf in jax.tree.leaves(nnx.split(network)[1])])
         for task, chosen in tasks.items():
             sample = read_sample(run, chosen, published=mode == "as_published")
-            models = map(run.load_tuned, tuned[task]) if tuned[task] else [run.model]
+            models = (run.load_tuned(name, chosen.task) for name in tuned[task]) if tuned[task] else [run.model]
             seeds = [find_patterns(run, model, sample, classifier, rival) for model in models]
             found[mode][task] = Patterns(sample, *(np.stack(part) for part in zip(*seeds, strict=True)))
             values |= {f"{mode}_{task}_{kind}": getattr(found[mode][task], kind) for kind in ("classes", "rival")}
@@ -156,26 +84,6 @@ def compute(run: Run) -> Found:
     if options.as_published:
         results["published_against_corrected"] = _compare(found["as_published"], found["corrected"])
     return results, values
-
-
-def typical_maps(labelled: MapSet, network: PatternNetwork) -> dict[str, tuple[int, np.ndarray]]:
-    """For each class, the labelled map of a medium-length pair that the network is surest of, if any."""
-    images, _ = images_of([labelled])
-    confidence = np.asarray(network(jnp.asarray(images)))
-    typical = {}
-    for number, name in enumerate(NAMES):
-        candidates = [
-            index
-            for index, row in enumerate(labelled.rows)
-            if row.label == name and row.second and row.tokens in MIDDLE and confidence[index].argmax() == number
-        ]
-        if candidates:
-            index = max(
-                candidates,
-                key=lambda index: float(confidence[index, number] - np.delete(confidence[index], number).max()),
-            )
-            typical[name] = labelled.rows[index].first, labelled.maps[index]
-    return typical
 
 
 def report_task(result: Patterns, name: str, confusion: Any, seed: int) -> dict[str, Any]:
@@ -210,12 +118,7 @@ def figures(numbers: Numbers) -> Figures:
     subtitle = f"{settings['model']}{name_maps(settings)}{tuned}; every head's map on each example"
     both = {"figure": "as_published", "corrected": "corrected"}
     modes = both if "as_published" in results else {"figure": "corrected"}
-    return {name: partial(_draw, tasks=results[mode], subtitle=subtitle) for name, mode in modes.items()}
-
-
-def _draw(path: Path, tasks: Mapping[str, Any], subtitle: str) -> None:
-    network = load_network(DATA / "pattern_network.safetensors", "grouped")
-    draw_patterns(path, typical_maps(read_labels(LABELS)[0], network), tasks, subtitle)
+    return {name: partial(draw_patterns, tasks=results[mode], subtitle=subtitle) for name, mode in modes.items()}
 
 
 def tables(numbers: Numbers) -> str:
@@ -241,7 +144,7 @@ def _share_cell(task: Mapping[str, Any], kind: str) -> str:
     """The share of a class, its range if there are several seeds, and the authors' later share."""
     seeds = [100 * shares[kind] for shares in task["seeds"]]
     notes = [f"{min(seeds):.1f} to {max(seeds):.1f}"] if len(seeds) > 1 else []
-    notes += [f"theirs {100 * task['published'][kind]:.1f}"] if task["published"] else []
+    notes += [f"published {100 * task['published'][kind]:.1f}"] if task["published"] else []
     return f"{100 * task['shares'][kind]:.1f}" + (f" ({'; '.join(notes)})" if notes else "")
 
 

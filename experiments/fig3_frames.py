@@ -30,77 +30,26 @@ weight of the pairs; and, of FrameNet, the sentences that pass filters which com
     python -m experiments.fig3_frames --source propbank --conllu F.conllu with PropBank's columns, through conllu
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from experiments.frames.controls import Contrast, heads_left, mean_distances, measure_controls, plan_controls, score_all
-from experiments.frames.links import DIRECTIONS, Links, measure_links, measure_published
+from experiments.frames.links import DIRECTIONS, measure_links, measure_published
 from experiments.frames.null import Chance, draw_nulls
-from experiments.frames.propbank import read_propbank
 from experiments.frames.report import LEVEL, SOURCES, figures, head_names, highest_heads, overview, tables
-from experiments.frames.sources import (
-    MOST_WORDS,
-    PUBLISHED,
-    Annotation,
-    Sentence,
-    filter_annotations,
-    published_reason_against,
-    read_framenet,
-    read_published,
-)
+from experiments.frames.selection import compare_with_authors, read_source
+from experiments.frames.sources import MOST_WORDS
 from experiments.shared.agreement import compare_maps
 from experiments.shared.example import SENTENCE, attend, describe_example
-from experiments.shared.run import Found, Run, draw_sample, make_parser, run_script
+from experiments.shared.run import Found, Run, make_parser, run_script
 
 __all__ = ["compute", "figures", "main", "overview", "tables"]
 
 PARTS = ("observed", "mean", "high", "p_values")  # of a null
 CONTRASTED = ("examples", "links", "others", "interval", "p_values", "smallest")  # of a control
-
-
-@dataclass(frozen=True)
-class Sentences:
-    """Sentences of a source, as one mode selects them.
-
-    Args:
-        found: the sentences.
-        ids: their numbers among those that pass the filters.
-        counts: how many annotations each filter kept or dropped; empty where nothing was filtered.
-    """
-
-    found: list[Sentence]
-    ids: list[int]
-    counts: Mapping[str, int]
-
-
-def read_source(run: Run) -> tuple[Sentences, Sentences]:
-    """The sentences that the options select, and those that pass the authors' filters.
-
-    The two differ only for FrameNet: the authors' sentences come filtered, and the authors did not use PropBank's.
-    """
-    options = run.options
-    if options.source == "published":
-        corrected = _choose(run, read_published(PUBLISHED), {})
-        return corrected, corrected
-    annotations: Iterable[Annotation] = (
-        read_framenet(options.data) if options.source == "framenet" else read_propbank(options.conllu)
-    )
-    annotations, max_words = list(annotations), options.max_words or MOST_WORDS
-    corrected = _choose(run, *filter_annotations(annotations, max_words))
-    if options.source == "propbank":
-        return corrected, corrected
-    return corrected, _choose(run, *filter_annotations(annotations, max_words, published_reason_against))
-
-
-def _choose(run: Run, sentences: list[Sentence], counts: Mapping[str, int]) -> Sentences:
-    """A sample of the sentences, of the size that the options ask for."""
-    ids = draw_sample(len(sentences), run.options)
-    return Sentences([sentences[number] for number in ids], ids, dict(counts))
 
 
 def compute(run: Run) -> Found:
@@ -136,52 +85,6 @@ def compute(run: Run) -> Found:
     for name, null in nulls.items():
         values |= {f"{name}_{part}": getattr(null, part) for part in PARTS}
     return results, values
-
-
-def compare_with_authors(
-    run: Run,
-    corrected: Sentences,
-    as_published: Sentences,
-    links: Links,
-    published: Float[np.ndarray, "examples layers heads"],
-) -> dict[str, Any]:
-    """How many sentences the authors share, and how close the maps are: over all sentences and over the shared ones.
-
-    On the shared sentences only places can differ: the authors use the first occurrence.
-    """
-    authors = read_published(PUBLISHED)
-    positions = {_key(sentence): number for number, sentence in enumerate(authors)}
-    authors_links = measure_links(run, authors)
-    literal = {"as_published": published}, {"as_published": measure_published(run, authors)}
-    maps = [dict(zip(DIRECTIONS, np.moveaxis(measured.both, 1, 0), strict=True)) for measured in (links, authors_links)]
-    report: dict[str, Any] = {}
-    for name, sentences, (selected, reference) in (
-        ("corrected", corrected, maps),
-        ("as_published", as_published, literal),
-    ):
-        shared = [number for number, sentence in enumerate(sentences.found) if _key(sentence) in positions]
-        matches = [positions[_key(sentences.found[number])] for number in shared]
-        report[name] = {"shared": len(shared), "sentences": len(sentences.found), "authors": len(authors)}
-        report[name]["maps_of_all"] = _apart(selected, reference, slice(None), slice(None))
-        if shared:
-            report[name]["maps_of_the_shared"] = _apart(selected, reference, shared, matches)
-    return report
-
-
-def _key(sentence: Sentence) -> tuple[str, str]:
-    return " ".join(sentence.text.split()), sentence.text[slice(*sentence.predicate)]
-
-
-def _apart(
-    maps: Mapping[str, np.ndarray], other_maps: Mapping[str, np.ndarray], rows: Any, other_rows: Any
-) -> dict[str, Any]:
-    """How far the means over selected examples differ, by map."""
-    return {
-        name: compare_maps(
-            values[rows].mean(0, dtype=np.float64), other_maps[name][other_rows].mean(0, dtype=np.float64)
-        )
-        for name, values in maps.items()
-    }
 
 
 def _named(left: np.ndarray) -> dict[str, list[str]]:

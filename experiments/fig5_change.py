@@ -13,7 +13,7 @@ as queries but not as keys; a task's TSV file read with quote handling.
         --tuned DIR/runs/mrpc-pretrained-0/last DIR/runs/stsb-pretrained-0/last
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,30 +30,25 @@ from experiments.shared.data import Sample, add_task_options, add_tuned_option, 
 from experiments.shared.figures import draw_maps
 from experiments.shared.run import Figures, Found, Numbers, Run, make_parser, name_maps, run_script
 from experiments.shared.tables import make_table, name_head
-
-SAME = 1 - 1e-6  # cosine similarity of equal maps, allowing for rounding
+from experiments.words.estimates import estimate, listed
 
 
 @dataclass(frozen=True)
 class Similarity:
     """How similar each head is to its fine-tuned self, and on average to the layer's other heads, by seed."""
 
-    own: Float[np.ndarray, "seeds examples layers heads"]
-    others: Float[np.ndarray, "seeds examples layers heads"]
+    same_head: Float[np.ndarray, "seeds examples layers heads"]
+    other_heads: Float[np.ndarray, "seeds examples layers heads"]
 
     @property
     def means(self) -> Float[np.ndarray, "layers heads"]:
-        """Mean of `own` over seeds and examples."""
-        return self.own.astype(np.float64).mean((0, 1))
+        """Mean of `same_head` over seeds and examples."""
+        return self.same_head.astype(np.float64).mean((0, 1))
 
     @property
     def margins(self) -> Float[np.ndarray, "layers heads"]:
         """Half the width of the means' 95 % intervals over the examples, with the seeds taken as fixed."""
-        return _margin(self.own.astype(np.float64).mean(0))
-
-
-def _margin(values: Float[np.ndarray, "examples ..."]) -> Any:
-    return 1.96 * values.std(0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.full(values.shape[1:], np.nan)
+        return estimate(self.same_head.mean(0, dtype=np.float64)).interval
 
 
 def compare_real(
@@ -80,11 +75,11 @@ def compare_whole(
     """
     length = jnp.sqrt(jnp.square(base).sum((-2, -1)))
     unit = tuned / jnp.sqrt(jnp.square(tuned).sum((-2, -1), keepdims=True))
-    own = (base * unit).sum((-2, -1)) / length
+    itself = (base * unit).sum((-2, -1)) / length
     all_heads = (base * unit.sum(2, keepdims=True)).sum((-2, -1)) / length
     heads = base.shape[2]
-    others = (all_heads - own) / max(1, heads - 1)
-    stacked = jnp.stack([own, others if heads > 1 else jnp.full_like(own, jnp.nan)])
+    others = (all_heads - itself) / max(1, heads - 1)
+    stacked = jnp.stack([itself, others if heads > 1 else jnp.full_like(itself, jnp.nan)])
     return jnp.moveaxis(stacked, 2, 0)
 
 
@@ -100,7 +95,7 @@ def compute(run: Run) -> Found:
             sample = read_sample(run, tasks[task], published=mode == "as_published")
             similarity = maps[mode] = compare_models(run, sample, names, published=mode == "as_published")
             results[task][mode] = _report(similarity, sample)
-            values |= {f"{task}_{mode}_{kind}": getattr(similarity, kind) for kind in ("own", "others")}
+            values |= {f"{task}_{mode}_{kind}": getattr(similarity, kind) for kind in ("same_head", "other_heads")}
             values[f"{task}_{mode}_ids"] = np.array(sample.examples.ids)
         if run.options.as_published:
             padding = 1 - float(np.mean([len(text) for text in sample.texts])) / LENGTH
@@ -114,34 +109,27 @@ def compare_models(run: Run, sample: Sample, names: Sequence[str], *, published:
     statistic: Any = compare_whole if published else compare_real
     length = min(LENGTH, run.model.config.max_tokens) if published else None
     seeds = [
-        reduce_attention((run.model, run.load_tuned(name)), sample.texts, statistic, length=length, norms=run.norms)
-        for name in names
+        reduce_attention((run.model, tuned), sample.texts, statistic, length=length, norms=run.norms)
+        for tuned in (run.load_tuned(name, sample.examples.task.name) for name in names)
     ]
     return Similarity(*np.moveaxis(np.stack(seeds), 2, 0))
 
 
 def _report(similarity: Similarity, sample: Sample) -> dict[str, Any]:
     """Maps, intervals, layers, and heads in order from the most changed."""
-    means, layers = similarity.means, similarity.own.astype(np.float64).mean((0, -1))
+    means, layers = similarity.means, similarity.same_head.astype(np.float64).mean((0, -1))
     order = np.argsort(means.ravel())
     return {
         **sample.to_dict(),
         "similarity": means.round(5).tolist(),
-        "interval": _listed(similarity.margins),
-        "spread": _listed(similarity.own.astype(np.float64).mean(0).std(0)),
-        "seeds": similarity.own.astype(np.float64).mean(1).round(5).tolist(),
+        "interval": listed(similarity.margins),
+        "seeds": similarity.same_head.astype(np.float64).mean(1).round(5).tolist(),
         "layers": layers.mean(0).round(6).tolist(),
-        "layers_interval": _listed(_margin(layers)),
-        "to_other_heads": _listed(similarity.others.astype(np.float64).mean((0, 1))),
+        "layers_interval": listed(estimate(layers).interval),
+        "to_other_heads": listed(similarity.other_heads.astype(np.float64).mean((0, 1))),
         "layers_by_change": [int(layer) for layer in np.argsort(layers.mean(0))],
         "heads_by_change": [name_head(index, means.shape[1]) for index in order.tolist()],
-        "all_the_same": bool((similarity.own > SAME).all()),
     }
-
-
-def _listed(values: Any) -> Any:
-    """Nested lists for JSON, with None for NaN."""
-    return np.where(np.isnan(values), np.array(None, object), np.round(values, 5)).tolist()
 
 
 def figures(numbers: Numbers) -> Figures:
@@ -151,54 +139,51 @@ def figures(numbers: Numbers) -> Figures:
     subtitle = f"{settings['model']} and its fine-tuned forms, mean of {seeds} seeds{name_maps(settings)}"
     note = "Darker: changed more; mean over examples. Dot: less like itself than like the layer's other heads."
     pictures = {}
-    both = any("as_published" in task for task in tasks.values())
-    for name, mode in (("figure", "as_published"), ("corrected" if both else "figure", "corrected")):
+    both = {"figure": "as_published", "corrected": "corrected"}
+    for name, mode in (both if "as_published" in next(iter(tasks.values())) else {"figure": "corrected"}).items():
         panels = []
         for task, of_task in tasks.items():
-            if mode in of_task:
-                means, others = (np.array(of_task[mode][key], float) for key in ("similarity", "to_other_heads"))
-                panels.append(Panel(f"{task}, {of_task[mode]['examples']:,} examples", means, means < others))
-        if panels:
-            low = float(np.floor(min(panel.values.min() for panel in panels) * 20) / 20)
-            texts = ("Attention before and after fine-tuning", subtitle, "cosine similarity")
-            draw = partial(draw_maps, panels=panels, title=texts[0], subtitle=texts[1], label=texts[2], note=note)
-            pictures[name] = partial(draw, scale=(low, 1.0), colours="Blues_r")
+            means, others = (np.array(of_task[mode][key], float) for key in ("similarity", "to_other_heads"))
+            panels.append(Panel(f"{task}, {of_task[mode]['examples']:,} examples", means, means < others))
+        low = float(np.floor(min(panel.values.min() for panel in panels) * 20) / 20)
+        texts: dict[str, Any] = {
+            "title": "Attention before and after fine-tuning",
+            "subtitle": subtitle,
+            "label": "cosine similarity",
+        }
+        look: dict[str, Any] = {"note": note, "scale": (low, 1.0), "colours": "Blues_r"}
+        pictures[name] = partial(draw_maps, panels=panels, **texts, **look)
     return pictures
 
 
 def tables(numbers: Numbers) -> str:
     """A row for each task and mode."""
-    tasks = numbers["results"]
-    layers = len(next(iter(tasks.values()))["corrected"]["layers"])
-    head = [
-        "",
-        "examples",
-        "seeds",
-        "layer 0",
-        *map(str, range(1, layers)),
-        "heads that changed most",
-        "to other heads",
-    ]
-    rows = []
-    for task, of_task in tasks.items():
+    return overview({"": numbers})
+
+
+def overview(runs: Mapping[str, Numbers]) -> str:
+    """A row for each run, task and mode."""
+    rows = [row for numbers in runs.values() for row in _rows(numbers)]
+    layers = [f"layer {layer}" for layer in range(len(rows[0]) - 4)]
+    return make_table(["", "examples; seeds", *layers, "heads that changed most", "to other heads"], rows)
+
+
+def _rows(numbers: Numbers) -> Iterator[list[str]]:
+    for task, of_task in numbers["results"].items():
         for mode, note in (("corrected", ""), ("as_published", ", as published")):
             if mode in of_task:
                 found = of_task[mode]
-                cells = [f"{task}{note}", f"{found['examples']:,}", str(len(of_task["tuned"])), *_layer_cells(found)]
+                name = f"{task}{note}{', norms' if numbers['settings'].get('norms') else ''}"
+                cells = [name, f"{found['examples']:,}; {len(of_task['tuned'])}", *_layer_cells(found)]
                 others = float(np.mean(np.array(found["to_other_heads"], float)))
-                rows.append([*cells, _most_changed(found, 3), f"{others:.2f}"])
-    return make_table(head, rows)
+                yield [*cells, _most_changed(found, 3), f"{others:.2f}"]
 
 
 def _layer_cells(result: Mapping[str, Any]) -> list[str]:
     """Each layer's mean, followed by the range over seeds if there are several."""
     seeds = np.array(result["seeds"]).mean(-1)
-    lows, highs = seeds.min(0), seeds.max(0)
-    several_seeds = len(seeds) > 1
-    return [
-        f"{mean:.3f}" + (f" ({low:.3f} to {high:.3f})" if several_seeds else "")
-        for mean, low, high in zip(result["layers"], lows, highs, strict=True)
-    ]
+    rows = zip(result["layers"], seeds.min(0), seeds.max(0), strict=True)
+    return [f"{mean:.3f}" + (f" ({low:.3f} to {high:.3f})" if len(seeds) > 1 else "") for mean, low, high in rows]
 
 
 def _most_changed(result: Mapping[str, Any], count: int) -> str:

@@ -40,7 +40,7 @@ from experiments.shared.run import Found, Run, make_parser, run_script
 from experiments.words.annotation import Source, add_annotation_options, measure_sources
 from experiments.words.columns import Columns, largest_means, measure_columns, report_base, report_tuned
 from experiments.words.estimates import Estimate
-from experiments.words.feature_pages import figures, tables
+from experiments.words.feature_report import figures, tables
 from experiments.words.features import FEATURES, TEXT, Masks, feature_masks
 
 __all__ = ["compute", "figures", "main", "tables"]

@@ -53,7 +53,7 @@ from experiments.words.links import follow_links, follow_published, measure
 from experiments.words.pairs import measure_pairs
 from experiments.words.pattern_join import read_patterns
 from experiments.words.positions import Margin
-from experiments.words.relation_pages import figures, tables
+from experiments.words.relation_report import figures, tables
 from experiments.words.shared_words import Shared, report_change, report_shared
 
 __all__ = ["compute", "figures", "main", "tables"]

@@ -2,7 +2,7 @@
 
 Each directory NAME of `recorded/` holds the `numbers.json` of a run, whose script draws figures and tables from that
 file alone. Figures that RESULTS.md shows are written to `figures/NAME.png` and `figures/NAME_WHICH.png`. Text between
-these two lines is replaced by the run's tables (NAME:2 is only the second table; for several names it is the overview):
+these two lines is replaced by the run's tables (NAME:1,3: only its first and third; several names: their overview):
 
     <!-- numbers: NAME [NAME ...] -->
     <!-- end -->
@@ -23,7 +23,7 @@ from types import ModuleType
 from experiments.shared.run import Numbers
 
 HERE = Path(__file__).parent
-BLOCK = re.compile(r"(<!-- numbers: ([\w.: -]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- numbers: ([\w.:, -]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 ABSOLUTE = re.compile(r"(?<![\w.~*])(/[\w.-]+){2,}")  # a path of one machine
 # Scripts by the names that they had when the numbers were recorded.
 RENAMED = {
@@ -35,6 +35,8 @@ RENAMED = {
     "linguistic_features": "fig6_features",
     "token_to_token": "fig7_cls",
     "finetune": "table1_finetuning",
+    "several_tasks": "tasks_and_modes",
+    "head_kinds": "head_roles",
 }
 
 
@@ -61,10 +63,10 @@ def fill_in(text: str, recorded: Mapping[str, Numbers]) -> str:
     """The text with each block replaced by the tables of its runs."""
 
     def replacement(block: re.Match[str]) -> str:
-        names, _, number = block[2].partition(":")
-        tables = tables_of({name: recorded[name] for name in names.split()})
-        chosen = tables.split("\n\n")[int(number) - 1] if number else tables
-        return f"{block[1]}{chosen}\n{block[3]}"
+        names, _, numbers = block[2].partition(":")
+        tables = tables_of({name: recorded[name] for name in names.split()}).split("\n\n")
+        chosen = [tables[int(number) - 1] for number in numbers.split(",")] if numbers else tables
+        return "".join([block[1], "\n\n".join(chosen), "\n", block[3]])
 
     return BLOCK.sub(replacement, text)
 

@@ -1,4 +1,4 @@
-"""One attention in float64 by NumPy, and programs lowered for devices that are not here."""
+"""Attention in float64 by NumPy, and programs lowered for absent devices."""
 
 import contextlib
 import math
@@ -19,8 +19,8 @@ PLACES, BATCH, HEADS = 4, 3, 2
 def reference(queries, keys, values, segments, gates):
     """Weights and outputs after overrides, in float64."""
     queries, keys, values = (np.asarray(part, np.float64) for part in (queries, keys, values))
-    asking, asked = (np.asarray(part) for part in segments)
-    allowed = ((asking[:, :, None] == asked[:, None]) & (asked > 0)[:, None])[:, None]
+    query_segments, key_segments = (np.asarray(part) for part in segments)
+    allowed = ((query_segments[:, :, None] == key_segments[:, None]) & (key_segments > 0)[:, None])[:, None]
     scores = np.einsum("bqhd,bkhd->bhqk", queries, keys) / math.sqrt(queries.shape[-1])
     share = np.exp(scores) * allowed
     weights = share / np.maximum(share.sum(-1, keepdims=True), 1e-300)
@@ -37,7 +37,7 @@ def normal(rng, dtype, *shape):
 
 
 def lower(function, platform, *arguments):
-    """What a function becomes for a platform that is not here; JAX 0.11 and newer ask which GPU it is."""
+    """Lower a function for an absent platform; JAX 0.11 and newer need the kind of GPU."""
     context = contextlib.nullcontext()
     if platform == "cuda" and hasattr(jax.sharding, "AbstractDevice"):
         device = jax.sharding.AbstractDevice("NVIDIA H100 80GB HBM3", 132, "cuda")

@@ -68,10 +68,13 @@ def test_results_are_those_of_one_device(rng, kind, examples, count):
 
 def test_by_default_all_devices_share_the_rows(monkeypatch):
     seen = []
-    advance = compiled_steps.advance
-    monkeypatch.setattr(
-        compiled_steps, "advance", lambda *given, mesh, **more: seen.append(mesh) or advance(*given, mesh=mesh, **more)
-    )
+    apply_layer = compiled_steps.apply_layer
+
+    def seeing(*arrays, mesh, **options):
+        seen.append(mesh)
+        return apply_layer(*arrays, mesh=mesh, **options)
+
+    monkeypatch.setattr(compiled_steps, "apply_layer", seeing)
     for devices in (None, jax.devices()[5:6]):
         sweep(BertModel, ab.single_heads(FIVE), hidden_of_first, [9] * 64, devices)
     assert {mesh.size for mesh in seen} == {8, 1}
@@ -90,12 +93,12 @@ def lowered_steps(devices):
     block, rows, root = runner.embed([0] * 5), runner.rows([0] * 5), sweep_input.plan.root
     changes = runner.changes(0, [((change,)) for one in ab.single_heads(FIVE)[:5] for change in one.changes])
     weights, tail = runner.weights[0], {"recipe": runner.recipes[0], "mesh": runner.mesh}
-    first = runner.advance(2, [Step(Slot(block, 0, root, 0), root, ())])
+    first = runner.apply_layer(2, [Step(Slot(block, 0, root, 0), root, ())])
     block = runner.embed([0] * 5)
-    yield "advance", compiled_steps.advance.lower(weights, block, rows, changes, None, **tail)
-    yield "last advance", compiled_steps.last_advance.lower(weights, block, rows, changes, None, **tail)
-    for name, step in (("branch", compiled_steps.branch), ("last branch", compiled_steps.last_branch)):
-        yield name, step.lower(weights, block, 0, runner.rows([0]), changes, None, **tail)
+    for cls_only in (False, True):
+        options, parent = tail | {"cls_only": cls_only}, (weights, block, 0, runner.rows([0]), changes, None)
+        yield f"layer {cls_only}", compiled_steps.apply_layer.lower(weights, block, rows, changes, None, **options)
+        yield f"fork {cls_only}", compiled_steps.fork_from_parent.lower(*parent, **options)
     yield "gather", compiled_steps.gather.lower([block] * 5, np.arange(5))
     yield "read", compiled_steps.read_first.lower(*runner.head, first, readout=runner.readout, mesh=runner.mesh)
 

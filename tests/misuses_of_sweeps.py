@@ -32,7 +32,7 @@ MISUSES = {
     "sweep, batch without ids": (lambda d: d.sweep(examples={"attention_mask": [[1]]}), "no input_ids"),
     "sweep, batch padded left": (
         lambda d: d.sweep(examples={"input_ids": IDS, "attention_mask": BATCH["attention_mask"][:, ::-1]}),
-        "padded on the left",
+        "padding on the left",
     ),
     "sweep, batch of floats": (lambda d: d.sweep(examples={"input_ids": IDS * 1.0}), "input_ids must be integers"),
     "sweep, batch of unequal rows": (

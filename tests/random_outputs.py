@@ -1,4 +1,4 @@
-"""Outputs and labels made up at random, to score and to weigh."""
+"""Random outputs and labels for tests of scores and statistics."""
 
 import numpy as np
 

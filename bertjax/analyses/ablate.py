@@ -1,7 +1,7 @@
-"""Ablation: replace the attention of sets of heads, and test what that changes. `Study.ablate`, `bertjax ablate`.
+"""Ablation: replace the attention of sets of heads, and test the effects. `Study.ablate`, `bertjax ablate`.
 
-A screen runs only the ablations that gradients choose, and a few of the others drawn at random, which show what the
-gradients missed.
+A screen runs the ablations with the largest effects by gradients, and a random sample of the others, which bounds what
+the gradients missed.
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ from bertjax.paths import is_there, user_path
 from bertjax.statistics import LEVEL, seconds_of_statistics
 from bertjax.tasks import TaskResult
 
-# Which sets of heads: for each whether `heads` can narrow it, and what one set is called.
+# Kinds of sets of heads: whether the option `heads` selects heads, and the noun for one set.
 COLLECTIONS = {
     "heads": (True, "head"),
     "layers": (False, "layer"),
@@ -69,32 +69,31 @@ COLLECTIONS = {
     "cumulative": (True, "set"),
     "subsets": (False, "subset"),
 }
-# How many ablations run although a screen did not choose them: at least, and one for so many chosen.
+# A screen also runs random ablations: at least `FEWEST_AUDITED`, and one for every `AUDITED_SHARE` chosen ones.
 FEWEST_AUDITED, AUDITED_SHARE = 10, 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ablate(Sweep):
-    """Ablate heads on a task, and test what each does.
+    """Ablate heads on a task, and test the effect of each.
 
-    Ablate every head (or other sets of heads) of a model in turn, score it on a task, and write the results. On two
-    CPU cores the default takes about three minutes, all 1,500 pairs of STS-B six; `bertjax plan` with the same
-    options says how long another job takes.
+    Ablate each head (or other sets of heads) of a model in turn, score the model on a task, and write the results. On
+    two CPU cores the default takes about three minutes, and all 1,500 pairs of STS-B take six; `bertjax plan` with the
+    same options estimates the time of another job.
 
     Args:
         mode: what replaces a head: 'uniform' attention, 'zero', or its 'mean' output.
-        ablate: heads, layers, pairs, all-but-one, one-of-layer, cumulative, subsets, or a file with a set of heads in
-            each line.
-        heads: only these heads, such as 3.0 or L3H0; for 'cumulative' in this order.
-        subset_size: with 'subsets': the number of heads in each; 2 by default.
-        subset_count: with 'subsets': their number; 100 by default.
-        screen: run only this number of ablations, those that gradients predict to change the loss most, and a few
-            others drawn at random, which show what was missed.
-        engine: 'fast' shares work between ablations; 'reference' makes one vmapped run for each.
-        batch_size: with engine 'reference': texts that are computed together.
-        chunk_size: with engine 'reference': ablations that are computed together.
-        resume: resume an unfinished run; the same command without it does so too, but refuses a directory whose
-            results are complete.
+        ablate: the sets of heads: heads, layers, pairs, all-but-one, one-of-layer, cumulative, subsets, or a file with
+            one set in each line.
+        heads: ablate only these heads, such as 3.0 or L3H0; 'cumulative' ablates them in this order.
+        subset_size: the number of heads in each random subset, with 'subsets'; 2 by default.
+        subset_count: the number of random subsets, with 'subsets'; 100 by default.
+        screen: run only this number of ablations, the ones with the largest effects on the loss by gradients, and a
+            random sample of the others, which bounds what was missed.
+        engine: 'fast' shares work between ablations; 'reference' runs each ablation by `jax.vmap`.
+        batch_size: the number of texts computed at a time, with engine 'reference'.
+        chunk_size: the number of ablations computed at a time, with engine 'reference'.
+        resume: resume an unfinished run, and print a line if there is none. A run resumes without this option, too.
     """
 
     name = "ablation"
@@ -148,14 +147,14 @@ class Ablate(Sweep):
             )
 
     def ablations(self, config: BertConfig, seed: int = 0) -> list[Ablation]:
-        """All sets of heads.
+        """The ablations of all sets of heads.
 
         Args:
-            seed: of random subsets.
+            seed: seed of random subsets.
 
         Raises:
             OverrideError: a head that does not exist.
-            InputError: a file of sets that is not one, or nothing to ablate.
+            InputError: the file of sets is invalid, or there is nothing to ablate.
         """
         mode, heads = self.mode, list_heads(self.heads, config)
         match self.ablate:
@@ -184,11 +183,11 @@ class Ablate(Sweep):
         return job
 
     def finish(self, context: Context, job: Job, result: TaskResult, means: Means) -> Outcome:
-        """The task's outputs as they are."""
+        """The outcome of the task's outputs."""
         return outcome_of_sweep(job, result, means)
 
     def run(self, context: Context) -> Outcome:
-        """Run all ablations, or the ones that a screen chooses."""
+        """Run all ablations, or those that a screen chooses."""
         if self.screen is None:
             return super().run(context)
         every = self.ablations(context.job.model.config, context.job.settings.seed)
@@ -199,18 +198,18 @@ class Ablate(Sweep):
         return outcome_of_sweep(job, result, means, {"screen": describe_screen(job, result, audited, left_out)})
 
     def estimate(self, settings: Settings) -> Estimate:
-        """What the sweep will cost; each kind of step is run a few times.
+        """Estimate the cost of the sweep; each kind of step is run a few times.
 
         Raises:
-            BertjaxError: whatever is wrong with model, data or options.
+            BertjaxError: an error in model, data or options.
         """
         check_settings(settings)
         if self.shard:
-            raise InputError("a plan is of the whole sweep, of which each shard takes an equal part: leave --shard out")
+            raise InputError("a plan covers the whole sweep, and each shard takes an equal part: leave --shard out")
         job = load_job(for_this_device(settings))
         check_scorable(job)  # as a run does: the modules that it imports take memory
         ablations = self.ablations(job.model.config, settings.seed)
-        if self.screen is not None:  # which ones gradients choose is not known yet
+        if self.screen is not None:  # the choice is not known yet
             check_screen(self.screen, len(ablations))
             run = self.screen + count_audited(self.screen)
             order = np.random.default_rng(settings.seed).permutation(len(ablations))[:run]
@@ -248,11 +247,11 @@ def _check_engine(options: Ablate, settings: Settings) -> None:
 
 
 def introduce(job: Job, context: Context, noun: str, file: str = "") -> None:
-    """Check that outputs can be scored, and say what will be run.
+    """Check that outputs can be scored, and report what will be run.
 
     Args:
-        noun: for one ablation.
-        file: of sets.
+        noun: the noun for one ablation.
+        file: the path of the file of sets.
     """
     settings, examples, say = job.settings, job.examples, context.say
     how = f"mode {settings.analysis.mode}, attention {settings.attention}"
@@ -270,9 +269,9 @@ def introduce(job: Job, context: Context, noun: str, file: str = "") -> None:
 
 
 def choose_by_gradients(job: Job, count: int, say: Say) -> tuple[Job, list[str]]:
-    """The job of the ablations that gradients predict to matter most and of some others drawn at random.
+    """Choose the ablations with the largest effects by gradients, and a random sample of the others.
 
-    Returns: the job, and the names of those that were drawn at random.
+    Returns: the job of the chosen ablations, and the names of the random sample.
     """
     settings, every = job.settings, job.ablations
     check_screen(count, len(every))
@@ -292,16 +291,16 @@ def choose_by_gradients(job: Job, count: int, say: Say) -> tuple[Job, list[str]]
 
 
 def check_screen(chosen: int, ablations: int) -> None:
-    """Raise `InputError` where a screen would leave nothing out."""
+    """Raise `InputError` if a screen would leave nothing out."""
     run = chosen + count_audited(chosen)
     if run >= ablations:
         raise InputError(
-            f"a screen of {chosen} runs {run} with those it is checked by, of {ablations}: leave --screen out"
+            f"a screen of {chosen} runs {run} of {ablations} ablations, including its random sample: leave --screen out"
         )
 
 
 def count_audited(chosen: int) -> int:
-    """The number of ablations that run although a screen did not choose them."""
+    """The size of a screen's random sample."""
     return max(FEWEST_AUDITED, chosen // AUDITED_SHARE)
 
 
@@ -311,31 +310,31 @@ def predicted_sizes(
     heads: Sequence[tuple[int, int]],
     mode: str,
 ) -> Float[np.ndarray, " ablations"]:
-    """How much gradients say that each ablation changes an example's loss, whichever way: the mean over examples.
+    """Predict the mean absolute change of an example's loss for each ablation.
 
     Args:
-        changes: of the loss when a head is replaced, to first order.
-        heads: which these are.
-        mode: of the gradients.
+        changes: change of the loss when a head is replaced, to first order.
+        heads: the head of each row of `changes`.
+        mode: the mode of the gradients.
 
     Raises:
-        InputError: an ablation in another mode.
+        InputError: an ablation has another mode.
     """
-    sizes, places = np.empty(len(ablations)), {head: place for place, head in enumerate(heads)}
-    for place, one in enumerate(ablations):
+    sizes, row_of = np.empty(len(ablations)), {head: row for row, head in enumerate(heads)}
+    for index, one in enumerate(ablations):
         if any(change.mode != mode for change in one.changes):
             raise InputError(f"ablation {one.name} is not in mode {mode}, whose gradients choose: give one mode")
-        rows = [places[change.layer, change.head] for change in one.changes]
-        sizes[place] = np.abs(changes[rows].sum(axis=0)).mean()
+        rows = [row_of[change.layer, change.head] for change in one.changes]
+        sizes[index] = np.abs(changes[rows].sum(axis=0)).mean()
     return sizes
 
 
 def describe_screen(job: Job, result: TaskResult, audited: Sequence[str], left_out: int) -> dict[str, Any]:
-    """What a screen missed, for the summary.
+    """Describe what a screen may have missed, for the summary.
 
     Args:
-        audited: names of the ablations that gradients did not choose and that were run.
-        left_out: how many were not chosen.
+        audited: the names of the random sample.
+        left_out: the number of ablations that gradients did not choose.
     """
     entries, _ = score_job(job, result)
     effects = {entry.name: entry.effect for entry in entries}
@@ -357,13 +356,14 @@ def describe_screen(job: Job, result: TaskResult, audited: Sequence[str], left_o
 
 
 def most_larger(count: int, drawn: int, level: float = LEVEL) -> int:
-    """With this confidence at most so many of some numbers are larger than the largest of those drawn at random.
+    """Upper bound of how many values are larger than the largest one of a random sample.
 
-    Were there more, the draws would miss all of the largest with a probability below one minus the level.
+    If more were larger, the sample would miss all of them with a probability below `1 - level`.
 
     Args:
-        count: how many numbers there are.
-        drawn: how many of them were drawn, without replacement.
+        count: the number of values.
+        drawn: the size of the sample, drawn without replacement.
+        level: the confidence.
 
     >>> most_larger(52, 10)
     12
@@ -373,10 +373,10 @@ def most_larger(count: int, drawn: int, level: float = LEVEL) -> int:
 
 
 def plan_table(estimate: Estimate) -> PlainTable:
-    """What a sweep will cost, a line for each thing that it needs.
+    """Table of the cost of a sweep.
 
     Args:
-        estimate: what `bertjax.plan` returns.
+        estimate: the result of `bertjax.plan`.
     """
     cost, blocks = estimate.cost, estimate.blocks
     now, before = cost.necessary / 1e12, cost.plain / 1e12

@@ -1,13 +1,13 @@
-"""Contrasts as a model reads them: clean and corrupted texts token by token beside each other, spans, and a score.
+"""Contrasts as a model reads them: clean and corrupted texts with equal numbers of tokens, spans, and a score.
 
-A contrast is of use where both texts have as many tokens and differ in some; others are left out, and said. What is
-scored depends on the model: of a masked-word model how much likelier the good word is than the bad one (difference of
-log-probabilities); of a classifier by how much the logit of the label that it gives the clean text exceeds that which
-it gives the corrupted one, or else its second best; of a model with one output that; of a sentence embedder the cosine
+A contrast can be patched if both texts have the same number of tokens and differ in at least one. Others are left out
+and reported. The score depends on the model. Masked-word model: log-probability of the good word minus that of the bad
+word. Classifier: logit of the label predicted for the clean text minus that of the label predicted for the corrupted
+text (or of its second best label if both are equal). Model with one output: that output. Sentence embedder: cosine
 similarity with the second text.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,30 +29,33 @@ from bertjax.tasks import MARKS, cosine, differing_piece, fill_place, hide
 
 SPANS = ("auto", "tokens", "regions", "all")
 ALL_TOKENS = "all tokens"
-OF_EMBEDDINGS = ("hidden_states", "queries", "keys", "values")  # of a token, in layer 0
-OF_OWN_TOKEN = ("queries", "head_outputs", "attention_outputs", "feed_forward_outputs")  # act on its hidden state alone
-CHANGED = "changed"
-REGIONS = ("first", "before", CHANGED, "after", "masked", "other text", "special")
-MOST_TOKENS = 48  # columns of a picture, beyond which regions are taken
+# Sites of layer 0 that depend on the embedding of one token only.
+OF_EMBEDDINGS = ("hidden_states", "queries", "keys", "values")
+# Sites that affect only the hidden state of their token in the same layer.
+OF_OWN_TOKEN = ("queries", "head_outputs", "attention_outputs", "feed_forward_outputs")
+REGIONS = ("first", "before", "changed", "after", "masked", "other text", "special")
+MOST_TOKENS = 48  # columns of a figure; longer texts are shown as regions
+Spans = Sequence[Int[np.ndarray, " _"]]
 
 
 @dataclass(frozen=True)
 class Scored:
-    """What is read of each run, and what is made of it.
+    """The readout of a run, and the score computed from it.
 
     Args:
-        label: what the score is.
-        readout, combine: as a sweep takes them.
-        score: takes outputs of all runs, and of the clean and the corrupted run; gives a number for each.
-        at, targets: as a sweep takes them.
+        label: the name of the score.
+        readout, combine: arguments of `engine.sweep`.
+        score: computes the score of each run and contrast from the outputs of all runs, of the clean texts, and of the
+            corrupted texts.
+        at, targets: arguments of `engine.sweep`.
     """
 
     label: str
     readout: Readout
     score: Callable[[np.ndarray, np.ndarray, np.ndarray], Float[np.ndarray, "runs contrasts"]]
     combine: Combine | None = None
-    at: Int32[np.ndarray, "contrasts wanted"] | None = None
-    targets: Int32[np.ndarray, "contrasts wanted"] | None = None
+    at: Int32[np.ndarray, "contrasts targets"] | None = None
+    targets: Int32[np.ndarray, "contrasts targets"] | None = None
 
 
 @dataclass(frozen=True)
@@ -60,14 +63,14 @@ class EncodedContrasts:
     """Contrasts that can be patched.
 
     Args:
-        contrasts: those that are kept.
-        clean, corrupted: of each its texts, one or two.
-        spans: of each token of the corrupted texts the span, by number; -1 for none.
-        names: of spans.
-        changed: the spans in which the two texts of some contrast differ.
-        read: the spans of which some contrast's last hidden state is read.
-        scored: what is read.
-        note: what is to be said of those that were left out.
+        contrasts: the contrasts that are kept.
+        clean, corrupted: the texts of each contrast, one or two.
+        spans: the index of each token's span in the corrupted texts; -1 for none.
+        names: the names of the spans.
+        changed: the spans in which the two texts of any contrast differ.
+        read: the spans whose last hidden state the score of any contrast depends on.
+        scored: the readout and the score.
+        note: which contrasts were left out, and why.
     """
 
     contrasts: Contrasts
@@ -82,19 +85,49 @@ class EncodedContrasts:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Of spans, for names of cells: a position, or what the span is called."""
+        """The labels of the spans in names of cells: a position, or the name of the span."""
         return tuple(str(span) if name.startswith(f"{span} ") else name for span, name in enumerate(self.names))
 
     def can_act(self, change: Change, span: int, layers: int) -> bool:
-        """Whether a patch can change a score: equal tokens are equal before layer 0, and few are read of the last.
+        """Whether a patch can change a score.
+
+        Equal tokens are equal before layer 0, and the score depends on few hidden states of the last layer.
 
         Args:
-            change: what is patched at the span.
-            layers: how many the model has.
+            change: the patch.
+            span: the span that is patched.
+            layers: the number of layers of the model.
         """
         if change.layer == 0 and change.site in OF_EMBEDDINGS and span not in self.changed:
             return False
         return not (change.layer == layers - 1 and change.site in OF_OWN_TOKEN and span not in self.read)
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A tokenised text.
+
+    Args:
+        encoding: the tokens.
+        masked: the position of the masked token, and the ids of the good and the bad word; None if nothing is masked.
+    """
+
+    encoding: Encoding
+    masked: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Both texts of a contrast; the same token is masked in both."""
+
+    clean: Encoding
+    corrupted: Encoding
+    masked: tuple[int, int, int] | None
+
+    @property
+    def differ(self) -> np.ndarray:
+        """Which tokens differ."""
+        return np.array(self.clean.input_ids) != np.array(self.corrupted.input_ids)
 
 
 def encode_contrasts(
@@ -103,135 +136,110 @@ def encode_contrasts(
     """Tokenise contrasts, and leave out those that cannot be patched.
 
     Args:
-        spans: 'tokens', each position a span, where all texts have as many tokens; 'regions' (`REGIONS`); 'auto', the
-            first where texts are of one length of at most `MOST_TOKENS`, else the second; 'all', one span.
+        spans: 'tokens': each position is a span, if all texts have the same length; 'regions' (`REGIONS`); 'auto':
+            tokens if all texts have the same length of at most `MOST_TOKENS`, else regions; 'all': one span.
 
     Raises:
-        ConfigError: the model gives nothing that could be scored.
-        DataError: no contrast is left, or texts of different lengths for 'tokens'.
+        ConfigError: the model has no output that could be scored.
+        DataError: no contrast is left, or the texts differ in length and `spans` is 'tokens'.
     """
     _check_columns(model, contrasts)
-    sides, kept, note = _tokenise(model, tokenizer, contrasts, max_length)
-    numbers, names = _spans(sides, spans)
-    contrasts, clean, corrupted = contrasts.take(kept), _alone(sides.clean), _alone(sides.corrupted)
-    whole: list[tuple[Int[np.ndarray, " _"], ...]] = [(own,) for own in numbers]
+    pairs, kept, note = _tokenise(model, tokenizer, contrasts, max_length)
+    indices, names = _spans(pairs, spans)
+    contrasts = contrasts.take(kept)
+    second: list[tuple[Encoding, ...]] = [()] * len(pairs)
     if isinstance(model, BertForSentenceEmbedding):
-        others = tokenizer.encode(contrasts.more["second"], None, max_length)
-        clean, corrupted = (
-            [(*own, other) for own, other in zip(side, others, strict=True)] for side in (clean, corrupted)
-        )
-        whole = [(own, np.full(len(other), -1)) for own, other in zip(numbers, others, strict=True)]
-    acting = _changed(sides, numbers), _read(model, sides, numbers)
-    return EncodedContrasts(contrasts, clean, corrupted, whole, names, *acting, _scored(model, sides), note)
+        second = [(other,) for other in tokenizer.encode(contrasts.more["second"], None, max_length)]
+    both = list(zip(pairs, second, strict=True))
+    return EncodedContrasts(
+        contrasts,
+        [(pair.clean, *others) for pair, others in both],
+        [(pair.corrupted, *others) for pair, others in both],
+        [
+            (of_pair, *(np.full(len(other), -1) for other in others))
+            for of_pair, others in zip(indices, second, strict=True)
+        ],
+        names,
+        _union(of_pair[pair.differ] for pair, of_pair in zip(pairs, indices, strict=True)),
+        _read(model, pairs, indices),
+        _scored(model, pairs),
+        note,
+    )
 
 
-@dataclass(frozen=True)
-class _Sides:
-    """Both texts of contrasts, tokenised.
-
-    Args:
-        masked: the place that is masked in both; None where none is.
-        words: the good and the bad word's ids.
-    """
-
-    clean: list[Encoding]
-    corrupted: list[Encoding]
-    masked: list[int | None]
-    words: list[tuple[int, int]]
-
-
-def _alone(texts: Sequence[Encoding]) -> list[tuple[Encoding, ...]]:
-    return [(text,) for text in texts]
+def _union(indices: Iterable[Int[np.ndarray, " _"]]) -> frozenset[int]:
+    return frozenset(index for some in indices for index in some.tolist())
 
 
 def _tokenise(
     model: PretrainedModel, tokenizer: Tokenizer, contrasts: Contrasts, max_length: int
-) -> tuple[_Sides, list[int], str]:
-    """Both texts of the contrasts that can be patched, which these are, and why others are not.
+) -> tuple[list[_Pair], list[int], str]:
+    """The contrasts that can be patched, their indices, and a note about the others.
 
     Raises:
-        DataError: there is none.
+        DataError: no contrast can be patched.
     """
     assert contrasts.examples.second is not None
     both = contrasts.examples.first, contrasts.examples.second
-    second = None if isinstance(model, BertForSentenceEmbedding) else contrasts.more.get("second")
-    found, kept, left = _Sides([], [], [], []), list[int](), dict[str, list[int]]()
+    sides: list[Sequence[_Text | None]]
     if "good" in contrasts.more:
-        sides = [_masked(tokenizer, texts, contrasts, max_length) for texts in both]
+        sides = [_mask(tokenizer, texts, contrasts, max_length) for texts in both]
     else:
-        several = (tokenizer.encode(texts, second, max_length, word_ids=True) for texts in both)
-        sides = [[(own, None) for own in encodings] for encodings in several]
-    for number, (one, other) in enumerate(zip(*sides, strict=True)):
-        fault = _fault(one, other, max_length)
-        if fault:
-            left.setdefault(fault, []).append(number)
-            continue
-        assert one is not None
-        assert other is not None
-        (clean, asked), (corrupted, _) = one, other
-        kept.append(number)
-        found.clean.append(clean)
-        found.corrupted.append(corrupted)
-        found.masked.append(None if asked is None else asked[0])
-        found.words.append((0, 0) if asked is None else asked[1:])
-    names = contrasts.examples.ids
-    reasons = [f"{len(those)} {fault} (first {names[those[0]]})" for fault, those in left.items()]
+        second = None if isinstance(model, BertForSentenceEmbedding) else contrasts.more.get("second")
+        sides = [[_Text(text) for text in tokenizer.encode(texts, second, max_length, word_ids=True)] for texts in both]
+    pairs, kept, left_out = list[_Pair](), list[int](), dict[str, list[int]]()
+    for index, (clean, corrupted) in enumerate(zip(*sides, strict=True)):
+        fault = _fault(clean, corrupted, max_length)
+        if fault or clean is None or corrupted is None:
+            left_out.setdefault(fault, []).append(index)
+        else:
+            kept.append(index)
+            pairs.append(_Pair(clean.encoding, corrupted.encoding, clean.masked))
+    ids = contrasts.examples.ids
+    reasons = "; ".join(f"{len(some)} {fault} (first {ids[some[0]]})" for fault, some in left_out.items())
     if not kept:
-        raise DataError(f"no contrast can be patched: {'; '.join(reasons)}")
-    note = f"{count_of(len(names) - len(kept), 'contrast')} left out: {'; '.join(reasons)}" if left else ""
-    return found, kept, note
+        raise DataError(f"no contrast can be patched: {reasons}")
+    return pairs, kept, f"{count_of(len(ids) - len(kept), 'contrast')} left out: {reasons}" if left_out else ""
 
 
-_Side = tuple[Encoding, tuple[int, int, int] | None]
-
-
-def _fault(one: _Side | None, other: _Side | None, max_length: int) -> str:
-    """Why a contrast of these two texts cannot be patched; empty where it can be."""
-    if one is None or other is None:
+def _fault(clean: _Text | None, corrupted: _Text | None, max_length: int) -> str:
+    """Why a contrast of two texts cannot be patched; empty if it can be."""
+    if clean is None or corrupted is None:
         return "with a word for the masked place that is of several pieces, or twice the same"
-    (clean, asked), (corrupted, asked_of_other) = one, other
-    if clean.truncated or corrupted.truncated:
+    one, other = clean.encoding, corrupted.encoding
+    if one.truncated or other.truncated:
         return f"of more than {max_length} tokens"
-    if len(clean) != len(corrupted):
+    if len(one) != len(other):
         return "with texts of different numbers of tokens"
-    if asked != asked_of_other:
+    if clean.masked != corrupted.masked:
         return "whose masked places are not the same"
-    return "with twice the same text" if clean.input_ids == corrupted.input_ids else ""
+    return "with twice the same text" if one.input_ids == other.input_ids else ""
 
 
-def _changed(sides: _Sides, spans: Sequence[Int[np.ndarray, " _"]]) -> frozenset[int]:
-    """The spans in which texts differ."""
-    found: set[int] = set()
-    for clean, corrupted, own in zip(sides.clean, sides.corrupted, spans, strict=True):
-        found |= {*own[np.array(clean.input_ids) != np.array(corrupted.input_ids)].tolist()}
-    return frozenset(found)
-
-
-def _read(model: PretrainedModel, sides: _Sides, spans: Sequence[Int[np.ndarray, " _"]]) -> frozenset[int]:
-    """The spans whose last hidden states are read: the masked place's, [CLS]'s, or all."""
+def _read(model: PretrainedModel, pairs: Sequence[_Pair], spans: Spans) -> frozenset[int]:
+    """The spans whose last hidden states are read: the masked token's, that of [CLS], or all."""
     if isinstance(model, BertForMaskedLM | BertForPreTraining):
-        return frozenset(int(own[place]) for own, place in zip(spans, sides.masked, strict=True) if place is not None)
+        return _union(of_pair[[pair.masked[0]]] for pair, of_pair in zip(pairs, spans, strict=True) if pair.masked)
     output = "sentence_embedding" if isinstance(model, BertForSentenceEmbedding) else "logits"
-    if output in model.fields_of_first_token:
-        return frozenset(int(own[0]) for own in spans)
-    return frozenset(int(number) for own in spans for number in own)
+    return _union(of_pair[:1] if output in model.fields_of_first_token else of_pair for of_pair in spans)
 
 
 def contrasts_of_template(
     template: str | None, words: Sequence[str] | None, columns: Mapping[str, str | None]
 ) -> Contrasts | None:
-    """The contrasts of a template and of pairs of words such as 'keys/key'; None where nothing is given.
+    """Make contrasts of a template and pairs of words such as 'keys/key'; None if there is neither.
 
     Args:
-        columns: good and bad words, and a second text, the same for all; None for those that are not given.
+        columns: further columns with the same value in each row (good and bad words, a second text); None leaves a
+            column out.
 
     Raises:
-        InputError: a template without words, words without a template, or no pair.
+        InputError: a template without words, words without a template, or a word that is no pair.
     """
-    given = {name: text for name, text in columns.items() if text is not None}
+    more = {name: text for name, text in columns.items() if text is not None}
     if template is None and words is None:
-        if given:
-            raise InputError(f"--{next(iter(given))} goes with --template: in a file it is a column")
+        if more:
+            raise InputError(f"--{next(iter(more))} goes with --template: in a file it is a column")
         return None
     if template is None or words is None:
         raise InputError("--template and --words go together: a text with a place {}, and what is put there")
@@ -240,109 +248,102 @@ def contrasts_of_template(
         clean, slash, corrupted = pair.partition("/")
         if not (clean and slash and corrupted) or "/" in corrupted:
             raise InputError(f"{pair!r} is no pair of words: write CLEAN/CORRUPTED")
-        rows.append({"template": template, "clean": clean, "corrupted": corrupted, **given})
+        rows.append({"template": template, "clean": clean, "corrupted": corrupted, **more})
     return read_contrasts(rows)
 
 
 def _check_columns(model: PretrainedModel, contrasts: Contrasts) -> None:
-    """Raise an error where a model needs other columns than there are, or can do nothing with contrasts."""
-    embeds, asks = isinstance(model, BertForSentenceEmbedding), isinstance(model, BertForMaskedLM | BertForPreTraining)
-    if asks and "good" not in contrasts.more:
+    """Raise an error if columns are missing for a model, or the model has no single score."""
+    embeds = isinstance(model, BertForSentenceEmbedding)
+    predicts_words = isinstance(model, BertForMaskedLM | BertForPreTraining)
+    if predicts_words and "good" not in contrasts.more:
         raise DataError("a masked-word model is scored by two words for a masked place: give columns good and bad")
-    if not asks and "good" in contrasts.more:
+    if not predicts_words and "good" in contrasts.more:
         raise ConfigError(f"{model.class_name} has no masked-LM head, which good and bad words need")
     if embeds and "second" not in contrasts.more:
         raise DataError("a sentence embedder is scored by the similarity with another text: give a column second")
-    if not (asks or embeds or isinstance(model, BertForSequenceClassification)):
+    if not (predicts_words or embeds or isinstance(model, BertForSequenceClassification)):
         raise ConfigError(f"{model.class_name} gives no single score: take a classifier, embedder or masked-word model")
 
 
-def _masked(
-    tokenizer: Tokenizer, texts: Sequence[str], contrasts: Contrasts, max_length: int
-) -> list[tuple[Encoding, tuple[int, int, int] | None] | None]:
-    """Texts with their place masked, and where that is with the good and the bad word there.
-
-    None where the words are of several pieces.
-    """
-    filled = [_fill(text, number, contrasts.more) for number, text in enumerate(texts)]
-    good, bad = (
-        tokenizer.encode([pair[which] for pair in filled], contrasts.more.get("second"), max_length, word_ids=True)
-        for which in (0, 1)
-    )
-    found: list[tuple[Encoding, tuple[int, int, int] | None] | None] = []
-    for own, other in zip(good, bad, strict=True):
-        place = differing_piece(own, other)
-        if place is None:
+def _mask(tokenizer: Tokenizer, texts: Sequence[str], contrasts: Contrasts, max_length: int) -> list[_Text | None]:
+    """Texts with a masked token; None if one of the words has several pieces."""
+    filled = []
+    for index, (text, good, bad) in enumerate(zip(texts, contrasts.more["good"], contrasts.more["bad"], strict=True)):
+        both = fill_place(text, good, bad)
+        if both is None:
+            raise DataError(f"contrast {index} (from 0) has no single masked place, marked by {MARKS[0]}")
+        filled.append(both)
+    second = contrasts.more.get("second")
+    encodings = (tokenizer.encode(side, second, max_length, word_ids=True) for side in zip(*filled, strict=True))
+    found: list[_Text | None] = []
+    for with_good, with_bad in zip(*encodings, strict=True):
+        token = differing_piece(with_good, with_bad)
+        if token is None:
             found.append(None)
-            continue
-        found.append((hide(tokenizer, own, [place]), (place, own.input_ids[place], other.input_ids[place])))
+        else:
+            ids = with_good.input_ids[token], with_bad.input_ids[token]
+            found.append(_Text(hide(tokenizer, with_good, [token]), (token, *ids)))
     return found
 
 
-def _fill(text: str, number: int, more: Mapping[str, tuple[str, ...]]) -> tuple[str, str]:
-    """A text with the good and with the bad word at its masked place."""
-    filled = fill_place(text, more["good"][number], more["bad"][number])
-    if filled is None:
-        raise DataError(f"contrast {number} (from 0) has no single masked place, marked by {MARKS[0]}")
-    return filled
-
-
-def _spans(sides: _Sides, spans: str) -> tuple[list[Int[np.ndarray, " _"]], tuple[str, ...]]:
-    """The span of each token of each corrupted text, and the names of all."""
+def _spans(pairs: Sequence[_Pair], spans: str) -> tuple[Spans, tuple[str, ...]]:
+    """The span of each token of each corrupted text, and the names of all spans."""
+    texts = [pair.corrupted for pair in pairs]
     if spans == "all":
-        return [np.zeros(len(own), np.int64) for own in sides.corrupted], (ALL_TOKENS,)
-    lengths = {len(own) for own in sides.corrupted}
+        return [np.zeros(len(text), np.int64) for text in texts], (ALL_TOKENS,)
+    lengths = {len(text) for text in texts}
     if spans == "tokens" and len(lengths) > 1:
         raise DataError(f"texts have {min(lengths)} to {max(lengths)} tokens: take --spans regions")
     if spans == "tokens" or (spans == "auto" and len(lengths) == 1 and max(lengths) <= MOST_TOKENS):
-        return [np.arange(len(own)) for own in sides.corrupted], _token_names(sides.clean, sides.corrupted)
-    several = [_regions(*own) for own in zip(sides.clean, sides.corrupted, sides.masked, strict=True)]
-    there = sorted({int(region) for own in several for region in own})
-    numbers = {region: number for number, region in enumerate(there)}
-    return [np.array([numbers[int(r)] for r in own]) for own in several], tuple(REGIONS[region] for region in there)
+        return [np.arange(len(text)) for text in texts], _token_names(pairs)
+    regions = [_regions(pair) for pair in pairs]
+    present, indices = np.unique(np.concatenate(regions), return_inverse=True)
+    ends = np.cumsum([len(text) for text in texts])[:-1]
+    return np.split(indices, ends), tuple(REGIONS[region] for region in present)
 
 
-def _token_names(clean: Sequence[Encoding], corrupted: Sequence[Encoding]) -> tuple[str, ...]:
-    """What stands at each position: the token, or clean and corrupted ones, of the first contrast if they vary."""
+def _token_names(pairs: Sequence[_Pair]) -> tuple[str, ...]:
+    """The token at each position of the first contrast, or its clean and corrupted tokens; '...' if others differ."""
     names = []
-    for place in range(len(corrupted[0])):
-        pairs = {(own.tokens[place], other.tokens[place]) for own, other in zip(clean, corrupted, strict=True)}
-        first = clean[0].tokens[place], corrupted[0].tokens[place]
-        name = first[0] if first[0] == first[1] else "/".join(first)
-        names.append(f"{place} {name}" + ("" if len(pairs) == 1 else " ..."))
+    for position in range(len(pairs[0].corrupted)):
+        tokens = [(pair.clean.tokens[position], pair.corrupted.tokens[position]) for pair in pairs]
+        name = "/".join(dict.fromkeys(tokens[0]))
+        names.append(f"{position} {name}" + ("" if len({*tokens}) == 1 else " ..."))
     return tuple(names)
 
 
-def _regions(clean: Encoding, corrupted: Encoding, masked: int | None) -> Int[np.ndarray, " token"]:
-    """Of each token which of `REGIONS` it is in."""
-    number = {name: place for place, name in enumerate(REGIONS)}
-    differ = np.flatnonzero(np.array(clean.input_ids) != np.array(corrupted.input_ids))
-    regions = np.full(len(corrupted), number["before"])
-    index, segments = np.arange(len(corrupted)), np.array(corrupted.segments)
-    regions[index > differ[0]] = number["after"]
-    regions[differ] = number[CHANGED]
-    regions[segments != segments[differ[0]]] = number["other text"]
-    special = np.array([word is None for word in corrupted.word_ids])
-    regions[special] = number["special"]
-    regions[0] = number["first"] if special[0] else regions[0]
-    if masked is not None:
-        regions[masked] = number["masked"]
+def _regions(pair: _Pair) -> Int[np.ndarray, " token"]:
+    """The index in `REGIONS` of each token of the corrupted text."""
+    differ, text = np.flatnonzero(pair.differ), pair.corrupted
+    regions = np.full(len(text), REGIONS.index("before"))
+    index, segments = np.arange(len(text)), np.array(text.segments)
+    regions[index > differ[0]] = REGIONS.index("after")
+    regions[differ] = REGIONS.index("changed")
+    regions[segments != segments[differ[0]]] = REGIONS.index("other text")
+    special = np.array([word is None for word in text.word_ids])
+    regions[special] = REGIONS.index("special")
+    if special[0]:
+        regions[0] = REGIONS.index("first")
+    if pair.masked is not None:
+        regions[pair.masked[0]] = REGIONS.index("masked")
     return regions
 
 
-def _scored(model: PretrainedModel, sides: _Sides) -> Scored:
-    """What is read of a model, and the score that is made of it."""
+def _scored(model: PretrainedModel, pairs: Sequence[_Pair]) -> Scored:
+    """The readout and score for a model."""
     if isinstance(model, BertForMaskedLM | BertForPreTraining):
+        masked = np.array([pair.masked for pair in pairs], np.int32)
         return Scored(
             "Log-probability of the good word less the bad one's (nats)",
             readouts.log_probabilities,
             lambda outputs, *both: outputs[..., 0] - outputs[..., 1],
-            at=np.array([[place, place] for place in sides.masked], np.int32),
-            targets=np.array(sides.words, np.int32),
+            at=masked[:, [0, 0]],
+            targets=masked[:, 1:],
         )
     if isinstance(model, BertForSentenceEmbedding):
-        own = readouts.sentence_embedding
-        return Scored("Similarity with the second text", own, lambda outputs, *both: outputs, combine=cosine)
+        readout = readouts.sentence_embedding
+        return Scored("Similarity with the second text", readout, lambda outputs, *both: outputs, combine=cosine)
     if model.config.num_labels == 1:
         return Scored("Output", readouts.logits, lambda outputs, *both: outputs[..., 0])
     return Scored("Logit of the clean text's label less the corrupted one's", readouts.logits, _margin)
@@ -353,7 +354,7 @@ def _margin(
     clean: Float[np.ndarray, "contrasts labels"],
     corrupted: Float[np.ndarray, "contrasts labels"],
 ) -> Float[np.ndarray, "runs contrasts"]:
-    """The logit of the label that the clean text has, less that of the corrupted one's, or of its second best."""
+    """The logit of the clean text's label minus that of the corrupted text's label, or of its second best label."""
     rows = np.arange(len(clean))
     label = clean.argmax(axis=-1)
     others = corrupted.copy()

@@ -1,10 +1,10 @@
 """Importance and attribution of heads, from the gradients of each example's loss with respect to their gates.
 
-A gate of 1 leaves a head as it is, and 0 puts in its place what the mode says. To first order, taking a head's gate
-from 1 to 0 changes the loss by minus its gradient: with mode 'zero' that is the attribution of Michel et al. 2019
-before its absolute value is taken, with another replacement attribution patching (Nanda 2023; Syed et al. 2023). With
-`steps` the gradient is the mean along the way on which all gates go to 0 together (integrated gradients, Sundararajan
-et al. 2017), so that the heads' attributions sum to what replacing all of them changes.
+A gate of 1 leaves a head unchanged, and a gate of 0 replaces it by the mode. To first order, closing a gate changes the
+loss by minus its gradient: with mode 'zero' this is the importance of Michel et al. 2019 before the absolute value,
+with other modes attribution patching (Nanda 2023; Syed et al. 2023). With several `steps` the gradient is the mean over
+points between the model and the model with all heads replaced (integrated gradients, Sundararajan et al. 2017), so that
+the attributions of the heads sum to the effect of replacing all of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,24 +19,23 @@ from bertjax.engine import GateGradients, GatePasses, GateTexts
 from bertjax.errors import InputError
 from bertjax.interventions import ablation, every_head, find_mode
 from bertjax.models import PretrainedModel
-from bertjax.progress import Progress, silent
+from bertjax.progress import Progress, part_of, silent
 from bertjax.statistics import Metric, ratios
 from bertjax.tasks import EncodedDataset
 
-# What is kept for each example and head, by what it is.
 NUMBERS = ratios.GRADIENTS
-"""What is kept of each head and example: the loss that is predicted without the head, what that differs by, and the sum
-over tokens of the absolute values of what each token's gate contributes."""
+"""The names of the numbers of each head and example: the predicted loss without the head, its change, and the sum over
+tokens of the absolute contributions of each token's gate."""
 
 
 @dataclass(frozen=True)
 class HeadGradients:
-    """What gradients say of each head on each example; heads as `every_head` lists them, layer by layer.
+    """Gradients of each head on each example; heads in the order of `every_head`.
 
     Args:
-        losses: of the model as it is; NaN of examples without a label.
-        changes: of the loss when the head is replaced, to first order.
-        at_tokens: the sum over tokens of the absolute values of what each contributes to that.
+        losses: the loss of the unchanged model; NaN for examples without a label.
+        changes: the change of the loss when the head is replaced, to first order.
+        at_tokens: the sum over tokens of the absolute contributions to the change.
     """
 
     losses: Float[np.ndarray, " examples"]
@@ -45,7 +44,7 @@ class HeadGradients:
 
     @property
     def base(self) -> Float[np.ndarray, "examples three"]:
-        """`NUMBERS` of the model as it is."""
+        """`NUMBERS` of the unchanged model."""
         return np.stack([self.losses, np.zeros_like(self.losses), np.zeros_like(self.losses)], axis=-1)
 
     @property
@@ -64,18 +63,19 @@ def head_gradients(
     gone: Sequence[tuple[int, int]] = (),
     progress: Progress = silent,
 ) -> HeadGradients:
-    """What gradients say of every head of a model on a task's examples.
+    """Compute the gradients of all heads of a model on a task's examples.
 
     Args:
         encoded: the examples (`tasks.encode_examples`).
-        mode: what takes a head's place: of 'zero', 'uniform', 'mean' or another that needs no source.
-        steps: 1 for the gradient at the model as it is; of more, the mean of gradients on the way to gates of 0.
-        means: the heads' outputs that mode 'mean' puts in place of their own.
-        gone: heads that are replaced already, by layer and number.
+        mode: what replaces a head: 'zero', 'uniform', 'mean' or another mode that needs no source.
+        steps: 1 for the gradient of the unchanged model; otherwise the mean at this number of points between open and
+            closed gates.
+        means: the heads' mean outputs, for mode 'mean'.
+        gone: heads that are already replaced, as layer and index.
         progress: called with the work done and the total work.
 
     Raises:
-        InputError: a mode that needs sources, or outputs that are not finite.
+        InputError: the mode needs sources, or outputs are not finite.
         OverrideError: mode 'mean' without means.
     """
     arguments.check_int(steps, "steps", 1)
@@ -86,17 +86,14 @@ def head_gradients(
         is_there[layer, head] = 0
 
     def passed(gate: float, before: int) -> GateGradients:
-        def report(done: float, all_of_it: float) -> None:
-            progress(before + done / all_of_it, total)
-
-        return passes.run_all(gate * is_there, report)
+        return passes.run_all(gate * is_there, part_of(progress, before, 1.0, total))
 
     first = passed(1.0, 0)
-    several = [first] if steps == 1 else [passed((step + 0.5) / steps, step + 1) for step in range(steps)]
+    points = [first] if steps == 1 else [passed((step + 0.5) / steps, step + 1) for step in range(steps)]
     layers, heads = np.array(every_head(config)).T
     missing = np.isnan(first.losses)
-    slopes = np.mean([one.gradients for one in several], axis=0)[layers, heads]
-    sizes = np.mean([one.absolute for one in several], axis=0)[layers, heads]
+    slopes = np.mean([point.gradients for point in points], axis=0)[layers, heads]
+    sizes = np.mean([point.absolute for point in points], axis=0)[layers, heads]
     return HeadGradients(first.losses, np.where(missing, np.nan, -slopes), np.where(missing, np.nan, sizes))
 
 
@@ -109,15 +106,15 @@ def gate_passes(
     tokens: int | None = None,
     order: Sequence[int] | None = None,
 ) -> GatePasses:
-    """Passes back through a model from a task's loss to gates on all heads.
+    """Backward passes from a task's loss to gates on all heads.
 
     Args:
         encoded, mode, means: as in `head_gradients`.
-        tokens: that the examples of a pass have, about; default as many as memory allows.
-        order: the examples in another order than their own.
+        tokens: the approximate number of tokens of a pass; by default as many as memory allows.
+        order: the order of the examples; by default that of `encoded`.
 
     Raises:
-        InputError: a mode that needs sources, or a task without a loss.
+        InputError: the mode needs sources, or the task has no loss.
         OverrideError: mode 'mean' without means.
     """
     objective, config = encoded.objective, model.config
@@ -133,10 +130,10 @@ def gate_passes(
 
 
 def _texts(encoded: EncodedDataset, examples: Sequence[int]) -> GateTexts:
-    """All texts of some examples, those of an example together; one that several examples share once for each."""
+    """The texts of some examples, example by example; a text that examples share is repeated."""
     members = [encoded.numbers_of(example) for example in examples]
-    numbers = np.array([number for own in members for number in own], np.int64)
-    owners = np.repeat(np.arange(len(members)), [len(own) for own in members])
+    numbers = np.array([number for texts in members for number in texts], np.int64)
+    owners = np.repeat(np.arange(len(members)), [len(texts) for texts in members])
     at, targets = (None if array is None else array[numbers] for array in (encoded.at, encoded.targets))
     encodings = [encoded.encodings[number] for number in numbers.tolist()]
     return GateTexts(encodings, owners, len(members), at, targets)
@@ -145,19 +142,19 @@ def _texts(encoded: EncodedDataset, examples: Sequence[int]) -> GateTexts:
 def _without_missing(
     grade: Callable[[int, np.ndarray], tuple[float, np.ndarray]],
     examples: Sequence[int],
-    place: int,
-    given: np.ndarray,
+    index: int,
+    outputs: np.ndarray,
 ) -> tuple[float, np.ndarray]:
-    """The grade of one of some examples, whose gradient is 0 where there is no loss."""
-    loss, gradient = grade(examples[place], given)
-    return (loss, gradient) if np.isfinite(loss) else (np.nan, np.zeros(given.shape))
+    """Loss and gradient of an example; NaN and 0 if it has no label."""
+    loss, gradient = grade(examples[index], outputs)
+    return (loss, gradient) if np.isfinite(loss) else (np.nan, np.zeros(outputs.shape))
 
 
 def gradient_metrics(unit: str) -> tuple[Metric, ...]:
-    """What is made of `NUMBERS`: the loss without a head, importance, and importance as in the authors' program.
+    """The metrics of `NUMBERS`: predicted loss, importance, and importance as in the program of Michel et al. 2019.
 
     Args:
-        unit: of the loss.
+        unit: the unit of the loss.
     """
     more = {"lowest": -np.inf, "highest": np.inf, "unit": unit, "by": "gradients"}
     sizes = more | {"lowest": 0.0, "of_effects": True, "tested": False}
@@ -185,7 +182,7 @@ def gradient_metrics(unit: str) -> tuple[Metric, ...]:
 
 
 def normalise_by_layer(importance: Float[np.ndarray, "layers heads"]) -> Float[np.ndarray, "layers heads"]:
-    """Importance over the root of the sum of its squares in the layer (Molchanov et al. 2017; Michel et al. 2019).
+    """Divide importance by its Euclidean norm in each layer (Molchanov et al. 2017; Michel et al. 2019).
 
     >>> normalise_by_layer(np.array([[3.0, 4.0]])).tolist()
     [[0.6, 0.8]]

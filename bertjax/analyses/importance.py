@@ -1,7 +1,7 @@
 """Importance of heads by gradients (Michel et al. 2019): `Study.importance`, `bertjax importance`.
 
-One pass forward and back gives for each head and example the loss that gradients predict without the head. `trust_in`
-compares the order of heads by importance with the order by exact effects.
+One forward and one backward pass predict the loss without each head. `trust_in` compares the order of heads by
+importance with their order by exact effects.
 """
 
 import math
@@ -40,15 +40,15 @@ DEPTHS = (5, 10, 20)
 
 @dataclass(frozen=True)
 class Trust:
-    """How an estimate orders heads, compared with the sizes of their exact effects.
+    """Agreement between the order of heads by an estimate and by the size of their exact effects.
 
     Args:
-        correlation: Spearman's, of the estimate and the size of the exact effect.
-        low, high: its 95 % interval, by drawing heads with replacement; NaN with fewer than ten.
-        precision: for some k the share of the k heads of the largest estimates that are among the k of the largest
-            exact effects.
-        chance: for the same k what random heads would reach, k over the number of heads.
-        worst: the heads whose places in the two orders are farthest apart, with both places, from 1.
+        correlation: Spearman's rank correlation.
+        low, high: its 95 % interval by bootstrap over heads; NaN with fewer than ten heads.
+        precision: for each k, the share of the k heads with the largest estimates that are among the k heads with the
+            largest exact effects.
+        chance: the expected precision of random heads, for each k.
+        worst: the heads whose ranks differ most: name, rank by estimate and rank by exact effect, from 1.
     """
 
     correlation: float
@@ -60,7 +60,7 @@ class Trust:
 
 
 class LossDisplay(NumberDisplay):
-    """Texts with the loss that gradients predict."""
+    """Texts with the loss predicted by gradients."""
 
     value, note = "loss", "It is the example's loss, and what gradients predict of it without the head."
 
@@ -70,15 +70,15 @@ OUTPUTS = OutputSpec("gradients", called="gradients", numbers=NUMBERS, sized=1, 
 
 @dataclass(frozen=True, kw_only=True)
 class Importance(Analysis):
-    """Estimate by gradients what each head does.
+    """Estimate the effect of each head by gradients.
 
-    What gradients say of each head, from one pass back through the model: how the task's loss would change without
-    it, and the importance of Michel et al. 2019. The results are read by show, plot, report and compare. Gradients
-    are estimates: --against names results of `bertjax ablate` that say how good they are.
+    One backward pass estimates for each head how the task's loss changes without it, and the importance of Michel et
+    al. 2019. The commands show, plot, report and compare read the results. Gradients are estimates: --against compares
+    them with the exact effects of `bertjax ablate`.
 
     Args:
         mode: what replaces a head: 'zero' (Michel et al. 2019), 'uniform' attention, or its 'mean' output.
-        steps: 1 for gradients of the model as it is; otherwise their mean at this number of points between the model
+        steps: 1 for gradients of the unchanged model; otherwise their mean at this number of points between the model
             and the model with all heads replaced.
         against: results of `bertjax ablate` on the same model, to compare the order of heads. In Python also
             `Results`.
@@ -105,11 +105,11 @@ class Importance(Analysis):
 
     @property
     def inputs(self) -> list[str]:
-        """The directory of the exact effects."""
+        """The directory of the exact effects, if any."""
         return [] if self.against is None or self.against.directory is None else [str(self.against.directory)]
 
     def run(self, context: Context) -> Outcome:
-        """The gradients of the task's loss, for the examples that have one."""
+        """Compute the gradients of the task's loss on the examples that have a label."""
         job = context.job
         settings, objective = job.settings, job.encoded.objective
         if self.against is not None:
@@ -140,21 +140,21 @@ class Importance(Analysis):
         )
 
     def show(self, results: Results) -> Sequence[RenderableType]:
-        """The most important heads, and how well gradients order heads if exact effects are known."""
+        """The most important heads, and the agreement with exact effects if they are known."""
         tables = [importance_table(results)]
         return [*tables, trust_table(trust_in(results, self.against), self.against)] if self.against else tables
 
 
 def trust_in(gradients: Results, exact: Results, metric: str = "importance") -> Trust:
-    """How well gradients order heads by the size of their exact effects.
+    """Compare the order of heads by gradients with their order by the size of exact effects.
 
     Args:
-        gradients: of `importance`.
-        exact: of `ablate`, on the same model, of all heads one by one.
-        metric: 'importance', 'token_importance', or 'predicted_loss', whose changes are then taken by their size.
+        gradients: results of `importance`.
+        exact: results of `ablate` for the single heads of the same model.
+        metric: 'importance', 'token_importance', or 'predicted_loss' (by the size of its change).
 
     Raises:
-        InputError: the results are not of one model's heads.
+        InputError: the results are not those of the heads of one model.
     """
     summary = gradients.summary
     _check_comparable(summary["model"]["weights_sha256"], summary["data"]["task"], exact)
@@ -166,7 +166,7 @@ def trust_in(gradients: Results, exact: Results, metric: str = "importance") -> 
 
 
 def _check_comparable(weights_sha256: str, task: str, exact: Results) -> None:
-    """Raise `InputError` where gradients cannot be compared with these ablations."""
+    """Raise `InputError` if gradients cannot be compared with these ablations."""
     summary = exact.summary
     if exact.analysis != "ablation":
         raise InputError(
@@ -174,19 +174,21 @@ def _check_comparable(weights_sha256: str, task: str, exact: Results) -> None:
             "--ablate heads"
         )
     if weights_sha256 != summary["model"]["weights_sha256"]:
-        raise InputError("the gradients are of another model than the ablations: give results of one")
+        raise InputError("the gradients and the ablations are those of different models: give results of one model")
     if task != summary["data"]["task"]:
-        raise InputError(f"the gradients are of task {task}, the ablations of {summary['data']['task']}: give one task")
+        raise InputError(
+            f"the gradients are those of task {task}, the ablations those of {summary['data']['task']}: give one task"
+        )
     if sum(entry["head"] is not None for entry in summary["ablations"]) < 2:
         raise InputError(f"{exact.source} holds no single heads: give results of bertjax ablate --ablate heads")
 
 
 def importance_table(results: Results, count: int = 10) -> PlainTable:
-    """The heads of the largest importance, with how gradients predict the loss to change without them.
+    """Table of the most important heads, with the predicted change of the loss without them.
 
     Args:
-        results: of `importance`.
-        count: how many heads are shown.
+        results: results of `importance`.
+        count: the number of heads shown.
     """
     loss = results.summary["gradients"]
     changes = {row.name: row for row in results.rows_of("predicted_loss")}
@@ -194,7 +196,7 @@ def importance_table(results: Results, count: int = 10) -> PlainTable:
     unit = f", in {loss['unit']}" if loss["unit"] else ""
     base = changes[rows[0].name].base
     table = PlainTable(
-        title=f"Loss: {loss['loss']}{unit}; {base:.4g} as it is. Changes are to first order.",
+        title=f"Loss: {loss['loss']}{unit}; {base:.4g} without ablation. Changes are to first order.",
         title_justify="left",
         box=SIMPLE_HEAD,
     )
@@ -209,16 +211,16 @@ def importance_table(results: Results, count: int = 10) -> PlainTable:
 
 
 def _ends(row: Row, form: str) -> str:
-    """The ends of a row's interval; empty where it has none."""
+    """The ends of a row's interval; empty if it has none."""
     return "" if row.low is None or row.high is None else f"{form.format(row.low)} to {form.format(row.high)}"
 
 
 def trust_table(trust: Trust, exact: Results) -> PlainTable:
-    """How well gradients order heads, a line for each thing that is measured.
+    """Table of the agreement between gradients and exact effects.
 
     Args:
-        trust: what `trust_in` gives.
-        exact: the results of `ablate` that it was given.
+        trust: the result of `trust_in`.
+        exact: the results of `ablate`.
     """
     effects = f"exact effects on {exact.measure().label}, mode {exact.summary['mode']['name']}"
     table = PlainTable(
@@ -232,7 +234,7 @@ def trust_table(trust: Trust, exact: Results) -> PlainTable:
     for depth, share in trust.precision.items():
         table.add_row(f"of the first {depth}, found", f"{share * depth:.0f}", f"{trust.chance[depth] * depth:.1f}")
     worst = "; ".join(f"{name}: {estimated} for {exact}" for name, estimated, exact in trust.worst)
-    table.caption, table.caption_justify = f"Farthest apart (place by gradients for exact place): {worst}", "left"
+    table.caption, table.caption_justify = f"Largest differences (rank by gradients for exact rank): {worst}", "left"
     return table
 
 
@@ -244,43 +246,37 @@ def compare_with_exact(
     seed: int = 0,
     most: int = 5,
 ) -> Trust:
-    """How well an estimate orders heads by the size of their exact effects.
+    """Compare the order of heads by an estimate with their order by the size of exact effects.
 
     Args:
-        names: of the heads.
+        names: the names of the heads.
         estimate: larger for heads that matter more.
-        exact: changes of a score when each is ablated, of either sign.
-        seed: of the interval.
-        most: how many of the worst are named.
+        exact: the change of a score when each head is ablated.
+        seed: seed of the interval.
+        most: the number of heads listed in `Trust.worst`.
 
     Raises:
-        InputError: the arrays are not of one number for each head.
+        InputError: the arrays do not have one number for each head.
 
     >>> trust = compare_with_exact(["0.0", "0.1", "0.2"], np.array([3.0, 2.0, 1.0]), np.array([-0.9, 0.5, 0.1]))
     >>> trust.correlation, trust.worst[0]
     (1.0, ('0.0', 1, 1))
     """
+    from scipy.stats import rankdata
+
     for name, values in (("estimate", estimate), ("exact", exact)):
         if values.shape != (len(names),):
             arguments.refuse(name, f"a number for each of {len(names)} heads", values)
     sizes = np.abs(exact)
     correlation, low, high = rank_correlation(np.asarray(estimate, np.float64), sizes, seed)
-    places = [_places(values) for values in (np.asarray(estimate, np.float64), sizes)]
+    ranks = [rankdata(-np.nan_to_num(values, nan=-np.inf), "ordinal") for values in (estimate, sizes)]
     depths = [depth for depth in DEPTHS if depth < len(names)]
-    apart = np.argsort(-np.abs(places[0] - places[1]), kind="stable")[:most]
+    apart = np.argsort(-np.abs(ranks[0] - ranks[1]), kind="stable")[:most]
     return Trust(
         correlation,
         low,
         high,
-        {depth: float(((places[0] <= depth) & (places[1] <= depth)).sum() / depth) for depth in depths},
+        {depth: float(((ranks[0] <= depth) & (ranks[1] <= depth)).sum() / depth) for depth in depths},
         {depth: depth / len(names) for depth in depths},
-        tuple((names[head], int(places[0][head]), int(places[1][head])) for head in apart.tolist()),
+        tuple((names[head], int(ranks[0][head]), int(ranks[1][head])) for head in apart.tolist()),
     )
-
-
-def _places(values: Float[np.ndarray, " heads"]) -> np.ndarray:
-    """The place of each in descending order, from 1; what is undefined comes last."""
-    order = np.argsort(-np.where(np.isnan(values), -np.inf, values), kind="stable")
-    places = np.empty(len(values), np.int64)
-    places[order] = np.arange(1, len(values) + 1)
-    return places

@@ -1,12 +1,12 @@
 """Interactions: for each pair of heads the effect of ablating both minus the sum of the effects of ablating each.
 
-With v(S) the score without the heads S, the interaction of i and j is v({i, j}) - v({i}) - v({j}) + v({}): the second
-difference, which is the interaction index of a pair in game theory when nothing else is missing (Grabisch and Roubens
-1999). If greater scores are better, a value below 0 means that each head does what the other would have to do; above 0,
-one has little to lose once the other is gone.
+With v(S) the score without the heads S, the interaction of i and j is v({i, j}) - v({i}) - v({j}) + v({}), the
+interaction index of a pair in the complete coalition (Grabisch and Roubens 1999). If greater scores are better,
+a value below 0 means that each head compensates for the loss of the other; a value above 0 means that one head matters
+little once the other is ablated.
 
-The sweep runs all pairs and each of their heads. What each example contributes to an interaction is kept, so that
-intervals, tests and corrections over all pairs are those of any other result.
+The sweep runs all pairs and all of their heads. The outputs are each example's contributions to the interactions, so
+that intervals, tests and corrections are computed as for other results.
 """
 
 from collections.abc import Sequence
@@ -37,11 +37,11 @@ from bertjax.statistics import Metric, ratios
 from bertjax.tasks import OutputSpec, TaskResult
 
 INTERACTIONS = ratios.INTERACTIONS
-"""What is kept of each pair and example: the interaction, the effect of both, and the sum of the effects of each."""
+"""The names of the numbers of each pair and example: the interaction, the effect of both, the sum of both effects."""
 
 
 class EffectDisplay(NumberDisplay):
-    """Texts with what each contributes to an effect."""
+    """Texts with their contribution to an effect."""
 
     value, note = "contribution", "It is what the example contributes to the effect, which is the mean of all."
 
@@ -51,15 +51,15 @@ OUTPUTS = OutputSpec("interactions", called="interactions", numbers=ratios.INTER
 
 @dataclass(frozen=True, kw_only=True)
 class Interactions(Sweep):
-    """Which heads matter together, pair by pair.
+    """Measure interactions between pairs of heads.
 
-    Which heads matter together: for each pair the effect of ablating both, less the sum of the effects of ablating
-    each. All pairs of 144 heads are 10,296 runs: --heads takes some. The cost is printed before it runs, an
-    interrupted run resumes, and the results are read by show, plot, report and compare.
+    The interaction of a pair is the effect of ablating both heads, minus the sum of the effects of ablating each. All
+    pairs of 144 heads are 10,296 runs: --heads selects heads. The estimated time is printed first, an interrupted run
+    resumes, and the commands show, plot, report and compare read the results.
 
     Args:
         mode: what replaces a head: 'uniform' attention, 'zero', or its 'mean' output.
-        heads: pairs of these heads only, such as 3.0 or L3H0.
+        heads: the heads whose pairs are ablated, such as 3.0 or L3H0; by default all.
     """
 
     name = word = "interactions"
@@ -71,7 +71,7 @@ class Interactions(Sweep):
     heads: Heads | None = option(None, "L.H")
 
     def prepare(self, context: Context) -> Job:
-        """The job of all pairs and their heads."""
+        """Make the job of all pairs and their heads."""
         config = context.job.model.config
         pairs = head_pairs(config, self.mode, heads=list_heads(self.heads, config))
         job = replace(context.job, ablations=with_singles(pairs))
@@ -82,7 +82,7 @@ class Interactions(Sweep):
         return job
 
     def finish(self, context: Context, job: Job, result: TaskResult, means: Means) -> Outcome:
-        """Interactions of all pairs."""
+        """Compute the interactions of all pairs."""
         kept, contributed = contributions_of(job, result)
         return outcome_of_examples(
             job,
@@ -97,15 +97,15 @@ class Interactions(Sweep):
 
 
 def with_singles(pairs: Sequence[Ablation]) -> list[Ablation]:
-    """Every head of some pairs by itself, each once, and then the pairs.
+    """The single heads of some pairs, each once, followed by the pairs.
 
     Raises:
-        InputError: a set that is no pair.
+        InputError: a set is not a pair.
     """
     singles: dict[Ablation, None] = {}
     for pair in pairs:
         if len(pair.changes) != 2:
-            raise InputError(f"set {pair.name} is no pair of heads: interactions are those of two")
+            raise InputError(f"set {pair.name} is not a pair of heads: interactions need pairs")
         for change in pair.changes:
             singles[Ablation(f"{change.layer}.{change.head}", (change,))] = None
     return [*singles, *pairs]
@@ -117,9 +117,9 @@ def pair_interactions(
     """`INTERACTIONS` of each pair.
 
     Args:
-        runs: what `with_singles` gave.
-        contributed: what each example contributes to the score (`statistics.contributions`): without ablation, and then
-            in each of the runs.
+        runs: the result of `with_singles`.
+        contributed: each example's contribution to the score (`statistics.contributions`), without ablation and then in
+            each run.
 
     >>> from bertjax.checkpoints import BertConfig
     >>> from bertjax.interventions import ablation
@@ -128,18 +128,18 @@ def pair_interactions(
     [[[-0.3, -0.6, -0.3]]]
     """
     effects = contributed[1:] - contributed[0]
-    places = {one.changes[0]: place for place, one in enumerate(runs) if len(one.changes) == 1}
-    pairs = [place for place, one in enumerate(runs) if len(one.changes) == 2]
-    alone = [[places[change] for change in runs[pair].changes] for pair in pairs]
-    both, each = effects[pairs], effects[np.array(alone)].sum(axis=1)
+    singles = {one.changes[0]: run for run, one in enumerate(runs) if len(one.changes) == 1}
+    pairs = [run for run, one in enumerate(runs) if len(one.changes) == 2]
+    members = [[singles[change] for change in runs[pair].changes] for pair in pairs]
+    both, each = effects[pairs], effects[np.array(members)].sum(axis=1)
     return np.stack([both - each, both, each], axis=-1)
 
 
 def interaction_metrics(metric: Metric) -> tuple[Metric, ...]:
-    """What is made of `INTERACTIONS`, in the unit of a score: interaction, effect of both, sum of the effects of each.
+    """The metrics of `INTERACTIONS`: interaction, effect of both, and sum of both effects, in the unit of a score.
 
     Args:
-        metric: whose score it is.
+        metric: the metric of the score.
     """
     named = (
         ("interaction", f"Interaction ({metric.label})", "interaction"),
@@ -150,12 +150,12 @@ def interaction_metrics(metric: Metric) -> tuple[Metric, ...]:
 
 
 def effect_metric(metric: Metric, name: str, label: str, numbers: tuple[str, ...], number: str) -> Metric:
-    """The mean over examples of a number that is itself an effect on a score.
+    """A metric that is the mean over examples of an effect on a score.
 
     Args:
-        metric: of the score.
-        numbers: what each output has.
-        number: which of these.
+        metric: the metric of the score.
+        numbers: the names of the numbers of each output.
+        number: the name of the effect.
     """
     # Interactions and sums of two effects are sums of two differences of scores.
     most = (2 if number in ("interaction", "sum") else 1) * (metric.highest - metric.lowest)

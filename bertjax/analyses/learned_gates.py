@@ -1,7 +1,7 @@
-"""Learned gates, for `bertjax prune`: heads close if their share of the loss is smaller than the price of an open gate.
+"""Learned gates, for `bertjax prune`: a gate closes if its head reduces the loss by less than its price.
 
 A gate is a draw from the hard concrete distribution (Louizos et al. 2018, equations 10 and 11; for heads Voita et al.
-2019, section 5), which is stretched beyond 0 and 1 and cut there, so that it can be exactly 0 and has slopes between:
+2019, section 5), which is stretched beyond 0 and 1 and clipped, so that it can be exactly 0 and has a gradient between:
 
     u ~ U(0, 1),  s = sigmoid((log u - log(1 - u) + log a) / b),  g = min(1, max(0, s (z - y) + y))
 
@@ -30,11 +30,11 @@ from bertjax.formatting import count_of
 from bertjax.interventions import every_head
 from bertjax.jobs import Job, Say, hash_of_inputs, hash_of_weights, versions
 from bertjax.models import PretrainedModel
-from bertjax.progress import Progress, silent
+from bertjax.progress import Progress, part_of, silent
 from bertjax.tasks import EncodedDataset
 
 OPEN = 0.5
-"""A head is closed whose gate is open less often than this."""
+"""A head is removed if the probability that its gate is open is below this."""
 LOWEST, HIGHEST, TEMPERATURE = -0.1, 1.1, 0.33  # y, z and b, as Louizos et al. 2018 chose them
 AT_FIRST = 2.0  # log a: gates are open with a probability of 0.94
 SMALLEST = 1e-6  # of a draw from U(0, 1), and of its distance from 1
@@ -42,15 +42,15 @@ SMALLEST = 1e-6  # of a draw from U(0, 1), and of its distance from 1
 
 @dataclass(frozen=True)
 class Learning:
-    """How gates are learned.
+    """Options of the optimization of gates.
 
     Args:
-        steps: how many.
-        tokens: of the examples of a step, about.
-        rate: Adam's learning rate, for log a; it falls to 0 over the steps as a cosine does.
+        steps: the number of steps at each price.
+        tokens: the approximate number of tokens of a step.
+        rate: the initial learning rate of Adam, for log a; it decays to 0 as a cosine.
 
     Raises:
-        InputError: no such number.
+        InputError: a value is out of range.
     """
 
     steps: int = 100
@@ -76,10 +76,10 @@ def probabilities_open(log_a: Float[np.ndarray, "*gates"]) -> Float[np.ndarray, 
 def draw_gates(
     log_a: Float[np.ndarray, "*gates"], uniform: Float[np.ndarray, "*gates"]
 ) -> tuple[Float[np.ndarray, "*gates"], Float[np.ndarray, "*gates"]]:
-    """Gates, and how each changes with its log a.
+    """Sample gates, with their derivatives with respect to log a.
 
     Args:
-        uniform: draws from U(0, 1).
+        uniform: samples of U(0, 1).
 
     >>> draw_gates(np.array([0.0, -9.0]), np.array([0.5, 0.5]))[0].round(3).tolist()
     [0.5, 0.0]
@@ -95,19 +95,19 @@ def _sigmoid(values: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]
 
 
 class GateLearner:
-    """Learns the gates of a model's heads on a task, at one price of an open gate after another.
+    """Learns the gates of a model's heads on a task.
 
     Args:
         encoded: the examples (`tasks.encode_examples`).
-        mode: what takes a head's place: of 'zero', 'uniform', 'mean' or another that needs no source.
-        means: the heads' outputs that mode 'mean' puts in place of their own.
-        seed: of examples' order and gates.
+        mode: what replaces a head: 'zero', 'uniform', 'mean' or another mode that needs no source.
+        means: the heads' mean outputs, for mode 'mean'.
+        seed: seed of the order of examples and of the gates.
 
     Attributes:
-        base: the mean loss of the model as it is.
+        base: the mean loss of the unchanged model.
 
     Raises:
-        InputError: a task without a loss or without labels, or a mode that needs sources.
+        InputError: the task has no loss or no labels, or the mode needs sources.
     """
 
     def __init__(
@@ -138,13 +138,13 @@ class GateLearner:
         start: Float[np.ndarray, "layers heads"] | None = None,
         progress: Progress = silent,
     ) -> Float[np.ndarray, "layers heads"]:
-        """log a of each head, at one price; -inf where there is no head.
+        """Learn log a of each head at one price; -inf for heads that the checkpoint does not have.
 
         Args:
-            strength: the price of all gates together, in losses of the model as it is: an open gate costs this times
-                `base` over the number of heads.
-            start: log a to go on from; default `AT_FIRST` for all.
-            progress: called with the steps done and all steps.
+            strength: the price of all gates, in units of the loss of the unchanged model: an open gate costs
+                `strength * base / heads`.
+            start: initial log a; by default `AT_FIRST` for all heads.
+            progress: called with the steps done and the total steps.
         """
         layers, heads = self.heads
         price, learning = strength * self.base / len(layers), self.learning
@@ -169,7 +169,7 @@ class GateLearner:
     def _gradient(
         self, group: int, log_a: Float[np.ndarray, " heads"], rng: np.random.Generator
     ) -> Float[np.ndarray, " heads"]:
-        """The mean over a group's examples of the loss's slope with respect to log a, at gates that are drawn."""
+        """The gradient of the mean loss of a group with respect to log a, at sampled gates."""
         layers, heads = self.heads
         examples = len(self.passes.groups[group])
         uniform = rng.uniform(SMALLEST, 1 - SMALLEST, (len(log_a), examples))
@@ -177,12 +177,12 @@ class GateLearner:
         gates = np.ones((*self.shape, examples))
         gates[layers, heads] = drawn
         found = self.passes.run(group, gates)
-        own = (found.gradients[layers, heads] * slopes)[:, ~np.isnan(found.losses)]
-        return own.mean(axis=1) if own.shape[1] else np.zeros(len(log_a))
+        gradients = (found.gradients[layers, heads] * slopes)[:, ~np.isnan(found.losses)]
+        return gradients.mean(axis=1) if gradients.shape[1] else np.zeros(len(log_a))
 
 
 def _batches(groups: int, steps: int, rng: np.random.Generator) -> Iterator[int]:
-    """So many groups: all in an order that is drawn, and again in another."""
+    """Yield a group for each step: all groups in random order, then again in another order."""
     left: list[int] = []
     for _ in range(steps):
         left = left or rng.permutation(groups).tolist()
@@ -191,7 +191,7 @@ def _batches(groups: int, steps: int, rng: np.random.Generator) -> Iterator[int]
 
 @dataclass(frozen=True)
 class LearnedGates:
-    """Gates of all heads that were learned at one price.
+    """Gates of all heads, learned at one price.
 
     Args:
         strength: the price of all gates together, in losses of the model as it is.
@@ -210,13 +210,13 @@ class LearnedGates:
 
     @property
     def run(self) -> str | None:
-        """What the set of closed heads is called; None where none is."""
+        """The name of the set of closed heads; None if no head is closed."""
         if not self.closed:
             return None
         return f"gates {self.strength:g}: {len(self.heads) - len(self.closed)}"
 
     def describe(self) -> dict[str, Any]:
-        """These gates in a summary."""
+        """The entry of the summary."""
         opens = {f"{layer}.{head}": float(self.probabilities[layer, head]) for layer, head in self.heads}
         left = len(self.heads) - len(self.closed)
         return {"strength": self.strength, "run": self.run, "left": left, "open": opens}
@@ -232,15 +232,15 @@ def learn_gates(
     progress: Progress,
     journal: Path | None,
 ) -> list[LearnedGates]:
-    """The gates at each price, of the job's examples: from the lowest price on, each going on from the one before.
+    """Learn gates at each price in ascending order; each price starts from the gates of the one before.
 
     Args:
-        journal: where what is learned is kept until the job is done; None keeps nothing.
+        journal: the directory that keeps learned gates until the job is done; None keeps nothing.
 
     Raises:
-        SweepInterrupted: Ctrl-C; what is learned is kept in the journal.
-        OutputError: the journal cannot be written, or is of another job.
-        InputError: a task without a loss, or without labels.
+        SweepInterrupted: Ctrl-C; learned gates are kept in the journal.
+        OutputError: the journal cannot be written, or belongs to another job.
+        InputError: the task has no loss or no labels.
     """
     settings, heads = job.settings, [*every_head(job.model.config)]
     say(f"gates are learned at {count_of(len(strengths), 'price')}, in {count_of(learning.steps, 'step')} each")
@@ -255,10 +255,7 @@ def learn_gates(
             )
         for number, strength in enumerate(sorted(strengths)):
             log_a = None if kept is None else kept.read(number)
-
-            def report(done: float, total: float, number: int = number) -> None:
-                progress(number + done / total, float(len(strengths)))
-
+            report = part_of(progress, number, 1.0, float(len(strengths)))
             if log_a is None:
                 try:
                     log_a = learner.learn(strength, start=last, progress=report)
@@ -272,7 +269,7 @@ def learn_gates(
 
 
 def _facts(job: Job, strengths: Sequence[float], learning: Learning) -> dict[str, str]:
-    """All that learned gates depend on."""
+    """Everything that learned gates depend on."""
     weights = hash_of_weights(job)
     return {
         "weights": weights[:16],

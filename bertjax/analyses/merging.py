@@ -1,4 +1,4 @@
-"""Join the shards of a job: `bertjax merge`. What follows is what a single run does with its outputs."""
+"""Merge the shards of a job: `bertjax merge`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
@@ -28,28 +28,29 @@ def merge(
     overwrite: bool = False,
     progress: Progress | bool = True,
 ) -> Results:
-    """Join all shards of a run, and write what a single run writes: `bertjax merge` as a call.
+    """Merge all shards of a run, and write the results of a single run.
 
     Args:
-        directories: of all shards, in any order.
-        output: a directory for the results.
-        metric: in place of the shards' main one. Needed if that is your own: a shard cannot name code to run.
-        overwrite: replace results that are there.
+        directories: the directories of all shards, in any order.
+        output: the directory for the results.
+        metric: the main metric; by default that of the shards. Required if the shards used a custom metric, because a
+            shard cannot name code to run.
+        overwrite: replace existing results.
         progress: as in `ablate`.
 
-    Returns: what `bertjax.read_results` gives for the directory.
+    Returns: the results, as `bertjax.read_results` returns them.
 
     Raises:
-        InputError: a directory holds no complete shard, or one of another run; shards are missing or there twice.
-        BertjaxError: as `ablate` does.
+        InputError: a directory has no complete shard or one of another run, or shards are missing or repeated.
+        BertjaxError: as in `ablate`.
 
     >>> bertjax.merge(["heads-1", "heads-2", "heads-3"], output="heads")  # doctest: +SKIP
     """
-    given = arguments.check_sequence(directories, "directories", "a list of directories")
+    paths = arguments.check_sequence(directories, "directories", "a list of directories")
     with shown(progress, "merging") as report:
         statistics_progress = partial(report, note="statistics")
         return run_merge(
-            [*map(str, given)], str(output), metric, overwrite, progress=report, statistics_progress=statistics_progress
+            [*map(str, paths)], str(output), metric, overwrite, progress=report, statistics_progress=statistics_progress
         )
 
 
@@ -63,7 +64,7 @@ def run_merge(
     progress: Progress = silent,
     statistics_progress: Progress = silent,
 ) -> Results:
-    """`merge`, which calls `say` with a line at each step. `progress`, `statistics_progress`: see `run_analysis`."""
+    """`merge` with the callbacks of `run_analysis`."""
     paths = [user_path(directory, InputError) for directory in directories]
     if user_path(output, OutputError).resolve() in [path.resolve() for path in paths]:
         raise OutputError(f"{output} is one of the shards: give another --output")
@@ -75,7 +76,7 @@ def run_merge(
     recorded = content["settings"]
     chosen: dict[str, Any] = {one.name: recorded[one.name] for one in fields(cls) if one.name in recorded}
     if metric is None and (content["own_metric"] or chosen["metric"] not in (None, *METRICS)):
-        raise InputError(f"the shards name a metric of your own ({chosen['metric']}): give it as --metric")
+        raise InputError(f"the shards used a custom metric ({chosen['metric']}): give it as --metric")
     chosen |= {"output": output, "overwrite": overwrite} | ({} if metric is None else {"metric": metric})
     study = {name: value for name, value in recorded.items() if name in STUDY}
     settings = Settings(**study, analysis=cls(**chosen))

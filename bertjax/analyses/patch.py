@@ -1,7 +1,7 @@
-"""Activation patching: where in text and model the difference of two texts acts. `Study.patch`, `bertjax patch`.
+"""Activation patching: locate the effect of a contrast in text and model. `Study.patch`, `bertjax patch`.
 
-Each cell of a grid, a site of a layer or a head at a span of tokens, is a run of one text with the activations that the
-other text has there. All cells are one sweep. `patching_metrics` defines the metrics.
+Each cell of a grid (a layer or a head, at a span of tokens) is a run of one text with activations of the other text in
+this cell. All cells are one sweep. `patching_metrics` defines the metrics.
 """
 
 from collections.abc import Sequence
@@ -21,29 +21,29 @@ from bertjax.models import SITES
 from bertjax.tasks import TaskResult
 
 JOURNAL = "patches"
-# The sites of whole layers, which a grid has if none are named.
+# The default sites: those of whole layers.
 STREAMS = ("hidden_states", "attention_outputs", "feed_forward_outputs")
-WHOLE = "everything"  # the run that is the source's own: the stream before layer 0 is all that a text is to the model
+WHOLE = "everything"  # the run that patches the hidden states before layer 0, and equals a run of the other text
 
 
 @dataclass(frozen=True, kw_only=True)
 class Patch(PatchingAnalysis):
-    """Where in text and model a contrast acts.
+    """Locate the effect of a contrast by activation patching.
 
-    Where in text and model a contrast acts: clean and corrupted texts are run, then each cell of a grid (a layer or
-    a head, at a span of tokens) with the activations of the other text, all in one sweep. The score is how much
-    more likely a masked-word model finds the good word than the bad one, a classifier the clean text's label than
-    the corrupted one's, or the similarity with a second text; the results are shares of the difference between the
-    two texts' scores. An interrupted run resumes.
+    Run clean and corrupted texts, then one text with activations of the other, for each cell of a grid (a layer or a
+    head, at a span of tokens), all in one sweep. The score of a masked-word model is the log-probability of the good
+    word minus that of the bad word; of a classifier, the logit of the clean text's label minus that of the corrupted
+    text's label; of a sentence embedder, the similarity with a second text. Results are shares of the difference
+    between the scores of the two texts. An interrupted run resumes.
 
     Args:
-        sites: hidden_states (the residual stream), attention_outputs, feed_forward_outputs, of each layer;
-            head_outputs, queries, keys, values, of each head.
-        spans: tokens, where all texts have as many; regions (before, changed, after, ...); all, one span; auto, tokens
-            where all texts have as many and at most 48, else regions.
+        sites: the activations to patch: hidden_states (the residual stream), attention_outputs and
+            feed_forward_outputs of each layer; head_outputs, queries, keys and values of each head.
+        spans: the spans of tokens: tokens (texts of equal length only); regions (before, changed, after, ...); all
+            (one span); auto (tokens if all texts have the same length of at most 48, else regions).
 
     Raises:
-        InputError: a site or spans that there are not.
+        InputError: an unknown site or kind of spans.
     """
 
     name, word = "patching", "contrasts-patching"
@@ -60,18 +60,13 @@ class Patch(PatchingAnalysis):
         super().__post_init__()
         for site in self.sites:
             if site in SITES and site not in SWEPT:
-                raise InputError(f"{site} are read and overridden, but not patched in a grid: take {', '.join(SWEPT)}")
+                raise InputError(f"{site} cannot be patched in a grid: take {', '.join(SWEPT)}")
             arguments.check_choice(site, "site", SWEPT)
         if not self.sites or len(set(self.sites)) < len(self.sites):
             raise InputError("name each site to patch once, one at least")
 
-    @property
-    def kind_of_spans(self) -> str:
-        """One of `contrasts.SPANS`."""
-        return self.spans
-
     def check(self, settings: Settings) -> None:
-        """Raise `InputError` for heads where only whole layers are patched."""
+        """Raise `InputError` for heads if only whole layers are patched."""
         super().check(settings)
         if self.heads is not None and not any(SITES[site].of_heads for site in self.sites):
             raise InputError(f"{', '.join(self.sites)} are of whole layers: leave heads out")
@@ -99,13 +94,13 @@ class Patch(PatchingAnalysis):
         return outcome_of_patches(job, self, runs, both, swept.outputs[1:], metadata=metadata, say=context.say)
 
     def cells(self, config: BertConfig, spans: int) -> list[tuple[Change, int]]:
-        """What each run patches, and at which span.
+        """The patch and the span of each cell.
 
         Args:
             spans: the number of spans.
 
         Raises:
-            OverrideError: a head that does not exist.
+            OverrideError: a head does not exist.
         """
         chosen = list_heads(self.heads, config)
         cells = []
@@ -127,34 +122,23 @@ def _name(change: Change, span: str) -> str:
 
 
 def _sweep(job: PatchingJob, patches: Sequence[Ablation], into: str, context: Context) -> SweepResult:
-    """Run the text whose activations are inserted, as a patch of everything, and then all patches."""
+    """Run the source text (as a patch of its embeddings), and then all patches."""
     found, settings = job.contrasts, job.settings
     texts, sources = (found.corrupted, found.clean) if into == "corrupted" else (found.clean, found.corrupted)
     runs = [Ablation(WHOLE, (Change(0, 0, settings.analysis.mode, site="hidden_states"),)), *patches]
+    scored, journal = found.scored, context.journal(JOURNAL)
     options: dict[str, Any] = {
-        "combine": found.scored.combine,
-        "at": found.scored.at,
-        "targets": found.scored.targets,
+        "combine": scored.combine,
+        "at": scored.at,
+        "targets": scored.targets,
         "spans": found.spans,
-        "memory": settings.memory,
-        "attention": settings.attention,
     }
-    cost = plan_sweep(job.model, texts, runs, found.scored.readout, **options)
+    limits: dict[str, Any] = {"memory": settings.memory, "attention": settings.attention}
+    cost = plan_sweep(job.model, texts, runs, scored.readout, **options, **limits)
     context.say(f"all cells on this device: about {format_duration(cost.seconds)}; {NOT_COUNTED}")
-    journal = context.journal(JOURNAL)
-    swept = sweep(
-        job.model,
-        texts,
-        runs,
-        found.scored.readout,
-        **options,
-        sources=sources,
-        journal=journal,
-        replace_journal=settings.analysis.overwrite,
-        settings=settings.compared(),
-        progress=context.progress,
-        say=context.say,
-    )
+    options |= settings.sweep_options(journal)
+    reports: dict[str, Any] = {"progress": context.progress, "say": context.say}
+    swept = sweep(job.model, texts, runs, scored.readout, **options, sources=sources, **reports)
     check_finite(runs, TaskResult(swept.base, swept.outputs, swept.ablations), journal)
     return swept
 

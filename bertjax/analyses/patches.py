@@ -1,13 +1,12 @@
-"""What activation patching and path patching share: contrasts, their scores, and the shares that patches restore.
+"""The common base of activation patching and path patching: contrasts, scores, and the share restored.
 
-For each contrast three scores are kept: of the patched run, of the run that is patched, and of the run whose
-activations are inserted. The share restored is the sum over contrasts of (patched - own) divided by the sum of
-(source - own): 0 for a patch without effect, 100 points for one that gives the source's score. Sums are divided, and
-not the two numbers of each contrast, so that contrasts whose scores hardly differ do not have the largest weights.
-Sources: Meng et al. 2022 trace in this way; Wang et al. 2023 divide by the difference of the two runs.
+Each contrast has three scores: that of the patched run, of the unpatched run of the same text, and of the source run,
+whose activations are inserted. The share restored is the sum over contrasts of (patched - unpatched) divided by the sum
+of (source - unpatched): 0 for a patch without effect, 100 points for one that reaches the source's score. A ratio of
+sums gives little weight to contrasts whose two scores are almost equal, unlike a mean of ratios.
+Sources: Meng et al. 2022 (activation patching); Wang et al. 2023 (division by the difference of the two runs).
 """
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,13 +34,14 @@ from bertjax.jobs import (
     Outcome,
     Say,
     Settings,
+    hash_if_file,
     load_model,
     load_tokenizer,
     names,
     option,
 )
 from bertjax.models import BertForMaskedLM, BertForSequenceClassification
-from bertjax.paths import hash_file, is_file, user_path
+from bertjax.paths import user_path
 from bertjax.results import NumberDisplay, Results
 from bertjax.statistics import Metric, Q, ratios
 from bertjax.tasks import OutputSpec, TextEncodings
@@ -52,11 +52,11 @@ DEFINITION = (
     "what is at a place replaced by what is there on the other text of the contrast (activation patching; Vig et al. "
     "2020, Meng et al. 2022)"
 )
-CANCELLED = 0.5  # of what the differences of scores would sum to if all went one way: less is worth a line
+CANCELLED = 0.5  # |sum of differences| / sum of |differences|, below which a warning is printed
 
 
 class PatchDisplay(NumberDisplay):
-    """Clean and corrupted texts with the patched run's score."""
+    """Clean and corrupted texts with the score of the patched run."""
 
     value, note = "score", "It is the score of the contrast, and what patching makes of it."
 
@@ -66,11 +66,7 @@ OUTPUTS = OutputSpec("patching", called="patches", numbers=ratios.PATCHING, size
 
 @dataclass(frozen=True, kw_only=True)
 class PatchingJob(Job):
-    """A job of patches.
-
-    Args:
-        contrasts: as the model reads them.
-    """
+    """A job with contrasts."""
 
     contrasts: EncodedContrasts
 
@@ -80,22 +76,26 @@ class PatchingAnalysis(Analysis):
     """Contrasts.
 
     Args:
-        contrasts: a file with columns clean and corrupted, texts of as many tokens. For a masked-word model each text
-            has one [MASK], and the columns good and bad are the words that fit the clean and the corrupted one; for a
-            sentence embedder the column second is a second text. In Python also a DataFrame or a list of dicts.
-        into: the text that is run with activations of the other: 'corrupted' shows what restores the score of the clean
-            one, 'clean' what removes it.
-        only_right: leave out contrasts whose clean text does not score above the corrupted one.
-        heads: with sites of heads, and of paths the senders: only these heads, such as 3.0 or L3H0.
+        contrasts: a file with the columns clean and corrupted, texts with equal numbers of tokens. For a masked-word
+            model each text has one [MASK], and the columns good and bad have the words that fit the clean and the
+            corrupted text; for a sentence embedder the column second has a second text. In Python also a DataFrame or a
+            list of dicts.
+        into: the text that is patched with activations of the other: patches of 'corrupted' restore the score of the
+            clean text, patches of 'clean' remove it.
+        only_right: leave out contrasts whose clean text does not score above the corrupted text.
+        heads: patch only these heads, such as 3.0 or L3H0; of paths these are the senders.
 
     Raises:
-        InputError: no contrasts, or not such texts.
+        InputError: there are no contrasts, or columns are missing.
     """
 
     progress_text = "patching"
     reads = names(ComputeOptions) | {"model", "max_length", "allow_new_head", "limit", "seed"}
 
     outputs = OUTPUTS
+    mode = "patched"
+    spans = "all"
+    float32 = True  # for shares of small differences
 
     contrasts: Any = option(None, "FILE", positional=True, flag="--data", recorded=False)
     into: Annotated[str, Choices(INTO)] = "corrupted"
@@ -103,28 +103,13 @@ class PatchingAnalysis(Analysis):
     heads: Heads | None = option(None, "L.H")
 
     @property
-    def mode(self) -> str:
-        """What replaces activations: those of the other text."""
-        return "patched"
-
-    @property
-    def float32(self) -> bool:
-        """Shares of small differences need float32."""
-        return True
-
-    @property
-    @abstractmethod
-    def kind_of_spans(self) -> str:
-        """One of `contrasts.SPANS`."""
-
-    @property
     def file(self) -> str | None:
-        """The file of the contrasts; None where they are in memory."""
+        """The file of the contrasts; None if they are in memory."""
         return str(self.contrasts) if isinstance(self.contrasts, str | Path) else None
 
     @cached_property
     def rows(self) -> Contrasts | None:
-        """The contrasts in memory; None where they are in a file."""
+        """The contrasts in memory; None if they are in a file."""
         if self.contrasts is None or self.file is not None:
             return None
         return self.contrasts if isinstance(self.contrasts, Contrasts) else read_contrasts(self.contrasts)
@@ -139,10 +124,8 @@ class PatchingAnalysis(Analysis):
         rows = self.rows
         if rows is not None:
             return {**super().recorded(), "contrasts_sha256": rows.examples.sha256}
-        path = user_path(str(self.file), InputError)
-        digest = hash_file(path, InputError) if is_file(path, InputError) else None
-        named = {"contrasts": self.file, "contrasts_sha256": digest}
-        return {**super().recorded(), **named}
+        digest = hash_if_file(user_path(str(self.file), InputError))
+        return {**super().recorded(), "contrasts": self.file, "contrasts_sha256": digest}
 
     def check(self, settings: Settings) -> None:
         """Raise `InputError` if there are no contrasts."""
@@ -151,7 +134,7 @@ class PatchingAnalysis(Analysis):
             raise InputError("give contrasts: a file of clean and corrupted texts, or a template with words")
 
     def load(self, settings: Settings, say: Say) -> Job:
-        """Model and contrasts, tokenised."""
+        """Load the model, and tokenise the contrasts."""
         contrasts = self.rows
         if contrasts is None:
             contrasts = read_contrasts(self.file)
@@ -160,7 +143,7 @@ class PatchingAnalysis(Analysis):
         contrasts = contrasts.limited(settings.limit, settings.seed)
         tokenizer = load_tokenizer(settings)
         length = min(settings.max_length or DEFAULT_LENGTH, model.config.max_tokens)
-        found = encode_contrasts(model, tokenizer, contrasts, length, self.kind_of_spans)
+        found = encode_contrasts(model, tokenizer, contrasts, length, self.spans)
         if found.note:
             say(found.note)
         examples = found.contrasts.examples
@@ -169,15 +152,15 @@ class PatchingAnalysis(Analysis):
         return PatchingJob(settings, model, tokenizer, examples, encoded, contrasts=found)
 
     def show(self, results: Results) -> Sequence[RenderableType]:
-        """The cells or senders that restore most."""
+        """The cells or senders with the largest shares."""
         return [patching_table(results)]
 
 
 def introduce_patches(job: PatchingJob, what: str, context: Context) -> None:
-    """Say what will be run.
+    """Report what will be run.
 
     Args:
-        what: the number of patches, and their kind.
+        what: the number and kind of patches.
     """
     contrasts = f"{count_of(len(job.examples), 'contrast')} of {job.examples.source}"
     context.say(f"{job.model.class_name} {job.settings.model}: {what}, {contrasts}")
@@ -194,17 +177,17 @@ def outcome_of_patches(
     metadata: Mapping[str, Any],
     say: Say,
 ) -> Outcome:
-    """Scores of all patches, with those of both texts.
+    """Compute the scores of all patches and of both texts.
 
     Args:
         ablations: the patches.
-        runs: outputs for the texts that are patched, and for the texts whose activations are inserted.
+        runs: outputs of the unpatched run and of the source run.
         patched: outputs of all patches.
-        metadata: for the summary.
-        say: called with a line if some contrasts have the other sign.
+        metadata: metadata for the summary.
+        say: called with a line if some contrasts have the opposite sign.
 
     Raises:
-        DataError: there is nothing to restore.
+        DataError: clean and corrupted texts have the same score.
     """
     scored = job.contrasts.scored
     both = [part.astype(np.float64) for part in runs]
@@ -238,20 +221,20 @@ def outcome_of_patches(
 
 
 def _lines_about(ids: Sequence[Any], differences: Float[np.ndarray, " contrasts"], only_right: bool) -> list[str]:
-    """What is to be said where some clean texts do not score above their corrupted ones.
+    """Lines about contrasts whose clean text does not score above the corrupted text.
 
     Args:
-        ids: of the contrasts.
-        differences: the clean text's score less the corrupted one's.
+        ids: the ids of the contrasts.
+        differences: score of the clean text minus score of the corrupted text.
 
     Raises:
-        DataError: none does, and only such contrasts are wanted.
+        DataError: no clean text scores higher, and `only_right` is set.
     """
     wrong, count = differences <= 0, len(differences)
     if not wrong.any():
         return []
     if only_right and wrong.all():
-        raise DataError("no clean text scores above its corrupted one: there is no contrast of the right way")
+        raise DataError("no clean text scores above its corrupted text: leave --only-right out")
     last = int(differences.argmin())
     goes = "goes" if wrong.sum() == 1 else "go"
     line = f"{int(wrong.sum())} of {count_of(count, 'contrast')} {goes} the other way: the clean text does not score "
@@ -263,44 +246,43 @@ def _lines_about(ids: Sequence[Any], differences: Float[np.ndarray, " contrasts"
     if abs(differences.sum()) < CANCELLED * np.abs(differences).sum():
         share = abs(differences.sum()) / np.abs(differences).sum()
         lines.append(
-            f"contrasts cancel: {100 * share:.0f} % of what they differ by is left, and shares are of that; look at "
-            "the contrasts, or take those of the right way alone (--only-right)"
+            f"contrasts cancel: their differences sum to {100 * share:.0f} % of their absolute differences, "
+            "and shares refer to it; check the contrasts, or use --only-right"
         )
     return lines
 
 
 def _check_scores(scores: Float[np.ndarray, "runs contrasts"]) -> None:
-    """Raise `DataError` where there is nothing to restore."""
+    """Raise `DataError` if both texts have the same score."""
     if np.abs(scores[1].mean() - scores[0].mean()) <= 1e-6 * max(1.0, np.abs(scores[:2]).max()):
         raise DataError("clean and corrupted texts have the same score on average: there is nothing to restore")
 
 
 def patching_table(results: Results, most: int = 3) -> PlainTable:
-    """Of each place the cells that restore most.
+    """Table of the cells with the largest shares, by site.
 
     Args:
-        results: of `patch`.
-        most: how many cells are named.
+        results: results of `patch`.
+        most: the number of cells listed for each site.
     """
     found, measure = results.summary["patching"], results.measure()
     table = PlainTable(title=f"{measure.label}, in points", title_justify="left", box=SIMPLE_HEAD)
-    table.add_column("place", no_wrap=True)
+    table.add_column("site", no_wrap=True)
     table.add_column("q < 0.05", justify="right", no_wrap=True)
-    table.add_column("most")
+    table.add_column("largest")
     rows = results.rows_of()
-    for place in found["places"]:
-        own = [(row, cell) for row, cell in zip(rows, found["cells"], strict=True) if cell["place"] == place]
-        significant = sum(row.q is not None and row.q < Q for row, _ in own)
-        later = [
-            (row, cell) for row, cell in own if cell["layer"] or place != "hidden_states"
-        ]  # 0: the texts themselves
+    for site in found["places"]:
+        cells = [(row, cell) for row, cell in zip(rows, found["cells"], strict=True) if cell["place"] == site]
+        significant = sum(row.q is not None and row.q < Q for row, _ in cells)
+        # The hidden states before layer 0 are the texts themselves.
+        later = [(row, cell) for row, cell in cells if cell["layer"] or site != "hidden_states"]
         first = sorted(later, key=lambda one: -abs(one[0].score or 0.0))[:most]
         named = []
         for row, cell in first:
             name = f"{cell['layer']}{'' if cell['head'] is None else '.{}'.format(cell['head'])}"
             name += f" at {found['spans'][cell['span']]}" if len(found["spans"]) > 1 else ""
             named.append(f"{name} ({measure.factor * (row.score or 0.0):.0f})")
-        table.add_row(place, f"{significant} of {len(own)}", ", ".join(named))
+        table.add_row(site, f"{significant} of {len(cells)}", ", ".join(named))
     table.caption_justify = "left"
     scores = f"{found['own_score']:.3g} in {found['into']} texts, {found['donor_score']:.3g} in the others"
     contrasts = results.too_few_contrasts or count_of(results.summary["data"]["examples"], "contrast")
@@ -309,11 +291,11 @@ def patching_table(results: Results, most: int = 3) -> PlainTable:
 
 
 def patching_metrics(label: str, unit: str = "", *, lost: bool = False) -> tuple[Metric, ...]:
-    """The share that a patch restores, and the score itself.
+    """The metrics of patches: the share restored or lost, and the score.
 
     Args:
-        label, unit: of the score.
-        lost: whether clean texts are patched from corrupted ones, and the share is what they lose.
+        label, unit: the name and unit of the score.
+        lost: whether clean texts are patched from corrupted texts, so that the share is what they lose.
     """
     ends = {"lowest": -np.inf, "highest": np.inf, "by": "patching"}
     name = "lost" if lost else "restored"

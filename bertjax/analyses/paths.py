@@ -1,12 +1,11 @@
-"""Path patching: which heads write what the receivers read. `Study.patch_paths`, `bertjax patch --paths-to`.
+"""Path patching: the heads that write what the receivers read. `Study.patch_paths`, `bertjax patch --paths-to`.
 
-For a clean and a corrupted text: in a run of the first text one head, the sender, has its output on the other text,
-while all heads of later layers keep their outputs; feed-forward layers and norms are computed, or the former are frozen
-too. The receivers (queries, keys or values of later heads) of this run are inserted into a last run of the first text,
-in which everything else is computed. Source: Wang et al. 2023, who compute feed-forward layers.
+A first run patches one head of a text, the sender, with its output on the other text, and freezes the outputs of all
+other heads; feed-forward layers are computed or frozen. A second run of the text patches the receivers (queries, keys
+or values of later heads) with their values in the first run. Source: Wang et al. 2023, who compute feed-forward layers.
 
-There is a row for each head before the last receiver: the share of a contrast's score that the path from it to the
-receivers restores.
+Each head before the last receiver has a row: the share of the score that the path from this head to the receivers
+restores.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,7 +37,7 @@ from bertjax.interventions import (
 )
 from bertjax.jobs import Context, Heads, Outcome, check_option, option
 from bertjax.models import BertForSentenceEmbedding, ModelOutput, Overrides, PretrainedModel
-from bertjax.progress import Progress
+from bertjax.progress import Progress, part_of
 
 AT_ONCE = 32  # contrasts
 # The sites at which a head can receive what another one sends.
@@ -47,18 +46,19 @@ RECEIVING = ("queries", "keys", "values")
 
 @dataclass(frozen=True, kw_only=True)
 class PatchPaths(PatchingAnalysis):
-    """Which paths are patched.
+    """Patch the paths from each head to other heads.
 
     Args:
-        receivers: of 'queries', 'keys' and 'values' the heads that read, such as {'queries': ['3.7']}.
-        freeze_feed_forward: freeze the feed-forward layers on the way too.
+        receivers: the heads that read, by site: 'queries', 'keys' or 'values', such as {'queries': ['3.7']}.
+        freeze_feed_forward: freeze the outputs of feed-forward layers, too, so that only the direct path remains.
 
     Raises:
-        InputError: no receivers, or other sites.
+        InputError: there are no receivers, or a site is unknown.
     """
 
     name, word = "paths", "contrasts-paths"
     journals = None
+    explicit = True  # paths are computed by calls of the model
     reads = PatchingAnalysis.reads - {"memory", "attention"}
     own = ("receivers", "into", "only_right", "freeze_feed_forward")
 
@@ -75,16 +75,6 @@ class PatchPaths(PatchingAnalysis):
             raise InputError("name receivers: heads whose queries, keys or values receive")
         object.__setattr__(self, "receivers", plain)
 
-    @property
-    def explicit(self) -> bool:
-        """Paths are computed by calls of the model with explicit attention."""
-        return True
-
-    @property
-    def kind_of_spans(self) -> str:
-        """One span of all tokens."""
-        return "all"
-
     def run(self, context: Context) -> Outcome:
         """The scores of all paths."""
         job = context.job
@@ -100,7 +90,7 @@ class PatchPaths(PatchingAnalysis):
         count = len(job.examples)
         for start in range(0, count, AT_ONCE):
             index = slice(start, start + AT_ONCE)
-            report = _part(context.progress, start, count)
+            report = part_of(context.progress, start, min(AT_ONCE, count - start), float(count))
             senders, outputs = _patch(job, self, sides[0][index], sides[1][index], start, report)
             parts.append(outputs)
         runs = np.concatenate(parts, axis=1)
@@ -113,10 +103,10 @@ class PatchPaths(PatchingAnalysis):
 
 
 def parse_receivers(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Receivers as they are written on a command line: 'queries=3.7', 'values=3.7,2.1'.
+    """Parse receivers of a command line: 'queries=3.7', 'values=3.7,2.1'.
 
     Raises:
-        InputError: a word that names none.
+        InputError: a word has another form.
     """
     receivers: dict[str, tuple[str, ...]] = {}
     for word in words:
@@ -130,21 +120,21 @@ def parse_receivers(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
 def _patch(
     job: PatchingJob,
     paths: PatchPaths,
-    own: Sequence[tuple[Encoding, ...]],
+    texts: Sequence[tuple[Encoding, ...]],
     sources: Sequence[tuple[Encoding, ...]],
     start: int,
     report: Progress,
 ) -> tuple[list[tuple[int, int]], Float[np.ndarray, "runs contrasts ..."]]:
-    """The senders, and what is read of some contrasts: of their own run, of the sources', and of each path.
+    """The senders, and the outputs of some contrasts: unpatched run, source run, and each path.
 
     Args:
-        start: which contrast is the first.
+        start: the index of the first contrast.
     """
     model, scored, pad_id = job.model, job.contrasts.scored, job.encoded.pad_id
-    batch, others = (collate([texts[0] for texts in side], None, pad_id) for side in (own, sources))
+    batch, others = (collate([each[0] for each in side], None, pad_id) for side in (texts, sources))
     readout = scored.readout
     if scored.at is not None and scored.targets is not None:
-        chosen = slice(start, start + len(own))
+        chosen = slice(start, start + len(texts))
         readout = _words_at(jnp.asarray(scored.at[chosen]), jnp.asarray(scored.targets[chosen]))
     senders, patched = patch_paths(
         model,
@@ -158,29 +148,20 @@ def _patch(
     )
     runs = np.concatenate([np.stack([np.asarray(readout(model(part))) for part in (batch, others)]), patched])
     if isinstance(model, BertForSentenceEmbedding) and scored.combine is not None:
-        second = np.asarray(readout(model(collate([texts[1] for texts in own], None, pad_id))))
+        second = np.asarray(readout(model(collate([each[1] for each in texts], None, pad_id))))
         runs = scored.combine(runs, np.broadcast_to(second, runs.shape))
     return senders, runs
 
 
 def _words_at(at: Array, targets: Array) -> Readout:
-    """Log-probabilities of wanted words at chosen tokens of a batch."""
+    """A readout of the log-probabilities of words at token positions."""
 
-    def read(output: ModelOutput) -> Float[Array, "batch wanted"]:
+    def read(output: ModelOutput) -> Float[Array, "batch targets"]:
         assert output.logits is not None
         chosen = jnp.take_along_axis(output.logits, at[:, :, None], axis=1)
         return readouts.log_probabilities(replace(output, logits=chosen), targets)
 
     return read
-
-
-def _part(progress: Progress, start: int, contrasts: int) -> Progress:
-    """The progress of some contrasts among all."""
-
-    def report(done: float, total: float) -> None:
-        progress(min(start + AT_ONCE * done / total, float(contrasts)), float(contrasts))
-
-    return report
 
 
 def patch_paths(
@@ -194,33 +175,32 @@ def patch_paths(
     freeze_feed_forward: bool = False,
     report: Callable[[float, float], None] = lambda done, total: None,
 ) -> tuple[list[tuple[int, int]], Shaped[np.ndarray, "senders ..."]]:
-    """Patch the paths from each of several heads to others.
+    """Patch the paths from each sender to the receivers.
 
     Args:
-        model: any.
-        batch: the texts that are run, as `bertjax.collate` makes it.
-        sources: as many texts of as many tokens, from which senders take their outputs.
-        receivers: of 'queries', 'keys' and 'values' the heads that read what changes.
-        readout: what to keep of the last run, as `reference.run` takes it.
-        senders: heads of earlier layers than the last receiver's; None for all of them.
-        freeze_feed_forward: whether what feed-forward layers add stays too, so that only the straight path is left.
-        report: called with how many senders are done, and how many there are.
+        model: any model of bertjax.
+        batch: the texts to run, from `bertjax.collate`.
+        sources: texts of the same shape, whose outputs the senders get.
+        receivers: the heads that read, by site: 'queries', 'keys' or 'values'.
+        readout: a readout of `reference.run`.
+        senders: heads in layers before the last receiver; None for all.
+        freeze_feed_forward: freeze the outputs of feed-forward layers, too, so that only the direct path remains.
+        report: called with the number of senders done and in total.
 
-    Returns: the senders as layer and head, and for each what the readout gives.
+    Returns: the senders as layer and head, and the readout for each.
 
     Raises:
-        InputError: no receivers, other sites than queries, keys and values, or sources of another shape.
-        OverrideError: a head that does not exist, a sender that no receiver comes after, or no sender at all.
+        InputError: there are no receivers, a site is unknown, or the sources have another shape.
+        OverrideError: a head does not exist, or no receiver comes after a sender.
     """
     config = model.config
     named = _parse_receivers(config, receivers)
     last = max(layer for heads in named.values() for layer, _ in heads)
     heads = every_head(config)
-    named_senders = heads if senders is None else (parse_head(head, config) for head in senders)
-    asked = list(dict.fromkeys(named_senders))
-    chosen = [head for head in asked if head[0] < last]
-    if senders is not None and len(chosen) < len(asked):
-        late = next(head for head in asked if head[0] >= last)
+    candidates = list(dict.fromkeys(heads if senders is None else [parse_head(head, config) for head in senders]))
+    chosen = [head for head in candidates if head[0] < last]
+    if senders is not None and len(chosen) < len(candidates):
+        late = next(head for head in candidates if head[0] >= last)
         raise OverrideError(f"no receiver comes after head {late[0]}.{late[1]}: the last is in layer {last}")
     if not chosen:
         raise OverrideError(f"no head comes before the receivers, the last of which are in layer {last}")
@@ -238,7 +218,7 @@ def patch_paths(
 def _parse_receivers(
     config: BertConfig, receivers: Mapping[str, Iterable[Head]]
 ) -> Mapping[str, Sequence[tuple[int, int]]]:
-    """Heads that receive, by site, as layer and head. Raises an error where they cannot."""
+    """The receivers by site as layer and head. Raises `InputError` for unknown sites or no heads."""
     arguments.check_instance(receivers, "receivers", Mapping, "a dict from 'queries', 'keys' or 'values' to heads")
     named = {site: [parse_head(head, config) for head in heads] for site, heads in receivers.items()}
     for site, heads in named.items():
@@ -257,26 +237,26 @@ def _outputs_of_runs(
     senders: Sequence[tuple[int, int]],
     freeze_feed_forward: bool,
 ) -> tuple[Overrides, Overrides]:
-    """What makes all heads give what they give on their own texts, and what makes the senders give what sources do.
+    """Overrides that freeze the outputs of all heads, and overrides with the senders' outputs on the sources.
 
-    The first is of all heads, whichever sends: those before it and beside it would give the same anyway, up to
-    rounding, and so every sender is run by the same program.
+    The first freezes all heads, also those before the sender, whose outputs do not change: so every sender is run by
+    the same compiled program.
     """
     config = model.config
-    own, source = model(batch), model(sources)
-    shapes = [list(output.last_hidden_state.shape[:2]) for output in (own, source)]
+    unpatched, source = model(batch), model(sources)
+    shapes = [list(output.last_hidden_state.shape[:2]) for output in (unpatched, source)]
     if shapes[0] != shapes[1]:
         raise InputError(
             f"sources must be as many texts of as many tokens as the batch's {shapes[0]}, found {shapes[1]}"
         )
-    kept = overrides.patched_outputs(config, every_head(config), own)
+    kept = overrides.patched_outputs(config, every_head(config), unpatched)
     if freeze_feed_forward:
-        rest = patching.patched(config, "feed_forward_outputs", range(config.num_hidden_layers), own)
+        rest = patching.patched(config, "feed_forward_outputs", range(config.num_hidden_layers), unpatched)
         kept = overrides.combine(kept, rest)
     return kept, overrides.patched_outputs(config, senders, source)
 
 
 def _with_one(kept: Overrides, entry: int, sent: Overrides, number: int) -> Overrides:
-    """An override whose entry is replaced by one of another override."""
+    """Replace an entry of an override by an entry of another one."""
     outputs = jax.tree.map(lambda entries, other: entries.at[entry].set(other[number]), kept.outputs, sent.outputs)
     return replace(kept, outputs=outputs)

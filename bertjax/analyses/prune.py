@@ -1,18 +1,16 @@
 """Pruning: how many heads can be removed, and in which order. `Study.prune`, `bertjax prune`.
 
-One half of the examples chooses the orders, the other half scores them: on the examples that chose it, an order would
-look better than it is. The sets of heads that are removed at some points of each order are run as one sweep; the
-summary says which set belongs to which order.
+One half of the examples chooses the orders, and the other half scores them, since an order looks too good on the
+examples that chose it. The sets of heads removed at some points of all orders are run as one sweep.
 
-Michel et al. 2019 (section 4) remove heads in the order of their importance by gradients, a tenth of all at a time, as
-it was at the start. Here importance is computed again after each step, for the heads that are left. The greedy order
-removes at each step the heads whose removal increases the exact loss least; each step is a sweep.
+Michel et al. 2019 (section 4) remove heads in the order of their initial importance by gradients, a tenth of all heads
+at a time. Here importance is computed again after each step, for the remaining heads. The greedy order removes at each
+step the heads whose removal increases the exact loss least; each step is a sweep.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -35,7 +33,6 @@ from bertjax.jobs import (
     Mode,
     Outcome,
     Positive,
-    Say,
     ScoredAnalysis,
     check_scorable,
     encode,
@@ -46,48 +43,49 @@ from bertjax.jobs import (
     snap_constant_outputs,
 )
 from bertjax.models import PretrainedModel
-from bertjax.progress import Progress, silent
+from bertjax.progress import Progress, part_of, silent
 from bertjax.results import Results
 from bertjax.tasks import EncodedDataset
 
-# By what heads are taken away.
+# The orders in which heads are removed.
 ORDERS = ("gradient", "greedy", "magnitude", "gates", "random", "reversed")
-# Those that run if none are named: greedy orders and gates take minutes where these take seconds.
+# The default orders: greedy orders and gates take minutes where these take seconds.
 QUICK = ("gradient", "magnitude", "random", "reversed")
 NESTED = ("gradient", "greedy", "magnitude")
-"""Orders in which heads go one after another; gates close sets of heads, at each price another."""
+"""Orders of single heads; gates close a set of heads at each price."""
 OF_ORDER = {
     **{"gradient_share": "gradient", "greedy_share": "greedy", "draws": "random"},
     **{"strengths": "gates", "gate_steps": "gates", "gate_rate": "gates"},
 }
 """The order that each option belongs to."""
-PASSES = 2.5  # forward passes that take as long as one pass forward and back
+PASSES = 2.5  # forward passes that take as long as a forward and a backward pass
+Orders = dict[str, list[tuple[int, int]]]
 Costs = Callable[[Sequence[tuple[int, int]], Sequence[tuple[int, int]]], Float[np.ndarray, " heads"]]
-"""Takes the heads that are gone and those that are left; returns the cost of removing each head that is left."""
+"""Takes the removed and the remaining heads; returns the cost of removing each remaining head."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prune(ScoredAnalysis):
-    """How many heads can go, and in which order.
+    """Measure how many heads can be removed, and in which order.
 
-    How many heads can be removed: orders chosen on half of the examples (by gradients, the size of weights, at
-    random, and backwards; when named, by exact losses that are computed again as heads go, and learned gates), and
-    the score at points of each on the other half. The total time is printed first; an interrupted run resumes.
+    Half of the examples chooses orders of removal: by gradients, by the size of weights, at random and reversed; on
+    request also by exact losses and by learned gates. The other half scores points of each order. The estimated time is
+    printed first, and an interrupted run resumes.
 
     Args:
-        mode: what replaces a head: 'zero', which `bertjax remove-heads` can do to weights, 'uniform' or 'mean'.
-        orders: by what heads are removed: gradient, greedy (exact losses), magnitude, gates, random, reversed (the
-            first of gradient, greedy and magnitude backwards). Greedy and gates take minutes.
+        mode: what replaces a head: 'zero' (`bertjax remove-heads` applies it to weights), 'uniform' or 'mean'.
+        orders: the orders of removal: gradient, greedy (exact losses), magnitude, gates, random, reversed (the first of
+            gradient, greedy and magnitude, reversed). Greedy and gates take minutes.
         gradient_share: the share of all heads that is removed before gradients are computed again.
         greedy_share: the share of all heads that is removed before exact losses are computed again.
         draws: the number of random orders.
         points: the number of points of each order that are scored.
-        strengths: prices at which gates are learned: the cost of all open gates, in losses of the whole model.
-        gate_steps: steps of training of the gates at each price.
-        gate_rate: the learning rate of the gates; it falls to 0 as a cosine.
+        strengths: the prices at which gates are learned: the cost of all open gates, in losses of the full model.
+        gate_steps: the number of training steps of the gates at each price.
+        gate_rate: the initial learning rate of the gates; it decays to 0 as a cosine.
 
     Raises:
-        InputError: orders that make no comparison, or an option of an order that is not among them.
+        InputError: the orders allow no comparison, or an option belongs to an order that is not used.
     """
 
     name, word = "pruning", "pruning"
@@ -95,6 +93,7 @@ class Prune(ScoredAnalysis):
     example = "bertjax prune --task mrpc --data glue/MRPC --orders gradient magnitude random"
     own = ("orders", "gradient_share", "greedy_share", "draws", "points", "strengths", "gate_steps", "gate_rate")
     journals = "pruning-*"
+    float32 = True
 
     mode: Mode = "zero"
     orders: Annotated[tuple[str, ...], "names of orders"] = option(QUICK, "ORDER")
@@ -113,7 +112,7 @@ class Prune(ScoredAnalysis):
         if len(set(self.orders)) < len(self.orders):
             raise InputError("an order is named twice: name each once")
         if not {*self.orders} - {"random", "reversed"}:
-            raise InputError("orders at random, and backwards, are to be seen beside another: give one")
+            raise InputError("random and reversed orders need another order to compare with: give one")
         if "reversed" in self.orders and not {*self.orders} & {*NESTED}:
             raise InputError(f"gates have no order that could be reversed: give one of {', '.join(NESTED)} too")
         if not self.strengths or not all(0 <= strength < np.inf for strength in self.strengths):
@@ -128,26 +127,18 @@ class Prune(ScoredAnalysis):
         for name, order in OF_ORDER.items():
             if getattr(self, name) != getattr(type(self), name) and order not in self.orders:
                 flag = "--" + name.replace("_", "-")
-                raise InputError(f"{flag} is of the order {order}: add {order} to --orders, or leave {flag} out")
-
-    @property
-    def learning(self) -> Learning:
-        """How gates are learned."""
-        return Learning(self.gate_steps, rate=self.gate_rate)
-
-    @property
-    def float32(self) -> bool:
-        """Gradients and losses are computed in float32."""
-        return True
+                raise InputError(f"{flag} belongs to the order {order}: add {order} to --orders, or leave {flag} out")
 
     def run(self, context: Context) -> Outcome:
-        """The outputs at points of all orders, on the examples that did not choose them."""
+        """Compute the outputs at points of all orders, on the examples that did not choose them."""
         choosing, scoring = _halves(context.job, self)
         check_scorable(scoring)
         chosen_on = 0 if choosing is scoring else len(choosing.examples)
         if chosen_on:
             check_scorable(choosing)
-        _say_how_long(choosing, scoring, self, context.say)
+        seconds = _seconds(choosing, scoring, self)
+        parts = ", ".join(f"{name} {format_duration(some)}" for name, some in seconds.items())
+        context.say(f"about {format_duration(sum(seconds.values()))} in all ({parts}); {NOT_COUNTED}")
         if chosen_on:
             context.say(
                 f"{len(choosing.examples):,} examples choose the orders, {len(scoring.examples):,} others score them"
@@ -169,46 +160,29 @@ class Prune(ScoredAnalysis):
             "gradient_share": self.gradient_share,
             "greedy_share": self.greedy_share,
             "points": heads_left(len(chooser.heads), self.points),
-            "orders": [_describe(order, named[order.name]) for order in orders],
+            "orders": [
+                {"name": name, "heads": [f"{layer}.{head}" for layer, head in heads], "runs": named[name]}
+                for name, heads in orders.items()
+            ],
         }
         metadata |= {"gates": [learned.describe() for learned in gates]} if gates else {}
         return outcome_of_sweep(scoring, snap_constant_outputs(result), means, {"pruning": metadata})
 
     def show(self, results: Results) -> Sequence[RenderableType]:
-        """The scores along each order, and with learned gates."""
+        """The scores of each order, and of learned gates."""
         found = results.summary["pruning"]
         both = "gates" in found and found["orders"]
         return [pruning_table(results), *([gates_table(results)] if both else [])]
 
 
-@dataclass(frozen=True)
-class Order:
-    """Heads in the order in which they go.
-
-    Args:
-        name: one of `ORDERS`; of those at random with a number, of one backwards with the other's name.
-        heads: the first that goes first.
-    """
-
-    name: str
-    heads: tuple[tuple[int, int], ...]
-
-
-def _say_how_long(choosing: Job, judging: Job, pruning: Prune, say: Say) -> None:
-    """Say how long all of it takes, before anything is run."""
-    parts = _seconds(choosing, judging, pruning)
-    shown = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in parts.items())
-    say(f"about {format_duration(sum(parts.values()))} in all ({shown}); {NOT_COUNTED}")
-
-
 def _seconds(choosing: Job, judging: Job, pruning: Prune) -> dict[str, float]:
-    """How long each order takes to choose, and all of them to judge.
+    """Estimate the seconds for choosing each order, and for scoring all of them.
 
-    The orders are not known yet; orders at random cost about as much to judge.
+    The orders are not known yet; scoring random orders takes about as long.
     """
     heads, rng = every_head(judging.model.config), np.random.default_rng(0)
     count = len({*pruning.orders} & {*NESTED, "reversed"}) + pruning.draws * ("random" in pruning.orders)
-    drawn = [Order(f"random {n}", tuple(heads[i] for i in rng.permutation(len(heads)))) for n in range(count)]
+    drawn = {f"random {n}": [heads[i] for i in rng.permutation(len(heads))] for n in range(count)}
     runs, _ = _runs(judging, drawn, pruning.points)
     if "gates" in pruning.orders:
         sets = [rng.permutation(len(heads))[: len(heads) // 2] for _ in pruning.strengths]
@@ -217,7 +191,7 @@ def _seconds(choosing: Job, judging: Job, pruning: Prune) -> dict[str, float]:
         ]
     judged = estimate_runs(judging, runs)
     tokens = int(choosing.encoded.lengths.sum())
-    back = PASSES * judged.separate_seconds / (judged.ablations + 1) / judged.tokens  # of a token, forward and back
+    back = PASSES * judged.separate_seconds / (judged.ablations + 1) / judged.tokens  # for a token
     parts = dict[str, float]()
     if "gradient" in pruning.orders:
         parts["gradient"] = back * tokens * len(steps_of(len(heads), pruning.gradient_share))
@@ -230,18 +204,13 @@ def _seconds(choosing: Job, judging: Job, pruning: Prune) -> dict[str, float]:
     return {**parts, f"judging {count_of(len(runs), 'set')}": judged.seconds}
 
 
-def _describe(order: Order, runs: Mapping[str, str]) -> dict[str, Any]:
-    """An order in a summary."""
-    return {"name": order.name, "heads": [f"{layer}.{head}" for layer, head in order.heads], "runs": dict(runs)}
-
-
 def _halves(job: Job, pruning: Prune) -> tuple[Job, Job]:
-    """The job on a half of its examples that is drawn, and on the other; on all, where no order needs any to choose."""
+    """The jobs of two random halves of the examples; of all examples if no order needs examples."""
     if not {"gradient", "greedy", "gates"} & {*pruning.orders}:
         return job, job
     count = len(job.examples)
     if count < 4:
-        raise InputError(f"{count_of(count, 'example')} cannot both choose and judge: give four at least")
+        raise InputError(f"{count_of(count, 'example')} cannot both choose and score orders: give at least four")
     order = np.random.default_rng(job.settings.seed).permutation(count)
     halves = []
     for part, called in ((order[: count // 2], "choosing"), (order[count // 2 :], "judging")):
@@ -253,7 +222,7 @@ def _halves(job: Job, pruning: Prune) -> tuple[Job, Job]:
 
 
 class _Chooser:
-    """Makes the orders, on the examples that choose."""
+    """Makes the orders from the examples that choose them."""
 
     def __init__(self, job: Job, pruning: Prune, context: Context):
         self.job, self.pruning, self.context = job, pruning, context
@@ -262,23 +231,21 @@ class _Chooser:
         self.means = means_of(replace(job, ablations=single_heads(job.model.config, pruning.mode)))
         self.steps = 0
 
-    def orders(self) -> list[Order]:
-        """The chosen orders."""
-        found: list[Order] = []
+    def orders(self) -> Orders:
+        """The heads of each order, those removed first at the beginning."""
         makers = {"gradient": self._by_gradient, "greedy": self._by_greedy, "magnitude": self._by_magnitude}
-        for name in self.pruning.orders:
-            if name in makers:
-                found.append(Order(name, tuple(makers[name]())))
+        found: Orders = {name: makers[name]() for name in self.pruning.orders if name in makers}
         rng = np.random.default_rng([self.job.settings.seed, 1])
         if "reversed" in self.pruning.orders:
-            found.append(Order(f"{found[0].name} reversed", found[0].heads[::-1]))
+            first = next(iter(found))
+            found[f"{first} reversed"] = found[first][::-1]
         if "random" in self.pruning.orders:
             drawn = [rng.permutation(len(self.heads)) for _ in range(self.pruning.draws)]
-            found += [Order(f"random {n}", tuple(self.heads[place] for place in one)) for n, one in enumerate(drawn)]
+            found |= {f"random {n}": [self.heads[index] for index in one] for n, one in enumerate(drawn)}
         return found
 
     def gates(self) -> list[LearnedGates]:
-        """Learned gates; none if `gates` is not among the orders."""
+        """The learned gates; none if 'gates' is not among the orders."""
         if "gates" not in self.pruning.orders:
             return []
         learning = Learning(self.pruning.gate_steps, rate=self.pruning.gate_rate)
@@ -299,8 +266,7 @@ class _Chooser:
         return order_by(costs, self.heads, self.pruning.gradient_share)
 
     def _by_magnitude(self) -> list[tuple[int, int]]:
-        sizes = magnitudes(self.job.model)
-        return sorted(self.heads, key=lambda head: sizes[head])
+        return sorted(self.heads, key=magnitudes(self.job.model).__getitem__)
 
     def _by_greedy(self) -> list[tuple[int, int]]:
         share = self.pruning.greedy_share
@@ -310,50 +276,36 @@ class _Chooser:
     def _exact_costs(
         self, gone: Sequence[tuple[int, int]], left: Sequence[tuple[int, int]]
     ) -> Float[np.ndarray, " heads"]:
-        """The mean loss without each head that is left, where others are gone."""
+        """The mean loss without each remaining head, in addition to the removed heads."""
         job, settings = self.job, self.job.settings
         runs = [ablation(job.model.config, [*gone, head], settings.analysis.mode) for head in left]
-        total = float(len(self.heads))
-
-        def report(done: float, all_of_it: float) -> None:
-            self.progress(len(gone) + done / all_of_it, total)
-
-        losses = ablated_losses(
-            job.model,
-            job.encoded,
-            runs,
-            means=self.means,
-            memory=settings.memory_budget,
-            attention=settings.attention,
-            journal=self.context.journal(f"pruning-{self.steps:05d}"),
-            replace_journal=settings.analysis.overwrite,
-            settings=settings.compared() | {"greedy_share": self.pruning.greedy_share},
-            progress=report,
-        )
+        options = settings.sweep_options(self.context.journal(f"pruning-{self.steps:05d}"))
+        options["settings"] |= {"greedy_share": self.pruning.greedy_share}
+        report = part_of(self.progress, len(gone), 1.0, float(len(self.heads)))
+        losses = ablated_losses(job.model, job.encoded, runs, means=self.means, progress=report, **options)
         self.steps += 1
         return np.asarray(np.nanmean(losses[1:], axis=1))
 
 
-def _runs(job: Job, orders: Sequence[Order], points: int) -> tuple[list[Ablation], dict[str, dict[str, str]]]:
-    """The sets that are gone at each point of each order, and of each order by how many are left the set's name."""
+def _runs(job: Job, orders: Orders, points: int) -> tuple[list[Ablation], dict[str, dict[str, str]]]:
+    """The sets that are removed at each point of each order, and their names by order and number of heads left."""
     runs: list[Ablation] = []
     named: dict[str, dict[str, str]] = {}
-    for order in orders:
-        named[order.name] = {}
-        for left in heads_left(len(order.heads), points):
-            name = f"{order.name}: {left}" if order.name.startswith("random") else f"{order.name} {left}"
-            gone = order.heads[: len(order.heads) - left]
-            runs.append(ablation(job.model.config, gone, job.settings.analysis.mode, name))
-            named[order.name][str(left)] = name
+    for order, heads in orders.items():
+        named[order] = {}
+        for left in heads_left(len(heads), points):
+            name = f"{order}: {left}" if order.startswith("random") else f"{order} {left}"
+            runs.append(ablation(job.model.config, heads[: len(heads) - left], job.settings.analysis.mode, name))
+            named[order][str(left)] = name
     return runs, named
 
 
 def pruning_table(results: Results, metric: str | None = None) -> PlainTable:
-    """Scores of each order at each point; of orders at random the mean, and the least and the most.
+    """Table of the score of each order at each point; for random orders the mean and the range.
 
     Args:
-        results: of `prune`.
-        metric: by default the main one.
+        results: results of `prune`.
+        metric: the metric; by default the main one.
     """
     measure, described = results.measure(metric), results.summary["pruning"]
     rows = {row.name: row for row in results.rows_of(metric)}
@@ -381,11 +333,11 @@ def pruning_table(results: Results, metric: str | None = None) -> PlainTable:
 
 
 def gates_table(results: Results, metric: str | None = None) -> PlainTable:
-    """Scores with the heads whose learned gates are open, at each price.
+    """Table of the scores with learned gates, at each price.
 
     Args:
-        results: of `prune`, with gates.
-        metric: by default the main one.
+        results: results of `prune` with gates.
+        metric: the metric; by default the main one.
     """
     measure, described = results.measure(metric), results.summary["pruning"]
     rows = {row.name: row for row in results.rows_of(metric)}
@@ -401,24 +353,24 @@ def gates_table(results: Results, metric: str | None = None) -> PlainTable:
         change = "" if row.difference is None else measure.change(row.difference)
         ends = "" if row.low is None or row.high is None else f"{measure.change(row.low)} to {measure.change(row.high)}"
         table.add_row(f"{learned['strength']:g}", str(learned["left"]), measure.score(row.score), change, ends)
-    price = "price: of all open gates together, in losses of the whole model"
+    price = "price: of all open gates, in losses of the full model"
     table.caption, table.caption_justify = f"{price}; {_judged_on(results)}", "left"
     return table
 
 
 def _judged_on(results: Results) -> str:
-    """Which examples chose the orders, and which judge them."""
+    """A sentence about the examples that chose and scored the orders."""
     chosen, counts = results.summary["pruning"]["chosen_on"], count_of(results.summary["data"]["examples"], "example")
     return f"{f'{chosen:,} other examples chose the orders; these' if chosen else 'these'} scores are of {counts}"
 
 
 def order_by(costs: Costs, heads: Sequence[tuple[int, int]], share: float) -> list[tuple[int, int]]:
-    """Heads in the order of their removal: at each step those that cost least among the heads that are left.
+    """Order heads by removing those with the lowest cost, step by step.
 
     Args:
-        costs: what each head that is left is worth.
-        heads: all of them.
-        share: of all heads, which goes at a step; one head at least.
+        costs: computes the cost of each remaining head.
+        heads: all heads.
+        share: the share of all heads that is removed at each step; at least one head.
 
     >>> worth = {(0, 0): 3.0, (0, 1): 1.0, (1, 0): 2.0}
     >>> order_by(lambda gone, left: np.array([worth[head] for head in left]), list(worth), 0.1)
@@ -427,14 +379,14 @@ def order_by(costs: Costs, heads: Sequence[tuple[int, int]], share: float) -> li
     at_once, gone, left = _at_once(len(heads), share), list[tuple[int, int]](), list(heads)
     while len(left) > at_once:
         order = np.argsort(costs(gone, left), kind="stable")[:at_once].tolist()
-        gone += [left[place] for place in order]
-        left = [head for place, head in enumerate(left) if place not in set(order)]
+        gone += [left[index] for index in order]
+        left = [head for index, head in enumerate(left) if index not in set(order)]
     last = np.argsort(costs(gone, left), kind="stable").tolist() if len(left) > 1 else range(len(left))
-    return [*gone, *(left[place] for place in last)]
+    return [*gone, *(left[index] for index in last)]
 
 
 def steps_of(heads: int, share: float) -> list[int]:
-    """How many heads are left at each step of `order_by`.
+    """The number of heads left at each step of `order_by`.
 
     >>> steps_of(10, 0.3)
     [10, 7, 4, 1]
@@ -452,23 +404,21 @@ def gradient_costs(
     mode: str,
     means: Float[np.ndarray, "layers heads head_dim"] | None,
 ) -> Costs:
-    """Importance by gradients, where some heads are gone: the mean of absolute values of examples."""
-
-    places = {head: place for place, head in enumerate(every_head(model.config))}
+    """Importance of the remaining heads by gradients: the mean over examples of absolute values."""
+    row_of = {head: row for row, head in enumerate(every_head(model.config))}
 
     def costs(gone: Sequence[tuple[int, int]], left: Sequence[tuple[int, int]]) -> Float[np.ndarray, " heads"]:
         found = head_gradients(model, encoded, mode, means=means, gone=gone)
         importance = np.nanmean(np.abs(found.changes), axis=1)
-        return np.asarray(importance[[places[head] for head in left]])
+        return np.asarray(importance[[row_of[head] for head in left]])
 
     return costs
 
 
 def magnitudes(model: PretrainedModel) -> dict[tuple[int, int], float]:
-    """The size of each head's weights: the Frobenius norm of what takes a value's input to the head's output.
+    """The size of each head's weights: the Frobenius norm of the product of its value and output kernels.
 
-    That is the product of the head's value and output kernels: whatever one of the two is scaled by can be undone in
-    the other.
+    The product does not change if one kernel is scaled up and the other one is scaled down.
     """
     sizes = {}
     for number, layer in enumerate(model.body.encoder.applications()):
@@ -482,7 +432,7 @@ def magnitudes(model: PretrainedModel) -> dict[tuple[int, int], float]:
 
 
 def heads_left(heads: int, points: int = 10) -> list[int]:
-    """How many heads are left at each point of a curve: from a part less than all down to none, about equally apart.
+    """The number of heads left at each point of a curve, about equally spaced, down to 0.
 
     >>> heads_left(12, 4)
     [9, 6, 3, 0]
@@ -496,41 +446,24 @@ def ablated_losses(
     encoded: EncodedDataset,
     ablations: Sequence[Ablation],
     *,
-    means: Float[np.ndarray, "layers heads head_dim"] | None = None,
-    memory: int | None = None,
-    attention: str = "auto",
-    journal: Path | None = None,
-    replace_journal: bool = False,
-    settings: Mapping[str, Any] | None = None,
     progress: Progress = silent,
+    **options: Any,
 ) -> Float[np.ndarray, "runs examples"]:
-    """The task's loss of each example, without ablation and then with each; NaN of examples without a label.
+    """The task's loss of each example without ablation and with each ablation; NaN for examples without a label.
 
     Args:
-        means, memory, attention, journal, replace_journal, settings: as in `engine.sweep`.
         progress: called with the work done and the total work.
+        options: further arguments of `engine.sweep`.
 
     Raises:
-        InputError: outputs that have no loss.
+        InputError: the outputs have no loss.
     """
     objective = encoded.objective
     if objective is None:
         raise InputError(f"outputs of the form {encoded.form.name} have no loss")
-    swept = sweep(
-        model,
-        [(encoding,) for encoding in encoded.encodings],
-        ablations,
-        objective.readout,
-        at=encoded.at,
-        targets=encoded.targets,
-        means=means,
-        memory=memory,
-        attention=attention,
-        journal=journal,
-        replace_journal=replace_journal,
-        settings=settings,
-        progress=progress,
-    )
+    texts = [(encoding,) for encoding in encoded.encodings]
+    inputs: dict[str, Any] = {"at": encoded.at, "targets": encoded.targets}
+    swept = sweep(model, texts, ablations, objective.readout, **inputs, progress=progress, **options)
     losses = np.empty((1 + len(ablations), encoded.examples))
     members = [list(encoded.numbers_of(example)) for example in range(encoded.examples)]
     for number, given in enumerate((swept.base, *swept.outputs)):

@@ -1,8 +1,8 @@
 """Roles of heads: `Study.roles`, `bertjax roles`.
 
-Only texts are needed, no labels and no task head: the model reads each text, or both texts of a pair together. Sums
-over the queries of each head and text are kept (`probes.NUMBERS`). The base is uniform attention, so that intervals and
-tests are about what exceeds it.
+Roles need texts only, no labels and no task head: the model reads each text, or both texts of a pair together. The
+outputs are sums over the queries of each head and text (`attention.NUMBERS`). The base is uniform attention, so that
+intervals and tests are about differences from it.
 """
 
 import warnings
@@ -46,7 +46,7 @@ from bertjax.jobs import (
     read_examples,
 )
 from bertjax.models import PretrainedModel, check_parameters, load
-from bertjax.progress import Progress
+from bertjax.progress import part_of
 from bertjax.results import NumberDisplay, Results, column, describe_silhouette
 from bertjax.statistics import Metric, score, silhouette_of
 from bertjax.tasks import OutputSpec, TextEncodings, task_named
@@ -55,7 +55,7 @@ DEFAULT_LENGTH = 128
 
 
 class RoleDisplay(NumberDisplay):
-    """Texts with how much of a head's attention goes to the previous token."""
+    """Texts with the attention of a head to the previous token."""
 
     value, note = "sum", "It is the sum over the text's words of their attention to the previous token."
 
@@ -65,11 +65,11 @@ OUTPUTS = OutputSpec("roles", called="roles", numbers=NUMBERS, sized=len(ROLES),
 
 @dataclass(frozen=True, kw_only=True)
 class Roles(Analysis):
-    """What kind of head each is, by where it looks.
+    """Measure the roles of heads: which tokens they attend to.
 
-    What kind of head each is: how much of its attention goes to the previous and next token, [CLS], [SEP],
-    punctuation, the same word elsewhere, the other text of a pair, by weights and by the norms of what is added up;
-    how spread it is; each compared with uniform attention. Any model and any texts: no labels, no task head.
+    The share of each head's attention to the previous and the next token, [CLS], [SEP], punctuation, the same word
+    elsewhere and the other text of a pair, by weights and by norms of weighted values, and the entropy of its
+    attention; all compared with uniform attention. Roles need neither labels nor a task head.
     """
 
     name = word = "roles"
@@ -79,20 +79,16 @@ class Roles(Analysis):
 
     outputs = OUTPUTS
     journals = None
-
-    @property
-    def float32(self) -> bool:
-        """Attention is read in float32."""
-        return True
+    float32 = True
 
     def load(self, settings: Settings, say: Say) -> Job:
-        """Model and texts, tokenised; pairs together."""
+        """Load the model, and tokenise the texts; pairs as one text."""
         sources = settings.sources
         model = sources.model or sources.once(("encoder", settings.model), lambda: _load_any(settings))
         check_parameters(model)
         if not task_named(settings.task).is_plain:
             raise InputError(
-                f"the examples of {settings.task} are no texts or pairs: --task mlm reads lines of any text"
+                f"the examples of {settings.task} are not texts or pairs of texts: --task mlm reads lines of text"
             )
         examples = read_examples(settings, model)
         tokenizer = load_tokenizer(settings).with_prompt("")
@@ -105,7 +101,7 @@ class Roles(Analysis):
         return Job(settings, model, tokenizer, examples, encoded)
 
     def run(self, context: Context) -> Outcome:
-        """The numbers of each head on each text, and the distances between heads."""
+        """Compute the numbers of each head on each text, and the distances between heads."""
         job, progress = context.job, context.progress
         encodings, examples, pad_id = job.encoded.encodings, job.examples, job.encoded.pad_id
         tokens = sum(map(len, encodings))
@@ -115,10 +111,10 @@ class Roles(Analysis):
         texts = zip(encodings, examples.first, second, strict=True)
         known = [RoleNumbers.of(tokens_of(encoding, pair)) for encoding, *pair in texts]
         if not any(numbers.words.any() for numbers in known):
-            raise InputError("no text has a word: there is no attention to speak of")
-        outputs = read_roles(job.model, encodings, known, pad_id, progress=_half(progress, 0))
+            raise InputError("no text has a word: there is no attention to measure")
+        outputs = read_roles(job.model, encodings, known, pad_id, progress=part_of(progress, 0.0, 0.5, 1.0))
         compared = [encodings[index] for index in texts_to_compare([*map(len, encodings)])]
-        distances = read_distances(job.model, compared, pad_id, progress=_half(progress, 1))
+        distances = read_distances(job.model, compared, pad_id, progress=part_of(progress, 0.5, 0.5, 1.0))
         base = np.stack([uniform_numbers(numbers) for numbers in known]).astype(outputs.dtype)
         metrics = role_metrics(np.sum([numbers.counts for numbers in known], axis=0))
         return Outcome(
@@ -138,13 +134,8 @@ class Roles(Analysis):
         return [roles_table(results), *kinds_lines(results)]
 
 
-def _half(progress: Progress, which: int) -> Progress:
-    """The progress of the first or the second half of the work."""
-    return lambda done, total: progress((which + done / total) / 2, 1.0)
-
-
 def _load_any(settings: Settings) -> PretrainedModel:
-    """The model of a checkpoint of any kind; a missing task head is not used."""
+    """Load a checkpoint of any kind; a missing task head is ignored."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CheckpointWarning)
         return load(locate(settings.model), dtype=settings.precision)
@@ -157,7 +148,7 @@ def _describe(
     outputs: Float[np.ndarray, "heads texts numbers"],
     distances: Float[np.ndarray, "heads heads"],
 ) -> dict[str, Any]:
-    """Definitions, and the kinds of each head, for a summary."""
+    """Definitions of roles, and the kinds of each head, for a summary."""
     runs, labels = np.concatenate([base[None], outputs]), np.zeros(len(base))
     scores = {metric.name: score(metric, runs, labels) for metric in metrics}
     uniform = float(scores["entropy"][0])
@@ -175,11 +166,11 @@ def _describe(
 
 
 def roles_table(results: Results, most: int = 2) -> PlainTable:
-    """Each role's share of attention: uniform, of all heads by weights and by norms, of the heads with most of it.
+    """Table of each role's share of attention: uniform, mean of all heads by weights and norms, largest heads.
 
     Args:
-        results: of `roles`.
-        most: how many heads are named.
+        results: results of `roles`.
+        most: the number of heads listed for each role.
     """
     table = PlainTable(
         title=f"Attention of {count_of(len(results.names), 'head')}, in points", title_justify="left", box=SIMPLE_HEAD
@@ -187,7 +178,7 @@ def roles_table(results: Results, most: int = 2) -> PlainTable:
     table.add_column("to", no_wrap=True)
     for name in ("uniform", "mean", "by norms"):
         table.add_column(name, justify="right")
-    table.add_column("most", no_wrap=True)
+    table.add_column("largest", no_wrap=True)
     for name in results.summary["roles"]["definitions"]:
         measure, rows = results.measure(name), results.rows_of(name)
         by_norms = column(results.rows_of(f"norm_{name}"), "score").mean()
@@ -206,10 +197,10 @@ def roles_table(results: Results, most: int = 2) -> PlainTable:
 
 
 def kinds_lines(results: Results) -> list[str]:
-    """Which heads meet which criterion, a line each.
+    """A line for each criterion with the heads that meet it.
 
     Args:
-        results: of `roles`.
+        results: results of `roles`.
     """
     described = results.summary["roles"]
     lines = []

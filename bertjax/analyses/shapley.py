@@ -1,13 +1,13 @@
 """Shapley values of heads: `Study.shapley`, `bertjax shapley`.
 
-With v(S) the score of a model that keeps the heads S, a head's value is the mean over orders of removal of v with it
-minus v without it, when the heads later in the order are still there (Shapley 1953). The values sum to the cost of
-replacing all heads. Orders are drawn in pairs, each with its reverse (Castro, Gomez and Tejada 2009 sample single ones;
-the reverse is the antithetic draw of Mitchell et al. 2022). Within an order each run differs from the one before by one
-head, so that the sweep computes the layers below that head once.
+With v(S) the score of a model with the heads S, a head's value is the mean over orders of removal of the decrease of v
+when the head is removed after those before it (Shapley 1953). The values sum to the effect of replacing all heads.
+Orders are sampled in pairs, each with its reverse (Castro, Gomez and Tejada 2009 sample single orders; the reverse is
+the antithetic sample of Mitchell et al. 2022). Consecutive runs of an order differ by one head, so that the sweep
+computes the layers below that head once.
 
-Orders are run in batches, until the maximum is reached or the values are known well enough. Each batch keeps a journal
-until the end, so that the same command resumes. If every set of the heads costs no more runs than the orders, all sets
+Orders are run in batches, until the maximum is reached or the intervals are narrow enough. Each batch keeps a journal
+until the end, so that the same command resumes. If all sets of the heads need no more runs than the orders, all sets
 are run, and the values are exact.
 """
 
@@ -44,35 +44,35 @@ from bertjax.jobs import (
     outcome_of_examples,
     say_cost_of_contributions,
 )
-from bertjax.progress import Progress
+from bertjax.progress import Progress, part_of
 from bertjax.results import Results
 from bertjax.statistics import Metric, ratios, student
 from bertjax.tasks import OutputSpec
 
-RUNS_AT_ONCE = 512  # about: of orders that are run together
+RUNS_AT_ONCE = 512  # approximate number of runs of a batch of orders
 DEFAULT_ORDERS = 100
-FEWEST_PAIRS = 8  # of orders: from fewer, skewed values have intervals that are too narrow
+FEWEST_PAIRS = 8  # pairs of orders; intervals from fewer are too narrow for skewed values
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """What pairs of orders gave, each pair the mean of an order and its reverse.
+    """Values from pairs of orders; the values of a pair are the mean of an order and its reverse.
 
     Args:
-        total: of all pairs: what each head adds to what each example contributes.
-        values: of each pair: what each head adds to the score.
+        total: the sum over pairs of each head's value for each example.
+        values: each head's value for the score, by pair.
     """
 
     total: Float[np.ndarray, "heads examples"]
     values: Float[np.ndarray, "pairs heads"]
 
     def join(self, other: "Drawn") -> "Drawn":
-        """Both together."""
+        """The values of both."""
         return Drawn(self.total + other.total, np.concatenate([self.values, other.values]))
 
     @property
     def mean(self) -> Float[np.ndarray, "heads examples"]:
-        """What each head adds to what each example contributes."""
+        """Each head's value for each example."""
         return self.total / len(self.values)
 
     @property
@@ -90,21 +90,21 @@ OUTPUTS = OutputSpec("shapley", called="Shapley values", numbers=ratios.SHAPLEY,
 
 @dataclass(frozen=True, kw_only=True)
 class Shapley(ScoredAnalysis):
-    """What each head adds, over random orders of removal.
+    """Compute Shapley values of heads.
 
-    The Shapley value of each head: what it adds to the score, on average over orders in which heads are removed one
-    after another. Orders are drawn in pairs, each with its reverse; where every set of the heads costs no more, all
-    are run. The cost is printed before it runs, and an interrupted run resumes.
+    The Shapley value of a head is its mean contribution to the score over random orders of removal. Orders are sampled
+    in pairs, each with its reverse; if all sets of the heads need no more runs, all sets are run, and the values are
+    exact. The estimated time is printed first, and an interrupted run resumes.
 
     Args:
         mode: what replaces a head: 'uniform' attention, 'zero', or its 'mean' output.
-        heads: values of these heads only, such as 3.0 or L3H0; the others stay.
-        permutations: draw at most this number of orders of removal, an even number: each comes with its reverse.
-        within: stop as soon as the 95 % interval over orders of every value is at most this to either side, as the
-            score is printed, such as 0.5 (points); by default all orders are drawn.
+        heads: the heads to compute values of, such as 3.0 or L3H0; the others are not removed.
+        permutations: the maximum number of orders of removal, an even number, since each comes with its reverse.
+        within: stop when the half width of the 95 % interval over orders is at most this for every value, in units of
+            the printed score, such as 0.5 (points); by default all orders are run.
 
     Raises:
-        InputError: an odd number of orders, or `within` is not above 0.
+        InputError: `permutations` is odd, or `within` is not above 0.
     """
 
     name = word = "shapley"
@@ -127,7 +127,7 @@ class Shapley(ScoredAnalysis):
             arguments.refuse("within", "a number above 0", self.within)
 
     def run(self, context: Context) -> Outcome:
-        """The values of the heads."""
+        """Compute the values of the heads."""
         config = context.job.model.config
         heads = list_heads(self.heads, config)
         job = replace(context.job, ablations=[ablation(config, [head], self.mode) for head in heads])
@@ -150,12 +150,12 @@ class Shapley(ScoredAnalysis):
         )
 
     def show(self, results: Results) -> Sequence[RenderableType]:
-        """The largest values, and how well they are known."""
+        """The largest values, and their precision."""
         return [*super().show(results), shapley_line(results)]
 
 
 class _Runner:
-    """Runs sets of heads a few at a time, and keeps what each example contributes."""
+    """Runs sets of heads batch by batch."""
 
     def __init__(self, context: Context):
         self.context, self.job, self.say = context, context.job, context.say
@@ -165,7 +165,7 @@ class _Runner:
         self.score: dict[str, Any] = {}
 
     def run(self, runs: Sequence[Ablation], progress: Progress) -> Float[np.ndarray, "runs examples"]:
-        """What each example contributes to the score: without ablation, and then in each run."""
+        """Each example's contribution to the score, without ablation and then in each run."""
         job = replace(self.job, ablations=runs)
         result, self.means = self.context.sweep(job, f"orders-{self.calls:05d}", progress, self.means)
         self.calls += 1
@@ -178,7 +178,7 @@ class _Runner:
 def _exact(
     runner: _Runner, heads: Sequence[Head], progress: Progress
 ) -> tuple[Float[np.ndarray, "heads examples"], dict[str, Any]]:
-    """Values from every set of heads."""
+    """Values from all sets of heads."""
     job = runner.job
     runs = all_subsets(job.model.config, heads, job.settings.analysis.mode)
     seconds = estimate_runs(job, runs).seconds
@@ -194,7 +194,7 @@ def _exact(
 def _drawn(
     runner: _Runner, heads: Sequence[Head], budget: Shapley, progress: Progress
 ) -> tuple[Float[np.ndarray, "heads examples"], dict[str, Any]]:
-    """Values from orders that are drawn, until they are known well enough."""
+    """Values from random orders, until the intervals are narrow enough."""
     job, pairs = runner.job, budget.permutations // 2
     factor = job.labelled_metrics[0].metric.measure.factor
     at_once = max(1, RUNS_AT_ONCE // (2 * len(heads)))
@@ -209,7 +209,8 @@ def _drawn(
             most = format_duration(seconds * budget.permutations)
             one = f"each order of {len(heads)} heads about {format_duration(seconds)}"
             runner.say(f"{one}, all {budget.permutations}: {most}; {NOT_COUNTED}")
-        contributed = runner.run(runs, _part_of(progress, start, len(numbers), max(expected, numbers.stop)))
+        planned = max(expected, numbers.stop)
+        contributed = runner.run(runs, part_of(progress, start / planned, len(numbers) / planned, 1.0))
         without = float(contributed[len(heads)].mean())
         found = _pairs_of(orders, contributed)
         drawn = found if drawn is None else drawn.join(found)
@@ -229,7 +230,7 @@ def _drawn(
 
 
 def _expected_pairs(within: float | None, widest: float, drawn: int, most: int) -> int:
-    """How many pairs of orders there will be, as intervals become narrower with the root of their number.
+    """The expected number of pairs of orders; intervals narrow with the square root of the number.
 
     >>> [_expected_pairs(within, 1.0, 4, 100) for within in (None, 0.1, 0.5, 0.99, 1.0)]
     [100, 100, 16, 5, 4]
@@ -239,21 +240,12 @@ def _expected_pairs(within: float | None, widest: float, drawn: int, most: int) 
     return drawn if widest <= within else min(max(math.ceil(drawn * (widest / within) ** 2), drawn + 1), most)
 
 
-def _part_of(progress: Progress, start: int, count: int, expected: int) -> Progress:
-    """The progress of some pairs of orders, of as many as are expected."""
-
-    def report(done: float, all_of_it: float) -> None:
-        progress((start + count * done / all_of_it) / expected, 1.0)
-
-    return report
-
-
 def _pairs_of(orders: Sequence[Int[np.ndarray, " heads"]], contributed: Float[np.ndarray, "runs examples"]) -> Drawn:
-    """What pairs of orders gave.
+    """The values from pairs of orders.
 
     Args:
-        orders: each followed by its reverse.
-        contributed: of the run without ablation, and then of all runs of all orders.
+        orders: each order is followed by its reverse.
+        contributed: contributions without ablation, and then of all runs of all orders.
     """
     heads = len(orders[0])
     added = [
@@ -265,10 +257,10 @@ def _pairs_of(orders: Sequence[Int[np.ndarray, " heads"]], contributed: Float[np
 
 
 def shapley_line(results: Results) -> str:
-    """How well Shapley values are known, and what they sum to, in a line.
+    """A sentence about the precision of Shapley values and their sum.
 
     Args:
-        results: of `shapley`.
+        results: results of `shapley`.
     """
     found, score, measure = results.summary["shapley"], results.summary["derived"], results.measure()
     base, without = (measure.factor * value for value in (score["base"], found["without"]))
@@ -287,11 +279,11 @@ def shapley_line(results: Results) -> str:
 
 
 def draw_orders(heads: int, pair: int, seed: int = 0) -> tuple[Int[np.ndarray, " heads"], Int[np.ndarray, " heads"]]:
-    """An order of heads and its reverse; the same whatever was drawn before.
+    """Sample an order of heads, and reverse it; each pair has an independent random generator.
 
     Args:
-        heads: how many there are.
-        pair: which pair it is, from 0.
+        heads: the number of heads.
+        pair: the index of the pair.
     """
     order = np.random.default_rng([seed, pair]).permutation(heads)
     return order, order[::-1]
@@ -300,17 +292,17 @@ def draw_orders(heads: int, pair: int, seed: int = 0) -> tuple[Int[np.ndarray, "
 def runs_of_order(
     config: BertConfig, heads: Sequence[Head], order: Int[np.ndarray, " heads"], mode: str
 ) -> list[Ablation]:
-    """The first head of an order taken away, the first two, and so on to all."""
-    return [ablation(config, [heads[place] for place in order[: count + 1]], mode) for count in range(len(order))]
+    """The ablations of the first head of an order, the first two, and so on to all."""
+    return [ablation(config, [heads[index] for index in order[: count + 1]], mode) for count in range(len(order))]
 
 
 def added_in_order(
     order: Int[np.ndarray, " heads"], contributed: Float[np.ndarray, "runs examples"]
 ) -> Float[np.ndarray, "heads examples"]:
-    """What each head adds where those before it in an order are gone.
+    """Each head's contribution after the removal of those before it in an order.
 
     Args:
-        contributed: what each example contributes to the score: without ablation, and then in each run of the order.
+        contributed: each example's contribution to the score, without ablation and then in each run of the order.
     """
     added = np.empty((len(order), contributed.shape[1]))
     added[order] = contributed[:-1] - contributed[1:]
@@ -318,29 +310,29 @@ def added_in_order(
 
 
 def all_subsets(config: BertConfig, heads: Sequence[Head], mode: str) -> list[Ablation]:
-    """Every set of some heads but the empty one, smaller sets first."""
-    return [ablation(config, [heads[place] for place in chosen], mode) for chosen in _subsets(len(heads))]
+    """All sets of heads except the empty one, smaller sets first."""
+    return [ablation(config, [heads[index] for index in chosen], mode) for chosen in _subsets(len(heads))]
 
 
 def exact_values(heads: int, contributed: Float[np.ndarray, "sets examples"]) -> Float[np.ndarray, "heads examples"]:
-    """Shapley values by their definition, from every set of heads.
+    """Shapley values by their definition, from all sets of heads.
 
     Args:
-        heads: how many there are.
-        contributed: what each example contributes to the score: without ablation, and then in each of `all_subsets`.
+        heads: the number of heads.
+        contributed: each example's contribution to the score, without ablation and then in each of `all_subsets`.
 
     >>> exact_values(2, np.array([[1.0], [0.9], [0.7], [0.2]])).round(6).tolist()
     [[0.3], [0.5]]
     """
     values = np.zeros((heads, contributed.shape[1]))
     sets = [(), *_subsets(heads)]
-    places = {chosen: place for place, chosen in enumerate(sets)}
+    run_of = {chosen: run for run, chosen in enumerate(sets)}
     for gone in sets:
         for head in set(range(heads)) - set(gone):
-            # Of all orders, in this share `gone` is what comes before the head.
+            # The share of all orders in which exactly `gone` comes before the head.
             share = factorial(len(gone)) * factorial(heads - len(gone) - 1) / factorial(heads)
-            after = places[tuple(sorted((*gone, head)))]
-            values[head] += share * (contributed[places[gone]] - contributed[after])
+            after = run_of[tuple(sorted((*gone, head)))]
+            values[head] += share * (contributed[run_of[gone]] - contributed[after])
     return values
 
 
@@ -350,5 +342,5 @@ def _subsets(heads: int) -> Iterator[tuple[int, ...]]:
 
 
 def shapley_metric(metric: Metric) -> Metric:
-    """What is made of Shapley values, in the unit of a score."""
+    """The metric of Shapley values, in the unit of a score."""
     return effect_metric(metric, "shapley", f"Shapley value ({metric.label})", ratios.SHAPLEY, "value")

@@ -1,8 +1,7 @@
-"""Checkpoints: where a model's files are, what its config says, and which of its tensors is which parameter."""
+"""Checkpoints: files, configs, weights and names of tensors."""
 
 from bertjax.checkpoints import architecture, tensor_names
 from bertjax.checkpoints.adapters import (
-    hash_checkpoint,
     holds_adapter,
     locate_base,
     name_base,
@@ -11,34 +10,29 @@ from bertjax.checkpoints.adapters import (
     texts_directory,
 )
 from bertjax.checkpoints.architecture import (
-    Architecture,
-    DropoutRates,
-    EmbeddingPlan,
     HeadPlan,
     LayerKind,
     RelativePositions,
 )
 from bertjax.checkpoints.config import BertConfig
-from bertjax.checkpoints.families import FAMILIES, Family
+from bertjax.checkpoints.families import FAMILIES
 from bertjax.checkpoints.in_memory import InMemory, read_in_memory
 from bertjax.checkpoints.location import DEFAULT_MODEL, BaseOptions, HubOptions, base_options, has_tokenizer, locate
 from bertjax.checkpoints.saved_files import MODEL, MODEL_FILES, TOKENIZER, TOKENIZER_FILES, check_saving, saving
 from bertjax.checkpoints.sentence_modules import (
     DensePlan,
     SentenceModules,
-    counts_prompts,
     read_dense_weights,
     read_pooling,
     sentence_file_names,
     write_sentence_files,
 )
 from bertjax.checkpoints.sentence_transformers import (
-    TORCH_ACTIVATIONS,
     TextSettings,
     is_sentence_directory,
     read_text_settings,
 )
-from bertjax.checkpoints.weight_files import CheckpointWarning, hash_weights, read_weights, write_weights
+from bertjax.checkpoints.weight_files import CheckpointWarning, hash_weights, write_weights
 
 __all__ = [
     "DEFAULT_MODEL",
@@ -47,15 +41,10 @@ __all__ = [
     "MODEL_FILES",
     "TOKENIZER",
     "TOKENIZER_FILES",
-    "TORCH_ACTIVATIONS",
-    "Architecture",
     "BaseOptions",
     "BertConfig",
     "CheckpointWarning",
     "DensePlan",
-    "DropoutRates",
-    "EmbeddingPlan",
-    "Family",
     "HeadPlan",
     "HubOptions",
     "InMemory",
@@ -66,9 +55,7 @@ __all__ = [
     "architecture",
     "base_options",
     "check_saving",
-    "counts_prompts",
     "has_tokenizer",
-    "hash_checkpoint",
     "hash_weights",
     "holds_adapter",
     "is_sentence_directory",
@@ -81,7 +68,6 @@ __all__ = [
     "read_in_memory",
     "read_pooling",
     "read_text_settings",
-    "read_weights",
     "saving",
     "sentence_file_names",
     "tensor_names",

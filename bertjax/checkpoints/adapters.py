@@ -1,9 +1,7 @@
-"""Adapters of peft: reading a directory as its base checkpoint with the adapter merged in, by `merge_and_unload`.
+"""Adapters of peft, merged into their base by `merge_and_unload`.
 
-A model of peft in memory is merged in a copy.
-
-The base is a PyTorch model of transformers, made of the tensors that bertjax reads. Nothing is written to disk, and no
-code of a checkpoint is run.
+The base of an adapter directory is a PyTorch model of transformers made from the tensors that bertjax reads; a model of
+peft in memory is copied. Nothing is written to disk, and no code of a checkpoint runs.
 """
 
 import copy
@@ -25,7 +23,6 @@ from bertjax.checkpoints.torch_models import make_torch_model, read_torch_model
 from bertjax.checkpoints.weight_files import (
     WEIGHT_FILES,
     CheckpointWarning,
-    hash_weights,
     read_tensor_file,
     read_weights,
 )
@@ -35,21 +32,17 @@ from bertjax.paths import is_directory, is_there, user_path
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
-"""The names under which an adapter's tensors are looked for, in peft's order."""
+"""File names of an adapter's tensors, in peft's order."""
 
-# The task heads of peft's task types.
+# Task heads by peft's task types.
 _TASKS = {"SEQ_CLS": SEQUENCE, "TOKEN_CLS": TOKENS, "QUESTION_ANS": ANSWERS, "FEATURE_EXTRACTION": BODY}
 
-
-# XLORA loads further adapters, from places that its settings name, and mixes them for each input.
+# XLORA loads further adapters from paths in its settings, and mixes them for each input.
 _NOT_MERGED = {"XLORA"}
 
 
 def holds_adapter(directory: str | Path) -> bool:
-    """Whether a directory is an adapter's: whether it holds an adapter_config.json.
-
-    Raises:
-        CheckpointError: it cannot be read.
+    """Whether a directory holds an adapter_config.json. Raises `CheckpointError` if it cannot be read.
 
     >>> holds_adapter(".")
     False
@@ -58,18 +51,18 @@ def holds_adapter(directory: str | Path) -> bool:
 
 
 def locate_base(adapter: Path, **hub: Unpack[BaseOptions]) -> Path:
-    """Find the checkpoint that an adapter changes.
+    """Find the base of an adapter.
 
-    A model in the adapter's directory comes first, as in transformers. Else adapter_config.json names the base
-    (`base_model_name_or_path`): a directory, where a relative path starts at the adapter's or at the working directory;
-    `package:NAME`; or a hub id, with the revision that is written there.
+    A model in the adapter's directory takes precedence, as in transformers. Otherwise adapter_config.json names the
+    base (`base_model_name_or_path`): a directory, absolute or relative to the adapter's or the working directory;
+    `package:NAME`; or a hub id with a revision.
 
     Args:
-        adapter: a directory for which `holds_adapter` is true.
-        hub: `local_files_only`, `cache_dir`, `token`, as for `locate`.
+        adapter: directory of the adapter.
+        hub: options of `locate`.
 
     Raises:
-        CheckpointError: no base is named or found, or it is an adapter itself.
+        CheckpointError: no base is named or found, or the base is an adapter.
 
     Warns:
         CheckpointWarning: the adapter's directory holds a model, but adapter_config.json names another base.
@@ -81,8 +74,8 @@ def locate_base(adapter: Path, **hub: Unpack[BaseOptions]) -> Path:
     if _holds_model(adapter):
         if name and not any(directory.samefile(adapter) for directory in named):
             message = (
-                f"{adapter}: the adapter is merged into the weights beside it, although {ADAPTER_CONFIG} names the "
-                f"base {name!r}; if they hold it already, delete {ADAPTER_CONFIG}"
+                f"{adapter}: the adapter is merged into the weights in its directory, although {ADAPTER_CONFIG} names "
+                f"the base {name!r}; if they include the adapter already, delete {ADAPTER_CONFIG}"
             )
             warnings.warn(message, CheckpointWarning, stacklevel=3)
         return adapter
@@ -95,12 +88,12 @@ def locate_base(adapter: Path, **hub: Unpack[BaseOptions]) -> Path:
     except CheckpointError as error:
         raise CheckpointError(f"{path}: the base is not found (base_model_name_or_path): {error}") from None
     if holds_adapter(base):
-        raise CheckpointError(f"{path}: the base {base} holds an adapter itself; merge that one first and save it")
+        raise CheckpointError(f"{path}: the base {base} is an adapter too; merge that one first and save it")
     return base
 
 
 def name_base(directory: Path) -> str | None:
-    """The base of an adapter by the name in adapter_config.json: a path or hub id; None for other checkpoints."""
+    """The path or hub id of an adapter's base as in adapter_config.json; None for other checkpoints."""
     if not holds_adapter(directory):
         return None
     if _holds_model(directory):
@@ -114,37 +107,36 @@ def _holds_model(directory: Path) -> bool:
 
 
 def _directories(adapter: Path, name: str) -> list[Path]:
-    """The directories that a base's name may mean; two spellings of one count once."""
+    """The distinct directories that the name of a base may mean."""
     path = user_path(name, CheckpointError)
     found = [directory for directory in (adapter / path, path) if is_directory(directory, CheckpointError)]
     return list({directory.resolve(): directory for directory in found}.values())
 
 
 def texts_directory(directory: Path, **hub: Unpack[BaseOptions]) -> Path:
-    """The directory of a checkpoint's tokenizer and sentence-transformers files: an adapter may leave them to its base.
+    """The directory with the tokenizer and sentence-transformers files: that of the base if the adapter's has none.
 
     Args:
-        directory: as for `read_config`.
-        hub: of the base, as for `locate_base`.
+        directory, hub: as in `read_config`.
 
     Raises:
         CheckpointError: as `locate_base`.
     """
-    beside = any(is_there(directory / name, CheckpointError) for name in ("tokenizer_config.json", "modules.json"))
-    if beside or has_tokenizer(directory) or not holds_adapter(directory):
+    has_files = any(is_there(directory / name, CheckpointError) for name in ("tokenizer_config.json", "modules.json"))
+    if has_files or has_tokenizer(directory) or not holds_adapter(directory):
         return directory
     return locate_base(directory, **hub)
 
 
 def read_config(directory: Path, **hub: Unpack[BaseOptions]) -> BertConfig:
-    """Read a checkpoint's config; an adapter's is its base's, with the class and the number of labels of the adapter.
+    """Read the config of a checkpoint; for an adapter that of its base, with the adapter's class and number of labels.
 
-    The class is the one that peft recorded, or that of its `task_type`; else the base's. A config.json in the adapter's
-    directory replaces the base's.
+    The class is the one that peft recorded, or that of its `task_type`, or that of the base. A config.json in the
+    adapter's directory replaces the base's.
 
     Args:
-        directory: of a model of HuggingFace, or of an adapter of peft.
-        hub: of the base, as for `locate_base`.
+        directory: directory of a HuggingFace model or of an adapter.
+        hub: options of `locate` for the base.
 
     Raises:
         ConfigError, CheckpointError, MissingDependencyError: as `BertConfig.from_directory`, `locate_base` and
@@ -168,7 +160,7 @@ def read_config(directory: Path, **hub: Unpack[BaseOptions]) -> BertConfig:
 
 
 def _count_labels(adapter: Path, config: BertConfig) -> int | None:
-    """The number of labels of the classifier in an adapter; None if it has no classifier."""
+    """Number of labels of the classifier in an adapter; None if it has no classifier."""
     shapes = {
         re.sub(r"^base_model\.model\.|\bmodules_to_save\.(\w+\.(?=weight))?", "", name): array.shape
         for name, array in read_tensor_file(_find_weights(adapter)).items()
@@ -185,24 +177,23 @@ def _find_weights(adapter: Path) -> Path:
     for name in ADAPTER_WEIGHTS:
         if is_there(adapter / name, CheckpointError):
             return adapter / name
-    raise CheckpointError(f"{adapter}: has no adapter; looked for {', '.join(ADAPTER_WEIGHTS)}")
+    raise CheckpointError(f"{adapter}: has no adapter weights; looked for {', '.join(ADAPTER_WEIGHTS)}")
 
 
 def read_checkpoint(
     directory: Path, config: BertConfig | None = None, **hub: Unpack[BaseOptions]
 ) -> tuple[BertConfig, dict[str, np.ndarray]]:
-    """Read a checkpoint's config and tensors; an adapter's are those of its base with the adapter merged in.
+    """Read the config and tensors of a checkpoint; an adapter is merged into its base.
 
     Args:
-        directory: as for `read_config`.
-        config: in place of the checkpoint's.
-        hub: of the base, as for `locate_base`.
+        directory, hub: as in `read_config`.
+        config: replaces the checkpoint's config.
 
     Returns: the config, and arrays under canonical names in the file's dtype.
 
     Raises:
-        ConfigError, CheckpointError, MissingDependencyError: as `read_config` and `read_weights`; the adapter is of a
-            kind that cannot be merged, does not fit its base, or peft is not installed.
+        ConfigError, CheckpointError, MissingDependencyError: as `read_config` and `read_weights`; or the adapter is of
+            a kind that cannot be merged, does not fit its base, or peft is not installed.
 
     Warns:
         CheckpointWarning: as `read_weights` and `locate_base`.
@@ -214,23 +205,17 @@ def read_checkpoint(
     return config, read_weights(directory, config.family)
 
 
-def hash_checkpoint(directory: Path) -> str:
-    """`hash_weights` of a directory's tensors, with an adapter merged in. Raises as `read_checkpoint`."""
-    config, weights = read_checkpoint(directory)
-    return hash_weights(weights, config.family)
-
-
 def _merge(adapter: Path, base: Path, config: BertConfig) -> tuple[BertConfig, dict[str, np.ndarray]]:
-    """The config and tensors of a base after peft merged an adapter; tensors that neither has are left out."""
+    """The config and tensors of a base with an adapter merged in; tensors that neither has are left out."""
     try:
         import torch
         from peft import PeftModel
     except ImportError as error:
         raise MissingDependencyError(
-            f"{adapter}: an adapter is merged by peft ({error}): pip install 'bertjax[adapters]'"
+            f"{adapter}: adapters need peft ({error}): pip install 'bertjax[adapters]'"
         ) from None
     weights = read_weights(base, config.family)
-    read_tensor_file(_find_weights(adapter))  # peft would look for a missing file on the hub
+    read_tensor_file(_find_weights(adapter))  # peft would search the hub for a missing file
     with library_errors(f"{adapter}: cannot be merged into {base}", CheckpointError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.filterwarnings("error", "Found missing adapter keys")
@@ -257,10 +242,10 @@ def merge(model: Any, source: str) -> Any:
     """Merge the active adapters of a model in memory into a copy of it.
 
     Args:
-        model: a `PeftModel` or `PeftMixedModel`, or a model of transformers to which `add_adapter` added some.
-        source: begins messages.
+        model: `PeftModel` or `PeftMixedModel`, or a model of transformers after `add_adapter`.
+        source: name of the model in error messages.
 
-    Returns: the copy, as a model of transformers without adapters.
+    Returns: the copy, a model of transformers without adapters.
 
     Raises:
         ConfigError: an adapter is of a kind that cannot be merged.
@@ -275,7 +260,7 @@ def merge(model: Any, source: str) -> Any:
         copied = copy.deepcopy(model)
         layers = {name: layer for name, layer in copied.named_modules() if isinstance(layer, BaseTunerLayer)}
         if any(layer.disable_adapters for layer in layers.values()):
-            raise ValueError("they are disabled: enable them, or give the model without them")
+            raise ValueError("they are disabled: enable them, or remove them from the model")
         _check_tied(copied)
         if hasattr(copied, "merge_and_unload"):
             return copied.merge_and_unload()
@@ -286,7 +271,7 @@ def merge(model: Any, source: str) -> Any:
 
 
 def _check_kind(kind: Any, source: str | Path) -> None:
-    """Raise `ConfigError` if adapters of a kind cannot be merged."""
+    """Raise `ConfigError` if adapters of this kind cannot be merged."""
     from peft import PEFT_TYPE_TO_TUNER_MAPPING
 
     tuners = PEFT_TYPE_TO_TUNER_MAPPING.items()
@@ -296,7 +281,7 @@ def _check_kind(kind: Any, source: str | Path) -> None:
 
 
 def _read_settings(adapter: Path) -> Any:
-    """Read an adapter_config.json with peft; refuse what cannot be merged, and what this peft does not know."""
+    """Read adapter_config.json with peft; refuse kinds that cannot be merged and keys that this peft does not know."""
     from peft import PEFT_TYPE_TO_CONFIG_MAPPING
 
     path = adapter / ADAPTER_CONFIG
@@ -312,28 +297,26 @@ def _read_settings(adapter: Path) -> Any:
     if str(written.get("init_lora_weights")).startswith("pissa_niter"):
         raise ConfigError(f"{path}: init_lora_weights is {show(written['init_lora_weights'])}, which is random")
     if written.get("megatron_config"):
-        raise ConfigError(f"{path}: megatron_config asks to import other code, which is refused")
+        raise ConfigError(f"{path}: megatron_config would import other code, which is refused")
     return settings
 
 
 def _check_tied(adapted: Any) -> None:
     """Refuse an update of weights that two modules share: merging changes both, training changed one."""
-    places: dict[int, list[str]] = {}
+    modules: dict[int, list[str]] = {}
     for name, weight in adapted.named_parameters(remove_duplicate=False):
-        places.setdefault(weight.data_ptr(), []).append(name.removeprefix("base_model.model."))
-    for names in places.values():
+        modules.setdefault(weight.data_ptr(), []).append(name.removeprefix("base_model.model."))
+    for names in modules.values():
         shared = len({name.replace(".base_layer.", ".") for name in names}) > 1
         if shared and any(".base_layer." in name for name in names):
             raise ValueError(f"it changes a weight that {some_of(names)} share")
 
 
 def _check_fit(unknown: Iterable[str], adapted: Iterable[str], missing: Iterable[str]) -> None:
-    """Refuse tensors that fit no module of the base, and updates of a module that the base does not have.
-
-    With bias='all' peft saves the bias of a whole module twice.
-    """
+    """Refuse tensors that fit no module of the base, and updates of modules that the base lacks."""
+    # With bias='all' peft saves the bias of a module twice.
     if unknown := [name for name in unknown if not name.endswith(".modules_to_save.bias")]:
-        raise ValueError(f"its settings and the base have no place for {some_of(unknown, most=2)}")
+        raise ValueError(f"its settings and the base have no module for {some_of(unknown, most=2)}")
     changed = (name.removeprefix("base_model.model.") for name in adapted if ".base_layer." in name)
     if lost := {name.replace(".base_layer.", ".") for name in changed}.intersection(missing):
         raise ValueError(f"the base does not have {some_of(sorted(lost), most=2)}, which the adapter changes")

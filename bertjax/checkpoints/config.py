@@ -4,7 +4,6 @@ A key of config.json that bertjax ignored could change the numbers silently. So 
 `BertConfig`, listed as harmless (here or in the family's file), or refused with an error that names it.
 """
 
-import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -20,15 +19,15 @@ from bertjax.checkpoints.rules import (
     FRACTION,
     INTEGER,
     NOT_NEGATIVE,
-    OPTIONAL_FRACTION,
     POSITIVE,
     Rule,
     integer,
     is_integer,
     one_of,
+    optional,
 )
 from bertjax.checkpoints.sentence_transformers import TORCH_ACTIVATIONS, activation_of, read_score_activation
-from bertjax.errors import ConfigError, some_of
+from bertjax.errors import ConfigError, error_prefix, some_of
 from bertjax.json_files import read_json
 from bertjax.paths import is_directory, is_there, user_path
 
@@ -42,7 +41,7 @@ _IDENTIFYING = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention
 _RULES: dict[str, Rule] = {
     **dict.fromkeys((*_IDENTIFYING, "intermediate_size", "max_position_embeddings", "embedding_size"), INTEGER),
     **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), FRACTION),
-    "classifier_dropout": OPTIONAL_FRACTION,
+    "classifier_dropout": optional(FRACTION),
     "initializer_range": NOT_NEGATIVE,
     "layer_norm_eps": POSITIVE,
     "hidden_act": one_of(*ACTIVATIONS),
@@ -248,10 +247,8 @@ class BertConfig(ConfigFields):
         """
         path = user_path(path, ConfigError)
         mapping = read_json(path, ConfigError)
-        try:
+        with error_prefix(f"{path}: "):
             return cls.from_dict(mapping)
-        except ConfigError as error:
-            raise ConfigError(f"{path}: {error}") from None
 
     @classmethod
     def from_directory(cls, directory: str | Path) -> "BertConfig":
@@ -299,17 +296,10 @@ def _defaults(family: Family) -> dict[str, Any]:
     return {**_DEFAULTS, **family.defaults, **family.absent}
 
 
-def _show(value: Any) -> str:
-    try:
-        return reprlib.repr(value)  # shortened: some values are long tables
-    except ValueError:  # Python prints no integer of more than 4300 digits
-        return "a number of thousands of digits"
-
-
 def _checked(values: dict[str, Any]) -> dict[str, Any]:
     """The checked values of a config's fields, in the types of the fields."""
     if values["model_type"] not in FAMILIES:
-        raise ConfigError(f"model_type is {_show(values['model_type'])}; bertjax loads only {', '.join(FAMILIES)}")
+        raise _unknown_family(values["model_type"])
     family = FAMILIES[values["model_type"]]
     values = values | _without_key(values, family)
     if values["classifier_dropout"] is None and _defaults(family)["classifier_dropout"] is not None:
@@ -319,22 +309,17 @@ def _checked(values: dict[str, Any]) -> dict[str, Any]:
     values["own"] = _own_settings(family, values["own"])
     no_types = 0 in (family.absent.get("type_vocab_size"), family.defaults.get("type_vocab_size"))
     for name, rule in {**_RULES, "type_vocab_size": integer(0 if no_types else 1)}.items():
-        _check(rule, family.key_of(name), values[name])
+        rule.check(values[name], family.key_of(name))
     _check_sizes(values, family)
     sizes = values["num_hidden_layers"], values["num_attention_heads"]
-    values["pruned_heads"] = read_pruned(values["pruned_heads"], *sizes, _show)
+    values["pruned_heads"] = read_pruned(values["pruned_heads"], *sizes)
     values["id2label"] = _check_labels(values["id2label"])
     names = values["architectures"]
     if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"architectures must be a tuple of class names, found {_show(names)}")
+        raise ConfigError(f"architectures must be a tuple of class names, found {arguments.brief(names)}")
     rate = values["classifier_dropout"]
     floats = {name: float(values[name]) for name in _FLOATS}  # JSON writes 0 for 0.0
     return values | floats | {"classifier_dropout": None if rate is None else float(rate)}
-
-
-def _check(rule: Rule, key: str, value: Any) -> None:
-    if not rule.allows(value):
-        raise ConfigError(f"{key} must be {rule.expected}, found {_show(value)}")
 
 
 def _without_key(values: dict[str, Any], family: Family) -> dict[str, Any]:
@@ -344,18 +329,20 @@ def _without_key(values: dict[str, Any], family: Family) -> dict[str, Any]:
     """
     for name, value in family.absent.items():
         if name != "embedding_size" and values[name] not in (None, value, _DEFAULTS[name]):
-            raise ConfigError(f"{family.name} has no {name}, found {_show(values[name])}")
+            raise ConfigError(f"{family.name} has no {name}, found {arguments.brief(values[name])}")
     return dict(family.absent)
 
 
 def _own_settings(family: Family, settings: Any) -> FrozenDict[str, Any]:
     """All settings that only this family has, checked and completed."""
     if not isinstance(settings, Mapping) or (unknown := [name for name in settings if name not in family.settings]):
-        found = _show(settings) if not isinstance(settings, Mapping) else some_of([str(name) for name in unknown])
+        found = (
+            arguments.brief(settings) if not isinstance(settings, Mapping) else some_of([str(name) for name in unknown])
+        )
         raise ConfigError(f"own must hold only {', '.join(family.settings) or 'nothing'} for {family.name}: {found}")
     values = {name: settings.get(name, setting.default) for name, setting in family.settings.items()}
     for name, setting in family.settings.items():
-        _check(setting.rule, name, values[name])
+        setting.rule.check(values[name], name)
     return FrozenDict(values)
 
 
@@ -366,16 +353,16 @@ def _check_sizes(values: dict[str, Any], family: Family) -> None:
         raise ConfigError(f"{names[0]} {width} is not divisible by {names[1]} {heads}")
     pad, limit = values["pad_token_id"], values["vocab_size"]
     if pad is not None and not (is_integer(pad) and 0 <= pad < limit):
-        raise ConfigError(f"pad_token_id must be a token id below vocab_size {limit}, found {_show(pad)}")
+        raise ConfigError(f"pad_token_id must be a token id below vocab_size {limit}, found {arguments.brief(pad)}")
 
 
 def _check_labels(labels: Any) -> FrozenDict[int, str]:
     if not isinstance(labels, Mapping):
-        raise ConfigError(f"id2label must be a dict of names by index, found {_show(labels)}")
+        raise ConfigError(f"id2label must be a dict of names by index, found {arguments.brief(labels)}")
     if not labels or not all(map(is_integer, labels)) or list(labels) != list(range(len(labels))):
-        raise ConfigError(f"id2label must have the keys 0, 1, 2 ..., found {_show(labels)}")
+        raise ConfigError(f"id2label must have the keys 0, 1, 2 ..., found {arguments.brief(labels)}")
     if not all(isinstance(name, str) for name in labels.values()):
-        raise ConfigError(f"id2label must map each index to a string, found {_show(labels)}")
+        raise ConfigError(f"id2label must map each index to a string, found {arguments.brief(labels)}")
     return FrozenDict(labels)
 
 
@@ -388,8 +375,12 @@ def _family_of(mapping: Mapping[str, Any]) -> Family:
             raise ConfigError(f"has neither model_type nor {missing[0]}: this is not the configuration of a BERT")
         return FAMILIES["bert"]
     if not isinstance(model_type, str) or model_type not in FAMILIES:
-        raise ConfigError(f"model_type is {_show(model_type)}; bertjax loads only {', '.join(FAMILIES)}")
+        raise _unknown_family(model_type)
     return FAMILIES[model_type]
+
+
+def _unknown_family(model_type: Any) -> ConfigError:
+    return ConfigError(f"model_type is {arguments.brief(model_type)}; bertjax loads only {', '.join(FAMILIES)}")
 
 
 def _check_harmless(family: Family, key: str, value: Any) -> None:
@@ -397,17 +388,17 @@ def _check_harmless(family: Family, key: str, value: Any) -> None:
     if key in harmless_only_at:
         allowed = harmless_only_at[key]
         if value not in allowed:
-            raise ConfigError(f"{key} is {_show(value)}; bertjax supports only {allowed[0]!r}")
+            raise ConfigError(f"{key} is {arguments.brief(value)}; bertjax supports only {allowed[0]!r}")
     elif key not in _HARMLESS | family.harmless:
         raise ConfigError(
-            f"bertjax does not know the key {key!r} (value {_show(value)}), which may change the model; "
+            f"bertjax does not know the key {key!r} (value {arguments.brief(value)}), which may change the model; "
             "remove it from config.json if it does not"
         )
 
 
 def _architectures(value: Any) -> tuple[Any, ...]:
     if value is not None and not isinstance(value, list | tuple):
-        raise ConfigError(f"architectures must be a list of names, found {_show(value)}")
+        raise ConfigError(f"architectures must be a list of names, found {arguments.brief(value)}")
     return tuple(value or ())
 
 
@@ -416,12 +407,10 @@ def _score_activation(mapping: Mapping[str, Any]) -> str | None:
     newer, older = _SCORE_KEYS
     settings = mapping.get(newer) if mapping.get(newer) is not None else {}
     if not isinstance(settings, Mapping) or settings.keys() - {"activation_fn", "version"}:
-        raise ConfigError(f"{newer} must be a dict of activation_fn and version, found {_show(settings)}")
+        raise ConfigError(f"{newer} must be a dict of activation_fn and version, found {arguments.brief(settings)}")
     key = newer if "activation_fn" in settings else older
-    try:
+    with error_prefix(f"{key} "):
         return activation_of(settings.get("activation_fn", mapping.get(older)))
-    except ConfigError as error:
-        raise ConfigError(f"{key} {error}") from None
 
 
 def _labels(mapping: Mapping[str, Any]) -> Mapping[int, Any]:
@@ -432,7 +421,7 @@ def _labels(mapping: Mapping[str, Any]) -> Mapping[int, Any]:
         count = mapping.get("_num_labels") if names is None else None
     if count is None:
         return numbered_labels(2) if names is None else names
-    _check(LABEL_COUNT, "num_labels", count)
+    LABEL_COUNT.check(count, "num_labels")
     if names is None or names == numbered_labels(2):
         return numbered_labels(count)
     if len(names) != count:
@@ -446,7 +435,7 @@ def _label_names(mapping: Mapping[str, Any], key: str) -> Mapping[int, Any] | No
     if table is None:
         return None
     if not isinstance(table, Mapping):
-        raise ConfigError(f"{key} must be a dict of labels, found {_show(table)}")
+        raise ConfigError(f"{key} must be a dict of labels, found {arguments.brief(table)}")
     pairs = table.items() if key == "id2label" else [(index, name) for name, index in table.items()]
     try:
         names = dict(sorted((_label_index(index), name) for index, name in pairs))
@@ -454,7 +443,7 @@ def _label_names(mapping: Mapping[str, Any], key: str) -> Mapping[int, Any] | No
             raise ValueError  # two labels have one index
         return names
     except (TypeError, ValueError):
-        raise ConfigError(f"{key} must number its labels 0, 1, 2 ..., found {_show(table)}") from None
+        raise ConfigError(f"{key} must number its labels 0, 1, 2 ..., found {arguments.brief(table)}") from None
 
 
 def _label_index(index: Any) -> int:

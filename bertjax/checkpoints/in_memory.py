@@ -1,7 +1,7 @@
-"""PyTorch models in memory, of transformers, sentence-transformers and peft, read as a checkpoint is.
+"""Read PyTorch models of transformers, sentence-transformers and peft that are in memory.
 
-Nothing is written to disk, and the models are not changed. No library is imported here: a program that has such a model
-has imported its library.
+Nothing is written to disk, and the models are not changed. The libraries are not imported: a program with such a model
+has imported them.
 """
 
 import json
@@ -39,16 +39,16 @@ EXPECTED = (
 
 @dataclass(frozen=True)
 class InMemory:
-    """What a PyTorch model in memory holds.
+    """Content of a PyTorch model in memory.
 
     Args:
-        name: 'BertModel in memory'.
-        config: of the encoder and the head.
-        weights: under canonical names.
-        tokenizer: the model's own, of transformers; None where it has none.
-        text: what sentence-transformers does to texts.
-        vectors: how a sentence embedder makes its vectors (`vector_options`); None for other models.
-        dense: parameters of its dense layers, by path.
+        name: name such as 'BertModel in memory'.
+        config: config of encoder and head.
+        weights: tensors under canonical names.
+        tokenizer: tokenizer of transformers that belongs to the model, or None.
+        text: text settings of sentence-transformers.
+        vectors: `vector_options` of a sentence embedder; None for other models.
+        dense: parameters of the dense layers of a sentence embedder, by path.
     """
 
     name: str
@@ -64,8 +64,8 @@ def read_in_memory(model: Any) -> InMemory:
     """Read a PyTorch model in memory.
 
     Raises:
-        InputError: it is none that bertjax reads.
-        ConfigError: a class, setting or module that bertjax does not support.
+        InputError: not such a model.
+        ConfigError: an unsupported class, setting or module.
         CheckpointError: its tensors are not those of its class, or an adapter cannot be merged.
     """
     name = f"{type(model).__name__} in memory"
@@ -77,7 +77,7 @@ def read_in_memory(model: Any) -> InMemory:
 
 
 def _is_a(model: Any, library: str, *names: str) -> bool:
-    """Whether a model is of a class of a library that may not be imported."""
+    """Whether a model is an instance of a class of a library, which may not be imported."""
     module = sys.modules.get(library)
     return module is not None and isinstance(model, tuple(getattr(module, name) for name in names))
 
@@ -85,10 +85,10 @@ def _is_a(model: Any, library: str, *names: str) -> bool:
 def _read_encoder(
     model: Any, source: str, settings: Mapping[str, Any] | None = None
 ) -> tuple[BertConfig, dict[str, np.ndarray]]:
-    """The config and tensors of a model of transformers, or of peft, which is merged in a copy.
+    """The config and tensors of a model of transformers or peft; adapters are merged in a copy.
 
     Args:
-        settings: more keys of its config.json.
+        settings: further keys of its config.json.
     """
     if _is_a(model, "peft", "PeftModel", "PeftMixedModel") or getattr(model, "_hf_peft_config_loaded", False):
         model = merge(model, source)
@@ -96,7 +96,7 @@ def _read_encoder(
         arguments.refuse("model", EXPECTED, model)
     name = type(model).__name__
     if type(model) is not getattr(sys.modules["transformers"], name, None):
-        raise ConfigError(f"{source}: {name} is not one of transformers' classes, so what it computes is not known")
+        raise ConfigError(f"{source}: {name} is not a class of transformers, so its computation is unknown")
     described = json.loads(model.config.to_json_string(use_diff=False)) | {"architectures": [name], **(settings or {})}
     config, weights = read_torch_model(described, model.state_dict(), source)
     if unknown := sorted(tensor for tensor in weights if not is_known(tensor, config.family)):
@@ -107,7 +107,7 @@ def _read_encoder(
 
 
 def _read_embedder(model: Any, source: str) -> InMemory:
-    """A `SentenceTransformer`: its modules are checked as those of a directory are."""
+    """Read a `SentenceTransformer`, with the same checks as a directory."""
     kinds = module_kinds(source, _types(model))
     modules = [
         Module(kind, f"{source}: {kind}", _settings(module), partial(_tensors, module, source))
@@ -121,7 +121,7 @@ def _read_embedder(model: Any, source: str) -> InMemory:
 
 
 def _read_cross_encoder(model: Any, source: str) -> InMemory:
-    """A `CrossEncoder`: a classifier, and the activation of its scores."""
+    """Read a `CrossEncoder`: a classifier and the activation of its score."""
     check_cross_encoder(source, _types(model))
     check_settings(f"{source}: Transformer", _settings(model[0]), TRANSFORMER, ("do_lower_case",), CROSS_ENCODER)
     activation = _type_of(model.activation_fn)
@@ -132,18 +132,18 @@ def _read_cross_encoder(model: Any, source: str) -> InMemory:
 
 
 def _types(model: Any) -> list[str]:
-    """The types of its modules, as modules.json has them."""
+    """Types of its modules, as in modules.json."""
     return [_type_of(module) for module in model]
 
 
 def _type_of(module: Any) -> str:
-    """The class of a module, as sentence-transformers writes it; it cannot write that a GELU is approximate."""
+    """The class of a module, as in modules.json, which cannot express that a GELU is approximate."""
     kind, approximate = type(module), getattr(module, "approximate", "none")
     return f"{kind.__module__}.{kind.__name__}" + (f"({approximate})" if approximate != "none" else "")
 
 
 def _settings(module: Any) -> dict[str, Any]:
-    """A module's settings, as its file has them."""
+    """Settings of a module, as in its file."""
     settings: dict[str, Any] = json.loads(json.dumps(module.get_config_dict()))
     if "activation_function" in settings:
         settings["activation_function"] = _type_of(module.activation_function)
@@ -155,6 +155,6 @@ def _tensors(module: Any, source: str) -> dict[str, np.ndarray]:
 
 
 def _read_text(model: Any, source: str, **settings: Any) -> TextSettings:
-    """What a model of sentence-transformers does to texts."""
+    """Text settings of a model of sentence-transformers."""
     settings |= {"prompts": dict(model.prompts), "default_prompt_name": model.default_prompt_name}
     return text_settings(source, _settings(model[0]), source, settings)

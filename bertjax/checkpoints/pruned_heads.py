@@ -3,7 +3,7 @@
 Heads keep their names when others of their layer are removed: without 3.0, the first rows of the weights belong to 3.1.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from operator import index
 from typing import Any
 
@@ -12,14 +12,13 @@ from bertjax.checkpoints.architecture import Architecture, Pruned
 from bertjax.errors import ConfigError
 
 
-def read_pruned(pruned: Any, layers: int, heads: int, show: Callable[[Any], str] = repr) -> Pruned:
+def read_pruned(pruned: Any, layers: int, heads: int) -> Pruned:
     """Read `pruned_heads` of a config.
 
     Args:
         pruned: dict from layers, as ints or strings, to lists of heads; or an earlier result.
         layers: number of layers.
         heads: number of heads in a layer.
-        show: formats a value for an error message.
 
     Raises:
         ConfigError: another type, or a layer or head that does not exist.
@@ -33,7 +32,9 @@ def read_pruned(pruned: Any, layers: int, heads: int, show: Callable[[Any], str]
         by_layer = dict(pruned).items()
         pairs = [(_index(layer), sorted({_index(head) for head in removed})) for layer, removed in by_layer]
     except (TypeError, ValueError):
-        raise ConfigError(f"pruned_heads must be a dict from layers to lists of heads, found {show(pruned)}") from None
+        raise ConfigError(
+            f"pruned_heads must be a dict from layers to lists of heads, found {arguments.brief(pruned)}"
+        ) from None
     for layer, removed in pairs:
         wrong = [f"{layer}.{head}" for head in removed if not (0 <= layer < layers and 0 <= head < heads)]
         if wrong:

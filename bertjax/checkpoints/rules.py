@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from bertjax import arguments
+from bertjax.errors import ConfigError
+
 LARGEST = 2**31 - 1  # of an axis: JAX indexes with 32 bits
 
 
@@ -20,6 +23,11 @@ class Rule:
 
     expected: str
     allows: Callable[[Any], bool]
+
+    def check(self, value: Any, key: str) -> None:
+        """Raise `ConfigError` if a value is not allowed."""
+        if not self.allows(value):
+            raise ConfigError(f"{key} must be {self.expected}, found {arguments.brief(value)}")
 
 
 def is_integer(value: Any) -> bool:
@@ -43,9 +51,13 @@ def one_of(*choices: Any) -> Rule:
     return Rule(f"one of {names}", lambda value: any(value == item and type(value) is type(item) for item in choices))
 
 
+def optional(rule: Rule) -> Rule:
+    """A value that a rule allows, or null."""
+    return Rule(f"{rule.expected} or null", lambda value: value is None or rule.allows(value))
+
+
 INTEGER = integer()
 FLAG = Rule("true or false", lambda value: isinstance(value, bool))
 FRACTION = Rule("a number from 0 to 1", lambda value: is_number(value) and 0 <= value <= 1)
-OPTIONAL_FRACTION = Rule(f"{FRACTION.expected} or null", lambda value: value is None or FRACTION.allows(value))
 NOT_NEGATIVE = Rule("a number of at least 0", lambda value: is_number(value) and value >= 0)
 POSITIVE = Rule("a positive number", lambda value: is_number(value) and math.ulp(0.0) <= value < math.inf)

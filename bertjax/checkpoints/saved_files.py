@@ -1,9 +1,9 @@
-"""Which files of a checkpoint bertjax wrote: `bertjax.json` lists them, so that saving replaces these and no others.
+"""Saving into a directory: `bertjax.json` lists the files that bertjax wrote; only these are ever replaced.
 
     bertjax.json   {"files": {"model": ["config.json", "model.safetensors"], "tokenizer": [...]}}
 
-A model and its tokenizer are two parts of one directory, saved in either order. Saving a part again removes the files
-that the part had before and no longer has, such as those of a sentence embedder.
+The model and its tokenizer are two parts of one directory, saved in either order. Saving a part again removes its
+earlier files that it no longer has, such as those of a sentence embedder.
 """
 
 import contextlib
@@ -12,20 +12,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bertjax.atomic_files import remove_leftovers, write_json
-from bertjax.errors import BertjaxError, OutputError, some_of
+from bertjax.errors import BertjaxError, OutputError, library_errors, some_of
 from bertjax.json_files import read_json
 from bertjax.paths import is_directory, is_there, listing
 
 MANIFEST = "bertjax.json"
-# The part of a checkpoint that a model's `save_pretrained` writes.
+# The part that `save_pretrained` of a model writes.
 MODEL = "model"
-# The part of a checkpoint that a tokenizer's `save_pretrained` writes.
+# The part that `save_pretrained` of a tokenizer writes.
 TOKENIZER = "tokenizer"
-# The files of a model that every checkpoint has.
+# Files that every saved model has.
 MODEL_FILES = ("config.json", "model.safetensors")
-# The files of a tokenizer.
+# Files of a saved tokenizer.
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
-# What loaders may read in place of a part's own files.
+# Other files that loaders may read instead of those of a part.
 _OTHERS = {
     MODEL: r"(tf_model|flax_model|pytorch_model|model)(-\d+-of-\d+)?\.(safetensors|bin|msgpack|h5)(\.index\.json)?",
     TOKENIZER: r"vocab\.(txt|json)|merges\.txt|.*\.model|special_tokens_map\.json|added_tokens\.json|tokenizer\.json",
@@ -36,14 +36,15 @@ def check_saving(directory: Path, part: str, names: Sequence[str]) -> dict[str, 
     """Check that a part of a checkpoint may be saved in a directory.
 
     Args:
+        directory: directory to save in; it need not exist.
         part: 'model' or 'tokenizer'.
-        names: of its files, from the directory.
+        names: paths of its files, relative to the directory.
 
-    Returns: the files of each part that is there.
+    Returns: the files of each part in the directory.
 
     Raises:
-        OutputError: the directory is not empty and not a checkpoint that bertjax saved, or holds files that do not
-            belong to it and would be replaced, or be read in place of the new ones.
+        OutputError: the directory is neither empty nor a checkpoint that bertjax saved, or holds other files that would
+            be replaced, or read instead of the new ones.
     """
     found = listing(directory, OutputError) if is_directory(directory, OutputError) else []
     there = [path.name for path in found if not path.name.startswith(".")]
@@ -51,8 +52,8 @@ def check_saving(directory: Path, part: str, names: Sequence[str]) -> dict[str, 
     if parts is None:
         if there:
             raise OutputError(
-                f"{directory} is not empty, and no checkpoint that bertjax saved ({some_of(there)}): give another "
-                "directory, or move these away"
+                f"{directory} is not empty, and is not a checkpoint that bertjax saved ({some_of(there)}): use another "
+                "directory, or move these files"
             )
         return {}
     known = {name for listed in parts.values() for name in listed}
@@ -62,20 +63,20 @@ def check_saving(directory: Path, part: str, names: Sequence[str]) -> dict[str, 
     foreign = [name for name in others if name not in known]
     if foreign:
         raise OutputError(
-            f"{directory} holds {some_of(foreign)}, which bertjax did not save: give another directory, or move it away"
+            f"{directory} holds {some_of(foreign)}, which bertjax did not save: use another directory, or move it"
         )
     return parts
 
 
 @contextlib.contextmanager
 def saving(directory: Path, part: str, names: Sequence[str]) -> Iterator[None]:
-    """Save a part of a checkpoint in the block, whose files are listed before they are written.
+    """Context in which the files of a part are written; they are listed first.
 
     Args:
-        part, names: as in `check_saving`.
+        directory, part, names: as in `check_saving`.
 
     Raises:
-        OutputError: as `check_saving` does, or the directory cannot be written.
+        OutputError: as `check_saving`, or the directory cannot be written.
     """
     existed = is_directory(directory, OutputError)
     if existed:
@@ -96,7 +97,7 @@ def saving(directory: Path, part: str, names: Sequence[str]) -> Iterator[None]:
 
 
 def _read(directory: Path) -> dict[str, list[str]] | None:
-    """The files of each part; None where there is no list that bertjax wrote."""
+    """The files of each part; None without a valid list."""
     try:
         files = read_json(directory / MANIFEST)["files"]
     except (BertjaxError, KeyError):
@@ -106,7 +107,7 @@ def _read(directory: Path) -> dict[str, list[str]] | None:
 
 
 def _is_inside(name: object) -> bool:
-    """Whether a listed name is that of a file in the directory, or in a directory of its own there."""
+    """Whether a path is that of a file in the directory or in a module's subdirectory."""
     return isinstance(name, str) and re.fullmatch(r"(\d+_\w+/)?[\w.-]+", name) is not None and ".." not in name
 
 
@@ -115,21 +116,19 @@ def _write(directory: Path, parts: dict[str, list[str]]) -> None:
 
 
 def _restore(directory: Path, parts: dict[str, list[str]], existed: bool) -> None:
-    """Leave a directory in which nothing was written as it was."""
+    """Undo the list of files if nothing was written."""
     with contextlib.suppress(OSError, OutputError):
         if parts:
             _write(directory, parts)
-        else:
-            (directory / MANIFEST).unlink(missing_ok=True)
-            if not existed:
-                directory.rmdir()
+            return
+        (directory / MANIFEST).unlink(missing_ok=True)
+        if not existed:
+            directory.rmdir()
 
 
 def _remove(directory: Path, path: Path) -> None:
-    try:
+    with library_errors(f"cannot remove {path}", OutputError):
         path.unlink(missing_ok=True)
-    except OSError as error:
-        raise OutputError(f"cannot remove {path}: {error.strerror or error}") from error
     if path.parent != directory:
         with contextlib.suppress(OSError):
             path.parent.rmdir()

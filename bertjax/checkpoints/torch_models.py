@@ -1,4 +1,4 @@
-"""PyTorch models of transformers in memory: reading one as a checkpoint, and making one of a checkpoint."""
+"""PyTorch models of transformers in memory: read one as a checkpoint, or make one from a checkpoint."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -12,52 +12,43 @@ from bertjax.checkpoints.architecture import BODY
 from bertjax.checkpoints.config import BertConfig
 from bertjax.checkpoints.tensor_names import canonical_weights
 from bertjax.checkpoints.weight_files import check_values, torch_arrays, torch_tensor
-from bertjax.errors import CheckpointError, ConfigError
+from bertjax.errors import CheckpointError, error_prefix
 
 
 def read_torch_model(
     settings: Mapping[str, Any], state: Mapping[str, Any], source: str | Path
 ) -> tuple[BertConfig, dict[str, np.ndarray]]:
-    """Read the config and tensors of a PyTorch model in memory, with the checks of a checkpoint in files.
+    """Read the config and tensors of a PyTorch model in memory, with the same checks as for files.
 
     Args:
-        settings: the model's config as a dict, as a config.json holds it, with the model's class in `architectures`.
-        state: the model's `state_dict()`.
-        source: names the model in messages.
+        settings: config of the model as a dict like config.json, with its class in `architectures`.
+        state: `state_dict()` of the model.
+        source: name of the model in error messages.
 
-    Returns: the config, and arrays under canonical names in the model's dtype, which share its memory if it is a CPU's.
+    Returns: the config, and arrays under canonical names in the model's dtype, which share its memory on a CPU.
 
     Raises:
         ConfigError: bertjax does not support the config.
-        CheckpointError: the tensors are not floats, or not those of the config's family.
+        CheckpointError: the tensors are not floats, or do not belong to the config's family.
 
     Warns:
         CheckpointWarning: tensors hold NaN or infinity.
     """
-    with _named(source):
+    with error_prefix(f"{source}: "):
         config = BertConfig.from_dict(settings)
     arrays = torch_arrays(source, state)
-    with _named(source):
+    with error_prefix(f"{source}: "):
         weights = canonical_weights(arrays, config.family)
     check_values(source, weights)
     return config, weights
 
 
-@contextmanager
-def _named(source: str | Path) -> Iterator[None]:
-    """Messages of errors begin with the source."""
-    try:
-        yield
-    except (ConfigError, CheckpointError) as error:
-        raise type(error)(f"{source}: {error}") from None
-
-
 def make_torch_model(config: BertConfig, weights: Mapping[str, np.ndarray]) -> tuple[Any, list[str]]:
-    """Make the PyTorch model of transformers that a config names; parameters that the weights lack are NaN.
+    """Make the PyTorch model of transformers that a config names; missing parameters are NaN.
 
     Args:
-        config: with the class in `architectures`; the encoder's is the default.
-        weights: under canonical names; those of other classes are not used, nor those of another shape.
+        config: config with the class in `architectures`; the default is the class of the encoder.
+        weights: tensors under canonical names; those of other classes or shapes are not used.
 
     Returns: the model, and the names of the parameters that are NaN.
 
@@ -90,7 +81,7 @@ def make_torch_model(config: BertConfig, weights: Mapping[str, np.ndarray]) -> t
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the progress bars and messages of transformers."""
+    """Suppress the progress bars and messages of transformers."""
     from transformers.utils import logging
 
     level, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -15,8 +15,8 @@ from bertjax import arguments
 from bertjax.checkpoints import (
     TextSettings,
     base_options,
-    counts_prompts,
     locate,
+    read_pooling,
     read_text_settings,
     texts_directory,
 )
@@ -167,7 +167,8 @@ class Tokenizer:
         """
         directory = texts_directory(locate(name_or_path, **hub), **base_options(hub))
         text = read_text_settings(directory)
-        return cls._wrap(read_tokenizer(directory), str(directory), text, counts_prompts(directory))
+        counts_prompts = read_pooling(directory).get("include_prompt", True)
+        return cls._wrap(read_tokenizer(directory), str(directory), text, counts_prompts)
 
     @classmethod
     def from_transformers(

@@ -1,4 +1,17 @@
-"""The engine: all sets of heads on all examples, each hidden state computed once, nothing lost when interrupted."""
+"""The engine: runs all ablations on all examples, computes shared hidden states once, and resumes after interruptions.
+
+Terms:
+
+    run     the model with one ablation, or without any (the base run); a node of the plan's trie
+    row     several examples, packed into one sequence of fixed length
+    place   an entry for a text of a row, among the texts of all rows
+    chunk   a fixed number of rows
+    block   what a compiled step takes and returns: a fixed number of slots
+    slot    an entry of a block: the hidden states of one run on one chunk
+    step    one run through one layer, from its own slot or its parent's
+    part    some runs on some chunks, whose outputs the journal saves together
+    group   the chunks of a part; in `gates`, the examples that run forward and backward together
+"""
 
 from bertjax.engine import compiled_steps, reference
 from bertjax.engine.blocks import BlockRunner

@@ -1,8 +1,4 @@
-"""Blocks: what a sweep computes together, and the compiled steps that they go through.
-
-A block is `runs` slots, each the hidden states of one run on one chunk of rows. It goes through a layer in one
-compiled step, whatever runs and chunks are in it; so each kind of step is compiled once.
-"""
+"""Blocks, which compiled steps take through the layers. `bertjax.engine` defines block, slot, chunk and step."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -36,40 +32,34 @@ from bertjax.models import (
     prepare_inputs,
 )
 
-KEPT_ROWS = 64  # blocks of which it is kept on the device where their texts are: the same come again and again
-BEFORE_ATTENTION = ("hidden_states", "queries", "keys", "values")  # sites from which a layer's attention is made
-
-
-def is_worth_branching(children: int, runs: int, short: bool, share: float) -> bool:
-    """Whether a step that shares attention costs less for this many children than one full layer for each.
-
-    Args:
-        runs: slots of a block; the step computes all of them.
-        short: whether it is computed at [CLS] alone, where attention is nearly all there is.
-        share: of the slots from which on it is worth it (`branch_share`).
-    """
-    return children > (1 if short else share * runs)
-
-
-def branch_share(config: BertConfig) -> float:
-    """The share of a block's slots from which on runs should branch off together.
-
-    A branch computes the feed-forward layer for every slot, but attention once. That of BERT is 8 of a layer's 12
-    products of embed x embed; a twelfth more makes up for what a branch adds.
-    """
-    inner = feed_forward_flops(config, config.architecture.layers[0])
-    total = inner + 8 * config.hidden_size**2
-    return (inner + total / 12) / total
+CACHED_ROWS = 64  # blocks whose `BlockRows` stay on the device, since the same chunks come again and again
+BEFORE_ATTENTION = ("hidden_states", "queries", "keys", "values")  # sites that a layer's attention depends on
 
 
 def feed_forward_flops(config: BertConfig, kind: LayerKind) -> int:
-    """Operations of a feed-forward layer for each token: two products, or three where it is gated."""
+    """FLOPs of a feed-forward layer for each token: two matrix products, or three if it is gated."""
     return (6 if kind.gated else 4) * config.hidden_size * config.intermediate_size
+
+
+def fewest_children(config: BertConfig, runs: int, cls_only: bool) -> float:
+    """The number of children above which one forked step costs less than a full layer for each child.
+
+    A forked step computes attention once, but the feed-forward layer for every slot of a block. In BERT, the latter is
+    8 of a layer's 12 products of embed x embed; a twelfth more makes up for what forking adds. At [CLS] alone,
+    attention is nearly all there is to compute.
+
+    Args:
+        runs: slots of a block.
+        cls_only: whether the layer is computed at [CLS], or at the tokens that the readout reads, and nowhere else.
+    """
+    feed_forward = feed_forward_flops(config, config.architecture.layers[0])
+    total = feed_forward + 8 * config.hidden_size**2
+    return 1 if cls_only else (feed_forward + total / 12) / total * runs
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Where the hidden states of one run on one chunk are: one entry of a block."""
+    """An entry of a block: the hidden states of one run on one chunk."""
 
     block: Shaped[Array, "runs rows token embed"]
     index: int
@@ -79,64 +69,65 @@ class Slot:
 
 @dataclass(frozen=True)
 class Step:
-    """A run that goes through a layer, from a slot that is its own or its parent's."""
+    """One run through one layer, from its own slot or its parent's."""
 
     source: Slot
     node: Node
     changes: tuple[Change, ...]
 
 
-def whole_source(several: Sequence[Step]) -> Array | None:
-    """The block whose slots these steps start from, each from the one that has its own number; None if there is none.
+def common_block(steps: Sequence[Step]) -> Array | None:
+    """The block from which every step starts, each at the slot with the step's index; None if there is no such block.
 
-    What other slots it has does no harm: nobody reads what a step makes of them.
+    A block with more slots than steps is fine: the results at the other slots are not read.
     """
-    block = several[0].source.block
-    alike = all(step.source.block is block and step.source.index == number for number, step in enumerate(several))
-    return block if alike else None
+    block = steps[0].source.block
+    in_order = all(step.source.block is block and step.source.index == index for index, step in enumerate(steps))
+    return block if in_order else None
 
 
 class Runner(ABC):
-    """What goes through a plan in the order of a `Schedule`: by computing each step, or by counting it.
+    """Takes the steps of a plan in the order of a `Schedule`: computes them, or only counts them.
 
     Args:
         config: of the model.
         plan: of the sweep.
-        blocks: how large the pieces are.
-        short_last: whether the last layer is computed at [CLS], or at what the readout asks for, alone.
+        blocks: sizes of chunks and blocks.
+        cls_only: whether the last layer is computed at [CLS], or at the tokens that the readout reads, and nowhere
+            else.
     """
 
-    def __init__(self, config: BertConfig, plan: Plan, blocks: Blocks, short_last: bool):
-        self.config, self.plan, self.blocks, self.short_last = config, plan, blocks, short_last
-        self.layers, self.branch_share = plan.layers, branch_share(config)
+    def __init__(self, config: BertConfig, plan: Plan, blocks: Blocks, cls_only: bool):
+        self.config, self.plan, self.blocks, self.cls_only = config, plan, blocks, cls_only
+        self.layers = plan.layers
 
-    def is_short(self, layer: int) -> bool:
-        """Whether only some tokens are computed in this layer."""
-        return self.short_last and layer == self.layers - 1
+    def is_cls_only(self, layer: int) -> bool:
+        """Whether a layer is computed at [CLS], or at the tokens that the readout reads, and nowhere else."""
+        return self.cls_only and layer == self.layers - 1
 
-    def is_worth_branching(self, layer: int, children: int) -> bool:
-        """Whether this many children should branch off in a step of their own."""
-        return is_worth_branching(children, self.blocks.runs, self.is_short(layer), self.branch_share)
+    def is_worth_forking(self, layer: int, children: int) -> bool:
+        """Whether one forked step costs less than a full layer for each child."""
+        return children > fewest_children(self.config, self.blocks.runs, self.is_cls_only(layer))
 
     def shares_attention(self, child: Node) -> bool:
-        """Whether a run that branches off computes the same attention as its parent, up to heads' outputs."""
+        """Whether a run computes the same attention as its parent, up to the heads' outputs."""
         return not any(change.site in BEFORE_ATTENTION for change in child.changes)
 
     @abstractmethod
     def take_sources(self, chunks: range) -> None:
-        """Run the sources of a group of chunks, and keep what their heads give to the layers that are patched."""
+        """Run the sources of some chunks, and keep their activations at the sites that are patched."""
 
     @abstractmethod
     def embed(self, chunks: Sequence[int]) -> Array:
-        """A block of the embeddings of chunks."""
+        """The embeddings of chunks, as a block."""
 
     @abstractmethod
-    def advance(self, layer: int, several: Sequence[Step]) -> Array:
-        """A block after a layer. Fewer than `runs` steps are filled up by the last."""
+    def apply_layer(self, layer: int, steps: Sequence[Step]) -> Array:
+        """Apply a layer to at most `runs` steps; fewer are filled up with copies of the last."""
 
     @abstractmethod
-    def branch(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:
-        """A block of runs that branch off one parent in this layer."""
+    def fork_from_parent(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:
+        """Apply a layer for several children of one parent, whose attention is computed once."""
 
     @abstractmethod
     def read(self, hidden: Array, chunks: Sequence[int]) -> Array:
@@ -144,10 +135,10 @@ class Runner(ABC):
 
 
 class BlockRunner(Runner):
-    """The compiled steps for one sweep and one packing of its texts and sources.
+    """Computes the steps of one sweep on its packed texts and sources.
 
     Args:
-        devices: share the rows of each chunk; default all of this process.
+        devices: devices that share the rows of each chunk; by default all devices of this process.
     """
 
     def __init__(
@@ -159,10 +150,10 @@ class BlockRunner(Runner):
         devices: Sequence[jax.Device] | None = None,
     ):
         model, config, numerics = sweep_input.model, sweep_input.model.config, sweep_input.numerics
-        super().__init__(config, sweep_input.plan, blocks, sweep_input.short_last)
+        super().__init__(config, sweep_input.plan, blocks, sweep_input.cls_only)
         self.numerics, self.recipes = numerics, [_recipe(kind, numerics) for kind in config.architecture.layers]
         self.heads = [list(kind.heads) for kind in config.architecture.layers]
-        self.means = None if sweep_input.means is None else self._means_of_layers(sweep_input.means)
+        self.means = None if sweep_input.means is None else self._layer_means(sweep_input.means)
         self.mesh = make_mesh(devices, blocks.rows)
         prepared = compiled_steps.prepare(model, self.mesh)
         self.weights, self.embeddings, self.head = prepared.layers, prepared.embeddings, prepared.head
@@ -184,44 +175,42 @@ class BlockRunner(Runner):
 
     @property
     def devices(self) -> int:
-        """How many share the rows of a chunk."""
+        """The number of devices that share the rows of a chunk."""
         return 1 if self.mesh is None else self.mesh.size
 
-    def rows(self, chunks: Sequence[int], short: bool = False) -> BlockRows:
-        """Where the examples of some chunks' rows are; for a short last layer also at what it is computed."""
-        key = tuple(chunks), short
+    def rows(self, chunks: Sequence[int], cls_only: bool = False) -> BlockRows:
+        """The `BlockRows` of chunks; for a `cls_only` layer with the tokens that it computes."""
+        key = tuple(chunks), cls_only
         if key not in self._rows:
-            if len(self._rows) >= KEPT_ROWS:
+            if len(self._rows) >= CACHED_ROWS:
                 self._rows.pop(next(iter(self._rows)))  # the oldest
             self._rows[key] = self._make_rows(*key)
         return self._rows[key]
 
-    def _make_rows(self, chunks: tuple[int, ...], short: bool) -> BlockRows:
+    def _make_rows(self, chunks: tuple[int, ...], cls_only: bool) -> BlockRows:
         where = self.where(chunks)
-        asked = jax.device_put(self.picked(where)[0]) if short and self.picks is not None else None
-        spans = None if self.spans is None else jax.device_put(self.spans.slots[where])
-        return BlockRows(
-            jax.device_put(self.packed.segments[where]), jax.device_put(self.packed.starts[where]), asked, spans
-        )
+        tokens = self.picked(where)[0] if cls_only and self.picks is not None else None
+        spans = None if self.spans is None else self.spans.slots[where]
+        return BlockRows(*jax.device_put((self.packed.segments[where], self.packed.starts[where], tokens, spans)))
 
     def picked(self, where: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """The picked tokens of some rows, and their targets: as many as the row with most needs, filled up."""
+        """The picked tokens of rows, and their targets, padded to the number of picks of the fullest row."""
         assert self.picks is not None
         tokens, targets = self.picks.tokens, self.picks.targets
-        # (What sources give is gathered from other blocks, which must be alike.)
+        # (Activations of sources are gathered from other blocks, so all blocks need the same width.)
         width = tokens.shape[1] if self.sources is not None else self.picks.width(where)
         return tokens[where][..., :width], None if targets is None else targets[where][:, :, :width]
 
     def where(self, chunks: Sequence[int]) -> np.ndarray:
-        """The rows of each of some chunks."""
+        """Indices of the rows of each chunk, `[chunks, rows]`."""
         return np.asarray(chunks)[:, None] * self.blocks.rows + np.arange(self.blocks.rows)
 
     def _filled(self, chunks: Sequence[int]) -> list[int]:
-        """Chunks for all slots of a block: the last again where there are too few."""
+        """Chunks for all slots of a block: the last is repeated."""
         return [*chunks, *[chunks[-1]] * (self.blocks.runs - len(chunks))]
 
     def embed(self, chunks: Sequence[int]) -> Array:
-        """A block of the embeddings of chunks."""
+        """The embeddings of chunks, as a block."""
         return self._embed(self.inputs, self._filled(chunks))
 
     def _embed(self, inputs: Inputs, chunks: Sequence[int]) -> Array:
@@ -229,50 +218,46 @@ class BlockRunner(Runner):
         return compiled_steps.embed(*self.embeddings, jax.tree.map(lambda array: array[where], inputs), self.mesh)
 
     def take_sources(self, chunks: range) -> None:
-        """Run the sources of a group of chunks, and keep what their heads give to the layers that are patched."""
+        """Run the sources of some chunks, and keep their activations at the sites that are patched."""
         if self.sources is None:
             return
-        wanted = self.plan.source_sites
-        filled = self._filled(chunks)
+        sites, filled = self.plan.source_sites, self._filled(chunks)
         hidden = self._embed(self.sources, filled)
         self.source_activations, self.first_source = [], chunks.start
-        for layer in range(max(wanted, default=-1) + 1):
-            short, sites = self.is_short(layer), wanted.get(layer, ())
-            rows = self.rows(filled, short)
-            given = {"recipe": self.recipes[layer], "mesh": self.mesh}
+        for layer in range(max(sites, default=-1) + 1):
+            cls_only, options = self.is_cls_only(layer), {"recipe": self.recipes[layer], "mesh": self.mesh}
+            rows = self.rows(filled, cls_only)
             activations = compiled_steps.source_activations(
-                self.weights[layer], hidden, rows, sites=sites, short=short, **given
+                self.weights[layer], hidden, rows, sites=sites.get(layer, ()), short=cls_only, **options
             )
             self.source_activations.append(activations)
-            if not short:
-                hidden = compiled_steps.advance(
-                    self.weights[layer], hidden, rows, None, None, recipe=self.recipes[layer], mesh=self.mesh
-                )
+            if not cls_only:
+                hidden = compiled_steps.apply_layer(self.weights[layer], hidden, rows, None, None, **options)
 
-    def _sources_of(self, layer: int, chunks: Sequence[int]) -> dict[str, Array] | None:
-        """What sources give to a layer, for the rows of some chunks of the group; None where nothing is patched."""
+    def _sources(self, layer: int, chunks: Sequence[int]) -> dict[str, Array] | None:
+        """The activations of the sources in a layer, for some chunks of the group; None if none are used there."""
         if layer >= len(self.source_activations) or not self.source_activations[layer]:
             return None
-        places = np.array([chunk - self.first_source for chunk in chunks])
+        indices = np.array([chunk - self.first_source for chunk in chunks])
         activations = self.source_activations[layer]
-        return {name: compiled_steps.gather([own] * len(chunks), places) for name, own in activations.items()}
+        return {site: compiled_steps.gather([block] * len(chunks), indices) for site, block in activations.items()}
 
-    def _means_of_layers(self, means: Float[np.ndarray, "layers heads head_dim"]) -> list[Array]:
-        """The mean outputs of each layer's heads."""
-        several = zip(means, self.heads, strict=True)
-        return [jax.device_put(own[heads].astype(self.numerics.wide)) for own, heads in several]
+    def _layer_means(self, means: Float[np.ndarray, "layers heads head_dim"]) -> list[Array]:
+        """The mean outputs of the heads that each layer has."""
+        pairs = zip(means, self.heads, strict=True)
+        return [jax.device_put(of_layer[heads].astype(self.numerics.wide)) for of_layer, heads in pairs]
 
-    def changes(self, layer: int, several: Sequence[tuple[Change, ...]]) -> LayerInterventions | None:
-        """The arrays of what several runs change in a layer, without sources; None if they change nothing."""
-        if not any(several):
+    def changes(self, layer: int, runs: Sequence[tuple[Change, ...]]) -> LayerInterventions | None:
+        """The changes of several runs in a layer as arrays, without sources; None if nothing is changed."""
+        if not any(runs):
             return None
-        shape, heads = (*self._shape_of_shares(len(several)), self.plan.heads), self.heads[layer]
+        shape, heads = (*self._shape_of_shares(len(runs)), self.plan.heads), self.heads[layer]
         shares = {name: np.zeros(shape, self.numerics.wide) for name in sorted(self.replacements)}
         removed = np.zeros(shape, self.numerics.wide)
-        for number, changes in enumerate(several):
+        for run, changes in enumerate(runs):
             for change in changes:
                 if change.site == HEAD_OUTPUTS:
-                    where = (*self._where(number, change), change.head)
+                    where = (*self._where(run, change), change.head)
                     shares[change.replacement][where] = change.replaced
                     if change.replacement != "uniform":  # which replaces the weights, not what they multiply
                         removed[where] = change.replaced
@@ -288,88 +273,89 @@ class BlockRunner(Runner):
             patched,
             None if self.means is None or mean is None else self.means[layer],
             None,
-            self._replaced(layer, several) or None,
+            self._replaced(layer, runs) or None,
         )
 
     def _shape_of_shares(self, runs: int) -> tuple[int, ...]:
-        """Axes of shares of runs: with spans one more for these, and for what lies between them."""
+        """The shape of shares: with spans, an axis of the spans and one entry for tokens in no span."""
         return (runs,) if self.spans is None else (runs, self.spans.count + 1)
 
     def _where(self, run: int, change: Change) -> tuple[Any, ...]:
-        """Where a change is among shares; at all tokens if it names no spans."""
+        """The index of a change in shares; without spans it acts at all tokens."""
         return (run,) if self.spans is None else (run, list(change.at) if change.at else slice(None))
 
-    def _replaced(self, layer: int, several: Sequence[tuple[Change, ...]]) -> dict[str, Replacement]:
-        """What runs replace in a layer at other sites than heads' outputs."""
+    def _replaced(self, layer: int, runs: Sequence[tuple[Change, ...]]) -> dict[str, Replacement]:
+        """The replacements of several runs in a layer, at sites other than heads' outputs."""
         found = {}
-        for name in self.plan.sites(layer):
-            of_heads = SITES[name].of_heads
-            shape = (*self._shape_of_shares(len(several)), *((self.plan.heads,) if of_heads else ()))
+        for site in self.plan.sites(layer):
+            of_heads = SITES[site].of_heads
+            shape = (*self._shape_of_shares(len(runs)), *((self.plan.heads,) if of_heads else ()))
             removed, patched = np.zeros((2, *shape), self.numerics.wide)
-            for number, changes in enumerate(several):
+            for run, changes in enumerate(runs):
                 for change in changes:
-                    if change.site == name:
-                        where = (*self._where(number, change), *((change.head,) if of_heads else ()))
+                    if change.site == site:
+                        where = (*self._where(run, change), *((change.head,) if of_heads else ()))
                         removed[where] = change.replaced
                         patched[where] = change.replaced * (change.replacement == "source")
-            own = self.heads[layer] if of_heads else slice(None)
-            found[name] = Replacement(*(jax.device_put(part[..., own]) for part in (removed, patched)))
+            heads = self.heads[layer] if of_heads else slice(None)
+            found[site] = Replacement(*(jax.device_put(share[..., heads]) for share in (removed, patched)))
         return found
 
-    def advance(self, layer: int, several: Sequence[Step]) -> Array:
-        """A block after a layer. Fewer than `runs` steps are filled up by the last."""
-        filled = [*several, *[several[-1]] * (self.blocks.runs - len(several))]
-        hidden = whole_source(several)
+    def apply_layer(self, layer: int, steps: Sequence[Step]) -> Array:
+        """Apply a layer to at most `runs` steps; fewer are filled up with copies of the last."""
+        filled = [*steps, *[steps[-1]] * (self.blocks.runs - len(steps))]
+        hidden = common_block(steps)
         if hidden is None:
-            places = np.array([step.source.index for step in filled])
-            hidden = compiled_steps.gather([step.source.block for step in filled], places)
+            indices = np.array([step.source.index for step in filled])
+            hidden = compiled_steps.gather([step.source.block for step in filled], indices)
         chunks = [step.source.chunk for step in filled]
         changes = self.changes(layer, [step.changes for step in filled])
-        sources = None if changes is None else self._sources_of(layer, chunks)
-        step = compiled_steps.last_advance if self.is_short(layer) else compiled_steps.advance
-        rows = self.rows(chunks, self.is_short(layer))
-        return step(self.weights[layer], hidden, rows, changes, sources, recipe=self.recipes[layer], mesh=self.mesh)
+        sources = None if changes is None else self._sources(layer, chunks)
+        rows = self.rows(chunks, self.is_cls_only(layer))
+        return compiled_steps.apply_layer(
+            self.weights[layer], hidden, rows, changes, sources, **self._layer_options(layer)
+        )
 
-    def branch(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:
-        """A block of runs that branch off one parent in this layer."""
-        several = [child.changes for child in children]
-        several += [()] * (self.blocks.runs - len(several))
-        changes = self.changes(layer, several)
+    def fork_from_parent(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:
+        """Apply a layer for several children of one parent, whose attention is computed once."""
+        runs = [child.changes for child in children]
+        changes = self.changes(layer, runs + [()] * (self.blocks.runs - len(runs)))
         assert changes is not None
-        step = compiled_steps.last_branch if self.is_short(layer) else compiled_steps.branch
-        rows, sources = self.rows([parent.chunk], self.is_short(layer)), self._sources_of(layer, [parent.chunk])
-        weights, recipe = self.weights[layer], self.recipes[layer]
-        return step(weights, parent.block, parent.index, rows, changes, sources, recipe=recipe, mesh=self.mesh)
+        rows, sources = self.rows([parent.chunk], self.is_cls_only(layer)), self._sources(layer, [parent.chunk])
+        arrays = self.weights[layer], parent.block, parent.index, rows, changes, sources
+        return compiled_steps.fork_from_parent(*arrays, **self._layer_options(layer))
+
+    def _layer_options(self, layer: int) -> dict[str, Any]:
+        """The static arguments of a layer's steps."""
+        return {"recipe": self.recipes[layer], "mesh": self.mesh, "cls_only": self.is_cls_only(layer)}
 
     def read(self, hidden: Array, chunks: Sequence[int]) -> Array:
-        """The readout of a block: `[runs, rows, places, *readout]`; of picks with a 1 behind `places`."""
-        filled, given = self._filled(chunks), {"readout": self.readout, "mesh": self.mesh}
+        """The readout of a block: `[runs, rows, places, *readout]`; of picks `[runs, rows, picks, 1, *readout]`."""
+        filled, options = self._filled(chunks), {"readout": self.readout, "mesh": self.mesh}
         rows, where = self.rows(filled), self.where(filled)
         if self.picks is not None:
-            picked, asked_for = self.picked(where)
-            known = None if asked_for is None else jax.device_put(asked_for)
-            if self.short_last:
-                return compiled_steps.read_first(*self.head, hidden, known, **given)
-            alone, own = (
-                BlockRows(rows.segments, jax.device_put(picked)),
-                jax.device_put(np.zeros((*picked.shape, 1), np.int32)),
-            )
-            return compiled_steps.read_at(*self.head, hidden, alone, own, known, **given)
+            picked, targets_of_picks = self.picked(where)
+            targets = None if targets_of_picks is None else jax.device_put(targets_of_picks)
+            if self.cls_only:
+                return compiled_steps.read_first(*self.head, hidden, targets, **options)
+            starts = BlockRows(rows.segments, jax.device_put(picked))  # each pick is a text of one token
+            first = jax.device_put(np.zeros((*picked.shape, 1), np.int32))
+            return compiled_steps.read_at(*self.head, hidden, starts, first, targets, **options)
         targets = None if self.targets is None else jax.device_put(self.targets[self.packed.examples[where]])
         if self.first_only:
-            return compiled_steps.read_first(*self.head, hidden, targets, **given)
+            return compiled_steps.read_first(*self.head, hidden, targets, **options)
         if self.positions is not None:
-            wanted = jax.device_put(self.positions[self.packed.examples[where]].astype(np.int32))
-            return compiled_steps.read_at(*self.head, hidden, rows, wanted, targets, **given)
+            positions = jax.device_put(self.positions[self.packed.examples[where]].astype(np.int32))
+            return compiled_steps.read_at(*self.head, hidden, rows, positions, targets, **options)
         lengths = jax.device_put(self.packed.lengths[where])
-        return compiled_steps.read(*self.head, hidden, rows, lengths, targets, longest=self.longest, **given)
+        return compiled_steps.read(*self.head, hidden, rows, lengths, targets, longest=self.longest, **options)
 
     def examples(self, chunk: int) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-        """The examples of a chunk, and for each where in what `read` gives of it its texts are `[examples, texts]`."""
+        """The examples of a chunk, and the index arrays `[examples, texts]` of their texts in the result of `read`."""
         where = self.where([chunk])[0]
-        numbers, texts = self.packed.examples[where].reshape(-1), self.packed.texts[where].reshape(-1)
-        order = np.lexsort((texts, numbers))[(numbers < 0).sum() :]
-        members = np.unique(numbers[order])
+        examples, texts = self.packed.examples[where].reshape(-1), self.packed.texts[where].reshape(-1)
+        order = np.lexsort((texts, examples))[(examples < 0).sum() :]
+        members = np.unique(examples[order])
         if self.picks is None:
             return members, np.divmod(order.reshape(len(members), -1), self.packed.examples.shape[1])
         row, place = self.picks.rows[members] - where[0], self.picks.places[members][:, None]
@@ -377,13 +363,13 @@ class BlockRunner(Runner):
 
 
 def _recipe(kind: LayerKind, numerics: Numerics) -> Recipe:
-    """How a layer is computed; its weights' shapes say how many heads it has, so layers with equal shapes are alike."""
-    form = numerics if kind.heads else replace(numerics, attention="explicit")  # no kernel takes no head
-    return Recipe(replace(kind, heads=()), form)
+    """The recipe of a layer. It leaves out the heads, so that layers whose weights have equal shapes share programs."""
+    numerics = numerics if kind.heads else replace(numerics, attention="explicit")  # no kernel takes a layer of no head
+    return Recipe(replace(kind, heads=()), numerics)
 
 
 def _check(model: PretrainedModel, packed: Packed) -> Inputs:
-    """What the embeddings read, in memory of the host. Raises `InputError` where it does not fit the model."""
+    """The inputs of the embeddings, in host memory. Raises `InputError` if they do not fit the model."""
     config, longest = model.config, int(packed.lengths.max())
     if longest > config.max_tokens:
         raise InputError(f"an example has {longest} tokens, but the model {describe_limit(config)}")
@@ -393,11 +379,11 @@ def _check(model: PretrainedModel, packed: Packed) -> Inputs:
     inputs = prepare_inputs(
         config, model.numerics, packed.input_ids, token_type_ids=packed.token_type_ids, position_ids=position_ids
     )
-    return jax.tree.map(np.asarray, inputs)  # (To choose rows of JAX's would be compiled for each number of them.)
+    return jax.tree.map(np.asarray, inputs)  # (Indexing JAX arrays would compile a program for each number of rows.)
 
 
 def whole_chunks(packed: Packed, rows: int) -> Packed:
-    """Fill up with empty rows to whole chunks."""
+    """Add empty rows until the last chunk is full."""
     missing = -packed.rows % rows
     arrays = {name: np.pad(array, ((0, missing), (0, 0))) for name, array in vars(packed).items()}
     if missing:

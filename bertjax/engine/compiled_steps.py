@@ -1,10 +1,10 @@
-"""The steps of a sweep on blocks, compiled: one for each kind of step, whatever runs and chunks are in a block.
+"""The compiled steps of a sweep. Each takes a block, whichever runs and chunks are in it, so each is compiled once.
 
-On a mesh of devices each has its own rows of a block (`sharding.py`).
+On a mesh, every device computes its share of a block's rows (`sharding.py`).
 """
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -31,17 +31,18 @@ from bertjax.models import (
 )
 
 Block: TypeAlias = Float[Array, "runs rows token embed"]
-FirstTokens: TypeAlias = Float[Array, "runs rows places embed"]
+# What a layer returns: hidden states at every token, or at those that a `cls_only` layer computes.
+AfterLayer: TypeAlias = Float[Array, "runs rows place embed"]
 Parameters: TypeAlias = Sequence[Array]
 Targets: TypeAlias = Shaped[Array, "runs rows places ..."] | None
 Sources: TypeAlias = dict[str, Float[Array, "slots rows place ..."]] | None
 
 
 class Structure:
-    """A module without its parameters, known when a step is compiled.
+    """A module without its parameters: a static argument of compiled steps.
 
-    Every call of a compiled step asks for the hash of what it was compiled for. That of a module's graph takes longer
-    than a short step: it is made once.
+    Each call of a compiled step hashes its static arguments. Hashing a module's graph takes longer than a short step,
+    so the hash is computed once.
     """
 
     def __init__(self, graphdef: Graph, tree: jax.tree_util.PyTreeDef):
@@ -55,13 +56,13 @@ class Structure:
         return self is other or (isinstance(other, Structure) and self.parts == other.parts)
 
     def with_parameters(self, parameters: Sequence[Array]) -> Any:
-        """The module."""
+        """The module with these parameters."""
         graphdef, tree = self.parts
         return nnx.merge(graphdef, jax.tree.unflatten(tree, parameters))
 
 
 def take_apart(module: nnx.Module) -> tuple[Structure, list[Any]]:
-    """A module's structure, and its parameters one after another: arrays, or their shapes where it has no more."""
+    """Split a module into its structure and a flat list of its parameters (arrays, or shapes of an abstract module)."""
     graphdef, state = nnx.split(module)
     parameters, tree = jax.tree.flatten(state)
     return Structure(graphdef, tree), parameters
@@ -69,12 +70,12 @@ def take_apart(module: nnx.Module) -> tuple[Structure, list[Any]]:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The weights of all steps of a sweep, on its devices.
+    """The weights of a sweep, on its devices.
 
     Args:
-        layers: of each application of a layer; those that are applied several times are there once.
-        embeddings, head: what is below the layers, and the whole model, whose head reads what they give: a structure
-            and its parameters each.
+        layers: weights of each layer; layers that share parameters share the arrays.
+        embeddings: structure and parameters of the embeddings.
+        head: structure and parameters of the whole model, whose task head is applied to the last hidden states.
     """
 
     layers: list[LayerWeights]
@@ -83,38 +84,41 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class _Kept:
-    """What was prepared of a model, and what tells whether the model is still the same."""
+class _CacheEntry:
+    """The prepared weights of a model, with the arrays and settings that they were made from."""
 
     parameters: list[Any]
     settings: tuple[Any, ...]
     prepared: Prepared
 
-    def is_of(self, parameters: list[Any], settings: tuple[Any, ...]) -> bool:
-        """Whether it was made of these very arrays."""
-        alike = len(parameters) == len(self.parameters) and settings == self.settings
-        return alike and all(own is given for own, given in zip(self.parameters, parameters, strict=True))
+    def matches(self, parameters: list[Any], settings: tuple[Any, ...]) -> bool:
+        """Whether the entry was made from exactly these arrays and settings."""
+        return (
+            settings == self.settings
+            and len(parameters) == len(self.parameters)
+            and all(old is new for old, new in zip(self.parameters, parameters, strict=True))
+        )
 
 
-_KEPT: weakref.WeakKeyDictionary[PretrainedModel, _Kept] = weakref.WeakKeyDictionary()
+_CACHE: weakref.WeakKeyDictionary[PretrainedModel, _CacheEntry] = weakref.WeakKeyDictionary()
 
 
 def prepare(model: PretrainedModel, mesh: Mesh | None) -> Prepared:
-    """The weights of a model on the devices of a mesh.
+    """Put the weights of a model on the devices of a mesh, in the form that the compiled steps take.
 
-    Making them is hundreds of small operations, on a fast accelerator a tenth of a sweep. They are kept for the sweeps
-    to come, until the model is gone or is prepared with other parameters, settings or devices. What can be written
-    into, as an array of NumPy's, is read anew each time.
+    This takes hundreds of small operations, a tenth of a sweep on a fast accelerator. The result is cached until the
+    model is deleted, or is prepared with other parameters, settings or devices. Models with NumPy parameters, which can
+    be changed in place, are not cached.
     """
     parameters, tree = jax.tree.flatten(model)
     settings = tree, mesh
-    kept = _KEPT.get(model)
-    if kept is not None and kept.is_of(parameters, settings):
-        return kept.prepared
+    cached = _CACHE.get(model)
+    if cached is not None and cached.matches(parameters, settings):
+        return cached.prepared
     prepared = _prepare(model, mesh)
-    _KEPT.pop(model, None)
+    _CACHE.pop(model, None)
     if all(isinstance(parameter, jax.Array) for parameter in parameters):
-        _KEPT[model] = _Kept(parameters, settings, prepared)
+        _CACHE[model] = _CacheEntry(parameters, settings, prepared)
     return prepared
 
 
@@ -123,29 +127,31 @@ def _prepare(model: PretrainedModel, mesh: Mesh | None) -> Prepared:
     table = None if encoder.relative is None else encoder.relative()
     sets = [packed_layer.layer_weights(layer, model.numerics, table) for layer in encoder.layers]
     placed: list[LayerWeights] = place_on_mesh(sets, mesh)
-    (below, own), (whole, every) = map(take_apart, (model.body.embeddings, model))
-    layers = [placed[number] for number in model.config.architecture.parameters_of]
-    return Prepared(layers, (below, place_on_mesh(own, mesh)), (whole, place_on_mesh(every, mesh)))
+    embeddings, head = (
+        (structure, place_on_mesh(parameters, mesh))
+        for structure, parameters in map(take_apart, (model.body.embeddings, model))
+    )
+    return Prepared([placed[index] for index in model.config.architecture.parameters_of], embeddings, head)
 
 
 @record
 class BlockRows:
-    """`packed_layer.Rows` of every slot of a block, or of the one slot from which runs branch off."""
+    """`packed_layer.Rows` for every slot of a block, or for the one slot of a parent."""
 
     segments: Int[Array, "slots rows token"]
     starts: Int[Array, "slots rows places"]
-    asked: Int[Array, "slots rows pick"] | None = None
+    targets: Int[Array, "slots rows pick"] | None = None
     spans: Int[Array, "slots rows token"] | None = None
 
     def flat(self) -> Rows:
-        """One slot's rows after another's."""
-        asked, spans = (None if part is None else flat(part) for part in (self.asked, self.spans))
-        return Rows(flat(self.segments), flat(self.starts), asked, spans)
+        """The rows of all slots, one after another."""
+        targets, spans = (None if array is None else flat(array) for array in (self.targets, self.spans))
+        return Rows(flat(self.segments), flat(self.starts), targets, spans)
 
 
 @partial(jax.jit, static_argnums=(0, 3))
 def embed(structure: Structure, parameters: Parameters, inputs: Any, mesh: Mesh | None) -> Block:
-    """Embeddings of the rows of a block. The arrays of `inputs` are those of `Inputs`, for each slot."""
+    """The embeddings of a block, from `Inputs` with a leading axis for its slots."""
 
     def local(inputs: Any, parameters: Parameters) -> Array:
         hidden = structure.with_parameters(parameters)(Inputs(*(flat(part) for part in vars(inputs).values())))
@@ -156,32 +162,32 @@ def embed(structure: Structure, parameters: Parameters, inputs: Any, mesh: Mesh 
 
 @jax.jit
 def gather(blocks: Sequence[Array], indices: Int[Array, "runs"]) -> Float[Array, "runs ..."]:
-    """A block of slots that lie in several."""
+    """Build a block from one slot of each of several blocks."""
     slots = [jax.lax.dynamic_index_in_dim(block, indices[slot], keepdims=False) for slot, block in enumerate(blocks)]
     return jnp.stack(slots)
 
 
-def _over_rows(changes: LayerInterventions | None, rows: int, sources: Sources) -> LayerInterventions | None:
-    """Changes of runs as changes of their rows, one run's rows after another's."""
-    if changes is None:
-        return None
+def _for_rows(changes: LayerInterventions, rows: int) -> LayerInterventions:
+    """Repeat the changes of each run for each of its rows."""
     repeated: LayerInterventions = jax.tree.map(
         lambda share: jnp.repeat(share, rows, axis=0), replace(changes, means=None)
     )
-    return _with(replace(repeated, means=changes.means), sources)
+    return replace(repeated, means=changes.means)
 
 
-def _with(changes: LayerInterventions, sources: Sources) -> LayerInterventions:
-    return changes if sources is None else replace(changes, sources={name: flat(own) for name, own in sources.items()})
+def _with_sources(changes: LayerInterventions, sources: Sources) -> LayerInterventions:
+    if sources is None:
+        return changes
+    return replace(changes, sources={name: flat(activations) for name, activations in sources.items()})
 
 
 def flat(array: Array) -> Array:
-    """The first two axes as one."""
+    """Merge the first two axes."""
     return array.reshape(-1, *array.shape[2:])
 
 
-def _advance(
-    step: Callable[..., Array],
+@partial(jax.jit, static_argnames=("recipe", "mesh", "cls_only"))
+def apply_layer(
     weights: LayerWeights,
     hidden: Block,
     rows: BlockRows,
@@ -190,67 +196,46 @@ def _advance(
     *,
     recipe: Recipe,
     mesh: Mesh | None,
-) -> Float[Array, "runs rows place embed"]:
+    cls_only: bool = False,
+) -> AfterLayer:
+    """Apply a layer to every slot of a block.
+
+    Args:
+        cls_only: compute the output at [CLS], or at the tokens that the readout reads, and nowhere else.
+    """
+
     def local(
         hidden: Block, rows: BlockRows, sources: Sources, weights: LayerWeights, changes: LayerInterventions | None
     ) -> Array:
-        after = step(weights, flat(hidden), rows.flat(), _over_rows(changes, hidden.shape[1], sources), recipe)
+        of_rows = None if changes is None else _with_sources(_for_rows(changes, hidden.shape[1]), sources)
+        after = packed_layer.apply_layer(weights, flat(hidden), rows.flat(), of_rows, recipe, cls_only=cls_only)
         return after.reshape(*hidden.shape[:2], *after.shape[1:])
 
     return over_rows(local, mesh, [hidden, rows, sources], [weights, changes])
 
 
-@partial(jax.jit, static_argnames=("recipe", "mesh"))
-def advance(
-    weights: LayerWeights,
-    hidden: Block,
-    rows: BlockRows,
-    changes: LayerInterventions | None,
-    sources: Sources,
-    *,
-    recipe: Recipe,
-    mesh: Mesh | None,
-) -> Block:
-    """A layer, each run from hidden states of its own."""
-    return _advance(packed_layer.apply_layer, weights, hidden, rows, changes, sources, recipe=recipe, mesh=mesh)
-
-
-@partial(jax.jit, static_argnames=("recipe", "mesh"))
-def last_advance(
-    weights: LayerWeights,
-    hidden: Block,
-    rows: BlockRows,
-    changes: LayerInterventions | None,
-    sources: Sources,
-    *,
-    recipe: Recipe,
-    mesh: Mesh | None,
-) -> FirstTokens:
-    """A last layer at [CLS] alone."""
-    return _advance(
-        partial(packed_layer.apply_layer, cls_only=True),
-        weights,
-        hidden,
-        rows,
-        changes,
-        sources,
-        recipe=recipe,
-        mesh=mesh,
-    )
-
-
-def _branch(
-    step: Callable[..., Array],
+@partial(jax.jit, static_argnames=("recipe", "mesh", "cls_only"))
+def fork_from_parent(
     weights: LayerWeights,
     block: Block,
     index: ArrayLike,
     rows: BlockRows,
     changes: LayerInterventions,
-    *,
     sources: Sources,
+    *,
     recipe: Recipe,
     mesh: Mesh | None,
-) -> Array:
+    cls_only: bool = False,
+) -> AfterLayer:
+    """Apply a layer for several runs that share one parent, whose attention is computed once.
+
+    Args:
+        index: the parent's slot in the block.
+        rows, sources: those of the parent's slot.
+        changes: those of the runs.
+        cls_only: as in `apply_layer`.
+    """
+
     def local(
         block: Block,
         rows: BlockRows,
@@ -259,74 +244,25 @@ def _branch(
         weights: LayerWeights,
         changes: LayerInterventions,
     ) -> Array:
-        return step(weights, block[index], rows.flat(), _with(changes, sources), recipe)
+        changes = _with_sources(changes, sources)
+        return packed_layer.fork_from_parent(weights, block[index], rows.flat(), changes, recipe, cls_only=cls_only)
 
     return over_rows(local, mesh, [block, rows, sources], [index, weights, changes])
-
-
-@partial(jax.jit, static_argnames=("recipe", "mesh"))
-def branch(
-    weights: LayerWeights,
-    block: Block,
-    index: ArrayLike,
-    rows: BlockRows,
-    changes: LayerInterventions,
-    sources: Sources,
-    *,
-    recipe: Recipe,
-    mesh: Mesh | None,
-) -> Block:
-    """A layer for runs that all start from one slot of a block.
-
-    Args:
-        index: of the slot.
-        rows, sources: of the slot.
-        changes: of the runs.
-    """
-    return _branch(
-        packed_layer.fork_from_parent, weights, block, index, rows, changes, sources=sources, recipe=recipe, mesh=mesh
-    )
-
-
-@partial(jax.jit, static_argnames=("recipe", "mesh"))
-def last_branch(
-    weights: LayerWeights,
-    block: Block,
-    index: ArrayLike,
-    rows: BlockRows,
-    changes: LayerInterventions,
-    sources: Sources,
-    *,
-    recipe: Recipe,
-    mesh: Mesh | None,
-) -> FirstTokens:
-    """A last layer at [CLS] alone for runs that all start from one slot; arguments are those of `branch`."""
-    return _branch(
-        partial(packed_layer.fork_from_parent, cls_only=True),
-        weights,
-        block,
-        index,
-        rows,
-        changes,
-        sources=sources,
-        recipe=recipe,
-        mesh=mesh,
-    )
 
 
 @partial(jax.jit, static_argnames=("structure", "readout", "mesh"))
 def read_first(
     structure: Structure,
     parameters: Parameters,
-    hidden: FirstTokens,
+    hidden: AfterLayer,
     targets: Targets = None,
     *,
     readout: Readout,
     mesh: Mesh | None,
 ) -> Shaped[Array, "runs rows places *readout"]:
-    """The readout of a block that holds [CLS] alone, or other tokens that the readout reads one at a time."""
+    """The readout of a block that a `cls_only` layer computed; the readout reads each token by itself."""
 
-    def local(hidden: FirstTokens, targets: Targets, parameters: Parameters) -> Array:
+    def local(hidden: AfterLayer, targets: Targets, parameters: Parameters) -> Array:
         model = structure.with_parameters(parameters)
         first = hidden.reshape(-1, 1, hidden.shape[-1])
         output = model.finish(first, jnp.ones((first.shape[0], 1, 1), model.numerics.wide))
@@ -337,7 +273,7 @@ def read_first(
 
 
 def _read(readout: Readout, output: ModelOutput, targets: Targets) -> Array:
-    """The readout of texts one after another, whose targets are those of a block."""
+    """Apply a readout to flattened texts, with the targets of their block."""
     return readout(output) if targets is None else readout(output, flat(flat(targets)))
 
 
@@ -354,11 +290,11 @@ def read(
     readout: Readout,
     mesh: Mesh | None,
 ) -> Shaped[Array, "runs rows places *readout"]:
-    """The readout of a block, each example apart."""
+    """The readout of a block, from all tokens of each text."""
 
     def local(hidden: Block, rows: BlockRows, lengths: Array, targets: Targets, parameters: Parameters) -> Array:
         model = structure.with_parameters(parameters)
-        apart, keep = packed_layer.examples_apart(flat(hidden), rows.flat(), flat(lengths), longest)
+        apart, keep = packed_layer.unpack_examples(flat(hidden), rows.flat(), flat(lengths), longest)
         outputs = _read(readout, model.finish(apart, keep.astype(model.numerics.wide)), targets)
         return outputs.reshape(*hidden.shape[:2], -1, *outputs.shape[1:])
 
@@ -371,13 +307,13 @@ def read_at(
     parameters: Parameters,
     hidden: Block,
     rows: BlockRows,
-    positions: Int[Array, "runs rows places wanted"],
+    positions: Int[Array, "runs rows places targets"],
     targets: Targets = None,
     *,
     readout: Readout,
     mesh: Mesh | None,
 ) -> Shaped[Array, "runs rows places *readout"]:
-    """The readout at some tokens of each example."""
+    """The readout of a block, from some tokens of each text."""
 
     def local(hidden: Block, rows: BlockRows, positions: Array, targets: Targets, parameters: Parameters) -> Array:
         model = structure.with_parameters(parameters)
@@ -400,10 +336,10 @@ def source_activations(
     short: bool,
     mesh: Mesh | None,
 ) -> dict[str, Float[Array, "runs rows place ..."]]:
-    """Activations of the sources in a layer, by site."""
+    """The activations of the sources in a layer, by site."""
 
     def local(hidden: Block, rows: BlockRows, weights: LayerWeights) -> dict[str, Array]:
-        given = packed_layer.source_activations(weights, flat(hidden), rows.flat(), recipe, sites=sites, short=short)
-        return {name: own.reshape(*hidden.shape[:2], *own.shape[1:]) for name, own in given.items()}
+        found = packed_layer.source_activations(weights, flat(hidden), rows.flat(), recipe, sites=sites, short=short)
+        return {name: array.reshape(*hidden.shape[:2], *array.shape[1:]) for name, array in found.items()}
 
     return over_rows(local, mesh, [hidden, rows], [weights])

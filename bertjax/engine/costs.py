@@ -1,12 +1,12 @@
-"""What a sweep costs before it runs: floating-point operations and bytes, from the plan and the sizes alone.
+"""The cost of a sweep before it runs: FLOPs, bytes and seconds.
 
-A product of `[m, k]` and `[k, n]` counts 2 m k n operations; element-wise work is left out. For each token, with E
-the hidden states' width, F the feed-forward layer's and S the tokens that it is compared with: queries, keys and
-values 6 E^2, scores and mixing 4 S E, output projection 2 E^2, feed-forward 4 E F, or 6 E F where it is gated.
-Vectors of positions count 2 S' E for each of their two products, with S' the distances that there are; uniform
+A product of `[m, k]` and `[k, n]` has 2 m k n FLOPs; element-wise operations are not counted. For each token, with E
+the width of hidden states, F that of the feed-forward layer and S the number of tokens that the token is compared with:
+queries, keys and values 6 E^2, attention scores and mixing 4 S E, output projection 2 E^2, feed-forward 4 E F, or 6 E F
+if it is gated. Relative positions add 2 S' E for each of their two products, with S' different distances, and uniform
 weights under a window 2 S E.
 
-Seconds are told from no operations: each kind of step that the plan takes is run a few times, and counted.
+Time cannot be estimated from operation counts: each kind of step in the plan is counted, and run a few times.
 """
 
 import time
@@ -23,15 +23,7 @@ from jaxtyping import Array, Int
 
 from bertjax.checkpoints import BertConfig, LayerKind
 from bertjax.data import Tokenizer
-from bertjax.engine.blocks import (
-    BlockRunner,
-    Slot,
-    Step,
-    branch_share,
-    feed_forward_flops,
-    is_worth_branching,
-    whole_source,
-)
+from bertjax.engine.blocks import BlockRunner, Slot, Step, common_block, feed_forward_flops, fewest_children
 from bertjax.engine.plan import Node, Plan
 from bertjax.engine.run import make_runner, runner_bytes
 from bertjax.engine.schedule import DryRun
@@ -44,14 +36,14 @@ from bertjax.models import PretrainedModel, check_parameters, packed_layer
 
 @dataclass(frozen=True)
 class Cost:
-    """The price of a sweep.
+    """The cost of a sweep.
 
     Args:
-        flops: of the sweep as the engine runs it, rows filled up and blocks too.
-        necessary: of the same on real tokens alone: attention within examples, no slot empty.
-        plain: of one full forward pass for each ablation and the base, on real tokens alone.
-        states: runs with hidden states of their own after each layer.
-        state_bytes: hidden states of one run on all rows, in float32.
+        flops: FLOPs of the sweep as the engine runs it, with padding.
+        necessary: FLOPs of the same runs without padding: attention within texts, no empty slots.
+        plain: FLOPs of a full forward pass for the base run and for each ablation, without padding.
+        states: number of different runs after each layer.
+        state_bytes: bytes of the hidden states of one run on all rows, in float32.
     """
 
     flops: float
@@ -63,44 +55,44 @@ class Cost:
 
 @dataclass(frozen=True)
 class Work:
-    """How often a plan takes each kind of step in one layer, on one chunk of rows.
+    """The number of steps of each kind in one layer, on one chunk.
 
     Args:
-        full: layers of one run alone, all tokens.
-        shared: attention of a run from which several branch off, all tokens.
-        branched: the rest of a layer of one run that branched off, all tokens.
-        last_full, last_shared, last_branched: the same in a last layer that only [CLS] goes through.
+        full: full layers of one run.
+        shared: attention of a parent for several children.
+        forked: the rest of the layer for one of these children.
+        last_full, last_shared, last_forked: the same in a last layer that is computed only at [CLS].
     """
 
     full: int = 0
     shared: int = 0
-    branched: int = 0
+    forked: int = 0
     last_full: int = 0
     last_shared: int = 0
-    last_branched: int = 0
+    last_forked: int = 0
 
     def __add__(self, other: "Work") -> "Work":
-        return Work(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
+        return Work(*(first + second for first, second in zip(astuple(self), astuple(other), strict=True)))
 
 
-def count_work(plan: Plan, config: BertConfig, runs: int, short_last: bool) -> tuple[Work, ...]:
-    """Go through a plan as the engine does; the work of each layer.
+def count_work(plan: Plan, config: BertConfig, runs: int, cls_only: bool) -> tuple[Work, ...]:
+    """The work of each layer, in the engine's order.
 
     Args:
         runs: slots of a block.
-        short_last: whether the last layer is computed at some tokens alone.
+        cls_only: whether the last layer is computed at [CLS], or at the tokens that the readout reads, and nowhere
+            else.
     """
     layers = [Work()] * plan.layers
     for node in plan.nodes():
         for layer in range(node.layer + 1, plan.layers):
-            short = short_last and layer == plan.layers - 1
+            at_cls = cls_only and layer == plan.layers - 1
             waiting, groups = len(node.children.get(layer, ())), []
-            while is_worth_branching(waiting, runs, short, branch_share(config)):
+            while waiting > fewest_children(config, runs, at_cls):
                 groups.append(min(waiting, runs))
                 waiting -= groups[-1]
-            alone = int(node.ends(plan.layers) > layer) + waiting
-            counts = alone, len(groups), sum(groups)
-            layers[layer] += Work(0, 0, 0, *counts) if short else Work(*counts)
+            counts = int(node.ends(plan.layers) > layer) + waiting, len(groups), sum(groups)
+            layers[layer] += Work(0, 0, 0, *counts) if at_cls else Work(*counts)
     return tuple(layers)
 
 
@@ -112,14 +104,14 @@ def flops(
     examples: int | float,
     kinds: int = 1,
 ) -> float:
-    """Operations of some work.
+    """FLOPs of some work.
 
     Args:
         work: of each layer.
-        tokens: how many the layers are computed on.
-        spans: tokens that each token is compared with, in each layer.
-        examples: how many [CLS] there are.
-        kinds: how many ways of overriding a plan mixes: a branch projects each once more.
+        tokens: number of tokens that the layers are computed on.
+        spans: number of tokens that each token is compared with, in each layer.
+        examples: number of [CLS] tokens, or of other tokens that the readout reads.
+        kinds: number of different replacements in the plan: a forked step projects each of them.
     """
     layers = zip(work, config.architecture.layers, spans, strict=True)
     return sum(_layer_flops(each, config, kind, tokens, span, (examples, kinds)) for each, kind, span in layers)
@@ -128,30 +120,30 @@ def flops(
 def _layer_flops(
     work: Work, config: BertConfig, kind: LayerKind, tokens: float, span: float, counts: tuple[int | float, int]
 ) -> float:
-    """Operations of one layer's work; `counts` are those of [CLS] and of ways of overriding."""
+    """FLOPs of one layer's work; `counts` are `examples` and `kinds` of `flops`."""
     (examples, kinds), embed = counts, config.hidden_size
     heads = len(kind.heads)
-    width = heads * config.head_dim  # of all heads together; less than `embed` where some are removed
+    width = heads * config.head_dim  # of all heads together; less than `embed` if some are removed
     square, inner = 2 * embed * width, feed_forward_flops(config, kind)
     attention = 3 * square + (4 if kind.window is None else 6) * span * width + _distances(kind, span) * width
     total = tokens * (
         work.full * (attention + square + inner)
         + work.shared * (attention + (1 + kinds) * square)
-        + work.branched * (inner + 2 * kinds * heads * embed)
+        + work.forked * (inner + 2 * kinds * heads * embed)
     )
-    # At [CLS]: queries through W_Q, values through W_V (in a branch those of uniform weights too), and for each head
-    # every token's hidden state; either queries through W_K and hidden states once more, or the keys of all tokens.
+    # At [CLS]: queries through W_Q, values through W_V (in a fork those of uniform weights too), and for each head
+    # every token's hidden state; then queries through W_K and hidden states once more, or the keys of all tokens.
     first = examples * (2 * square + 2 * heads * span * embed)
     if kind.rotation is None and (kind.relative is None or kind.relative.form == "bias"):
         first += examples * (square + 2 * heads * span * embed)
     else:
         first += tokens * square + examples * 2 * span * width
     total += (work.last_full + work.last_shared) * first + work.last_shared * examples * square
-    return total + (work.last_full + work.last_branched) * examples * (square + inner)
+    return total + (work.last_full + work.last_forked) * examples * (square + inner)
 
 
 def _distances(kind: LayerKind, span: float) -> float:
-    """Twice the vectors of positions with which each token is multiplied."""
+    """Twice the number of relative-position vectors that each token is multiplied with."""
     relative = kind.relative
     if relative is None or relative.form == "bias":
         return 0.0
@@ -160,13 +152,13 @@ def _distances(kind: LayerKind, span: float) -> float:
 
 
 def spans_of_texts(config: BertConfig, lengths: Sequence[int]) -> list[float]:
-    """Tokens of its own text that a token may attend to, on average, in each layer."""
+    """The mean number of tokens of its text that a token may attend to, in each layer."""
     real = float(sum(lengths))
 
     def seen(window: int | None) -> float:
         if window is None:
             return sum(length**2 for length in lengths) / real
-        # Each token sees 2 w + 1, but for those that are beyond an end.
+        # Each token sees 2 w + 1 tokens, minus those beyond either end.
         beyond = ((min(window, length), length) for length in lengths)
         return sum(length * (2 * window + 1) - near * (2 * window + 1 - near) for near, length in beyond) / real
 
@@ -175,7 +167,7 @@ def spans_of_texts(config: BertConfig, lengths: Sequence[int]) -> list[float]:
 
 
 def spans_of_rows(config: BertConfig, row_length: int) -> list[float]:
-    """Slots with which the engine compares each slot, in each layer."""
+    """The number of tokens of a row, padding included, that the engine compares each token with, in each layer."""
     return [float(packed_layer.compared_slots(row_length, kind)) for kind in config.architecture.layers]
 
 
@@ -187,20 +179,20 @@ def price(
     rows: int,
     row_length: int,
     lengths: Sequence[int],
-    short_last: bool,
-    asked: int | None = None,
+    cls_only: bool,
+    readings: int | None = None,
 ) -> Cost:
     """The cost of a plan on packed examples.
 
     Args:
-        blocks: how large the pieces are.
-        rows, row_length: of the packing.
-        lengths: tokens of each text.
-        short_last: whether the last layer is computed at some tokens alone.
-        asked: how many these are; by default one of each text.
+        blocks: sizes of chunks and blocks.
+        rows, row_length: of the packed examples.
+        lengths: number of tokens of each text.
+        cls_only: as in `count_work`.
+        readings: number of tokens that the readout reads; by default one for each text.
     """
-    work, kinds = count_work(plan, config, blocks.runs, short_last), max(1, len(plan.replacements()))
-    real, examples = float(sum(lengths)), float(len(lengths) if asked is None else asked)
+    work, kinds = count_work(plan, config, blocks.runs, cls_only), max(1, len(plan.replacements()))
+    real, examples = float(sum(lengths)), float(len(lengths) if readings is None else readings)
     spans = spans_of_texts(config, lengths)
     full = (Work(full=1),) * plan.layers
     slots = float(-(-rows // blocks.rows) * blocks.rows * row_length)
@@ -213,26 +205,28 @@ def price(
     )
 
 
-# Each kind of step is timed at least twice, and until so many seconds have gone by, at most so often.
+# Each kind of step is timed at least twice, at most `TIMED_STEPS` times, and for about `TIMED_SECONDS`.
 TIMED_STEPS, TIMED_SECONDS = 5, 0.3
-LONGEST_REHEARSAL = 20_000  # steps that are gone through to count them: a second or two
+LONGEST_DRY_RUN = 20_000  # steps: counting them takes a second or two
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The price of a sweep on this device.
+    """The cost of a sweep on this device.
 
     Args:
-        cost: operations, and runs with hidden states of their own.
-        ablations, duplicates: how many sets there are, and how many of them are run with another.
-        examples, tokens: how many.
-        rows, row_length, filled: of the packing; the share of slots that hold a token.
-        blocks: the pieces in which it is computed.
-        peak_bytes: resident memory (of the process, or of an accelerator) at most.
-        output_bytes: of all outputs.
-        rate: operations a second of all steps.
-        seconds: what the sweep takes: each kind of step was timed, and counted. Compilation and loading come on top.
-        separate_seconds: what a full pass for each ablation would take at the same rate.
+        cost: FLOPs and number of different runs.
+        ablations: number of ablations.
+        duplicates: number of ablations that equal another one, so they are run once.
+        examples, tokens: numbers of examples and of their tokens.
+        rows, row_length: of the packed examples.
+        filled: share of the rows' tokens that are not padding.
+        blocks: sizes of chunks and blocks.
+        peak_bytes: upper bound of the memory of the process, or of an accelerator.
+        output_bytes: bytes of all outputs.
+        rate: FLOPs per second.
+        seconds: time of all steps, without loading and compilation. Each kind of step was timed and counted.
+        separate_seconds: time of a full forward pass for each ablation, at the same rate.
     """
 
     cost: Cost
@@ -258,14 +252,14 @@ def plan_sweep(
     readout: Readout,
     *,
     combine: Combine | None = None,
-    at: Sequence[Sequence[int]] | Int[np.ndarray, "examples wanted"] | None = None,
+    at: Sequence[Sequence[int]] | Int[np.ndarray, "examples targets"] | None = None,
     targets: Any = None,
     spans: Sequence[Any] | None = None,
     memory: int | str | None = None,
     attention: str = "auto",
     tokenizer: Tokenizer | None = None,
 ) -> Estimate:
-    """What `bertjax.sweep` would cost with the same arguments; each kind of step is run a few times.
+    """Estimate the cost of `bertjax.sweep` with the same arguments. Runs each kind of step a few times.
 
     Raises:
         InputError: examples that do not fit the model, or too little memory.
@@ -291,12 +285,13 @@ def plan_sweep(
 
 
 def estimate_with_sizes(sweep_input: SweepInput, sizes: Sizes) -> Estimate:
-    """The price of a sweep in pieces of known sizes (`choose_sizes`)."""
+    """The cost of a sweep with known sizes (`choose_sizes`)."""
     config = sweep_input.model.config
     in_use = memory_in_use()  # before anything is compiled, which `runner_bytes` counts
     runner, texts, plan = make_runner(sweep_input, sizes), sweep_input.texts, sweep_input.plan
     packed = runner.packed
-    lengths, asked = [len(text) for several in texts for text in several], int(sweep_input.asked.sum())
+    lengths = [len(text) for texts_of_example in texts for text in texts_of_example]
+    readings = int(sweep_input.readings.sum())
     cost = price(
         plan,
         config,
@@ -304,15 +299,15 @@ def estimate_with_sizes(sweep_input: SweepInput, sizes: Sizes) -> Estimate:
         rows=packed.rows,
         row_length=sizes.row_length,
         lengths=lengths,
-        short_last=runner.short_last,
-        asked=asked,
+        cls_only=runner.cls_only,
+        readings=readings,
     )
-    reading = (len(plan.ablations) + 1) * asked * reading_flops(sweep_input)
+    reading = (len(plan.ablations) + 1) * readings * reading_flops(sweep_input)
     cost = replace(cost, flops=cost.flops + reading, necessary=cost.necessary + reading, plain=cost.plain + reading)
-    trial, whole = dry_run(runner, sizes.steps_of_part)
-    alive = None if plan.source_sites or not whole else trial.most
+    dry_run, complete = run_dry(runner, sizes.steps_of_part)
+    alive = None if plan.source_sites or not complete else dry_run.most
     peak_bytes = in_use + runner_bytes(runner, sweep_input, alive) + 2 * sweep_input.output_bytes
-    seconds = time_steps(trial)
+    seconds = time_steps(dry_run)
     rate = cost.flops / seconds
     return Estimate(
         cost=cost,
@@ -333,139 +328,139 @@ def estimate_with_sizes(sweep_input: SweepInput, sizes: Sizes) -> Estimate:
 
 
 def reading_flops(sweep_input: SweepInput) -> float:
-    """Operations of the readout once, as XLA counts them: those of a masked-LM head are many."""
-    model, alone = sweep_input.model, sweep_input.first_only or sweep_input.by_token
-    tokens = 1 if alone else sweep_input.tokens
+    """FLOPs of one readout, counted by XLA. A masked-LM head has many."""
+    model = sweep_input.model
+    tokens = 1 if sweep_input.first_only or sweep_input.by_token else sweep_input.tokens
     hidden = jax.ShapeDtypeStruct((1, tokens, model.config.hidden_size), model.numerics.dtype)
     targets = sweep_input.targets
     shape = () if targets is None else (1, 1, *targets.shape[2:]) if sweep_input.by_token else (1, *targets.shape[1:])
-    given = [] if targets is None else [jax.ShapeDtypeStruct(shape, targets.dtype)]
+    arguments = [] if targets is None else [jax.ShapeDtypeStruct(shape, targets.dtype)]
 
-    def read(hidden: Array, *given: Array) -> Array:
+    def read(hidden: Array, *targets: Array) -> Array:
         keep = jnp.ones((1, 1, tokens), model.numerics.wide)
-        return sweep_input.readout(model.finish(hidden, keep), *given)
+        return sweep_input.readout(model.finish(hidden, keep), *targets)
 
-    counted = jax.jit(read).lower(hidden, *given).cost_analysis()
+    counted = jax.jit(read).lower(hidden, *arguments).cost_analysis()
     return float((counted or {}).get("flops", 0.0))
 
 
-# From a block of hidden states, a step that can be taken any number of times.
-Again = Callable[[Array], Callable[[], Any]]
+# Makes a repeatable step from a block of hidden states.
+Repeat = Callable[[Array], Callable[[], Any]]
 
 
 class TimedDryRun(DryRun):
-    """A rehearsal that remembers of each kind of step how to take it again, so that it can be timed.
+    """A dry run that also stores how to repeat each kind of step, to time it.
 
-    Steps are of one kind where the same compiled program takes them.
+    Steps are of one kind if one compiled program computes them.
 
     Args:
-        runner: whose steps they are.
+        runner: computes the steps.
     """
 
     def __init__(self, runner: BlockRunner):
-        super().__init__(runner.config, runner.plan, runner.blocks, short_last=runner.short_last)
+        super().__init__(runner.config, runner.plan, runner.blocks, cls_only=runner.cls_only)
         self.runner = runner
-        self.kinds: dict[Hashable, Again] = {}
+        self.kinds: dict[Hashable, Repeat] = {}
         self.counts: Counter[Hashable] = Counter()
 
     def multiply(self, times: int) -> None:
-        """As if all that was gone through had been gone through so many times."""
+        """Multiply all counts."""
         self.counts = Counter({kind: times * count for kind, count in self.counts.items()})
 
-    def _note(self, again: Again, *kind: Hashable) -> None:
-        self.kinds.setdefault(kind, again)
+    def _count(self, repeat: Repeat, *kind: Hashable) -> None:
+        self.kinds.setdefault(kind, repeat)
         self.counts[kind] += 1
 
-    def _layer(self, layer: int) -> tuple[Hashable, ...]:
-        """What the programs of a layer depend on."""
+    def _layer_kind(self, layer: int) -> tuple[Hashable, ...]:
+        """All that the programs of a layer depend on."""
         plan, kind = self.plan, self.config.architecture.layers[layer]
-        return kind, self.is_short(layer), plan.sites(layer), plan.changes_outputs(layer)
+        return kind, self.is_cls_only(layer), plan.sites(layer), plan.changes_outputs(layer)
 
-    def _picked(self, chunks: Sequence[int]) -> int:
-        """At how many tokens of a row the readout is taken, where it is taken at some."""
+    def _picks(self, chunks: Sequence[int]) -> int:
+        """The padded number of picks of each row; 0 if there are none."""
         runner = self.runner
         return 0 if runner.picks is None else int(runner.picked(runner.where(chunks))[0].shape[-1])
 
     def take_sources(self, chunks: range) -> None:
-        """All that sources need."""
+        """Count the run of all sources as one step."""
         if self.plan.source_sites:
 
             def take() -> Any:
                 self.runner.take_sources(chunks)
                 return self.runner.source_activations
 
-            self._note(lambda block: take, "sources")
+            self._count(lambda block: take, "sources")
 
     def embed(self, chunks: Sequence[int]) -> Array:
-        """One step."""
-        self._note(lambda block: lambda: self.runner.embed(chunks), "embed")
+        """Count one step."""
+        self._count(lambda block: lambda: self.runner.embed(chunks), "embed")
         return super().embed(chunks)
 
-    def advance(self, layer: int, several: Sequence[Step]) -> Array:
-        """One step, and that which gathers its slots if they lie in several blocks."""
-        gathered, runs = int(whole_source(several) is None), self.blocks.runs
+    def apply_layer(self, layer: int, steps: Sequence[Step]) -> Array:
+        """Count one step, which gathers its slots if they are in several blocks."""
+        gathers, runs = int(common_block(steps) is None), self.blocks.runs
 
-        def again(block: Array) -> Callable[[], Array]:
-            # (In a block of one slot, or of other numbers, nothing needs to be gathered.)
-            slots = [replace(step.source, block=block, index=(n + gathered) % runs) for n, step in enumerate(several)]
-            steps = [replace(step, source=slot) for step, slot in zip(several, slots, strict=True)]
-            return lambda: self.runner.advance(layer, steps)
+        def repeat(block: Array) -> Callable[[], Array]:
+            # (Shifting the indices by one makes the runner gather, unless a block has a single slot.)
+            slots = [replace(step.source, block=block, index=(n + gathers) % runs) for n, step in enumerate(steps)]
+            moved = [replace(step, source=slot) for step, slot in zip(steps, slots, strict=True)]
+            return lambda: self.runner.apply_layer(layer, moved)
 
-        asked = self._picked([step.source.chunk for step in several]) if self.is_short(layer) else 0
-        self._note(again, "advance", self._layer(layer), gathered, any(step.changes for step in several), asked)
-        return super().advance(layer, several)
+        picks = self._picks([step.source.chunk for step in steps]) if self.is_cls_only(layer) else 0
+        self._count(repeat, "layer", self._layer_kind(layer), gathers, any(step.changes for step in steps), picks)
+        return super().apply_layer(layer, steps)
 
-    def branch(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:
-        """One step."""
-        asked = self._picked([parent.chunk]) if self.is_short(layer) else 0
-        self._note(
-            lambda block: lambda: self.runner.branch(layer, replace(parent, block=block), children),
-            *("branch", self._layer(layer), asked),
+    def fork_from_parent(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:
+        """Count one step."""
+        picks = self._picks([parent.chunk]) if self.is_cls_only(layer) else 0
+        self._count(
+            lambda block: lambda: self.runner.fork_from_parent(layer, replace(parent, block=block), children),
+            *("fork", self._layer_kind(layer), picks),
         )
-        return super().branch(layer, parent, children)
+        return super().fork_from_parent(layer, parent, children)
 
     def read(self, hidden: Array, chunks: Sequence[int]) -> Array:
-        """One step."""
+        """Count one step."""
         root = self.plan.root
 
-        def again(block: Array) -> Callable[[], Array]:
+        def repeat(block: Array) -> Callable[[], Array]:
             steps = [Step(Slot(block, index, root, chunk), root, ()) for index, chunk in enumerate(chunks)]
-            last = self.runner.advance(self.layers - 1, steps)
+            last = self.runner.apply_layer(self.layers - 1, steps)
             return lambda: self.runner.read(last, chunks)
 
-        self._note(again, "read", self._picked(chunks))
+        self._count(repeat, "read", self._picks(chunks))
         return super().read(hidden, chunks)
 
 
-def dry_run(runner: BlockRunner, steps_of_part: int) -> tuple[TimedDryRun, bool]:
-    """Count the steps of a whole sweep, and whether all of a group of chunks was gone through.
+def run_dry(runner: BlockRunner, steps_of_part: int) -> tuple[TimedDryRun, bool]:
+    """Count the steps of a sweep. Also returns whether a whole group of chunks was counted.
 
-    Of a plan that takes very many steps one chunk is, as if the blocks of each were filled by its own runs alone.
+    If a plan has very many steps, one chunk is counted and multiplied, as if each chunk filled blocks by itself.
     """
-    trial, runs = TimedDryRun(runner), runner.blocks.runs
-    whole, rest = divmod(runner.chunks, runs)
-    steps = sum(runner.plan.states()) / runs * (min(whole, 1) * runs + rest)
-    if steps > LONGEST_REHEARSAL:
-        trial.run(1, steps_of_part)
-        trial.multiply(runner.chunks)
-        return trial, False
-    if whole:
-        trial.run(runs, steps_of_part)
-        trial.multiply(whole)
+    dry_run, runs = TimedDryRun(runner), runner.blocks.runs
+    groups, rest = divmod(runner.chunks, runs)
+    steps = sum(runner.plan.states()) / runs * (min(groups, 1) * runs + rest)
+    if steps > LONGEST_DRY_RUN:
+        dry_run.run(1, steps_of_part)
+        dry_run.multiply(runner.chunks)
+        return dry_run, False
+    if groups:
+        dry_run.run(runs, steps_of_part)
+        dry_run.multiply(groups)
     if rest:
-        trial.run(rest, steps_of_part)
-    return trial, True
+        dry_run.run(rest, steps_of_part)
+    return dry_run, True
 
 
-def time_steps(trial: TimedDryRun) -> float:
-    """Seconds of all steps that were counted: of each kind the median of a few."""
-    block, total = trial.runner.embed([0]), 0.0
-    for kind, again in sorted(trial.kinds.items(), key=lambda item: item[0] != ("sources",)):  # who are asked by others
-        step, seconds = again(block), list[float]()
+def time_steps(dry_run: TimedDryRun) -> float:
+    """Seconds of all counted steps: each kind counts with the median of a few measurements."""
+    block, total = dry_run.runner.embed([0]), 0.0
+    for kind, repeat in sorted(dry_run.kinds.items(), key=lambda item: item[0] != ("sources",)):  # others need these
+        step, seconds = repeat(block), list[float]()
         jax.block_until_ready(step())  # compiles it
         while len(seconds) < 2 or (len(seconds) < TIMED_STEPS and sum(seconds) < TIMED_SECONDS):
             started = time.perf_counter()
             jax.block_until_ready(step())
             seconds.append(time.perf_counter() - started)
-        total += trial.counts[kind] * median(seconds)
+        total += dry_run.counts[kind] * median(seconds)
     return total

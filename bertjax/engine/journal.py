@@ -1,12 +1,12 @@
-"""The journal of a sweep: what is finished stays, whatever happens to the process.
+"""The journal of a sweep: finished parts on disk, from which an interrupted sweep resumes.
 
-    journal.json   what the sweep is of (`facts`), the sizes of its pieces, and what the user chose
-    part-00000     outputs of a finished part: sha256 (32 bytes) of `journal.json`, number and content; the name of
-                   their dtype in a line; a NumPy array
-    .lock          is locked while a process works here
+    journal.json   all that the outputs depend on (`facts`), the sizes of the sweep, and the user's options
+    part-00000     outputs of a finished part: SHA-256 (32 bytes) of `journal.json`, index and content; then the name
+                   of the dtype in a line, and a NumPy array
+    .lock          locked while a process uses the journal
 
-Every file appears whole or not at all. A part whose digest does not match is computed again. The sizes come from the
-journal when a sweep resumes, not from the memory that happens to be free: the same steps give the same bytes.
+Every file is written completely or not at all. A part whose digest does not match is computed again. A resumed sweep
+takes its sizes from the journal, not from the free memory: the same steps have outputs of the same bytes.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Modul
 from typing import IO, Any
 
 import jax
-import ml_dtypes  # noqa: F401  (names like bfloat16 mean something to NumPy only then)
+import ml_dtypes  # noqa: F401  (registers names such as bfloat16 with NumPy)
 import numpy as np
 
 from bertjax.atomic_files import atomic_write, write_json
@@ -41,7 +41,7 @@ except ImportError:  # Windows
 
 PACKAGES = ("bertjax", "jax", "jaxlib", "numpy")
 DIGEST_BYTES = 32
-# Names of a journal's files: only these are ever removed.
+# Names of a journal's files. Only these are ever removed.
 FACTS, PART, LOCK = "journal.json", r"part-\d{5,}", r"\.lock"
 TEMPORARY = r"\.[0-9a-f]{8}-(journal\.json|part-\d{5,})"
 DIGEST = r"\b([0-9a-f]{16}|[0-9a-f]{64})\b"
@@ -49,14 +49,15 @@ OURS = rf"{re.escape(FACTS)}|{PART}|{LOCK}|{TEMPORARY}"
 
 
 class Journal:
-    """The finished parts of one sweep, held by this process until it is closed: `with open_journal(...) as journal`.
+    """The finished parts of one sweep, locked by this process until closed: `with open_journal(...) as journal`.
 
     Args:
-        directory: of the journal alone.
-        sizes: of the sweep's pieces.
-        lock: the open lock file; None to read only.
+        directory: of the journal; it holds nothing else.
+        sizes: of the sweep.
+        lock: the open lock file; None for a journal that is only read.
 
-    `finished` is how many finished parts were there when it was opened.
+    Attributes:
+        finished: the number of finished parts when the journal was opened.
     """
 
     def __init__(self, directory: Path, sizes: Mapping[str, int], lock: IO[Any] | None = None):
@@ -71,40 +72,36 @@ class Journal:
         if self._lock is not None:
             self._lock.close()
 
-    def read(self, number: int) -> np.ndarray | None:
-        """The outputs of a part; None where it is not there or damaged."""
-        path = self._path(number)
+    def read(self, index: int) -> np.ndarray | None:
+        """The outputs of a part; None if it is missing or damaged."""
+        path = self._path(index)
         with contextlib.suppress(OutputError), reading(path, OutputError):
             content = path.read_bytes()
-            if self._digest(number, content[DIGEST_BYTES:]) != content[:DIGEST_BYTES]:
+            if self._digest(index, content[DIGEST_BYTES:]) != content[:DIGEST_BYTES]:
                 return None
             stream = io.BytesIO(content[DIGEST_BYTES:])
             dtype = np.dtype(stream.readline().decode().strip())
             return np.load(stream, allow_pickle=False).view(dtype)
         return None
 
-    def write(self, number: int, outputs: np.ndarray) -> None:
-        """Keep the outputs of a part.
+    def write(self, index: int, outputs: np.ndarray) -> None:
+        """Save the outputs of a part.
 
         Raises:
-            OutputError: it cannot be written; what was finished before stays.
+            OutputError: it cannot be written; earlier parts are not affected.
         """
         stream = io.BytesIO()
         stream.write(f"{outputs.dtype.name}\n".encode())
         np.save(stream, outputs, allow_pickle=False)
         content = stream.getvalue()
-        atomic_write(self._path(number), self._digest(number, content) + content)
+        atomic_write(self._path(index), self._digest(index, content) + content)
 
-    def discard(self) -> None:
-        """Remove what is there: of a sweep that cannot be finished, it would be in the way. Raises `OutputError`."""
-        discard_journal(self.directory)
+    def _path(self, index: int) -> Path:
+        return self.directory / f"part-{index:05d}"
 
-    def _path(self, number: int) -> Path:
-        return self.directory / f"part-{number:05d}"
-
-    def _digest(self, number: int, content: bytes) -> bytes:
-        """The key of a part: a part under another number, or of another sweep, does not match it."""
-        return hashlib.sha256(self._seal + number.to_bytes(8, "big") + content).digest()
+    def _digest(self, index: int, content: bytes) -> bytes:
+        """The digest of a part. It differs for a renamed part and for a part of another sweep."""
+        return hashlib.sha256(self._seal + index.to_bytes(8, "big") + content).digest()
 
 
 def open_journal(
@@ -115,19 +112,19 @@ def open_journal(
     settings: Mapping[str, Any] | None = None,
     replace: bool = False,
 ) -> Journal:
-    """The journal in a directory: the one that is there, or a new one.
+    """Open the journal in a directory, or create it.
 
     Args:
-        directory: of the journal alone.
-        facts: all that the outputs depend on, by names that tell a user what differs.
-        sizes: of the pieces, for a new journal.
-        settings: what a user chose, by name. They decide nothing, but an error about another sweep's journal names
-            those that differ, which say more than digests.
-        replace: discard a journal of another sweep.
+        directory: of the journal; it must hold nothing else.
+        facts: all that the outputs depend on, by names for error messages.
+        sizes: of the sweep, for a new journal.
+        settings: the user's options, by name. They are only used in errors about the journal of another sweep, which
+            list the options that differ, since facts may be digests.
+        replace: discard the journal of another sweep.
 
     Raises:
-        OutputError: it is of another sweep, or damaged, and `replace` is false; another process works there; the
-            directory holds other files; or it cannot be written.
+        OutputError: it is of another sweep, or damaged, and `replace` is false; another process uses it; the directory
+            holds other files; or it cannot be written.
     """
     with contextlib.ExitStack() as opened:
         lock = opened.enter_context(_claim(directory))
@@ -137,12 +134,12 @@ def open_journal(
             content = {"facts": dict(facts), "sizes": dict(sizes), "settings": texts}
             write_json(directory / FACTS, {**content, "sha256": _hash(content)})
         journal = Journal(directory, _read(directory / FACTS)["sizes"], lock)
-        opened.pop_all()  # from here on the journal closes the lock
+        opened.pop_all()  # from here on, the journal closes the lock
         return journal
 
 
 def read_journal(directory: Path, facts: Mapping[str, str]) -> Journal:
-    """The journal of a sweep, to be read, perhaps on another device than it was written on.
+    """Open the journal of a sweep to read it, perhaps on another device than it was written on.
 
     Raises:
         OutputError: it is missing or damaged, or of a sweep with other facts.
@@ -157,23 +154,19 @@ def read_journal(directory: Path, facts: Mapping[str, str]) -> Journal:
 
 
 def _holds(directory: Path, facts: Mapping[str, str], settings: Mapping[str, str], replace: bool) -> bool:
-    """Whether the journal of these facts is there. Raises `OutputError` for another, unless it may be replaced."""
+    """Whether the directory has a journal of these facts. Raises `OutputError` for another, unless `replace`."""
     if not is_unfinished(directory):
         return False
     try:
         recorded = _read(directory / FACTS)
         differing = find_differences(recorded["facts"], facts)
         if differing and not count_parts(directory):
-            return False  # nothing was finished: there is nothing to lose
+            return False  # no finished part would be lost
         if differing:
-            chosen = [
-                difference
-                for difference in find_differences(recorded["settings"], settings)
-                if difference[0] in settings
-            ]
-            descriptions = list_differences(chosen, differing)
+            options = [pair for pair in find_differences(recorded["settings"], settings) if pair[0] in settings]
             raise OutputError(
-                f"{directory.parent} holds an unfinished sweep with other settings: {descriptions}. "
+                f"{directory.parent} holds an unfinished sweep with other settings: "
+                f"{list_differences(options, differing)}. "
                 "Give those to resume, another --output, or --overwrite to discard it"
             )
     except OutputError:
@@ -184,14 +177,12 @@ def _holds(directory: Path, facts: Mapping[str, str], settings: Mapping[str, str
 
 
 def _claim(directory: Path) -> IO[Any]:
-    """Make the directory if it is not there, and lock it; the system unlocks it when the process ends, however."""
+    """Create the directory if needed, and lock it. The system unlocks it when the process ends in any way."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         other = [path.name for path in directory.iterdir() if not re.fullmatch(OURS, path.name)]
         if other and not is_unfinished(directory):
-            raise OutputError(
-                f"{directory} holds other files ({some_of(other)}): a journal needs a directory of its own"
-            )
+            raise OutputError(f"{directory} holds other files ({some_of(other)}): a journal needs an empty directory")
         lock = (directory / ".lock").open("a")
     except OSError as error:
         raise OutputError(f"cannot write a journal in {directory}: {error.strerror or error}") from error
@@ -200,19 +191,19 @@ def _claim(directory: Path) -> IO[Any]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         lock.close()
-        raise OutputError(f"another process is at work on the sweep in {directory.parent}") from error
+        raise OutputError(f"another process is running the sweep in {directory.parent}") from error
     return lock
 
 
 def count_parts(directory: Path) -> int:
-    """How many parts of an unfinished sweep are there."""
+    """The number of finished parts of an unfinished sweep."""
     if not is_unfinished(directory):
         return 0
     return sum(re.fullmatch(PART, path.name) is not None for path in listing(directory, OutputError))
 
 
 def is_unfinished(directory: Path) -> bool:
-    """Whether a directory holds the journal of a sweep. Raises `OutputError` if it may not be read."""
+    """Whether a directory holds the journal of a sweep. Raises `OutputError` if it cannot be read."""
     return is_there(directory / FACTS, OutputError)
 
 
@@ -225,11 +216,11 @@ def discard_journal(directory: Path) -> None:
     if is_directory(directory, OutputError):
         _remove(directory, (re.escape(FACTS), PART, TEMPORARY, LOCK))
         with contextlib.suppress(OSError):
-            directory.rmdir()  # unless something of the user's is in it
+            directory.rmdir()  # unless it holds other files
 
 
 def _remove(directory: Path, patterns: tuple[str, ...]) -> None:
-    """Remove files whose whole names match; those of the first pattern first: parts without facts are not a journal."""
+    """Remove the files that match, pattern by pattern: without `journal.json`, the parts are not a journal."""
     try:
         names = [path.name for path in directory.iterdir()]
         for pattern in patterns:
@@ -237,12 +228,12 @@ def _remove(directory: Path, patterns: tuple[str, ...]) -> None:
                 if re.fullmatch(pattern, name):
                     (directory / name).unlink(missing_ok=True)
     except OSError as error:
-        raise OutputError(f"cannot remove what is in {directory}: {error.strerror or error}") from error
+        raise OutputError(f"cannot remove the files in {directory}: {error.strerror or error}") from error
 
 
 def _read(path: Path) -> dict[str, dict]:
-    """What `journal.json` says. Its own digest reveals damage, so that no damaged size is used."""
-    advice = "--overwrite discards what was finished"
+    """The content of `journal.json`, checked by its digest."""
+    advice = "--overwrite discards the finished parts"
     try:
         parsed = parse_json(read_text(path, OutputError))
         content = {name: dict(parsed[name]) for name in ("facts", "sizes", "settings")}
@@ -260,7 +251,7 @@ def _hash(content: Mapping[str, Any]) -> str:
 
 
 def describe_settings(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Settings as texts: `default` for None.
+    """Settings as str: 'default' for None.
 
     >>> describe_settings({"limit": None, "seed": 3})
     {'limit': 'default', 'seed': '3'}
@@ -269,24 +260,24 @@ def describe_settings(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def find_differences(recorded: Mapping[str, str], current: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Name, there, here, of all that is not the same."""
-    pairs = [(name, recorded.get(name, "none"), current.get(name, "none")) for name in {**recorded, **current}]
-    return [pair for pair in pairs if pair[1] != pair[2]]
+    """Name, recorded value and current value of each entry that differs."""
+    rows = [(name, recorded.get(name, "none"), current.get(name, "none")) for name in {**recorded, **current}]
+    return [row for row in rows if row[1] != row[2]]
 
 
-def list_differences(chosen: Sequence[tuple[str, str, str]], differing: Sequence[tuple[str, str, str]]) -> str:
-    """What the user chose otherwise, then the facts that differ: where a choice explains a digest, by name alone."""
-    descriptions = [f"{name} ({recorded} there, {current} here)" for name, recorded, current in chosen]
-    for name, recorded, current in differing:
-        if (name, recorded, current) in chosen:  # a setting that is a fact as well
+def list_differences(options: Sequence[tuple[str, str, str]], facts: Sequence[tuple[str, str, str]]) -> str:
+    """Describe the options and facts that differ. If options differ, they explain digests, which are left out."""
+    descriptions = [f"{name} ({recorded} there, {current} here)" for name, recorded, current in options]
+    for name, recorded, current in facts:
+        if (name, recorded, current) in options:  # an option that is a fact too
             continue
-        hidden = bool(chosen) and re.search(DIGEST, f"{recorded} {current}") is not None
+        hidden = bool(options) and re.search(DIGEST, f"{recorded} {current}") is not None
         descriptions.append(name if hidden else f"{name} ({recorded} there, {current} here)")
     return "; ".join(descriptions)
 
 
 def model_facts(model: PretrainedModel) -> dict[str, str]:
-    """What a model's outputs depend on besides its parameters: class, options, config and precision."""
+    """All that a model's outputs depend on besides its parameters: class, options, config and precision."""
     return {
         "model": f"{model.class_name} {_options(model)}".strip(),
         "config": _digest(repr(model.config.to_dict())),
@@ -295,17 +286,17 @@ def model_facts(model: PretrainedModel) -> dict[str, str]:
 
 
 def facts_of(sweep_input: SweepInput, shard: str | None = None) -> dict[str, str]:
-    """All that a sweep's outputs depend on, by names that tell a user what differs.
+    """All that a sweep's outputs depend on, by names for error messages.
 
     Args:
-        shard: the shard that the journal is of, such as '3/16'; None for the whole sweep.
+        shard: the shard of the journal, such as '3/16'; None for the whole sweep.
 
     Raises:
-        InputError: the readout or the combination is something that cannot be distinguished from another.
+        InputError: the readout or `combine` is an object without a digest.
     """
     model, plan, means = sweep_input.model, sweep_input.plan, sweep_input.means
     parameters = {name: np.asarray(value) for name, value in model.parameters().items()}
-    # What sets are called changes no output.
+    # (Without the names of ablations, which change no output.)
     changes = [
         [
             (change.layer, change.head, change.site, change.at, change.replacement, change.replaced)
@@ -323,7 +314,7 @@ def facts_of(sweep_input: SweepInput, shard: str | None = None) -> dict[str, str
         "sources": "none" if sweep_input.sources is None else _tokens(sweep_input.sources),
         "readout": _describe(sweep_input.readout),
         **({} if sweep_input.targets is None else {"targets": _digest(repr(_content(sweep_input.targets, "", [])))}),
-        **({} if sweep_input.spans is None else {"spans": _digest(repr([*map(_listed, sweep_input.spans)]))}),
+        **({} if sweep_input.spans is None else {"spans": _digest(repr(_content(sweep_input.spans, "", [])))}),
         "positions": "all" if sweep_input.positions is None else _digest(repr(sweep_input.positions.tolist())),
         "combination": _describe(sweep_input.combine),
         "attention": sweep_input.attention,
@@ -333,13 +324,9 @@ def facts_of(sweep_input: SweepInput, shard: str | None = None) -> dict[str, str
     return facts | {name: package_version(name) for name in PACKAGES}
 
 
-def _listed(spans: tuple[np.ndarray, ...]) -> list[list[int]]:
-    return [own.tolist() for own in spans]
-
-
 def _tokens(texts: Texts) -> str:
-    """A digest of what the model reads."""
-    return _digest(repr([[(text.input_ids, text.token_type_ids) for text in several] for several in texts]))
+    """A digest of the model's inputs."""
+    return _digest(repr([[(text.input_ids, text.token_type_ids) for text in row] for row in texts]))
 
 
 def _digest(content: str | bytes) -> str:
@@ -347,24 +334,24 @@ def _digest(content: str | bytes) -> str:
 
 
 def _options(model: PretrainedModel) -> str:
-    """What a model was made with besides its config: pooling, normalisation ..."""
+    """A model's options that are not in its config, such as pooling and normalisation."""
     simple = {name: value for name, value in vars(model).items() if isinstance(value, str | int | float | tuple | None)}
     return ", ".join(f"{name} {value}" for name, value in sorted(simple.items()) if not name.startswith("_"))
 
 
 def _describe(function: Any) -> str:
-    """A function's name, and a digest of what it does: its code, not where it stands, and the values that it uses."""
+    """A function's name, and a digest of its code and of the values that it uses."""
     name = getattr(function, "__qualname__", type(function).__name__)
     return f"{name}, {_digest(repr(_content(function, _package(function), [])))}"
 
 
 def _content(value: Any, package: str, seen: list[Any]) -> Any:
-    """A value as something whose `repr` is the same wherever and whenever it is made.
+    """A nested structure whose `repr` is equal for equal values in all processes.
 
-    Functions of other packages than the one in question stand for themselves by their names.
+    Functions of other packages than `package` are represented by their names.
 
     Raises:
-        InputError: it is not a function, array or plain value.
+        InputError: it is not a function, an array or a built-in value.
     """
     if value is None or isinstance(value, str | bytes | int | float | complex | np.dtype | type | ModuleType):
         return repr(value) if not isinstance(value, ModuleType) else value.__name__
@@ -386,7 +373,7 @@ def _content(value: Any, package: str, seen: list[Any]) -> Any:
         return "method", inside(value.__func__), inside(value.__self__)
     if isinstance(value, FunctionType):
         return _function(value, inside) if not seen or _package(value) == package else _name(value)
-    if hasattr(value, "__wrapped__"):  # what jax.jit gives
+    if hasattr(value, "__wrapped__"):  # a result of jax.jit
         return "compiled", inside(value.__wrapped__)
     if isinstance(value, BuiltinFunctionType | np.ufunc):
         return _name(value)
@@ -395,13 +382,13 @@ def _content(value: Any, package: str, seen: list[Any]) -> Any:
     if type(value).__module__.split(".")[0] in ("jax", "jaxlib", "numpy"):
         return _name(value)
     raise InputError(
-        f"a journal cannot tell one {type(value).__name__} from another: write the readout (or combination) as a "
-        "function of plain values and arrays, or leave the journal out"
+        f"a journal cannot distinguish one {type(value).__name__} from another: write the readout (or combine=) as a "
+        "function of built-in values and arrays, or leave out the journal"
     )
 
 
 def _function(function: FunctionType, inside: Callable[[Any], Any]) -> Any:
-    """What a function does: its code, and what it takes from closures, defaults and its module."""
+    """A function's code, and its values from closures, defaults and its module."""
     if hasattr(function, "__wrapped__"):
         return "wrapped", _code(function.__code__), inside(function.__wrapped__)
     code, held = function.__code__, [cell.cell_contents for cell in function.__closure__ or ()]
@@ -419,7 +406,7 @@ def _package(function: Any) -> str:
 
 
 def _names(code: CodeType) -> set[str]:
-    """Names that a function's code and the functions in it may look up in their module."""
+    """The names that a function's code, and the functions inside it, may look up in their module."""
     inner = [_names(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
     return set(code.co_names).union(*inner)
 

@@ -1,7 +1,7 @@
-"""Which runs a collection of ablations needs: a trie by layer, in which runs share what they have in common.
+"""The plan of a sweep: a trie by layer, in which runs share the layers that they have in common.
 
-An override in layer l changes nothing below l. So a run's hidden states are its parent's up to the first layer in
-which it differs, and only from there on its own. Root is the run without any override.
+An override in layer l changes nothing below l. So the hidden states of a run equal those of its parent up to the first
+layer in which they differ. The root is the run without any override.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,9 +21,9 @@ class Node:
 
     Args:
         layer: that layer; -1 for the root.
-        changes: what it overrides there, beyond what its parent overrides below.
-        ablations: numbers of the ablations that are this run; empty where it is only a step on the way.
-        children: runs that branch off it, by the layer in which they do.
+        changes: its changes in that layer; those in lower layers are its parent's.
+        ablations: ids of the ablations that equal this run; empty for a run that only has children.
+        children: the runs whose parent it is, by the layer in which they differ from it.
     """
 
     layer: int
@@ -32,11 +32,11 @@ class Node:
     children: dict[int, "list[Node]"] = field(default_factory=dict)
 
     def ends(self, layers: int) -> int:
-        """The layer before which its hidden states are last needed: `layers` if they are read."""
+        """The layer up to which its hidden states are needed: `layers` if they are read."""
         return layers if self.ablations else max(self.children, default=self.layer + 1)
 
     def subtree(self) -> Iterator["Node"]:
-        """This run and all that branch off it, each before those that branch off it."""
+        """This run and its descendants, parents first."""
         waiting = [self]
         while waiting:
             node = waiting.pop()
@@ -44,7 +44,7 @@ class Node:
             waiting += [child for layer in sorted(node.children, reverse=True) for child in node.children[layer][::-1]]
 
     def work(self, layers: int) -> int:
-        """How many layers of one run it takes to compute this run and all that branch off it."""
+        """The number of layers to compute for this run and its descendants."""
         return sum(node.ends(layers) - max(node.layer, 0) for node in self.subtree())
 
 
@@ -53,10 +53,10 @@ class Plan:
     """The trie of some ablations.
 
     Args:
-        root: the run without any override; it stands for ablation -1.
-        ablations: as they were given.
-        layers, heads: of the model.
-        duplicates: how many ablations are the same set as one before them, or as the base.
+        root: the run without any override; the id of its ablation is -1.
+        ablations: in the order of the sweep.
+        layers, heads: numbers of layers, and of heads in each.
+        duplicates: the number of ablations that equal an earlier one, or the base run.
     """
 
     root: Node
@@ -66,11 +66,11 @@ class Plan:
     duplicates: int
 
     def nodes(self) -> Iterator[Node]:
-        """All runs, each before those that branch off it."""
+        """All runs, parents first."""
         return self.root.subtree()
 
     def states(self) -> list[int]:
-        """How many runs have hidden states of their own after each layer."""
+        """The number of different runs after each layer."""
         counts = [0] * self.layers
         for node in self.nodes():
             for layer in range(max(node.layer, 0), node.ends(self.layers)):
@@ -79,20 +79,20 @@ class Plan:
 
     @cached_property
     def source_sites(self) -> dict[int, tuple[str, ...]]:
-        """Of each layer the sites into which sources give something."""
+        """The sites of each layer that are patched from sources."""
         return self._sites_by_layer(lambda change: change.replacement == "source")
 
     @property
     def source_blocks(self) -> int:
-        """How many blocks sources give in all."""
+        """The number of blocks of source activations."""
         return sum(map(len, self.source_sites.values()))
 
     def sites(self, layer: int) -> tuple[str, ...]:
-        """Places of a layer that are changed, but for heads' outputs."""
+        """The sites of a layer that are changed, without heads' outputs."""
         return tuple(name for name in self._changed.get(layer, ()) if name != HEAD_OUTPUTS)
 
     def changes_outputs(self, layer: int) -> bool:
-        """Whether heads' outputs of a layer are changed; or nothing in it, which is as well computed alike."""
+        """Whether heads' outputs of a layer are changed. Also True if nothing is, so that both share a program."""
         return HEAD_OUTPUTS in self._changed.get(layer, (HEAD_OUTPUTS,))
 
     @cached_property
@@ -107,11 +107,11 @@ class Plan:
         return {layer: tuple(sorted(sites)) for layer, sites in found.items()}
 
     def modes(self) -> set[str]:
-        """The modes that occur."""
+        """All modes in the plan."""
         return {change.mode for ablation in self.ablations for change in ablation.changes}
 
     def replacements(self) -> set[str]:
-        """What is put in heads' places: those of `modes.REPLACEMENTS` that occur."""
+        """All replacements in the plan, of `modes.REPLACEMENTS`."""
         return {change.replacement for ablation in self.ablations for change in ablation.changes}
 
 
@@ -133,7 +133,7 @@ def make_plan(config: BertConfig, ablations: Sequence[Ablation]) -> Plan:
     root = Node(-1, (), [-1])
     nodes: dict[tuple[int, tuple[Change, ...]], Node] = {}
     duplicates = 0
-    for number, ablation in enumerate(ablations):
+    for index, ablation in enumerate(ablations):
         node = root
         for layer, changes in _by_layer(config, ablation):
             key = (id(node), changes)
@@ -142,12 +142,12 @@ def make_plan(config: BertConfig, ablations: Sequence[Ablation]) -> Plan:
                 node.children.setdefault(layer, []).append(nodes[key])
             node = nodes[key]
         duplicates += bool(node.ablations)
-        node.ablations.append(number)
+        node.ablations.append(index)
     return Plan(root, tuple(ablations), config.num_hidden_layers, config.num_attention_heads, duplicates)
 
 
 def _by_layer(config: BertConfig, ablation: Ablation) -> list[tuple[int, tuple[Change, ...]]]:
-    """An ablation's changes, layer by layer; what changes nothing is left out."""
+    """An ablation's changes by layer, without those of share 0."""
     layers: dict[int, list[Change]] = {}
     for change in ablation.changes:
         if SITES[change.site].of_heads:

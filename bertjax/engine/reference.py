@@ -1,9 +1,9 @@
-"""The sweep in its simplest form: an experiment is a function of an override, mapped over a stack by `jax.vmap`.
+"""The reference implementation of a sweep: a forward pass as a function of overrides, mapped over them by `jax.vmap`.
 
-`run` is the oracle: every override of a stack as a full forward pass of one batch. `sweep` is the same
-experiment over a whole data set, layer by layer, so that one small compiled step serves all layers; and since
-an override changes nothing below its first layer, each ablation starts there, from the hidden states of the
-unablated run (`share_prefix=False` starts all of them at layer 0).
+`run` computes every override of a stack as a full forward pass of one batch. `sweep` does the same for a whole data
+set, layer by layer, so that one small compiled step serves all layers. Since an override changes nothing below its
+first layer, each ablation starts there, from the hidden states of the base run (`share_prefix=False` starts all of them
+at layer 0).
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def _table_name(ablation: Ablation) -> str:
-    """The name of an ablation in tables for programs; a whole layer is named after its number."""
+    """The name of an ablation in tables, such as L3H10; a whole layer is named after its index."""
     heads = [f"{change.layer}.{change.head}" for change in ablation.changes]
     layers = {change.layer for change in ablation.changes}
     return table_name(ablation.name, heads, min(layers) if len(layers) == 1 else None)
@@ -50,13 +50,13 @@ def _table_name(ablation: Ablation) -> str:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What a sweep gives, whichever form computed it.
+    """The result of a sweep, of the engine or of the reference implementation.
 
     Args:
         base: outputs without any override.
-        outputs: outputs of each ablation, or of each override of the plain form, in the order of the examples.
-        ablations: what was run, in the order of `outputs`; empty where overrides were given themselves.
-        attention: the form of attention that was used.
+        outputs: outputs of each ablation, or of each override of the reference implementation.
+        ablations: in the order of `outputs`; empty if the sweep ran overrides.
+        attention: the form of attention.
         seconds: wall-clock time, compilation included; 0 if it was not measured.
     """
 
@@ -67,18 +67,18 @@ class SweepResult:
     seconds: float = 0.0
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """A `pandas.DataFrame` with a row for each ablation and example, in their orders.
+        """Convert to a `pandas.DataFrame` with a row for each ablation and example.
 
-        Columns: `ablation`, its name, of a head such as L3H10; `heads`, its heads, separated by spaces; `example`, its
-        place from 0; `base` and `output`, the readout without and with the ablation. Of a readout of several numbers
-        each has a column of its own, `base_0` ..., `output_0` ..., of several axes `output_0_0` ...
+        Columns: `ablation`, a name such as L3H10; `heads`, its heads, separated by spaces; `example`, an index from 0;
+        `base` and `output`, the readout without and with the ablation. Each number of a readout has its column:
+        `base_0` ..., `output_0` ..., or `output_0_0` ... if it has several axes.
 
         Raises:
             MissingDependencyError: pandas is not installed.
         """
         dataframes = import_pandas()
         ablations, examples, *axes = self.outputs.shape
-        names = [_table_name(ablation) for ablation in self.ablations] or [str(number) for number in range(ablations)]
+        names = [_table_name(ablation) for ablation in self.ablations] or [*map(str, range(ablations))]
         heads = [
             " ".join(f"L{one.layer}H{one.head}" for one in ablation.changes if SITES[one.site].of_heads)
             for ablation in self.ablations
@@ -90,12 +90,12 @@ class SweepResult:
         }
         outputs = self.outputs.astype(np.float32) if self.outputs.dtype.kind == "V" else self.outputs  # of bfloat16
         for name, values in (("base", np.broadcast_to(self.base, outputs.shape)), ("output", outputs)):
-            for place in np.ndindex(*axes):
-                columns["_".join([name, *map(str, place)])] = values[:, :, *place].ravel().astype(outputs.dtype)
+            for index in np.ndindex(*axes):
+                columns["_".join([name, *map(str, index)])] = values[:, :, *index].ravel().astype(outputs.dtype)
         return dataframes.DataFrame(columns)
 
     def _repr_html_(self) -> str:
-        """For notebooks: what was run, and how."""
+        """A summary for notebooks."""
         shape, kind = list(self.outputs.shape), self.outputs.dtype.name
         what = f"<b>{shape[0]:,} ablations of {shape[1]:,} examples</b> in {self.seconds:.1f} s"
         where = f"<code>outputs</code> {shape} ({kind}), without ablation in <code>base</code>"
@@ -105,14 +105,14 @@ class SweepResult:
 def run(
     model: PretrainedModel, inputs: Inputs | Mapping[str, Any], overrides: Overrides, readout: Readout
 ) -> Shaped[Array, "ablations ..."]:
-    """The experiment itself: every override of a stack on one batch, each as a full forward pass.
+    """Run every override of a stack on one batch, each as a full forward pass.
 
     Args:
         model: any model of bertjax.
-        inputs: a batch, or `model.inputs(...)` of it.
+        inputs: a batch, or `model.inputs(...)`.
         overrides: with a leading axis `ablations` (`overrides.stack`).
-        readout: what to keep of each run, one array of any shape, such as `output.attentions`; a function defined once,
-            since each new one is compiled again.
+        readout: what to keep of each run: returns one array of any shape, such as `output.attentions`. Define it once,
+            since each new function is compiled again.
 
     Returns: the readouts.
     """
@@ -145,20 +145,21 @@ def sweep(
 
     Args:
         model: any model of bertjax.
-        batches: pairs of example indices and the arguments of a call (`input_ids`, `attention_mask` ...); the
-            indices of all batches together are 0 to examples - 1, an index may come twice (filling).
+        batches: pairs of example indices and the arguments of a call (`input_ids`, `attention_mask` ...). Together, the
+            indices are 0 to examples - 1; repeated ones are allowed, as padding.
         overrides: one for each ablation.
-        readout: what to keep of each run; there is no record of the layers in it, which `run` has.
-        chunk_size: at most this many ablations are computed at once; default by `tokens_at_once`.
-        share_prefix: start each ablation from the base run's hidden states at its first overridden layer.
-            Without it each ablation is a full forward pass.
-        progress: True shows a bar; or a function called with the work done and the total work, in runs of one layer on
+        readout: what to keep of each run. Unlike in `run`, its output has no attention weights or hidden states of
+            single layers.
+        chunk_size: the largest number of ablations that are computed together; by default from `tokens_at_once`.
+        share_prefix: start each ablation from the base run's hidden states at its first overridden layer. If False,
+            each ablation is a full forward pass.
+        progress: True shows a bar. A function is called with the work done and the total work, in runs of one layer on
             one example.
 
     Returns: base and ablated outputs, float32 (float64 for a float64 model).
 
     Raises:
-        OverrideError: overrides that do not fit the model, or that are for single examples (use `run`).
+        OverrideError: overrides that do not fit the model, or that act at single examples or tokens (use `run`).
         InputError: batches that do not fit, or outputs that are not finite without any override.
     """
     overrides = _check_sweep(model, overrides, readout)
@@ -176,7 +177,7 @@ def _sweep(
     *,
     progress: Progress,
 ) -> SweepResult:
-    """`sweep` with its arguments checked."""
+    """`sweep` after its arguments were checked."""
     encoder = model.body.encoder
     layers = [nnx.split(layer) for layer in encoder.applications()]
     head, embeddings = nnx.split(model), nnx.split(model.body.embeddings)
@@ -190,9 +191,9 @@ def _sweep(
     for indices, batch in batches:
         inputs = model.inputs(batch)
         if len(indices) != len(inputs.input_ids):
-            raise InputError(f"there are {len(indices)} numbers for the {len(inputs.input_ids)} examples of a batch")
+            raise InputError(f"there are {len(indices)} indices for the {len(inputs.input_ids)} examples of a batch")
         for override in overrides if base is None else [each for each in overrides if each.edges is not None]:
-            _check_for_all(model.config, override, inputs)
+            _check_sweepable(model.config, override, inputs)
         context = encoder.context(inputs)
         prefixes = _run_base(embeddings, layers, inputs, context)
         first = np.asarray(_read(*head, prefixes[-1][None], inputs.keep, readout))[0]
@@ -207,14 +208,14 @@ def _sweep(
             chunks[size] = _chunks(overrides, starts, size)
         for members, start, stacked in chunks[size]:
             hidden = prefixes[start]
-            for number in range(start, depth):
-                step = _branch if number == start else _continue
-                hidden = step(*layers[number], hidden, context, stacked, number)
+            for layer in range(start, depth):
+                step = _fork if layer == start else _continue
+                hidden = step(*layers[layer], hidden, context, stacked, layer)
             ablated = np.asarray(_read(*head, hidden, inputs.keep, readout))[: len(members)]
             outputs[np.asarray(members)[:, None], np.asarray(indices)[None]] = ablated
             done += len(members) * (depth - start) * len(indices)
             progress(done, total)
-    assert base is not None  # as `_check_batches` sees
+    assert base is not None  # `_check_batches` refuses an empty list
     return SweepResult(base, outputs)
 
 
@@ -237,38 +238,34 @@ def _check_sweep(model: PretrainedModel, overrides: Any, readout: Readout) -> tu
 
 
 def _check_batches(batches: Any) -> list[tuple[tuple[int, ...], Mapping[str, Any]]]:
-    """Batches whose examples are numbered 0, 1, 2 ... Raises `InputError` where they are not."""
-    expected, checked = "a list of pairs: examples' numbers, and a batch", []
+    """Batches whose example indices are 0, 1, 2 ... Raises `InputError` for others."""
+    expected, checked = "a list of pairs: example indices, and a batch", []
     for pair in arguments.check_sequence(batches, "batches", expected, tuple | list):
         if len(pair) != 2 or not isinstance(pair[1], Mapping):
             arguments.refuse("batches", expected, batches)
-        numbers = arguments.check_sequence(pair[0], "the numbers of a batch's examples", "whole numbers")
-        checked.append((tuple(arguments.check_int(number, "an example's number", 0) for number in numbers), pair[1]))
-    named = {number for numbers, _ in checked for number in numbers}
+        indices = arguments.check_sequence(pair[0], "the example indices of a batch", "integers")
+        checked.append((tuple(arguments.check_int(index, "an example index", 0) for index in indices), pair[1]))
+    named = {index for indices, _ in checked for index in indices}
     if not named or named != set(range(len(named))):
-        raise InputError("the numbers of the batches' examples must be 0, 1, 2 ..., with none left out")
+        raise InputError("the example indices of all batches must be 0, 1, 2 ..., with none left out")
     return checked
 
 
-def _check_for_all(config: BertConfig, overrides: Overrides, inputs: Inputs) -> None:
-    """An override in a sweep means the same in every example, whatever its length."""
+def _check_sweepable(config: BertConfig, overrides: Overrides, inputs: Inputs) -> None:
+    """Raise `OverrideError` for overrides that do not apply to all examples, whatever their lengths."""
     edges, outputs = overrides.edges, overrides.outputs
-    single = edges is not None and bool((np.asarray(edges.example) >= 0).any())
-    at_tokens = any(part is not None for part in (overrides.tokens, overrides.vectors, overrides.states))
-    if (
-        single
-        or at_tokens
-        or overrides.weights is not None
-        or (outputs is not None and outputs.values.shape[1:3] != (1, 1))
-    ):
+    at_some = edges is not None and bool((np.asarray(edges.example) >= 0).any())
+    at_some |= outputs is not None and outputs.values.shape[1:3] != (1, 1)
+    others = overrides.tokens, overrides.vectors, overrides.states, overrides.weights
+    if at_some or any(part is not None for part in others):
         raise OverrideError(
-            "an override for single examples, tokens or places cannot be swept: use reference.run on one batch"
+            "an override of single examples, tokens or sites cannot be swept: use reference.run on one batch"
         )
     check_overrides(config, overrides, inputs)
 
 
 def first_layer(overrides: Overrides, layers: int) -> int:
-    """The first layer in which an override may change anything (the last one for the identity)."""
+    """The first layer that an override may change (the last layer for the identity)."""
     changed = [np.asarray(overrides.weights_gate) != 1, np.asarray(overrides.output_gate) != 1]
     changed_layers = [int(layer) for layer in np.nonzero(np.any(changed, axis=(0, 2)))[0]]
     for part in (overrides.weights, overrides.outputs, overrides.edges):
@@ -280,33 +277,33 @@ def first_layer(overrides: Overrides, layers: int) -> int:
 def _chunks(
     overrides: Sequence[Overrides], starts: Sequence[int], chunk_size: int
 ) -> list[tuple[list[int], int, Overrides]]:
-    """Groups of overrides with the same first layer: their numbers, that layer, and the stack of them.
+    """Groups of overrides with the same first layer: their indices, that layer, and their stack.
 
-    Within a group all stacks are equally large, so that each size compiles once; the last is filled up.
+    All stacks of a layer have equal sizes, so that each size compiles once; the last one is filled up.
     """
     chunk_size = arguments.check_int(chunk_size, "chunk_size", 1)
     chunks = []
     for layer in sorted(set(starts)):
-        members = [number for number, start in enumerate(starts) if start == layer]
+        members = [index for index, start in enumerate(starts) if start == layer]
         size = -(-len(members) // -(-len(members) // chunk_size))
         for start in range(0, len(members), size):
             chunk = members[start : start + size]
-            filled = [overrides[number] for number in chunk + chunk[-1:] * (size - len(chunk))]
+            filled = [overrides[index] for index in chunk + chunk[-1:] * (size - len(chunk))]
             chunks.append((chunk, layer, stack(filled)))
     return chunks
 
 
 def tokens_at_once() -> int:
-    """How many tokens, times ablations, a step should hold.
+    """The number of tokens times ablations of a step.
 
-    A CPU is fastest when a step's hidden states stay in its caches (measured: `benchmarks/RESULTS.md`); an
-    accelerator needs many to be busy.
+    A CPU is fastest if a step's hidden states fit into its caches (measured: `benchmarks/RESULTS.md`). An accelerator
+    needs many tokens to be busy.
     """
     return 1536 if jax.default_backend() == "cpu" else 65536
 
 
 Hidden: TypeAlias = Float[Array, "batch token embed"]
-Branches: TypeAlias = Float[Array, "ablations batch token embed"]
+Ablated: TypeAlias = Float[Array, "ablations batch token embed"]
 Keep: TypeAlias = Float[Array, "batch #query key"]
 
 
@@ -321,26 +318,26 @@ def _layer(graphdef: Graph, state: State, hidden: Hidden, context: Context) -> H
 
 
 @partial(jax.jit, static_argnums=0)
-def _branch(
-    graphdef: Graph, state: State, hidden: Hidden, context: Context, overrides: Overrides, number: ArrayLike
-) -> Branches:
-    """One layer for each override, all from the same hidden states: what precedes the override runs once."""
+def _fork(
+    graphdef: Graph, state: State, hidden: Hidden, context: Context, overrides: Overrides, index: ArrayLike
+) -> Ablated:
+    """One layer for each override, all from the same hidden states."""
     layer = nnx.merge(graphdef, state)
-    return jax.vmap(lambda override: layer(hidden, context, override, number)[0])(overrides)
+    return jax.vmap(lambda override: layer(hidden, context, override, index)[0])(overrides)
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=2)
 def _continue(
-    graphdef: Graph, state: State, hidden: Branches, context: Context, overrides: Overrides, number: ArrayLike
-) -> Branches:
-    """One layer for each override, each from hidden states of its own."""
+    graphdef: Graph, state: State, hidden: Ablated, context: Context, overrides: Overrides, index: ArrayLike
+) -> Ablated:
+    """One layer for each override, each from its hidden states."""
     layer = nnx.merge(graphdef, state)
-    return jax.vmap(lambda own, override: layer(own, context, override, number)[0])(hidden, overrides)
+    return jax.vmap(lambda states, override: layer(states, context, override, index)[0])(hidden, overrides)
 
 
 @partial(jax.jit, static_argnums=(0, 4))
 def _read(
-    graphdef: Graph, state: State, hidden: Branches, keep: Keep, readout: Readout
+    graphdef: Graph, state: State, hidden: Ablated, keep: Keep, readout: Readout
 ) -> Shaped[Array, "ablations batch *readout"]:
     model = nnx.merge(graphdef, state)
-    return jax.vmap(lambda own: read(readout, model.finish(own, keep)))(hidden)
+    return jax.vmap(lambda states: read(readout, model.finish(states, keep)))(hidden)

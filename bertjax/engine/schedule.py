@@ -1,8 +1,8 @@
 """The order in which the runs of a plan are computed.
 
-Where a run has many children in a layer, they are branched off in one step that runs attention once; a run that goes
-on alone waits until a block is full, whatever other runs are in it. Full blocks of the deepest layer go first, so
-that few hidden states are alive at a time. A `DryRun` goes through the same order without computing anything.
+If a run has many children in a layer, one forked step computes them and runs attention once. All other runs wait until
+a block is full, whichever runs are in it. Full blocks of the deepest layer go first, so that few hidden states are in
+memory at a time. A `DryRun` follows the same order and computes nothing.
 """
 
 import weakref
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from bertjax.checkpoints import BertConfig
-from bertjax.engine.blocks import Runner, Slot, Step, whole_source
+from bertjax.engine.blocks import Runner, Slot, Step, common_block
 from bertjax.engine.plan import Node, Plan
 from bertjax.engine.sizes import AHEAD, Blocks
 from bertjax.progress import Progress
@@ -26,17 +26,17 @@ Collect = Callable[[Array, list[tuple[Node, int]]], None]
 
 @dataclass(frozen=True)
 class Part:
-    """Some runs on some chunks.
+    """Some runs on some chunks, whose outputs are saved together.
 
     Args:
-        number: from 0, in the order in which parts run.
+        index: from 0, in the order in which parts run.
         chunks: the group of chunks that fill the slots of a block.
         children: runs that branch off the base run, by layer.
-        base: numbers of the ablations that are the base run itself, if its outputs belong to this part.
-        work: layers of one run on one chunk, the base run's not counted.
+        base: ids of the ablations that equal the base run, if its outputs belong to this part.
+        work: layers of one run on one chunk, without the base run.
     """
 
-    number: int
+    index: int
     chunks: range
     children: dict[int, list[Node]]
     base: list[int]
@@ -44,33 +44,30 @@ class Part:
 
     @cached_property
     def ablations(self) -> list[int]:
-        """Numbers of the ablations that are in it, -1 for the base; sorted."""
-        numbers = list(self.base)
-        for children in self.children.values():
-            for child in children:
-                numbers += [number for node in child.subtree() for number in node.ablations]
-        return sorted(numbers)
+        """Ids of its ablations, sorted; -1 is the base run."""
+        nodes = (node for children in self.children.values() for child in children for node in child.subtree())
+        return sorted([*self.base, *(ablation for node in nodes for ablation in node.ablations)])
 
 
 def split_into_parts(plan: Plan, chunks: int, runs: int, work: int) -> list[Part]:
-    """All of a sweep in parts.
+    """Split a sweep into parts.
 
     Args:
-        chunks: how many there are.
+        chunks: number of chunks.
         runs: slots of a block.
-        work: layers of one run on one chunk that a part should have, about.
+        work: approximate work of a part, in layers of one run on one chunk.
     """
     parts: list[Part] = []
     for start in range(0, chunks, runs):
         group = range(start, min(start + runs, chunks))
-        for number, (children, amount) in enumerate(_batches(plan, runs, max(1, work // len(group)))):
-            base = plan.root.ablations if number == 0 else []
+        for index, (children, amount) in enumerate(_batches(plan, runs, max(1, work // len(group)))):
+            base = plan.root.ablations if index == 0 else []
             parts.append(Part(len(parts), group, children, base, amount * len(group)))
     return parts
 
 
 def share_parts(parts: Sequence[Part], count: int) -> list[list[Part]]:
-    """The parts of each shard: consecutive ones of about equal work; shards beyond the number of parts are empty.
+    """The parts of each shard: consecutive parts of about equal work. If there are few parts, some shards are empty.
 
     Consecutive parts have the same chunks, so few base runs are repeated.
     """
@@ -86,19 +83,19 @@ def share_parts(parts: Sequence[Part], count: int) -> list[list[Part]]:
 def _batches(plan: Plan, runs: int, most: int) -> Iterator[tuple[dict[int, list[Node]], int]]:
     """Children of the root in batches of about `most` layers of work; at least one batch."""
     batch: dict[int, list[Node]] = {}
-    amount, given = 0, False
+    amount, batches = 0, 0
     for layer, group in _slices(plan, runs, most):
         batch.setdefault(layer, []).extend(group)
         amount += sum(child.work(plan.layers) for child in group)
         if amount >= most:
             yield batch, amount
-            batch, amount, given = {}, 0, True
-    if batch or not given:
+            batch, amount, batches = {}, 0, batches + 1
+    if batch or not batches:
         yield batch, amount
 
 
 def _slices(plan: Plan, runs: int, most: int) -> Iterator[tuple[int, list[Node]]]:
-    """Children of the root that branch off together: as many as a block has slots, or one where one is work enough."""
+    """Children of the root that fork together: as many as a block has slots, or single ones if they have much work."""
     for layer, children in sorted(plan.root.children.items()):
         for start in range(0, len(children), runs):
             batch = children[start : start + runs]
@@ -107,7 +104,7 @@ def _slices(plan: Plan, runs: int, most: int) -> Iterator[tuple[int, list[Node]]
 
 
 class Throttle:
-    """Keeps the host a few steps ahead of the device, no more, and tells how far the device has come."""
+    """Keeps the host at most `AHEAD` steps ahead of the device, and reports the device's progress."""
 
     def __init__(self, done: int, total: int, progress: Progress):
         self.done, self.total, self.progress = done, total, progress
@@ -115,7 +112,7 @@ class Throttle:
         progress(float(done), float(total))
 
     def add(self, block: Array, runs: int) -> None:
-        """A step for this many runs was handed to the device."""
+        """Register a step that was handed to the device, and its number of runs."""
         self.running.append((block, runs))
         while len(self.running) > AHEAD:
             self._wait()
@@ -132,49 +129,49 @@ class Throttle:
         self.progress(float(self.done), float(self.total))
 
 
-def run_base(runner: Runner, chunks: range, pace: Throttle) -> list[Array]:
+def run_base(runner: Runner, chunks: range, throttle: Throttle) -> list[Array]:
     """The base run on a group of chunks: its hidden states before each layer and after the last."""
     root = runner.plan.root
     runner.take_sources(chunks)
     blocks = [runner.embed(chunks)]
     for layer in range(runner.layers):
         steps = [Step(Slot(blocks[-1], index, root, chunk), root, ()) for index, chunk in enumerate(chunks)]
-        blocks.append(runner.advance(layer, steps))
-        pace.add(blocks[-1], len(chunks))
+        blocks.append(runner.apply_layer(layer, steps))
+        throttle.add(blocks[-1], len(chunks))
     return blocks
 
 
 class Schedule:
     """Runs one part after another on a group of chunks."""
 
-    def __init__(self, runner: Runner, collect: Collect, pace: Throttle):
-        self.runner, self.collect, self.pace, self.layers = runner, collect, pace, runner.layers
+    def __init__(self, runner: Runner, collect: Collect, throttle: Throttle):
+        self.runner, self.collect, self.throttle, self.layers = runner, collect, throttle, runner.layers
         self.size = runner.blocks.runs
         self.steps: list[deque[Step]] = [deque() for _ in range(self.layers)]
-        self.branches: list[tuple[int, Slot, list[Node]]] = []
+        self.forks: list[tuple[int, Slot, list[Node]]] = []
 
     def run(self, part: Part, base: Sequence[Array]) -> None:
-        """All runs of a part, from the base run's hidden states."""
+        """Compute all runs of a part, from the hidden states of the base run."""
         root = self.runner.plan.root
         for layer, children in part.children.items():
             for index, chunk in enumerate(part.chunks):
-                self._branch_off(layer, Slot(base[layer], index, root, chunk), children)
+                self._add_children(layer, Slot(base[layer], index, root, chunk), children)
         if part.base:
             self._arrive(self.layers, base[-1], [(root, chunk) for chunk in part.chunks])
         while True:
             full = [layer for layer in range(self.layers) if len(self.steps[layer]) >= self.size]
             layers = [layer for layer in range(self.layers) if self.steps[layer]]
             if full:
-                self._advance(full[-1])
-            elif self.branches:
-                self._branch(*self.branches.pop())
+                self._apply_layer(full[-1])
+            elif self.forks:
+                self._fork(*self.forks.pop())
             elif layers:
-                self._advance(layers[0])
+                self._apply_layer(layers[0])
             else:
                 break
 
     def _arrive(self, layer: int, block: Array, runs: list[tuple[Node, int]]) -> None:
-        """A block of runs on chunks that is about to enter a layer, or has left the last."""
+        """Queue the next steps of a block that is about to enter a layer, or read it after the last layer."""
         if layer == self.layers:
             self.collect(self.runner.read(block, [chunk for _, chunk in runs]), runs)
             return
@@ -182,86 +179,90 @@ class Schedule:
             slot = Slot(block, index, node, chunk)
             if node.ends(self.layers) > layer:
                 self.steps[layer].append(Step(slot, node, ()))
-            self._branch_off(layer, slot, node.children.get(layer, []))
+            self._add_children(layer, slot, node.children.get(layer, []))
 
-    def _branch_off(self, layer: int, slot: Slot, children: list[Node]) -> None:
-        """Children of the run in a slot: several in one step, or each in a step with whatever else there is."""
+    def _add_children(self, layer: int, slot: Slot, children: list[Node]) -> None:
+        """Queue the children of the run in a slot: many in forked steps, the others in single steps."""
         together = [child for child in children if self.runner.shares_attention(child)]
-        alone = [child for child in children if not self.runner.shares_attention(child)]
-        while self.runner.is_worth_branching(layer, len(together)):
-            self.branches.append((layer, slot, together[: self.size]))
+        single = [child for child in children if not self.runner.shares_attention(child)]
+        while self.runner.is_worth_forking(layer, len(together)):
+            self.forks.append((layer, slot, together[: self.size]))
             together = together[self.size :]
-        self.steps[layer] += [Step(slot, child, child.changes) for child in [*together, *alone]]
+        self.steps[layer] += [Step(slot, child, child.changes) for child in [*together, *single]]
 
-    def _advance(self, layer: int) -> None:
+    def _apply_layer(self, layer: int) -> None:
         size = min(self.size, len(self.steps[layer]))
-        several = [self.steps[layer].popleft() for _ in range(size)]
-        block = self.runner.advance(layer, several)
-        self.pace.add(block, size)
-        self._arrive(layer + 1, block, [(step.node, step.source.chunk) for step in several])
+        steps = [self.steps[layer].popleft() for _ in range(size)]
+        block = self.runner.apply_layer(layer, steps)
+        self.throttle.add(block, size)
+        self._arrive(layer + 1, block, [(step.node, step.source.chunk) for step in steps])
 
-    def _branch(self, layer: int, parent: Slot, children: list[Node]) -> None:
-        block = self.runner.branch(layer, parent, children)
-        self.pace.add(block, len(children))
+    def _fork(self, layer: int, parent: Slot, children: list[Node]) -> None:
+        block = self.runner.fork_from_parent(layer, parent, children)
+        self.throttle.add(block, len(children))
         self._arrive(layer + 1, block, [(child, parent.chunk) for child in children])
 
 
 class DryRun(Runner):
-    """A `Runner` that counts steps and blocks instead of computing them; its blocks hold a single number.
+    """A `Runner` that counts steps and blocks and computes nothing; its blocks hold a single number.
 
     Args:
-        labels: what is put behind the name of a step, for each layer; nothing where there are none.
-        short_last: whether the last layer is computed at some tokens alone.
+        labels: suffix of the names of a layer's steps, for each layer; none by default.
+        cls_only: as in `Runner`.
+
+    Attributes:
+        taken: the number of steps of each kind, by name.
+        most: the largest number of blocks in memory at a time.
     """
 
     def __init__(
-        self, config: BertConfig, plan: Plan, blocks: Blocks, labels: Sequence[str] = (), *, short_last: bool = True
+        self, config: BertConfig, plan: Plan, blocks: Blocks, labels: Sequence[str] = (), *, cls_only: bool = True
     ):
-        super().__init__(config, plan, blocks, short_last)
+        super().__init__(config, plan, blocks, cls_only)
         self.labels, self.taken, self.most = labels, Counter[str](), 0
-        self._alive: dict[int, weakref.ref[Array]] = {}  # (a WeakSet would ask for arrays' hashes)
-        self._numbers = count()
+        self._alive: dict[int, weakref.ref[Array]] = {}  # (a WeakSet would need hashable arrays)
+        self._ids = count()
 
     def run(self, chunks: int, steps_of_part: int) -> None:
-        """Go through the whole plan on so many chunks, as the engine's own schedule does."""
-        pace = Throttle(0, 1, lambda done, total: None)
-        schedule = Schedule(self, lambda values, runs: None, pace)
+        """Follow the whole plan on this many chunks, in the order of the engine."""
+        throttle = Throttle(0, 1, lambda done, total: None)
+        schedule = Schedule(self, lambda values, runs: None, throttle)
         base: list[Array] = []
         group = range(0)
         for part in split_into_parts(self.plan, chunks, self.blocks.runs, steps_of_part * self.blocks.runs):
             if part.chunks != group:
-                base, group = run_base(self, part.chunks, pace), part.chunks
+                base, group = run_base(self, part.chunks, throttle), part.chunks
             schedule.run(part, base)
 
     def take_sources(self, chunks: range) -> None:
-        """Take none."""
+        """Not counted."""
 
     def embed(self, chunks: Sequence[int]) -> Array:
-        """One step."""
+        """Count one step."""
         return self._step("embed", -1)
 
-    def advance(self, layer: int, several: Sequence[Step]) -> Array:
-        """One step, or two where the slots are gathered first."""
-        if whole_source(several) is None:
+    def apply_layer(self, layer: int, steps: Sequence[Step]) -> Array:
+        """Count one step, or two if the slots are gathered first."""
+        if common_block(steps) is None:
             self.taken["gather"] += 1
-        return self._step("changed advance" if any(step.changes for step in several) else "advance", layer)
+        return self._step("changed layer" if any(step.changes for step in steps) else "layer", layer)
 
-    def branch(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:
-        """One step."""
-        return self._step("branch", layer)
+    def fork_from_parent(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:
+        """Count one step."""
+        return self._step("fork", layer)
 
     def read(self, hidden: Array, chunks: Sequence[int]) -> Array:
-        """One step, whose outputs are no hidden states."""
-        self.taken["read first" if self.short_last else "read"] += 1
+        """Count one step, which makes no hidden states."""
+        self.taken["read first" if self.cls_only else "read"] += 1
         return jnp.zeros((1, 1, 1))
 
     def _step(self, name: str, layer: int) -> Array:
         label = self.labels[layer] if self.labels and layer >= 0 else ""
-        short = self.is_short(layer)
-        self.taken["last " * short + name + label] += 1
+        cls_only = self.is_cls_only(layer)
+        self.taken["last " * cls_only + name + label] += 1
         block = jnp.zeros((1, 1, 1, 1))
-        if not short:
-            number = next(self._numbers)
-            self._alive[number] = weakref.ref(block, lambda _: self._alive.pop(number))
+        if not cls_only:
+            block_id = next(self._ids)
+            self._alive[block_id] = weakref.ref(block, lambda _: self._alive.pop(block_id))
             self.most = max(self.most, len(self._alive))
         return block

@@ -1,8 +1,7 @@
-"""Several devices share the rows of every chunk: each takes all runs through all layers on rows of its own.
+"""Sharding: several devices share the rows of every chunk, and each computes all runs on its rows.
 
-Examples know nothing of each other, so no step moves anything between devices; weights are on all of them, and
-outputs come together on the host. A step is compiled for the rows of one device (`jax.shard_map`), so the operations of
-each fall as 1/n.
+Examples are independent, so no step communicates between devices. Weights are replicated, and outputs are gathered on
+the host. A step is compiled for the rows of one device (`jax.shard_map`), so n devices do 1/n of the work each.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,38 +13,35 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 T = TypeVar("T")
-# The name of the mesh's one axis, along which examples are shared.
-AXIS = "data"
-# Blocks have the axes runs, rows, and others; all else is whole on every device.
-SPLIT, WHOLE = PartitionSpec(None, AXIS), PartitionSpec()
-# Batches have their examples first.
-BATCH = PartitionSpec(AXIS)
+AXIS = "data"  # the only axis of the mesh; examples are shared along it
+SPLIT, WHOLE = PartitionSpec(None, AXIS), PartitionSpec()  # of blocks `[runs, rows, ...]`, and of replicated arrays
+BATCH = PartitionSpec(AXIS)  # of batches `[examples, ...]`
 
 
 def make_mesh(devices: Sequence[jax.Device] | None, rows: int) -> Mesh | None:
-    """A mesh of as many of these devices as can share the rows evenly; None if that is one.
+    """A mesh of as many devices as can share the rows evenly; None for the default device alone.
 
     Args:
-        devices: default all of this process.
+        devices: by default all devices of this process.
     """
-    several = list(jax.local_devices() if devices is None else devices)
-    count = max(number for number in range(1, len(several) + 1) if rows % number == 0)
-    default = devices is None or several[0] == jax.local_devices()[0]
-    return None if count == 1 and default else Mesh(np.array(several[:count]), (AXIS,))
+    candidates = list(jax.local_devices() if devices is None else devices)
+    count = max(count for count in range(1, len(candidates) + 1) if rows % count == 0)
+    default = candidates[0] == jax.local_devices()[0]
+    return None if count == 1 and default else Mesh(np.array(candidates[:count]), (AXIS,))
 
 
 def place_on_mesh(tree: T, mesh: Mesh | None, where: PartitionSpec = WHOLE) -> T:
-    """Arrays on the devices of a mesh: on every one of them whole, or split as `where` says."""
+    """Put arrays on the devices of a mesh: replicated, or split as `where` says."""
     return tree if mesh is None else jax.device_put(tree, NamedSharding(mesh, where))
 
 
 def over_rows(step: Callable[..., T], mesh: Mesh | None, split: Sequence[PyTree], whole: Sequence[PyTree] = ()) -> T:
-    """`step(*split, *whole)`, on a mesh on the rows of each device apart.
+    """Compute `step(*split, *whole)`; on a mesh, each device computes it for its rows.
 
     Args:
-        step: gives an array, or a tree of them, whose second axis is rows.
-        split: arrays, and trees of them, whose second axis is rows.
-        whole: arrays, and trees of them, that each device needs whole.
+        step: returns an array, or a tree of arrays, whose second axis is rows.
+        split: arrays, or trees of arrays, whose second axis is rows.
+        whole: arrays, or trees of arrays, that each device needs in full.
     """
     if mesh is None:
         return step(*split, *whole)

@@ -1,6 +1,6 @@
-"""The sizes in which a sweep is computed: what suits examples and device, and what fits into memory.
+"""The sizes of rows, chunks, blocks and parts: the fastest on the device that fit into memory.
 
-On a CPU memory is the process's resident memory, all of it; on an accelerator the device's.
+Memory is the resident memory of the whole process on a CPU, and the device's memory on an accelerator.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,33 +12,32 @@ from jaxtyping import Int32
 
 from bertjax import arguments
 from bertjax.checkpoints import BertConfig, LayerKind
-from bertjax.engine.packing import LANES, STEP, choose_row_length, first_fit, round_up, total_lengths
+from bertjax.engine.packing import LANES, STEP, choose_row_length, examples_of_rows, round_up, total_lengths
 from bertjax.engine.sweep_input import SweepInput
 from bertjax.errors import InputError
 from bertjax.formatting import format_bytes
 from bertjax.machine import SHARE, UNKNOWN, free_memory, peak_resident, resident_memory
 from bertjax.models import packed_layer
 
-# What XLA's compiler leaves behind in the process that uses it (measured: `benchmarks/RESULTS.md`).
+# Memory that XLA's compiler keeps in the process that uses it (measured: `benchmarks/RESULTS.md`).
 COMPILER_BYTES = 200 * 10**6
-STEPS_BYTES = 25 * 10**6  # of a further width at which a last layer is computed at asked tokens
-# Activations inside the feed-forward layer for which a CPU is fastest: about 10 MB of float32.
+STEPS_BYTES = 25 * 10**6  # memory of the programs for one more width of picks
+# The size of the activations inside a feed-forward layer at which a CPU is fastest: about 10 MB of float32.
 CACHED_FLOATS = 2_500_000
-# Steps after which the outputs are written down: seconds on a CPU and on an accelerator, whose steps are short.
+# Steps of a part, after which its outputs are saved: some seconds on a CPU, and on an accelerator with its short steps.
 STEPS_OF_PART = {"cpu": 96, "other": 2048}
-# Tokens of a step on an accelerator, and on one with much memory, where more of them leave less time between kernels.
+# Tokens of a step on an accelerator; more on one with much memory, to shorten the gaps between kernels.
 TOKENS, MANY_TOKENS, MUCH_MEMORY = 65_536, 131_072, 32 * 10**9
-# Steps that the host hands to the device before it waits for the first of them.
-AHEAD = 8
+AHEAD = 8  # steps that the host hands to the device before it waits for the first of them
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """How large the pieces are in which a sweep is computed.
+    """The sizes of chunks and blocks.
 
     Args:
         rows: rows of a chunk.
-        runs: slots of a block, each one run on one chunk.
+        runs: slots of a block.
     """
 
     rows: int
@@ -47,15 +46,15 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of all pieces of a sweep; with the same sizes it gives the same bytes.
+    """All sizes of a sweep. Sweeps with equal sizes have outputs of equal bytes.
 
     Args:
-        row_length: slots of a row.
+        row_length: tokens of a row.
         rows: rows of a chunk.
-        runs: slots of a block, each one run on one chunk.
-        steps_of_part: steps after which outputs are written down.
-        one_per_row: whether each example has a row of its own.
-        devices: that were to share the rows of a chunk.
+        runs: slots of a block.
+        steps_of_part: steps of a part, after which its outputs are saved.
+        one_per_row: whether each row holds one example.
+        devices: number of devices that share the rows of a chunk.
     """
 
     row_length: int
@@ -67,7 +66,7 @@ class Sizes:
 
     @property
     def blocks(self) -> Blocks:
-        """Rows of a chunk and slots of a block."""
+        """The sizes of chunks and blocks."""
         return Blocks(self.rows, self.runs)
 
     def to_dict(self) -> dict[str, int]:
@@ -76,13 +75,13 @@ class Sizes:
 
     @classmethod
     def from_dict(cls, recorded: Mapping[str, int]) -> "Sizes":
-        """As `to_dict` gave it."""
+        """The inverse of `to_dict`."""
         numbers = {name: value for name, value in recorded.items() if name != "one_per_row"}
         return cls(one_per_row=bool(recorded["one_per_row"]), **numbers)
 
 
 def choose_blocks(rows: int, row_length: int, heads: int, tokens: int) -> Blocks:
-    """Blocks of about `tokens` tokens, in which the heads of a layer have whole numbers of blocks.
+    """Blocks of about `tokens` tokens; the heads of a layer fill a whole number of blocks.
 
     >>> choose_blocks(rows=1000, row_length=128, heads=12, tokens=1536)
     Blocks(rows=1, runs=12)
@@ -102,7 +101,7 @@ def choose_sizes(
     memory: int | None = None,
     devices: Sequence[jax.Device] | None = None,
 ) -> Sizes:
-    """The sizes of all pieces, for a sweep that begins: see `sweep`.
+    """The sizes of a new sweep; the arguments are those of `sweep`.
 
     Raises:
         InputError: too little memory, or an example longer than a row.
@@ -113,14 +112,9 @@ def choose_sizes(
             arguments.check_int(value, name, 1)
     arguments.check_bool(one_per_row, "one_per_row")
     length = row_length or choose_length(config, lengths)
-    if length < lengths.max():
-        raise InputError(
-            f"an example has {lengths.max()} tokens, but a row only {length}: give a larger row_length, or encode "
-            f"with max_length={length}"
-        )
-    rows = [[number] for number in range(len(lengths))] if one_per_row else first_fit(lengths, length)
-    asked = sweep_input.asked.tolist()
-    row_bytes = sweep_input.row_bytes(round_up(max(sum(asked[number] for number in row) for row in rows)), AHEAD)
+    rows = examples_of_rows(lengths, length, one_per_row)
+    readings = sweep_input.readings.tolist()
+    row_bytes = sweep_input.row_bytes(round_up(max(sum(readings[example] for example in row) for row in rows)), AHEAD)
     tokens, itemsize = tokens_at_once or default_tokens(config), np.dtype(numerics.dtype).itemsize
     count = len(jax.local_devices() if devices is None else devices)
     blocks = fit_blocks(
@@ -140,16 +134,16 @@ def choose_sizes(
 
 
 def choose_length(config: BertConfig, lengths: Int32[np.ndarray, " examples"]) -> int:
-    """The row length that suits examples of these lengths on this device."""
+    """The row length that costs least for examples of these lengths on this device."""
     step = LANES if jax.default_backend() == "tpu" else STEP
     return choose_row_length(lengths, config.hidden_size, config.intermediate_size, step=step)
 
 
 def default_tokens(config: BertConfig) -> int:
-    """How many tokens a step should hold on each device.
+    """The number of tokens of a step on each device.
 
-    A CPU is fastest when the widest activations of a step, those inside the feed-forward layer, stay in its caches
-    (measured: `benchmarks/RESULTS.md`); an accelerator needs many tokens to be busy.
+    A CPU is fastest if the widest activations of a step, inside the feed-forward layer, fit into its caches (measured:
+    `benchmarks/RESULTS.md`). An accelerator needs many tokens to be busy.
     """
     if jax.default_backend() == "cpu":
         return max(64, CACHED_FLOATS // config.intermediate_size)
@@ -157,19 +151,19 @@ def default_tokens(config: BertConfig) -> int:
 
 
 def memory_in_use() -> int:
-    """Bytes that this process, or its device, holds now; 0 where the system does not say."""
+    """Bytes in use by this process, or on its device; 0 if the system does not report it."""
     stats = _device_stats()
     return stats["bytes_in_use"] if stats else resident_memory()
 
 
 def peak_memory() -> dict[str, int | None]:
-    """The most bytes held so far, resident and on an accelerator; None where the system does not report it."""
+    """Peak memory in bytes, resident and on an accelerator; None if the system does not report it."""
     stats = {} if jax.default_backend() == "cpu" else jax.local_devices()[0].memory_stats() or {}
     return {"resident": peak_resident(), "device": stats.get("peak_bytes_in_use")}
 
 
 def default_budget() -> int:
-    """Most of what is free, and what is in use already; a very large number where the system does not say."""
+    """The memory in use and most of the free memory; a very large number if the system does not report it."""
     stats = _device_stats()
     if stats:
         return int(stats["bytes_in_use"] + SHARE * (stats["bytes_limit"] - stats["bytes_in_use"]))
@@ -178,7 +172,7 @@ def default_budget() -> int:
 
 
 def _device_stats() -> dict[str, int] | None:
-    """Memory of an accelerator; None on a CPU."""
+    """Memory statistics of an accelerator; None on a CPU."""
     if jax.default_backend() == "cpu":
         return None
     stats = jax.local_devices()[0].memory_stats() or {}
@@ -186,9 +180,9 @@ def _device_stats() -> dict[str, int] | None:
 
 
 def most_blocks(layers: int, runs: int) -> int:
-    """Blocks that are alive at a time at most: a few for each layer, more where runs of many parents meet.
+    """An upper bound of the number of blocks in memory: a few for each layer, more if a block mixes many parents.
 
-    The bound is checked by `tests/engine/test_memory.py` on plans of every kind.
+    `tests/engine/test_memory.py` checks the bound on plans of every kind.
     """
     return int((layers + 1) * (2 + runs / 2)) + AHEAD
 
@@ -203,14 +197,14 @@ def sweep_bytes(
     alive: int | None = None,
     source_blocks: int = 0,
 ) -> int:
-    """Bytes that a sweep takes at most beside the model and the outputs, on one device.
+    """An upper bound of the bytes that a sweep needs on one device, besides the model and the outputs.
 
     Args:
         itemsize: bytes of a number in the dtype of computation.
-        blocks: as large as they are on one device.
-        row_bytes: what a readout takes for the texts of a row.
-        alive: blocks of hidden states that there are at a time; None for the most that there may be.
-        source_blocks: blocks that sources give beyond one for each layer (`Plan.source_sites`).
+        blocks: sizes on one device.
+        row_bytes: bytes that a readout needs for a row.
+        alive: number of blocks of hidden states in memory; by default `most_blocks`.
+        source_blocks: number of blocks of source activations (`Plan.source_blocks`).
     """
     layers, kinds, embed = config.num_hidden_layers, config.architecture.layers, config.hidden_size
     alive = most_blocks(layers, blocks.runs) if alive is None else alive
@@ -225,9 +219,9 @@ def sweep_bytes(
 
 
 def step_floats(config: BertConfig, kind: LayerKind, row_length: int, runs: int) -> int:
-    """Numbers inside a step of a layer at most, for each row of a chunk, as XLA reports them for compiled steps.
+    """An upper bound of the intermediate values of a step for each row of a chunk, from XLA's reports.
 
-    Attention, the feed-forward layer and what heads add in a branch are alive one after another.
+    The values of attention, of the feed-forward layer and of forking are in memory one after another.
     """
     embed, heads, in_blocks = config.hidden_size, config.num_attention_heads, packed_layer.has_blocks(row_length, kind)
     at_once = packed_layer.QUERIES if in_blocks else row_length
@@ -239,8 +233,8 @@ def step_floats(config: BertConfig, kind: LayerKind, row_length: int, runs: int)
         terms, distances = relative.content_to_position + relative.position_to_content, 2 * row_length
         attention += terms * heads * row_length * min(distances, 2 * relative.buckets)
     feed_forward = row_length * (config.intermediate_size * (3 if kind.gated else 2) + 2 * embed)
-    branch = row_length * embed * (heads + 2 + runs)
-    return max(runs * attention, runs * feed_forward, branch)
+    forking = row_length * embed * (heads + 2 + runs)
+    return max(runs * attention, runs * feed_forward, forking)
 
 
 def fit_blocks(
@@ -256,23 +250,22 @@ def fit_blocks(
     devices: int = 1,
     source_blocks: int = 0,
 ) -> Blocks:
-    """The largest blocks of at most `tokens` tokens on each device with which a sweep stays within a budget.
+    """The largest blocks of at most `tokens` tokens on each device that fit into the memory budget.
 
     Args:
         itemsize: bytes of a number in the dtype of computation.
-        rows, row_length: of the packing.
-        output_bytes: of all outputs.
-        budget: bytes, of the whole process (on CPUs) or of each device; None for most of what is free.
-        row_bytes: what a readout takes for the texts of a row.
-        devices: how many share the rows.
-        source_blocks: as in `sweep_bytes`.
+        rows, row_length: of the packed examples.
+        output_bytes: bytes of all outputs.
+        budget: bytes of the whole process (on CPUs) or of each device; by default `default_budget`.
+        row_bytes, source_blocks: as in `sweep_bytes`.
+        devices: number of devices that share the rows.
 
     Raises:
         InputError: not even the smallest blocks fit.
     """
     budget = default_budget() if budget is None else budget
-    taken = memory_in_use() + 2 * output_bytes  # twice: while they are written
-    sharing = devices if jax.default_backend() == "cpu" else 1  # of those in the memory that the budget is of
+    taken = memory_in_use() + 2 * output_bytes  # there are two copies while they are saved
+    sharing = devices if jax.default_backend() == "cpu" else 1  # devices that share the budget
     while True:
         blocks = choose_blocks(-(-rows // devices), row_length, config.num_attention_heads, tokens)
         needed = taken + sharing * sweep_bytes(

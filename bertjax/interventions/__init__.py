@@ -1,4 +1,4 @@
-"""Interventions: what is changed in which heads, and what is kept of a run, as values beside the model."""
+"""Interventions: ablations, overrides and patches of heads and other sites, and readouts, as values."""
 
 from bertjax.interventions import ablations, overrides, patching, readouts
 from bertjax.interventions.ablations import (

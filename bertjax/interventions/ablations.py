@@ -1,7 +1,6 @@
-"""What to ablate: sets of heads, each head with the way in which it is overridden, as plain values.
+"""Ablations: sets of heads and how each of them is replaced, as hashable values.
 
-`Overrides` are arrays for one run; an `Ablation` is their short, hashable description, from which a plan can see
-what two runs have in common. `to_overrides` makes the arrays.
+An `Ablation` describes one run, so that a plan can compare runs. `to_overrides` makes its arrays, the `Overrides`.
 """
 
 import hashlib
@@ -27,35 +26,35 @@ from bertjax.interventions.patching import at_tokens, patched, replaced
 from bertjax.models import SITES, ModelOutput, Overrides
 from bertjax.paths import is_file, read_text, user_path
 
-MOST_SETS, MOST_HEADS = 100_000, 500_000  # that a sweep can be asked for: seconds to list, results of 100 MB
-SET_BYTES, HEAD_BYTES = 600, 320  # of memory that a set takes with its place in a plan, and each of its heads
+MOST_SETS, MOST_HEADS = 100_000, 500_000  # of a sweep: listing them takes seconds, and the results have 100 MB
+SET_BYTES, HEAD_BYTES = 600, 320  # memory of a set and its node in a plan, and of each of its heads
 
 # The default site of a change: a head's output.
 HEAD_OUTPUTS = "head_outputs"
-SWEPT = tuple(name for name in SITES if name not in ("weights", "feed_forward_inputs"))  # what the engine replaces
-OF_SITES = ("nothing", "source")  # replacements of other sites than heads' outputs
+SWEPT = tuple(name for name in SITES if name not in ("weights", "feed_forward_inputs"))  # sites that a sweep can change
+OF_SITES = ("nothing", "source")  # the replacements at sites other than heads' outputs
 
-# What the errors about mode 'mean' tell to do.
+# The advice in errors about mode 'mean'.
 GIVE_MEANS = "give means=bertjax.mean_head_outputs(model, batches)"
 
 
 @dataclass(frozen=True, order=True)
 class Change:
-    """What happens to one head, or to another site of a layer.
+    """The change of one head, or of another site of a layer.
 
     Args:
-        layer, head: which, from 0; head 0 for a site of a whole layer.
+        layer, head: indices from 0; head 0 for a site of a whole layer.
         mode: 'uniform', 'zero', 'mean', 'patched', or another of `MODES`.
-        share: how much of what the mode replaces is replaced, 1 for all of it.
-        site: what is replaced: one of `model.SITES`, by default the head's output; others by nothing or a source's.
-        at: at which spans of tokens it acts, by number (`spans` of a sweep); none for all tokens.
+        share: share of the mode's replacement, 1 for all of it.
+        site: one of `models.SITES`, by default the head's output. Other sites can be set to zero or patched.
+        at: ids of the spans of tokens at which it acts (`spans` of a sweep); empty for all tokens.
 
     Attributes:
-        replacement: what is put in place of the head's output: one of `modes.REPLACEMENTS`.
-        replaced: how much of the head's output is replaced.
+        replacement: the mode's replacement, one of `modes.REPLACEMENTS`.
+        replaced: the share of the activation that is replaced.
 
     Raises:
-        InputError: a mode, a share or a site that there is not, or that do not go together.
+        InputError: an unknown mode or site, a share that is not a finite number, or a mode that the site does not have.
     """
 
     layer: int
@@ -64,7 +63,7 @@ class Change:
     share: float = 1.0
     site: str = HEAD_OUTPUTS
     at: tuple[int, ...] = ()
-    # As the mode says when the change is made: it keeps its meaning if the entry of `MODES` changes or goes.
+    # Copied from the mode, so that later edits of `MODES` do not change it.
     replacement: str = field(init=False, repr=False)
     replaced: float = field(init=False, repr=False)
 
@@ -73,26 +72,28 @@ class Change:
         for name in ("layer", "head"):
             object.__setattr__(self, name, arguments.check_int(getattr(self, name), name, 0, OverrideError))
         if not (isinstance(self.share, Real) and abs(self.share) <= sys.float_info.max):
-            raise InputError(f"the share of head {self.layer}.{self.head} that is replaced must be a finite number")
+            raise InputError(f"the share of head {self.layer}.{self.head} must be a finite number")
         arguments.check_choice(self.site, "site", SWEPT)
         if self.site != HEAD_OUTPUTS and mode.replacement not in OF_SITES:
-            raise InputError(f"mode {self.mode!r} is one of heads' outputs: {self.site} are set to zero or patched")
+            raise InputError(
+                f"mode {self.mode!r} is only for heads' outputs: {self.site} can be set to zero or patched"
+            )
         if not SITES[self.site].of_heads and self.head:
-            raise InputError(f"{self.site} are those of a whole layer: give head 0")
-        spans = arguments.check_sequence(self.at, "at", "a tuple of spans' numbers", error=OverrideError)
-        numbers = {arguments.check_int(span, "a span's number", 0, OverrideError) for span in spans}
-        object.__setattr__(self, "at", tuple(sorted(numbers)))
+            raise InputError(f"{self.site} belong to a whole layer: give head 0")
+        spans = arguments.check_sequence(self.at, "at", "a tuple of span ids", error=OverrideError)
+        ids = {arguments.check_int(span, "a span id", 0, OverrideError) for span in spans}
+        object.__setattr__(self, "at", tuple(sorted(ids)))
         object.__setattr__(self, "replacement", mode.replacement)
         object.__setattr__(self, "replaced", mode.share * self.share)
 
 
 @dataclass(frozen=True)
 class Ablation:
-    """A set of heads that are overridden together.
+    """A set of heads, or other sites, that are changed together.
 
     Args:
-        name: for tables and figures, e.g. '3.0', or '3' for a whole layer.
-        changes: what happens to each of its heads, sorted; none for the base run.
+        name: for tables and figures, such as '3.0', or '3' for a whole layer.
+        changes: one for each head or site; empty for the base run. They are sorted.
     """
 
     name: str
@@ -101,14 +102,14 @@ class Ablation:
     def __post_init__(self) -> None:
         arguments.check_instance(self.name, "an ablation's name", str, "a string")
         arguments.check_sequence(self.changes, "changes", "a tuple of Change", Change)
-        places = [(change.layer, change.head, change.site) for change in self.changes]
-        if len(set(places)) < len(places):
+        sites = [(change.layer, change.head, change.site) for change in self.changes]
+        if len(set(sites)) < len(sites):
             raise InputError(f"ablation {self.name} names a head, or a site, twice")
         object.__setattr__(self, "changes", tuple(sorted(self.changes)))
 
 
 def ablation(config: BertConfig, heads: Iterable[ov.Head], mode: str = "uniform", name: str | None = None) -> Ablation:
-    """The ablation of some heads, all in one mode.
+    """Make an ablation of heads in one mode.
 
     Raises:
         OverrideError: a head that does not exist.
@@ -124,9 +125,9 @@ def ablation(config: BertConfig, heads: Iterable[ov.Head], mode: str = "uniform"
 
 
 def name_layer_head(ablation: Ablation, config: BertConfig, mode: str) -> tuple[str, int | None, int | None]:
-    """Name, layer and head of an ablation; head None for a whole layer, layer None too for other sets.
+    """Name, layer and head of an ablation; head is None for a whole layer, both are None for other sets.
 
-    A head or layer counts as one where `mode` does all of it; in another mode it is a set like any other.
+    A single head or a whole layer in another mode than `mode` counts as another set.
     """
     layers = {change.layer for change in ablation.changes}
     if any(change.site != HEAD_OUTPUTS or change.at for change in ablation.changes):
@@ -141,30 +142,29 @@ def name_layer_head(ablation: Ablation, config: BertConfig, mode: str) -> tuple[
 
 
 def head_names(ablation: Ablation) -> tuple[str, ...]:
-    """An ablation's heads, with their modes where those are not all the same; none for sites of whole layers."""
-    alike = len({change.mode for change in ablation.changes}) < 2
+    """The names of an ablation's heads, with modes if these differ; sites of whole layers are left out."""
+    one_mode = len({change.mode for change in ablation.changes}) < 2
     heads = [change for change in ablation.changes if SITES[change.site].of_heads]
-    return tuple(f"{change.layer}.{change.head}" + ("" if alike else f"={change.mode}") for change in heads)
+    return tuple(f"{change.layer}.{change.head}" + ("" if one_mode else f"={change.mode}") for change in heads)
 
 
 def check_count(sets: int, heads: int) -> None:
-    """Raise `InputError` where these are more sets, or more heads in all, than a sweep can be asked for."""
+    """Raise `InputError` for more sets, or more heads in all, than a sweep can have."""
     if sets > MOST_SETS or heads > MOST_HEADS:
         needed = format_bytes(SET_BYTES * sets + HEAD_BYTES * heads)
         raise InputError(
-            f"these are {sets:,} sets with {heads:,} heads in all: only to list them takes {needed} of memory. "
-            f"A sweep takes {MOST_SETS:,} sets and {MOST_HEADS:,} heads at most: ask for fewer, or for "
-            "several sweeps"
+            f"these are {sets:,} sets with {heads:,} heads in all: listing them alone takes {needed} of memory. "
+            f"A sweep has at most {MOST_SETS:,} sets and {MOST_HEADS:,} heads: choose fewer, or run several sweeps"
         )
 
 
 def single_heads(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
-    """Every head alone."""
+    """Every single head."""
     return [ablation(config, [head], mode) for head in ov.every_head(config)]
 
 
 def whole_layers(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
-    """Every layer alone, all of its heads together."""
+    """Every layer: all of its heads together."""
     return [
         ablation(config, ov.heads_of_layer(config, layer), mode, str(layer))
         for layer in dict.fromkeys(layer for layer, _ in ov.every_head(config))
@@ -172,11 +172,14 @@ def whole_layers(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
 
 
 def head_pairs(config: BertConfig, mode: str = "uniform", *, heads: Iterable[ov.Head] | None = None) -> list[Ablation]:
-    """Every pair of heads, or of some heads: 10,296 for a 12 x 12 model.
+    """Every pair of heads: 10,296 for a 12 x 12 model.
+
+    Args:
+        heads: by default all.
 
     Raises:
         OverrideError: a head that does not exist.
-        InputError: more pairs than a sweep can be asked for.
+        InputError: more pairs than a sweep can have.
     """
     chosen = ov.every_head(config) if heads is None else _heads(heads, "heads")
     check_count(math.comb(len(chosen), 2), 2 * math.comb(len(chosen), 2))
@@ -184,10 +187,10 @@ def head_pairs(config: BertConfig, mode: str = "uniform", *, heads: Iterable[ov.
 
 
 def all_but_one(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
-    """All heads but one, for every head; named after the head that is left: 'all but 3.0'.
+    """All heads but one, for every head; named 'all but 3.0'.
 
     Raises:
-        InputError: the model has too many heads for it.
+        InputError: more heads than a sweep can have.
     """
     every = ov.every_head(config)
     check_count(len(every), len(every) * (len(every) - 1))
@@ -198,9 +201,9 @@ def all_but_one(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
 
 
 def one_of_layer(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
-    """All heads of a layer but one, for every head; named after the head that is left: 'layer 3 but 3.0'.
+    """All heads of a layer but one, for every head; named 'layer 3 but 3.0'. Layers of one head are left out.
 
-    Source: Michel et al. 2019, section 3.3. A layer of one head has none to lose, and is left out.
+    Source: Michel et al. 2019, section 3.3.
     """
     return [
         ablation(
@@ -215,7 +218,7 @@ def one_of_layer(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
 
 
 def cumulative(config: BertConfig, mode: str = "uniform", *, order: Sequence[ov.Head]) -> list[Ablation]:
-    """The first head of an order, the first two, and so on; named 'first 1', 'first 2' ...
+    """The first head of an order, the first two heads, and so on; named 'first 1', 'first 2' ...
 
     Raises:
         OverrideError: a head that does not exist.
@@ -229,10 +232,10 @@ def cumulative(config: BertConfig, mode: str = "uniform", *, order: Sequence[ov.
 def random_subsets(
     config: BertConfig, mode: str = "uniform", *, size: int, count: int, seed: int = 0
 ) -> list[Ablation]:
-    """`count` sets of `size` different heads, drawn with `seed`; a set may come twice.
+    """`count` random sets of `size` different heads; sets may be repeated.
 
     Raises:
-        InputError: more heads than the model has, or none; or more sets than a sweep can be asked for.
+        InputError: more heads than the model has, or none; or more sets than a sweep can have.
 
     >>> [len(one.changes) for one in random_subsets(BertConfig(), "zero", size=2, count=3)]
     [2, 2, 2]
@@ -248,16 +251,16 @@ def random_subsets(
 
 
 def read_sets(path: Path, config: BertConfig, mode: str = "uniform") -> list[Ablation]:
-    """Sets of heads from a text file.
+    """Read sets of heads from a text file.
 
-    Each line is a set: heads as LAYER.HEAD or L3H10, separated by spaces or commas; '3.0=zero' gives one a mode of its
-    own. What stands before a colon is the set's name. Empty lines and what follows a # are skipped.
+    Each line is a set: heads as LAYER.HEAD or L3H10, separated by spaces or commas. '3.0=zero' sets the mode of a head.
+    Text before a colon is the name of the set. Empty lines, and text after a #, are ignored.
 
     Args:
-        mode: of heads without one.
+        mode: of heads without a mode.
 
     Raises:
-        InputError: the file cannot be read, or a line is not a set; with the line's number.
+        InputError: the file cannot be read, or a line is not a set; with the line number.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "sets.txt"
@@ -279,7 +282,7 @@ def read_sets(path: Path, config: BertConfig, mode: str = "uniform") -> list[Abl
 
 
 def hash_sets(path: Path) -> str | None:
-    """sha256 of the sets in a file, whatever their names; None if there is no file.
+    """SHA-256 of the sets in a file, without their names; None if there is no file.
 
     Raises:
         InputError: the file cannot be read.
@@ -291,12 +294,12 @@ def hash_sets(path: Path) -> str | None:
 
 
 def _set_lines(path: Path) -> list[tuple[int, str, list[str]]]:
-    """Number, name and heads of each line of a file that holds a set. Raises `InputError` where it cannot be read."""
+    """Line number, name and heads of each set in a file. Raises `InputError` if it cannot be read."""
     set_lines = []
     for number, line in enumerate(read_text(path, InputError).split("\n"), start=1):
         if "\r" in line.removesuffix("\r"):
-            ends = "a carriage return without a line feed; save the file with the line ends of Unix or Windows"
-            raise InputError(f"{path}, line {number}: {ends}")
+            problem = "a carriage return without a line feed; save the file with Unix or Windows line endings"
+            raise InputError(f"{path}, line {number}: {problem}")
         content = line.split("#")[0].strip()
         if content:
             name, _, heads = content.rpartition(":")
@@ -305,20 +308,20 @@ def _set_lines(path: Path) -> list[tuple[int, str, list[str]]]:
 
 
 def _parse_set(name: str, heads: Sequence[str], config: BertConfig, mode: str) -> Ablation:
-    """One line of a file of sets."""
+    """Parse one line of a file of sets."""
     if name != visible(name):
-        raise InputError(f"the name {visible(name)!r} holds a control character: a name is text that can be seen")
+        raise InputError(f"the name {visible(name)!r} holds a control character: use visible characters")
     changes = []
     for word in heads:
-        head, _, own = word.partition("=")
-        changes.append(Change(*ov.parse_head(head, config), own or mode))
+        head, _, mode_of_head = word.partition("=")
+        changes.append(Change(*ov.parse_head(head, config), mode_of_head or mode))
     if not changes:
         raise InputError("a set needs at least one head")
     return Ablation(name or "+".join(map(_plain_word, heads)), tuple(changes))
 
 
 def _plain_word(word: str) -> str:
-    """A head of a set, which may have a mode, as it is written in names."""
+    """A head of a set, with its mode if there is one, in the form LAYER.HEAD=MODE."""
     head, equals, mode = word.partition("=")
     return f"{arguments.plain_head_name(head)}{equals}{mode}"
 
@@ -334,34 +337,34 @@ def to_overrides(
     source: ModelOutput | None = None,
     spans: Int[np.ndarray, "batch token"] | None = None,
 ) -> Overrides:
-    """The arrays that an ablation stands for.
+    """Make the arrays of an ablation.
 
     Args:
-        means: what a mode of the replacement 'mean' puts in place of the heads' own outputs.
-        source: another run of the model, of which a mode of the replacement 'source' puts there what is at the place.
-        spans: the span of each token, -1 for none, where changes act at some of them.
+        means: the heads' mean outputs, for mode 'mean'.
+        source: another run of the model, for mode 'patched'.
+        spans: the span of each token, -1 for none, for changes that act at some spans.
 
     Raises:
         OverrideError: a head that does not exist, mode 'mean' without means, 'patched' without a source, or changes at
-            spans without these.
+            spans without `spans`.
     """
     arguments.check_instance(ablation, "ablation", Ablation, "an Ablation (bertjax.ablations.ablation)")
-    parts = [ov.identity(config)]
-    alike: dict[tuple[str, float, tuple[int, ...]], list[ov.Head]] = {}
+    overrides = [ov.identity(config)]
+    groups: dict[tuple[str, float, tuple[int, ...]], list[ov.Head]] = {}
     for change in ablation.changes:
         if change.site == HEAD_OUTPUTS:
             kind = (change.replacement, 1 - change.replaced, change.at)
-            alike.setdefault(kind, []).append((change.layer, change.head))
+            groups.setdefault(kind, []).append((change.layer, change.head))
         else:
-            parts.append(_replace_site(config, ablation.name, change, source, spans))
-    for (replacement, gate, at), heads in alike.items():
-        part = _replace_outputs(config, ablation.name, heads, replacement, gate, means=means, source=source)
-        parts.append(at_tokens(part, _mask(ablation.name, at, spans)) if at else part)
-    return ov.combine(*parts)
+            overrides.append(_replace_site(config, ablation.name, change, source, spans))
+    for (replacement, gate, at), heads in groups.items():
+        override = _replace_outputs(config, ablation.name, heads, replacement, gate, means=means, source=source)
+        overrides.append(at_tokens(override, _mask(ablation.name, at, spans)) if at else override)
+    return ov.combine(*overrides)
 
 
 def _mask(name: str, at: tuple[int, ...], spans: Int[np.ndarray, "batch token"] | None) -> Float[np.ndarray, "..."]:
-    """Where an ablation acts; at all tokens without spans of its own."""
+    """The tokens at which an ablation acts: all, if `at` is empty."""
     if not at:
         return np.ones((1, 1))
     if spans is None:
@@ -379,13 +382,13 @@ def _replace_outputs(
     means: Float[np.ndarray, "layers heads head_dim"] | None,
     source: ModelOutput | None,
 ) -> Overrides:
-    """Heads' outputs, replaced alike."""
+    """Replace the outputs of heads in the same way."""
     if replacement == "mean":
         if means is None:
             raise OverrideError(f"ablation {name} replaces heads by their mean outputs: {GIVE_MEANS}")
         return ov.mean(config, heads, means, gate)
     if replacement == "source":
-        return ov.patched_outputs(config, heads, _needed(name, source), gate)
+        return ov.patched_outputs(config, heads, _require_source(name, source), gate)
     return (ov.uniform if replacement == "uniform" else ov.factor)(config, heads, gate)
 
 
@@ -396,16 +399,16 @@ def _replace_site(
     source: ModelOutput | None,
     spans: Int[np.ndarray, "batch token"] | None,
 ) -> Overrides:
-    """Another site than a head's output, taken from the source or set to zero."""
+    """Patch a site other than heads' outputs from the source, or set it to zero."""
     mask = change.replaced * _mask(name, change.at, spans)
     where: ov.Head | int = (change.layer, change.head) if SITES[change.site].of_heads else change.layer
     if change.replacement == "source":
-        return patched(config, change.site, [where], _needed(name, source), tokens=mask)
+        return patched(config, change.site, [where], _require_source(name, source), tokens=mask)
     width = config.head_dim if SITES[change.site].of_heads else config.hidden_size
     return replaced(config, change.site, {where: np.zeros(width)}, tokens=mask)
 
 
-def _needed(name: str, source: ModelOutput | None) -> ModelOutput:
+def _require_source(name: str, source: ModelOutput | None) -> ModelOutput:
     if source is None:
-        raise OverrideError(f"ablation {name} takes values from another run: give source=model(...) of other texts")
+        raise OverrideError(f"ablation {name} uses values of another run: give source=model(...) of other texts")
     return source

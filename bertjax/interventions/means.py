@@ -1,4 +1,4 @@
-"""The heads' mean outputs, which mode 'mean' puts in place of their own."""
+"""Mean outputs of heads, which mode 'mean' uses as replacements."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ def mean_head_outputs(
     """Mean output of each head over the real tokens of all examples: the reference of `overrides.mean`.
 
     Args:
-        batches: one, or several, as tokenizers make them.
+        batches: one batch of a tokenizer, or several.
 
     Raises:
         InputError: there is no real token.

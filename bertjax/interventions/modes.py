@@ -1,4 +1,4 @@
-"""Modes: what takes a head's place. One entry of `MODES` is all that the oracle, the engine and the pictures need."""
+"""Modes: how a head is replaced. An entry of `MODES` is all that the engine, the reference and the figures need."""
 
 import math
 import re
@@ -9,19 +9,19 @@ from bertjax import arguments
 from bertjax.errors import InputError
 
 REPLACEMENTS = ("nothing", "uniform", "mean", "source")
-MODE_NAME = "[a-z][a-z0-9_-]*"  # behind the = of a head's name in files of sets and in results
+MODE_NAME = "[a-z][a-z0-9_-]*"  # as written in '3.0=zero', in files of sets and in results
 
 
 @dataclass(frozen=True)
 class Mode:
-    """What takes a head's place: its output becomes `(1 - share) * own + share * replacement`.
+    """How a head is replaced: its output becomes `(1 - share) * output + share * replacement`.
 
     Args:
-        definition: in full, for `summary.json` and the report.
-        title: what happens to a head in three words, for titles: 'set to zero'.
-        replacement: 'nothing'; 'uniform', the output under attention weights 1/n; 'mean', the head's mean output over
-            the evaluated examples; 'source', its output on another text.
-        share: how much of the head's output is replaced, 1 for all of it.
+        definition: a full description, for `summary.json` and the report.
+        title: a short description for titles, such as 'set to zero'.
+        replacement: 'nothing' (zero); 'uniform', the output with attention weights 1/n; 'mean', the head's mean output
+            over the evaluated examples; 'source', its output on another text.
+        share: share of the output that is replaced, 1 for all of it.
 
     Raises:
         InputError: there is no such replacement, or the share is not a finite number other than 0.
@@ -65,10 +65,10 @@ MODES: dict[str, Mode] = {
 
 
 def find_mode(name: str) -> Mode:
-    """A mode by its name.
+    """Find a mode by its name.
 
     Raises:
-        InputError: there is none of that name, or its name cannot be written in files of sets.
+        InputError: no mode has this name, or the name cannot be written in files of sets.
     """
     if isinstance(name, str) and name not in MODES:
         raise InputError(
@@ -77,5 +77,5 @@ def find_mode(name: str) -> Mode:
         )
     mode = MODES[arguments.check_choice(name, "mode", MODES)]
     if not re.fullmatch(MODE_NAME, name):
-        arguments.refuse("a mode's name", "of lower-case letters, digits, - and _, beginning with a letter", name)
+        arguments.refuse("a mode's name", "lower-case letters, digits, - and _, starting with a letter", name)
     return mode

@@ -1,8 +1,8 @@
-"""Constructors of `Overrides`: what to change in which heads.
+"""Constructors of `Overrides`, the arrays that change heads in a forward pass.
 
-A head is named `"3.0"` or `(3, 0)`: layer and head, both from 0. Every constructor takes the model's config
-first, refuses a head that does not exist, and leaves all other heads as learned. `combine` joins overrides of
-different heads or kinds into one; `stack` puts several beside each other for `jax.vmap`.
+A head is named `"3.0"` or `(3, 0)`: layer and head, both from 0. The first argument of every constructor is the model's
+config; heads that are not named stay as learned. `combine` joins overrides of different heads or kinds, and `stack`
+stacks several overrides for `jax.vmap`.
 
 Sources: uniform weights, Kovaleva et al. 2019, section 4.6; zero and factor, Michel et al. 2019; patching,
 Vig et al. 2020; forbidden edges, Geva et al. 2023.
@@ -46,18 +46,18 @@ __all__ = [
 # A head's name: `"3.0"` or `(3, 0)`, layer and head from 0.
 Head: TypeAlias = str | tuple[int, int]
 E = TypeVar("E", HeadWeights, HeadOutputs, Edges, SiteValues)
-# A number for all heads that are named, one for each of them, or a matrix `[layers, heads]` of all heads.
+# A number for all named heads, one for each of them, or a matrix `[layers, heads]`.
 Gates: TypeAlias = float | HoldsArray | Sequence[Any]
 
-ENTRIES = ("weights", "outputs", "edges", "vectors", "states")  # of `Overrides`: lists of what is replaced
-LARGEST_PLACE = 2**31 - 1  # of a token, or of an example in a batch
+ENTRIES = ("weights", "outputs", "edges", "vectors", "states")  # the fields of `Overrides` that are lists of entries
+LARGEST_INDEX = 2**31 - 1  # of a token, or of an example in a batch
 
 
 def parse_head(head: Head, config: BertConfig) -> tuple[int, int]:
-    """Layer and number of a head that exists.
+    """Layer and head of a name.
 
     Raises:
-        OverrideError: no such head, or not a head's name.
+        OverrideError: the name is malformed, or the model has no such head.
 
     >>> parse_head("3.0", BertConfig())
     (3, 0)
@@ -68,46 +68,44 @@ def parse_head(head: Head, config: BertConfig) -> tuple[int, int]:
         if parsed is None:
             raise OverrideError(f"{arguments.brief(head)} names no head: write LAYER.HEAD, e.g. 3.0 or L3H0")
         head = parsed
-    layer, number = _exists(head, layers, heads)
-    if number not in config.heads_of(layer):
-        raise OverrideError(f"there is no head {layer}.{number}: it was pruned, the checkpoint has no weights for it")
-    return layer, number
-
-
-def _exists(head: tuple[int, int], layers: int, heads: int) -> tuple[int, int]:
-    """A pair of whole numbers within these sizes. Raises `OverrideError` for anything else."""
-    try:
-        layer, number = (index(part) for part in head)
-    except (TypeError, ValueError) as error:
+    layer, index_in_layer = _check_head(head, layers, heads)
+    if index_in_layer not in config.heads_of(layer):
         raise OverrideError(
-            f"{arguments.brief(head)} names no head: give LAYER.HEAD or a pair of whole numbers"
-        ) from error
-    if not (0 <= layer < layers and 0 <= number < heads):
-        called = ".".join(map(arguments.describe, (layer, number)))
-        raise OverrideError(
-            f"there is no head {called}: the model has layers 0 to {layers - 1}, heads 0 to {heads - 1}"
+            f"there is no head {layer}.{index_in_layer}: it was pruned, the checkpoint has no weights for it"
         )
-    return layer, number
+    return layer, index_in_layer
+
+
+def _check_head(head: tuple[int, int], layers: int, heads: int) -> tuple[int, int]:
+    """Raise `OverrideError` unless this is a pair of integers within these sizes."""
+    try:
+        pair = layer, head_index = tuple(map(index, head))
+    except (TypeError, ValueError) as error:
+        raise OverrideError(f"{arguments.brief(head)} names no head: give LAYER.HEAD or a pair of integers") from error
+    if not (0 <= layer < layers and 0 <= head_index < heads):
+        name = ".".join(map(arguments.describe, pair))
+        raise OverrideError(f"there is no head {name}: the model has layers 0 to {layers - 1}, heads 0 to {heads - 1}")
+    return layer, head_index
 
 
 def heads_of_layer(config: BertConfig, layer: int) -> tuple[tuple[int, int], ...]:
-    """All heads of one layer. Raises `OverrideError` if there is no such layer.
+    """All heads of a layer. Raises `OverrideError` if there is no such layer.
 
     >>> heads_of_layer(BertConfig(hidden_size=6, num_attention_heads=2), 1)
     ((1, 0), (1, 1))
     """
     layers, heads = _sizes(config)
-    number = _exists((layer, 0), layers, heads)[0]
-    return tuple((number, head) for head in config.heads_of(number))
+    layer = _check_head((layer, 0), layers, heads)[0]
+    return tuple((layer, head) for head in config.heads_of(layer))
 
 
 def every_head(config: BertConfig) -> tuple[tuple[int, int], ...]:
-    """All heads that the model has, layer by layer."""
+    """All heads of the model, layer by layer."""
     return tuple(head for layer in range(_sizes(config)[0]) for head in heads_of_layer(config, layer))
 
 
 def list_heads(heads: Iterable[Head] | None, config: BertConfig) -> list[tuple[int, int]]:
-    """Layer and number of each of some heads, each once; of all heads for None or none.
+    """Layer and head of each named head, without repetitions; all heads if none are named.
 
     Raises:
         OverrideError: a head that does not exist.
@@ -123,11 +121,11 @@ def identity(config: BertConfig) -> Overrides:
 
 
 def uniform(config: BertConfig, heads: Iterable[Head], gate: Gates = 0.0) -> Overrides:
-    """Disable heads: each query's weights become 1/n on the n real tokens ([CLS] and [SEP] count).
+    """Disable heads: the attention weights of each query become 1/n on the n real tokens ([CLS] and [SEP] count).
 
     Args:
-        heads: which.
-        gate: share of the learned weights that is left, 0 to 1: for all, one for each, or `[layers, heads]`.
+        heads: names of heads.
+        gate: share of the learned weights that is kept, 0 to 1: for all, one for each, or `[layers, heads]`.
 
     >>> uniform(BertConfig(num_hidden_layers=2, hidden_size=6, num_attention_heads=3), ["1.0"]).weights_gate
     Array([[1., 1., 1.],
@@ -141,11 +139,11 @@ def uniform(config: BertConfig, heads: Iterable[Head], gate: Gates = 0.0) -> Ove
 
 
 def factor(config: BertConfig, heads: Iterable[Head] | Gates, factor: Gates | None = None) -> Overrides:
-    """Multiply the heads' outputs, before the output projection, by a factor; differentiable in it.
+    """Multiply the heads' outputs, before the output projection, by a factor. Differentiable in the factor.
 
     Args:
-        heads: which; left out where there is a factor for every head: `factor(config, factors)`.
-        factor: for all of them, one for each, or a matrix `[layers, heads]` of all heads' factors.
+        heads: names of heads. `factor(config, factors)` is for all heads.
+        factor: one for all of them, one for each, or a matrix `[layers, heads]`.
 
     >>> config = BertConfig(num_hidden_layers=2, hidden_size=6, num_attention_heads=3)
     >>> factor(config, [[1, 0.5, 0], [0, 1, 1]]).output_gate
@@ -170,11 +168,11 @@ def mean(
     means: Float[Array, "layers heads head_dim"] | Float[np.ndarray, "layers heads head_dim"],
     gate: Gates = 0.0,
 ) -> Overrides:
-    """Replace the heads' outputs by one vector for each head, the same at every token.
+    """Replace each head's output by a vector, the same at every token.
 
     Args:
-        means: usually the mean output over the real tokens of all examples (`bertjax.mean_head_outputs`).
-        gate: share of the heads' own outputs that is left, 0 to 1: for all, one for each, or `[layers, heads]`.
+        means: usually the mean outputs over the real tokens of all examples (`bertjax.mean_head_outputs`).
+        gate: share of the heads' outputs that is kept, 0 to 1: for all, one for each, or `[layers, heads]`.
     """
     values = as_floats(means, "means")
     shape = (*_sizes(config), config.head_dim)
@@ -184,9 +182,11 @@ def mean(
 
 
 def fixed(config: BertConfig, weights: Mapping[Head, Any]) -> Overrides:
-    """Give heads the attention weights `[query, key]`, or `[batch, query, key]` for each example its own.
+    """Replace the attention weights of heads.
 
-    The numbers are used as they are: rows need not sum to 1. Tokens count as in the example, padding included.
+    Args:
+        weights: for each head `[query, key]`, or `[batch, query, key]`. They are used as they are: rows need not sum to
+            1. Positions include padding.
     """
     arguments.check_instance(weights, "weights", Mapping, "a dict from heads to their weights", OverrideError)
     heads = parse_heads(config, list(weights))
@@ -198,9 +198,9 @@ def fixed(config: BertConfig, weights: Mapping[Head, Any]) -> Overrides:
 
 
 def patched_weights(config: BertConfig, heads: Iterable[Head], source: ModelOutput) -> Overrides:
-    """Take the heads' attention weights from another run of the model, example by example.
+    """Patch the heads' attention weights from another run of the model.
 
-    Donor and receiver need the same number of tokens, example by example; that is checked when the model is called.
+    Each example needs as many tokens as its source; this is checked when the model is called.
     """
     heads = parse_heads(config, heads)
     check_source(config, source)
@@ -208,10 +208,10 @@ def patched_weights(config: BertConfig, heads: Iterable[Head], source: ModelOutp
 
 
 def patched_outputs(config: BertConfig, heads: Iterable[Head], source: ModelOutput, gate: Gates = 0.0) -> Overrides:
-    """Take the heads' outputs (before the output projection) from another run of the model.
+    """Patch the heads' outputs (before the output projection) from another run of the model.
 
     Args:
-        gate: share of the heads' own outputs that is left, 0 to 1: for all, one for each, or `[layers, heads]`.
+        gate: share of the heads' outputs that is kept, 0 to 1: for all, one for each, or `[layers, heads]`.
     """
     heads = parse_heads(config, heads)
     check_source(config, source)
@@ -222,10 +222,10 @@ def patched_outputs(config: BertConfig, heads: Iterable[Head], source: ModelOutp
 def forbidden_edges(
     config: BertConfig, edges: Sequence[tuple[int, int, int, int]], example: int | None = None
 ) -> Overrides:
-    """Forbid single edges `(layer, head, query, key)`: weight 0, the rest of the row shares what it had.
+    """Forbid edges `(layer, head, query, key)`: their weights become 0, and the rest of the row is renormalised.
 
     Args:
-        example: row of the batch that is meant; None for every row.
+        example: index of an example in the batch; None for all.
     """
     edges = arguments.check_sequence(edges, "edges", "a list of edges (layer, head, query, key)", error=OverrideError)
     return _edges(config, edges, example, keep=[0.0] * len(edges), gate=[1.0] * len(edges), value=[0.0] * len(edges))
@@ -234,21 +234,21 @@ def forbidden_edges(
 def fixed_edges(
     config: BertConfig, edges: Mapping[tuple[int, int, int, int], float], example: int | None = None
 ) -> Overrides:
-    """Give single edges `(layer, head, query, key)` a weight; the rest of the row stays as learned."""
+    """Replace the weights of edges `(layer, head, query, key)`; the rest of the row stays as learned."""
     arguments.check_instance(edges, "edges", Mapping, "a dict from (layer, head, query, key) to weights", OverrideError)
     return _edges(config, list(edges), example, [1.0] * len(edges), [0.0] * len(edges), list(edges.values()))
 
 
 def _sizes(config: BertConfig) -> tuple[int, int]:
-    """Layers, and heads of each."""
+    """Number of layers, and of heads in each."""
     arguments.check_instance(config, "config", BertConfig, "a BertConfig (model.config)", OverrideError)
     return config.num_hidden_layers, config.num_attention_heads
 
 
 def parse_heads(config: BertConfig, heads: Iterable[Head] | Gates) -> list[tuple[int, int]]:
-    """Heads that exist, each once."""
-    named = arguments.check_sequence(heads, "heads", "a list of heads such as ['3.0', '4.1']", error=OverrideError)
-    parsed = [parse_head(head, config) for head in named]
+    """Layer and head of each name. Raises `OverrideError` if a head is named twice."""
+    names = arguments.check_sequence(heads, "heads", "a list of heads such as ['3.0', '4.1']", error=OverrideError)
+    parsed = [parse_head(head, config) for head in names]
     twice = {head for head in parsed if parsed.count(head) > 1}
     if twice:
         raise OverrideError(f"head {'.'.join(map(str, min(twice)))} is named twice")
@@ -261,9 +261,9 @@ def _indices(heads: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _array_module(*trees: Any) -> Any:
-    """`numpy` if all arrays are in the CPU's memory, otherwise `jax.numpy`.
+    """`numpy` if all arrays are in CPU memory, otherwise `jax.numpy`.
 
-    JAX compiles a program for each operation and shape, which takes longer than these operations.
+    JAX compiles a program for each operation and shape, which takes longer than the operations here.
     """
     arrays = jax.tree.leaves(trees)
     if any(map(is_traced, arrays)):
@@ -273,12 +273,12 @@ def _array_module(*trees: Any) -> Any:
 
 
 def _to_device(tree: Any) -> Any:
-    """The same arrays as arrays of JAX."""
+    """Convert NumPy arrays to JAX arrays."""
     return jax.tree.map(lambda array: jax.device_put(array) if isinstance(array, np.ndarray) else array, tree)
 
 
 def _changed(gates: Float[Array, "layers heads"], heads: list[tuple[int, int]], values: Any) -> Array:
-    """A copy of gates in which these heads have other values."""
+    """A copy of gates with new values for some heads."""
     if _array_module(gates, values) is jnp:
         return gates.at[_indices(heads)].set(values)
     changed = np.array(gates)
@@ -287,35 +287,31 @@ def _changed(gates: Float[Array, "layers heads"], heads: list[tuple[int, int]], 
 
 
 def as_floats(values: Any, name: str) -> Float[Array, "..."]:
-    """Finite floats, of JAX's default dtype unless they have one already."""
-    given = arguments.as_array(values, name, OverrideError)
-    if jnp.issubdtype(given.dtype, jnp.complexfloating):
+    """Convert to a JAX array of finite floats; integers become floats of JAX's default dtype."""
+    array = arguments.as_array(values, name, OverrideError)
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
         arguments.refuse(name, "real numbers", values, OverrideError)
-    # As floats first: without x64, JAX keeps of an integer the lower 32 bits.
-    with np.errstate(over="ignore"):  # what float32 has not is infinite, and refused
-        floats = given if jnp.issubdtype(given.dtype, jnp.floating) else given.astype(float)
-        # A copy: on a CPU, JAX may use the memory of the array that it is given.
+    # (Converted to floats before: without x64, JAX keeps only the lower 32 bits of an integer.)
+    with np.errstate(over="ignore"):  # values beyond float32 become infinite, and are refused
+        floats = array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
+        # (Copied, because on a CPU JAX may share the memory of a NumPy array.)
         floats = jax.device_put(np.array(floats)) if isinstance(floats, np.ndarray) else floats
-    _require_finite(floats, name)
+    if not is_traced(floats) and not bool(_array_module(floats).isfinite(floats).all()):
+        raise OverrideError(f"{name} must be finite")
     return floats
 
 
 def _gates(config: BertConfig, heads: list[tuple[int, int]], values: Any, name: str) -> Float[Array, "..."]:
-    """A gate for all the heads that are named, or one for each of them."""
+    """One gate for all named heads, or one for each of them."""
     gates = as_floats(values, name).astype(float)
     if gates.shape == _sizes(config):
         return gates[_indices(heads)]
     if gates.shape not in ((), (len(heads),)):
         raise OverrideError(
-            f"{name} has shape {gates.shape}, expected one number, one for each of the {len(heads)} heads that are "
-            f"named, or [layers, heads] {_sizes(config)}"
+            f"{name} has shape {gates.shape}, expected one number, one for each of the {len(heads)} named heads, or "
+            f"[layers, heads] {_sizes(config)}"
         )
     return gates
-
-
-def _require_finite(value: Array, what: str) -> None:
-    if not is_traced(value) and not bool(_array_module(value).isfinite(value).all()):
-        raise OverrideError(f"{what} must be finite")
 
 
 def mask_of(source: ModelOutput) -> Array:
@@ -324,7 +320,7 @@ def mask_of(source: ModelOutput) -> Array:
 
 
 def check_source(config: BertConfig, source: ModelOutput) -> None:
-    arguments.check_instance(source, "source", ModelOutput, "what a model returned for another text", OverrideError)
+    arguments.check_instance(source, "source", ModelOutput, "the output of a model for another text", OverrideError)
     outputs = source.inside.head_outputs
     sizes, expected = (outputs.shape[0], *outputs.shape[3:]), (*_sizes(config), config.head_dim)
     if sizes != expected:
@@ -334,20 +330,18 @@ def check_source(config: BertConfig, source: ModelOutput) -> None:
 def entry_indices(
     heads: list[tuple[int, int]], values: list[Array], source_mask: Array | None
 ) -> tuple[Array, Array, Array, Array]:
-    """Layer, head, values and source's mask of entries whose values are broadcast to one shape."""
+    """Layers, heads, values and masks of the source, with values broadcast to one shape."""
     if not heads:
         raise OverrideError("no head was named")
     try:
         shape = jnp.broadcast_shapes(*(value.shape for value in values))
     except ValueError:
         shapes = some_of([str(value.shape) for value in values])
-        raise OverrideError(
-            f"the replacements of the heads are of sizes that do not fit each other: {shapes}"
-        ) from None
+        raise OverrideError(f"the replacements of the heads have incompatible shapes: {shapes}") from None
     xp = _array_module(values, source_mask)
-    together = xp.stack([xp.broadcast_to(value, shape) for value in values])
+    stacked = xp.stack([xp.broadcast_to(value, shape) for value in values])
     mask = np.full((1, 1), -1, np.int32) if source_mask is None else source_mask
-    return _to_device((*_indices(heads), together, xp.broadcast_to(mask, (len(heads), *mask.shape))))
+    return _to_device((*_indices(heads), stacked, xp.broadcast_to(mask, (len(heads), *mask.shape))))
 
 
 def _weights(
@@ -372,10 +366,10 @@ def _outputs(
 
 def _parse_edge(edge: Sequence[int]) -> tuple[int, int, int, int]:
     try:
-        layer, head, query, key = (index(part) for part in edge)
+        layer, head, query, key = map(index, edge)
     except (TypeError, ValueError) as error:
         raise OverrideError(
-            f"{arguments.brief(edge)} is not an edge: give (layer, head, query, key) as whole numbers"
+            f"{arguments.brief(edge)} is not an edge: give (layer, head, query, key) as integers"
         ) from error
     return layer, head, query, key
 
@@ -393,19 +387,19 @@ def _edges(
         raise OverrideError("an edge is named twice")
     for layer, head, query, key in edges:
         parse_head((layer, head), config)
-        if not 0 <= min(query, key) <= max(query, key) <= LARGEST_PLACE:
-            called = ", ".join(map(arguments.describe, (layer, head, query, key)))
-            raise OverrideError(f"edge ({called}) has a position that is negative or beyond {LARGEST_PLACE}")
-    if example is not None and arguments.check_int(example, "example", 0, OverrideError) > LARGEST_PLACE:
-        raise OverrideError(f"example {example} of edges is beyond {LARGEST_PLACE}")
+        if not 0 <= min(query, key) <= max(query, key) <= LARGEST_INDEX:
+            name = ", ".join(map(arguments.describe, (layer, head, query, key)))
+            raise OverrideError(f"edge ({name}) has a position that is negative or beyond {LARGEST_INDEX}")
+    if example is not None and arguments.check_int(example, "example", 0, OverrideError) > LARGEST_INDEX:
+        raise OverrideError(f"example {example} of edges is beyond {LARGEST_INDEX}")
     weights = as_floats(value, "the weight of an edge").astype(float)
     if weights.shape != (len(edges),):
         raise OverrideError("the weight of an edge must be one number")
     layers, heads, queries, keys = np.array(edges, dtype=np.int32).reshape(-1, 4).T
     rows = np.full(len(edges), -1 if example is None else example, np.int32)
-    places = [jax.device_put(column) for column in (layers, rows, heads, queries, keys)]
+    indices = [jax.device_put(column) for column in (layers, rows, heads, queries, keys)]
     gates = [jax.device_put(np.array(values, weights.dtype)) for values in (keep, gate)]
-    return replace(identity(config), edges=Edges(*[*places, *gates, weights]))
+    return replace(identity(config), edges=Edges(*[*indices, *gates, weights]))
 
 
 def combine(*overrides: Overrides) -> Overrides:
@@ -422,9 +416,9 @@ def combine(*overrides: Overrides) -> Overrides:
 
 
 def stack(overrides: Sequence[Overrides]) -> Overrides:
-    """Put overrides beside each other along a new first axis, for `jax.vmap`.
+    """Stack overrides along a new first axis, for `jax.vmap`.
 
-    Shorter lists of entries are filled up with entries that do nothing (layer -1).
+    Shorter lists of entries are padded with entries that have no effect (layer -1).
     """
     overrides = _check_together(overrides, "stack")
     entries: dict[str, list[Any]] = {
@@ -432,22 +426,23 @@ def stack(overrides: Sequence[Overrides]) -> Overrides:
     }
     tokens = _align_tokens([override.tokens for override in overrides])
     aligned = [
-        replace(override, tokens=tokens[number], **{name: parts[number] for name, parts in entries.items()})
-        for number, override in enumerate(overrides)
+        replace(override, tokens=tokens[index], **{name: lists[index] for name, lists in entries.items()})
+        for index, override in enumerate(overrides)
     ]
     stacked: Overrides = _to_device(jax.tree.map(lambda *arrays: _array_module(arrays).stack(arrays), *aligned))
     return stacked
 
 
 def _check_together(overrides: Sequence[Overrides], name: str) -> tuple[Overrides, ...]:
-    """Several overrides, all of one model. Raises `OverrideError` where they are not."""
-    given = arguments.check_sequence(overrides, f"what {name} takes", "several Overrides", Overrides, OverrideError)
-    if not given:
+    """Raise `OverrideError` unless these are overrides of one model."""
+    expected = "a sequence of Overrides"
+    checked = arguments.check_sequence(overrides, f"the arguments of {name}", expected, Overrides, OverrideError)
+    if not checked:
         raise OverrideError(f"{name} needs at least one override")
-    sizes = sorted({np.shape(override.weights_gate) for override in given})
+    sizes = sorted({np.shape(override.weights_gate) for override in checked})
     if len(sizes) > 1:
         raise OverrideError(f"{name} takes overrides of one model, found heads {sizes[0]} and {sizes[-1]}")
-    return given
+    return checked
 
 
 def _combine_two(first: Overrides, second: Overrides) -> Overrides:
@@ -464,14 +459,14 @@ def _combine_two(first: Overrides, second: Overrides) -> Overrides:
 
 
 def _join_tokens(first: Array | None, second: Array | None) -> Array | None:
-    """Tokens at which the heads of both act; heads of which one says nothing act everywhere."""
+    """The product of two masks of tokens; None acts at all tokens."""
     if first is None or second is None:
         return second if first is None else first
     return first * second
 
 
 def _heads_changed(override: Overrides) -> tuple[np.ndarray, np.ndarray]:
-    """Which heads' weights, and which heads' outputs, an override takes for itself, whatever its gates are."""
+    """Masks of the heads whose weights, and whose outputs, an override may change, whatever its gates are."""
     weights = (np.asarray(override.weights_gate) != 1) | (np.asarray(override.uniform) != 0)
     outputs = np.asarray(override.output_gate) != 1
     for taken, entries in ((weights, override.weights), (outputs, override.outputs)):
@@ -482,13 +477,13 @@ def _heads_changed(override: Overrides) -> tuple[np.ndarray, np.ndarray]:
 
 
 def heads_changed(override: Overrides) -> np.ndarray:
-    """Which heads an override takes for itself, `[layers, heads]`, whatever it changes of them."""
+    """Mask `[layers, heads]` of the heads that an override may change."""
     weights, outputs = _heads_changed(override)
     return weights | outputs
 
 
 def _refuse_clash(first: Overrides, second: Overrides) -> None:
-    """Two overrides may not change the same weights, the same output or the same edge."""
+    """Raise `OverrideError` if two overrides change the same weights, output, edge or site."""
     for first_heads, second_heads, what in zip(
         _heads_changed(first), _heads_changed(second), ("weights", "output"), strict=True
     ):
@@ -496,15 +491,15 @@ def _refuse_clash(first: Overrides, second: Overrides) -> None:
             layer, head = np.argwhere(first_heads & second_heads)[0]
             raise OverrideError(f"two overrides change the {what} of head {layer}.{head}")
     _refuse_same_sites(first, second)
-    places = [() if override.edges is None else _places(override.edges) for override in (first, second)]
-    for layer, head, query, key, example in places[0]:
-        for rival in places[1]:
-            if rival[:4] == (layer, head, query, key) and (example == rival[4] or -1 in (example, rival[4])):
-                raise OverrideError(f"two overrides change the edge ({layer}, {head}, {query}, {key})")
-    for edges, rest in ((first.edges, second), (second.edges, first)):
-        if edges is not None:
-            for layer, head, *_ in _places(edges, np.asarray(edges.keep) != 1):
-                if _heads_changed(rest)[0][layer, head]:
+    edges = [() if override.edges is None else _list_edges(override.edges) for override in (first, second)]
+    for *edge, example in edges[0]:
+        for *other_edge, other_example in edges[1]:
+            if other_edge == edge and (example == other_example or -1 in (example, other_example)):
+                raise OverrideError(f"two overrides change the edge ({', '.join(map(str, edge))})")
+    for override, other in ((first, second), (second, first)):
+        if override.edges is not None:
+            for layer, head, *_ in _list_edges(override.edges, np.asarray(override.edges.keep) != 1):
+                if _heads_changed(other)[0][layer, head]:
                     raise OverrideError(
                         f"an edge of head {layer}.{head} is forbidden, but its weights are replaced as well: "
                         "a forbidden edge acts on learned weights only"
@@ -512,22 +507,25 @@ def _refuse_clash(first: Overrides, second: Overrides) -> None:
 
 
 def _refuse_same_sites(first: Overrides, second: Overrides) -> None:
-    """Two overrides may not replace the same vector at the same token."""
+    """Raise `OverrideError` if two overrides replace the same vector at the same token."""
     for name in ("vectors", "states"):
-        parts = [part for part in (getattr(first, name), getattr(second, name)) if part is not None]
-        if len(parts) < 2:
+        if getattr(first, name) is None or getattr(second, name) is None:
             continue
-        for number in np.flatnonzero(np.asarray(parts[0].layer) >= 0).tolist():
-            key = [int(getattr(parts[0], field)[number]) for field in ("site", "layer", "head")]
-            for rival in np.flatnonzero(np.asarray(parts[1].layer) >= 0).tolist():
-                if key != [int(getattr(parts[1], field)[rival]) for field in ("site", "layer", "head")]:
-                    continue
-                if bool(((np.asarray(parts[0].share[number]) != 0) & (np.asarray(parts[1].share[rival]) != 0)).any()):
+        entries = [
+            [
+                (*(int(getattr(values, field)[row]) for field in ("site", "layer", "head")), values.share[row])
+                for row in np.flatnonzero(np.asarray(values.layer) >= 0).tolist()
+            ]
+            for values in (getattr(first, name), getattr(second, name))
+        ]
+        for *key, share in entries[0]:
+            for *other_key, other_share in entries[1]:
+                if key == other_key and bool(((np.asarray(share) != 0) & (np.asarray(other_share) != 0)).any()):
                     where = f"layer {key[1]}" if name == "states" else f"head {key[1]}.{key[2]}"
                     raise OverrideError(f"two overrides replace the {[*SITES][key[0]]} of {where} at the same tokens")
 
 
-def _places(edges: Edges, where: np.ndarray | None = None) -> list[tuple[int, ...]]:
+def _list_edges(edges: Edges, where: np.ndarray | None = None) -> list[tuple[int, ...]]:
     """Layer, head, query, key and example of each edge."""
     columns = np.stack([np.asarray(x) for x in (edges.layer, edges.head, edges.query, edges.key, edges.example)], 1)
     used = columns[:, 0] >= 0
@@ -535,63 +533,63 @@ def _places(edges: Edges, where: np.ndarray | None = None) -> list[tuple[int, ..
 
 
 def _join(first: E | None, second: E | None) -> E | None:
-    """Entries of both; values for all examples are repeated beside values for each."""
+    """Concatenate entries; values for all examples are repeated if others are for each example."""
     if first is None or second is None:
         return second if first is None else first
-    both = _same_shape([first, second])
+    both = _broadcast([first, second])
     joined: E = _to_device(jax.tree.map(lambda *arrays: _array_module(arrays).concatenate(arrays), *both))
     return joined
 
 
-def _same_shape(parts: list[E]) -> list[E]:
-    """Broadcast the values (and source's masks) of several lists of entries to one shape; edges have none."""
-    if isinstance(parts[0], Edges):
-        return parts
-    named = ("values", "source_mask", *(("share",) if isinstance(parts[0], SiteValues) else ()))
+def _broadcast(lists: list[E]) -> list[E]:
+    """Broadcast values, masks and shares of several lists of entries to one shape; edges have none of these."""
+    if isinstance(lists[0], Edges):
+        return lists
+    names = ("values", "source_mask", *(("share",) if isinstance(lists[0], SiteValues) else ()))
     shapes: dict[str, tuple[int, ...]] = {
-        name: jnp.broadcast_shapes(*(getattr(part, name).shape[1:] for part in parts)) for name in named
+        name: jnp.broadcast_shapes(*(getattr(entries, name).shape[1:] for entries in lists)) for name in names
     }
 
-    def widen(part: E, name: str) -> Array:
-        array = getattr(part, name)
+    def widen(entries: E, name: str) -> Array:
+        array = getattr(entries, name)
         repeated: Array = _to_device(_array_module(array).broadcast_to(array, (array.shape[0], *shapes[name])))
         return repeated
 
-    return [replace(part, **{name: widen(part, name) for name in shapes}) for part in parts]
+    return [replace(entries, **{name: widen(entries, name) for name in shapes}) for entries in lists]
 
 
-def _align(parts: list[E | None]) -> list[E | None]:
-    """Give several lists of entries, None among them, equal shapes."""
-    present = [part for part in parts if part is not None]
+def _align(lists: list[E | None]) -> list[E | None]:
+    """Pad lists of entries to equal shapes; None becomes a list of entries without effect, unless all are None."""
+    present = [entries for entries in lists if entries is not None]
     if not present:
-        return parts
-    present = _same_shape(present)
-    count = max(part.layer.shape[0] for part in present)
-    filled = iter([_fill(part, count) for part in present])
-    nothing = _fill(_to_device(jax.tree.map(lambda x: np.zeros((0, *x.shape[1:]), x.dtype), present[0])), count)
-    return [nothing if part is None else next(filled) for part in parts]
+        return lists
+    present = _broadcast(present)
+    count = max(entries.layer.shape[0] for entries in present)
+    padded = iter([_pad(entries, count) for entries in present])
+    empty = _pad(_to_device(jax.tree.map(lambda x: np.zeros((0, *x.shape[1:]), x.dtype), present[0])), count)
+    return [empty if entries is None else next(padded) for entries in lists]
 
 
-def _align_tokens(parts: list[Array | None]) -> list[Array | None]:
-    """Give several arrays of tokens, None among them, equal shapes."""
-    present = [part for part in parts if part is not None]
+def _align_tokens(masks: list[Array | None]) -> list[Array | None]:
+    """Broadcast masks of tokens to one shape; None becomes a mask of all tokens, unless all are None."""
+    present = [mask for mask in masks if mask is not None]
     if not present:
-        return parts
-    shape = jnp.broadcast_shapes(*(part.shape for part in present))
+        return masks
+    shape = jnp.broadcast_shapes(*(mask.shape for mask in present))
     everywhere = np.ones((1, 1, 1, 1), present[0].dtype)
-    wide = [everywhere if part is None else part for part in parts]
-    return [_to_device(_array_module(part).broadcast_to(part, shape)) for part in wide]
+    filled = [everywhere if mask is None else mask for mask in masks]
+    return [_to_device(_array_module(mask).broadcast_to(mask, shape)) for mask in filled]
 
 
-def _fill(part: E, count: int) -> E:
-    """Add entries that do nothing until there are `count`."""
-    missing = count - part.layer.shape[0]
+def _pad(entries: E, count: int) -> E:
+    """Add entries without effect until there are `count`."""
+    missing = count - entries.layer.shape[0]
     if missing == 0:
-        return part
+        return entries
 
     def pad(array: Array, value: int = 0) -> Array:
         widths = [(0, missing)] + [(0, 0)] * (array.ndim - 1)
-        filled: Array = _to_device(_array_module(array).pad(array, widths, constant_values=value))
-        return filled
+        padded: Array = _to_device(_array_module(array).pad(array, widths, constant_values=value))
+        return padded
 
-    return replace(jax.tree.map(pad, part), layer=pad(part.layer, -1))
+    return replace(jax.tree.map(pad, entries), layer=pad(entries.layer, -1))

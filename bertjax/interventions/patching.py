@@ -1,7 +1,7 @@
-"""Overrides at single tokens, and of any site inside a layer (`bertjax.models.sites` names them).
+"""Overrides at single tokens, and of any site inside a layer (`bertjax.models.SITES`).
 
-`patched` takes activations of another run of the model, the source; `replaced` takes any numbers; `at_tokens` restricts
-an override of heads to some queries. Like all overrides they are data: `overrides.combine` joins them.
+`patched` uses activations of another run of the model, the source; `replaced` uses any values; `at_tokens` restricts an
+override of heads to some queries. `overrides.combine` joins them with other overrides.
 
 Sources: activation patching at positions, Vig et al. 2020, Meng et al. 2022; of queries, keys and values, Wang et al.
 2023 (path patching).
@@ -26,7 +26,7 @@ __all__ = ["at_tokens", "patched", "replaced", "token_mask"]
 
 LARGEST_SIZE = 2**20  # of a mask's axes
 
-# Positions, the same in every example or for each its own; or shares of all tokens.
+# Positions for all examples, a list of positions for each example, or a mask of floats.
 Tokens: TypeAlias = Sequence[Any] | HoldsArray
 
 
@@ -39,16 +39,16 @@ def patched(
     tokens: Tokens | None = None,
     share: float = 1.0,
 ) -> Overrides:
-    """Take what another run of the model has at a site, example by example and token by token.
+    """Patch a site from another run of the model, token by token.
 
     Args:
         site: one of `SITES`: 'hidden_states', 'queries', 'head_outputs' ...
-        where: heads, such as ['3.0'], where the site is one of heads; else layers, such as [3]. The residual stream
-            after the last layer is that of one layer more.
-        source: what the model returned for other texts, with as many tokens each.
-        tokens: positions at which it acts, from 0: a list for all examples, a list of lists for each example its own,
-            or a mask of floats `[batch, token]`; None for all. Of 'weights' they are queries.
-        share: how much of what is there is replaced.
+        where: heads, such as ['3.0'], for a site of heads; else layers, such as [3]. The residual stream after the last
+            layer has the index of one more layer.
+        source: the model's output for other texts, each of the same length as its example.
+        tokens: positions at which it acts, from 0: a list for all examples, a list of lists with one for each example,
+            or a mask of floats `[batch, token]`; None for all. For 'weights', positions of queries.
+        share: share of the activation that is replaced.
 
     Raises:
         OverrideError: no such site, head or layer, or a source of another model.
@@ -91,12 +91,12 @@ def replaced(
     *,
     tokens: Float[Array, "..."] | Float[np.ndarray, "..."] | None = None,
 ) -> Overrides:
-    """Put given numbers at a site.
+    """Replace a site by values.
 
     Args:
-        site: one of `SITES` but 'weights', which `overrides.fixed` gives.
-        values: for each head, or layer, a vector, or `[token, width]`, or `[batch, token, width]`.
-        tokens: a mask `[batch, token]` (`token_mask`) of where it acts; None for all.
+        site: one of `SITES` except 'weights', for which there is `overrides.fixed`.
+        values: a vector for each head or layer, or `[token, width]`, or `[batch, token, width]`.
+        tokens: mask `[batch, token]` (`token_mask`) of the tokens at which it acts; None for all.
 
     Raises:
         OverrideError: no such site, head or layer, or values of other shapes.
@@ -104,31 +104,31 @@ def replaced(
     known = _find(site)
     arguments.check_instance(config, "config", BertConfig, "a BertConfig (model.config)", OverrideError)
     if site == "weights":
-        raise OverrideError("weights are given by overrides.fixed")
+        raise OverrideError("replaced has no site 'weights': use overrides.fixed")
     arguments.check_instance(values, "values", Mapping, "a dict from heads, or layers, to their vectors", OverrideError)
     width = config.head_dim if known.of_heads else config.hidden_size
-    given = [ov.as_floats(value, site) for value in values.values()]
-    for value in given:
-        if not 1 <= value.ndim <= 3 or value.shape[-1] != width:
-            raise OverrideError(f"{site} have shape {value.shape}, expected [batch, token, {width}]")
-    whole = [value.reshape(*[1] * (3 - value.ndim), *value.shape) for value in given]
+    arrays = [ov.as_floats(value, site) for value in values.values()]
+    for array in arrays:
+        if not 1 <= array.ndim <= 3 or array.shape[-1] != width:
+            raise OverrideError(f"{site} have shape {array.shape}, expected [batch, token, {width}]")
+    arrays = [array.reshape(*[1] * (3 - array.ndim), *array.shape) for array in arrays]
     mask = jnp.ones((1, 1)) if tokens is None else _shares(tokens)
-    return _override(config, known, _parse(config, known, list(values)), whole, mask, jnp.full((1, 1), -1, jnp.int32))
+    return _override(config, known, _parse(config, known, list(values)), arrays, mask, jnp.full((1, 1), -1, jnp.int32))
 
 
 def at_tokens(override: Overrides, tokens: Float[Array, "..."] | Float[np.ndarray, "..."]) -> Overrides:
-    """Let an override of heads act at some queries alone: all of its gates, uniform, given and mean.
+    """Restrict an override of heads to some queries.
 
     Args:
-        override: of the likes of `overrides.zero`; edges and replaced sites are at tokens of their own.
-        tokens: a mask `[batch, token]` (`token_mask`), 1 where it acts.
+        override: such as `overrides.zero`, without edges or replaced sites, which have their own tokens.
+        tokens: mask `[batch, token]` (`token_mask`), 1 where it acts.
 
     Raises:
-        OverrideError: a mask of another shape, or nothing that acts at all tokens.
+        OverrideError: a mask of another shape, or an override with edges or replaced sites.
     """
     arguments.check_instance(override, "override", Overrides, "an Overrides", OverrideError)
     if any(getattr(override, name) is not None for name in ("edges", "vectors", "states")):
-        raise OverrideError("edges and replaced sites act at tokens of their own: give at_tokens overrides of heads")
+        raise OverrideError("at_tokens takes overrides of heads: edges and replaced sites have their own tokens")
     mask = _shares(tokens)
     changed = ov.heads_changed(override)
     acts = jnp.where(jnp.asarray(changed)[:, :, None, None], mask[None, None], 1.0)
@@ -136,11 +136,11 @@ def at_tokens(override: Overrides, tokens: Float[Array, "..."] | Float[np.ndarra
 
 
 def token_mask(tokens: Tokens, batch: int, length: int) -> Float[Array, "batch token"]:
-    """Where an override acts, as numbers.
+    """A mask of the tokens at which an override acts.
 
     Args:
-        tokens: positions for all examples, such as [3, 4]; for each example a list of its own; or a mask of floats.
-        batch, length: examples, and tokens of each.
+        tokens: positions for all examples, such as [3, 4]; a list of positions for each example; or a mask of floats.
+        batch, length: numbers of examples and of tokens.
 
     Raises:
         OverrideError: a position that no example has.
@@ -152,33 +152,32 @@ def token_mask(tokens: Tokens, batch: int, length: int) -> Float[Array, "batch t
     length = arguments.check_int(length, "length", 1, OverrideError)
     if max(batch, length) > LARGEST_SIZE:
         raise OverrideError(f"batch {batch} and length {length} must be at most {LARGEST_SIZE}")
-    given = arguments.as_array(tokens, "tokens", OverrideError) if hasattr(tokens, "dtype") else tokens
-    if hasattr(given, "dtype") and jnp.issubdtype(given.dtype, jnp.floating):
-        shares = _shares(given)
-        if any(own not in (1, size) for own, size in zip(shares.shape, (batch, length), strict=True)):
+    tokens = arguments.as_array(tokens, "tokens", OverrideError) if hasattr(tokens, "dtype") else tokens
+    if hasattr(tokens, "dtype") and jnp.issubdtype(tokens.dtype, jnp.floating):
+        shares = _shares(tokens)
+        if any(axis not in (1, size) for axis, size in zip(shares.shape, (batch, length), strict=True)):
             raise OverrideError(
-                f"the mask of tokens has shape {np.shape(given)}, but there are {batch} examples of {length} tokens"
+                f"the mask of tokens has shape {np.shape(tokens)}, but there are {batch} examples of {length} tokens"
             )
         return jnp.broadcast_to(shares, (batch, length))
-    rows = arguments.check_sequence(
-        given, "tokens", "positions, or for each example a list of them", error=OverrideError
-    )
+    expected = "positions, or for each example a list of them"
+    rows = arguments.check_sequence(tokens, "tokens", expected, error=OverrideError)
     nested = any(np.ndim(row) for row in rows)
     if nested and len(rows) != batch:
-        raise OverrideError(f"tokens are given for {len(rows)} examples, but there are {batch}")
+        raise OverrideError(f"there are tokens for {len(rows)} examples, but there are {batch} examples")
     mask = np.zeros((batch, length))
     for example in range(batch):
         for position in rows[example] if nested else rows:
             token = arguments.check_int(position, "a position of tokens", 0, OverrideError)
             if token >= length:
-                raise OverrideError(f"tokens name position {token}, but there are {length} (from 0)")
+                raise OverrideError(f"tokens have position {token}, but there are {length} (from 0)")
             mask[example, token] = 1
     return jnp.asarray(mask, float)
 
 
 def _find(site: str) -> Site:
     if not isinstance(site, str) or site not in SITES:
-        raise OverrideError(f"{arguments.brief(site)} is no site: there are {', '.join(SITES)}")
+        raise OverrideError(f"{arguments.brief(site)} is not a site: there are {', '.join(SITES)}")
     return SITES[site]
 
 
@@ -190,16 +189,16 @@ def _shares(tokens: Any) -> Float[Array, "#batch #token"]:
 
 
 def _parse(config: BertConfig, site: Site, where: Iterable[Any]) -> list[tuple[int, int]]:
-    """Layers and heads that exist; of sites of whole layers with a head of 0."""
+    """Layer and head of each name; the head is 0 for sites of whole layers."""
     if site.of_heads:
         return ov.parse_heads(config, where)
     layers = config.num_hidden_layers + site.after_last
     parsed = []
     for layer in arguments.check_sequence(where, "where", "a list of layers such as [3, 4]", error=OverrideError):
-        number = arguments.check_int(layer, "a layer", 0, OverrideError)
-        if number >= layers:
-            raise OverrideError(f"there is no layer {number} of {site.name}: the model has 0 to {layers - 1}")
-        parsed.append((number, 0))
+        index = arguments.check_int(layer, "a layer", 0, OverrideError)
+        if index >= layers:
+            raise OverrideError(f"there is no layer {index} of {site.name}: the model has 0 to {layers - 1}")
+        parsed.append((index, 0))
     if len(set(parsed)) < len(parsed):
         raise OverrideError("a layer is named twice")
     return parsed
@@ -213,13 +212,13 @@ def _override(
     share: Array,
     source_mask: Array,
 ) -> Overrides:
-    """An entry for each of some heads, or layers."""
-    layer, head, together, masks = ov.entry_indices(list(parsed), list(values), source_mask)
+    """An override with an entry for each head, or layer."""
+    layer, head, stacked, masks = ov.entry_indices(list(parsed), list(values), source_mask)
     entries = SiteValues(
         jnp.full(layer.shape, SITE_INDEX[site.name], jnp.int32),
         layer,
         head,
-        together,
+        stacked,
         jnp.broadcast_to(share[None], (len(parsed), *share.shape)),
         masks,
     )

@@ -63,7 +63,7 @@ from bertjax.jobs.pytorch import parity, torch_reference
 from bertjax.jobs.pytorch.parity import check_model, parity_table
 from bertjax.jobs.removal import heads_gone_in, save_without_heads
 from bertjax.jobs.run import run_analysis
-from bertjax.jobs.settings import NO_COMPUTE, STUDY, Settings, Sources, check_settings, for_this_device
+from bertjax.jobs.settings import NO_COMPUTE, STUDY, Settings, Sources, check_settings, for_this_device, hash_if_file
 
 __all__ = [
     "NOT_COUNTED",
@@ -104,6 +104,7 @@ __all__ = [
     "encode",
     "estimate_runs",
     "for_this_device",
+    "hash_if_file",
     "hash_of_files",
     "hash_of_inputs",
     "hash_of_weights",

@@ -37,20 +37,20 @@ Means = Float[np.ndarray, "layers heads head_dim"] | None
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What an analysis measured, for statistics and results.
+    """The measurements of an analysis, for statistics and results.
 
     Args:
         job: model, examples and settings.
-        ablations: what each row of outputs is of.
-        base: outputs of the model without interventions, or what takes their place.
-        outputs: of each ablation.
-        form: what the outputs are.
-        metrics: what is computed of the outputs, the main one first.
-        labels: of the outputs.
-        kept: the indices of the examples of the outputs in the job, in ascending order; None for all.
-        units: the example of each output, where examples have several.
-        means: the heads' mean outputs, where mode 'mean' occurs.
-        details: further arrays that are saved with the outputs.
+        ablations: the ablation of each row of outputs.
+        base: outputs without interventions, or another reference.
+        outputs: outputs of each ablation.
+        form: the specification of the outputs.
+        metrics: the metrics of the outputs, the main one first.
+        labels: the label of each output.
+        kept: the indices of the examples in the job, in ascending order; None for all.
+        units: the example of each output, if examples have several outputs.
+        means: the heads' mean outputs, for mode 'mean'.
+        details: further arrays to save with the outputs.
         metadata: further keys of the summary.
     """
 
@@ -71,7 +71,7 @@ class Outcome:
 def outcome_of_sweep(
     job: Job, result: TaskResult, means: Means, metadata: Mapping[str, Any] = MappingProxyType({})
 ) -> Outcome:
-    """The outcome of a task's outputs, which the task's metrics read."""
+    """The outcome of a task's outputs with the task's metrics."""
     return Outcome(
         job=job,
         ablations=job.ablations,
@@ -89,14 +89,14 @@ def outcome_of_sweep(
 
 @dataclass(frozen=True)
 class Context:
-    """What an analysis runs with.
+    """The context in which an analysis runs.
 
     Args:
         job: model and examples, without ablations.
         say: called with a line at each step.
         progress: called with the work done and the total work.
-        keep: whether results are written; if not, no journal is kept.
-        shards: take the outputs of the sweep from these, all shards of the job.
+        keep: whether results and journals are written.
+        shards: all shards of the job, whose outputs replace those of a sweep.
     """
 
     job: Job
@@ -113,17 +113,18 @@ class Context:
     def sweep(
         self, job: Job, journal: str | None = None, progress: Progress | None = None, means: Means = None
     ) -> tuple[TaskResult, Means]:
-        """Outputs of a job's ablations on its examples, and the means that mode 'mean' used.
+        """Run a job's ablations on its examples.
 
         Args:
-            journal: the name of the journal, in which finished parts are kept; by default 'journal', then 'journal-1'
-                and so on.
-            progress: in place of the context's.
+            journal: the name of the journal; by default 'journal', then 'journal-1' and so on.
+            progress: overrides the progress of the context.
             means: the heads' mean outputs; None computes them if an ablation needs them.
 
+        Returns: the outputs, and the heads' mean outputs if mode 'mean' occurs.
+
         Raises:
-            InputError: outputs that are not finite.
-            SweepInterrupted: Ctrl-C; what is finished is kept in the journal.
+            InputError: outputs are not finite.
+            SweepInterrupted: Ctrl-C; finished parts are kept in the journal.
         """
         _check_mode(job)
         if journal is None:
@@ -138,10 +139,10 @@ class Context:
         return result, means
 
     def _merge(self, job: Job) -> tuple[TaskResult, Means]:
-        """The outputs of a job from all of its shards.
+        """Merge the outputs of all shards of a job.
 
         Raises:
-            OutputError: a shard is damaged, or of another sweep.
+            OutputError: a shard is damaged, or belongs to another sweep.
         """
         recorded = self.shards[0].content["means"]
         means = None if recorded is None else np.asarray(arguments.as_array(recorded, "means"))
@@ -149,12 +150,12 @@ class Context:
         return job.encoded.outputs_of(merge_shards(input_of(job, means), journals)), means
 
     def say_cost(self, job: Job) -> None:
-        """Say how long a job's ablations take on this device."""
+        """Report the estimated time of a job's ablations."""
         seconds = estimate_runs(job, job.ablations).seconds
         self.say(f"{len(job.ablations):,} runs on this device: about {format_duration(seconds)}; {NOT_COUNTED}")
 
     def say_directory(self) -> None:
-        """Say where results go, if they are written."""
+        """Report the directory of the results, if they are written."""
         if self.keep:
             self.say(f"results go to {self.job.settings.directory}")
 
@@ -163,24 +164,13 @@ def sweep_job(job: Job, means: Means, say: Say, progress: Progress, journal: Pat
     """Run a job's ablations on its examples.
 
     Args:
-        means: the heads' mean outputs, where mode 'mean' occurs.
-        journal: where finished parts are kept; None for nowhere.
+        means: the heads' mean outputs, for mode 'mean'.
+        journal: the directory that keeps finished parts; None keeps nothing.
     """
     settings, model = job.settings, job.model
     if settings.analysis.reference_engine is None:
-        return sweep_examples(
-            model,
-            job.encoded,
-            job.ablations,
-            means=means,
-            memory=settings.memory_budget,
-            attention=settings.attention,
-            journal=journal,
-            replace_journal=settings.analysis.overwrite,
-            settings=settings.compared(),
-            say=say,
-            progress=progress,
-        )
+        options = settings.sweep_options(journal)
+        return sweep_examples(model, job.encoded, job.ablations, means=means, say=say, progress=progress, **options)
     batch_size, chunk_size = settings.analysis.reference_engine
     return sweep_plainly(
         model,
@@ -193,7 +183,7 @@ def sweep_job(job: Job, means: Means, say: Say, progress: Progress, journal: Pat
 
 
 def _check_mode(job: Job) -> None:
-    """Raise `InputError` if an analysis does not declare the mode of its ablations, which the summary names."""
+    """Raise `InputError` if an analysis does not declare the mode of its ablations for the summary."""
     analysis = job.settings.analysis
     if type(analysis).mode is not AnalysisOptions.mode:
         return
@@ -203,7 +193,7 @@ def _check_mode(job: Job) -> None:
 
 
 def check_finite(ablations: Sequence[Ablation], result: TaskResult, journal: Path | None) -> None:
-    """Raise `InputError` where outputs of an ablation are not finite, and discard the journal that holds them."""
+    """Raise `InputError` if outputs of an ablation are not finite, and discard the journal."""
     runs = zip(ablations, result.outputs, strict=True)
     broken = [ablation.name for ablation, outputs in runs if not np.isfinite(outputs).all()]
     if broken:
@@ -217,9 +207,9 @@ class Analysis(AnalysisOptions, ABC):
     """An analysis of the heads of a model: its fields are its options.
 
     Attributes:
-        progress_text: beside the progress bar.
+        progress_text: the text of the progress bar.
         example: a command line, for `--help`.
-        outputs: what it computes for each example; None for the outputs of the task.
+        outputs: the specification of the outputs; None for the outputs of the task.
     """
 
     progress_text: ClassVar[str] = "ablating"
@@ -227,7 +217,7 @@ class Analysis(AnalysisOptions, ABC):
     outputs: ClassVar[OutputSpec | None] = None
 
     def load(self, settings: Settings, say: Say) -> Job:
-        """Model and examples.
+        """Load model and examples.
 
         Args:
             say: called with a line about examples that are left out.
@@ -239,7 +229,7 @@ class Analysis(AnalysisOptions, ABC):
         """Compute the outputs of all ablations."""
 
     def show(self, results: Results) -> Sequence[RenderableType]:
-        """Tables and lines for a terminal."""
+        """Tables and lines to print."""
         return [show_table(results, top=SHOWN_EFFECTS)]
 
 
@@ -248,7 +238,7 @@ class ScoredAnalysis(Analysis):
     """An analysis of effects on a score.
 
     Args:
-        metric: the main metric, in place of the task's: a name in `bertjax.METRICS`, or module:function. In Python
+        metric: the main metric: a name in `bertjax.METRICS`, or module:function; by default that of the task. In Python
             also a `Metric`, or a function of labels and outputs that returns a number.
     """
 
@@ -260,8 +250,8 @@ class Sweep(ScoredAnalysis):
     """An analysis that runs its ablations as one sweep, which can be split into shards.
 
     Args:
-        shard: compute only shard K of N, such as '3/16', for `bertjax merge`; auto: the one that Slurm, Open MPI,
-            Kubernetes or a TPU pod names.
+        shard: compute only shard K of N, such as '3/16', for `bertjax merge`; auto takes K and N from Slurm, Open MPI,
+            Kubernetes or a TPU pod.
     """
 
     shard: str | None = option(None, "K/N")
@@ -292,7 +282,7 @@ class Sweep(ScoredAnalysis):
         return self.finish(context, job, *context.sweep(job))
 
     def check(self, settings: Settings) -> None:
-        """Raise `InputError` for a shard of data in memory, which `merge` could not read."""
+        """Raise `InputError` for shards of data in memory, which `merge` cannot read."""
         super().check(settings)
         if self.shard and not type(self).__module__.startswith("bertjax."):
             raise InputError(f"{self.name} has no shards: bertjax merge joins those of ablate and interactions")

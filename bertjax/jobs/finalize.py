@@ -1,19 +1,18 @@
 """Results of an analysis: scores, statistics, attention of the largest effects, and a directory of all of it."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Int, Shaped
 
 from bertjax.engine import SweepResult
 from bertjax.errors import BertjaxError, some_of
 from bertjax.formatting import count_of, finite
 from bertjax.interventions import Ablation, find_mode, name_layer_head, to_overrides
-from bertjax.jobs.analysis import Outcome
+from bertjax.jobs.analysis import Means, Outcome
 from bertjax.jobs.job import Job, load_model, score_job
 from bertjax.jobs.options import Say
 from bertjax.jobs.outputs import best_guesses, sampled_attention, sweep_examples
@@ -95,11 +94,14 @@ def finalize(
         **outcome.metadata,
         "analysis": dict(analysis),
     }
-    shown = ablates and not _needs_sources(sampled.ablations)
+    # Activations of other texts cannot be shown for one text.
+    shown = ablates and all(
+        change.replacement != "source" for ablation in sampled.ablations for change in ablation.changes
+    )
     attention = _attention_of(outcome, coarse, sampled if shown else replace(sampled, ablations=[]), len(largest))
     comparable = isinstance(outcome.form, Form) and kept is None and settings.sources.model is None
     if settings.precision == "bfloat16" and comparable:
-        summary |= _compare_precisions(partial(_deviation, sampled, outcome.means, coarse), say)
+        summary |= _compare_precisions(sampled, outcome.means, coarse, say)
     results = make_results(summary, entries, statistics, InMemory(outputs, attention, described))
     return write_results(settings.directory, results) if keep else results
 
@@ -118,7 +120,13 @@ def _attention_of(
     chosen = choose_examples(outcome.form, coarse, outcome.units)
     shown = within_budget(chosen if kept is None else [kept[number] for number in chosen], encoded, 4 * weights)
     numbers = shown if kept is None else np.searchsorted(kept, shown).tolist()
-    arrays = _sample_attention(sampled, shown, numbers, outcome.means)
+    runs = [Ablation("base", ()), *sampled.ablations]
+    overrides = [to_overrides(config, ablation, outcome.means) for ablation in runs]
+    arrays: dict[str, np.ndarray] = {
+        "examples": np.array(numbers),
+        "runs": np.array([ablation.name for ablation in runs]),
+        **sampled_attention(sampled.model, encoded, shown, overrides),
+    }
     at = encoded.best_guesses
     if at is not None and sampled.ablations and isinstance(outcome.form, Form):
         words = best_guesses(
@@ -126,11 +134,6 @@ def _attention_of(
         )
         arrays |= words
     return arrays
-
-
-def _needs_sources(ablations: Sequence[Ablation]) -> bool:
-    """Whether ablations take activations of other texts, so that their attention cannot be shown alone."""
-    return any(change.replacement == "source" for ablation in ablations for change in ablation.changes)
 
 
 def _how(settings: Settings, keep: bool) -> dict[str, Any]:
@@ -142,42 +145,31 @@ def _how(settings: Settings, keep: bool) -> dict[str, Any]:
     }
 
 
-def _compare_precisions(deviation: Callable[[], dict[str, Any]], say: Callable[[str], None]) -> dict[str, Any]:
-    """What a summary says of bfloat16 against float32, if there is memory for that."""
+def _compare_precisions(job: Job, means: Means, coarse: TaskResult, say: Say) -> dict[str, Any]:
+    """Compare outputs and main scores in bfloat16 with float32, for the base run and a job's ablations.
+
+    Returns: a key of the summary; nothing if there is too little memory for a second model.
+    """
     say("comparing the base run and the largest effects with float32")
+    settings = replace(job.settings, precision="float32")
+    limits: dict[str, Any] = {"memory": settings.memory_budget, "attention": settings.attention}
+    means = None if means is None else means.astype(np.float32)
     try:
-        return {"float32": deviation()}
-    except BertjaxError as error:  # too little memory for a second model must not cost what was computed
+        exact = sweep_examples(load_model(settings), job.encoded, job.ablations, means=means, **limits)
+    except BertjaxError as error:  # must not cost what was computed
         say(f"not compared with float32: {error}")
         return {}
-
-
-def _deviation(
-    job: Job, means: Float[np.ndarray, "layers heads head_dim"] | None, coarse: TaskResult
-) -> dict[str, Any]:
-    """How far outputs and main scores in bfloat16 are from float32, of the base run and a job's ablations."""
-    settings = replace(job.settings, precision="float32")
-    exact = sweep_examples(
-        load_model(settings),
-        job.encoded,
-        job.ablations,
-        means=None if means is None else means.astype(np.float32),
-        memory=settings.memory_budget,
-        attention=settings.attention,
-    )
     scored = [score_job(job, result) for result in (coarse, exact)]
     scores = [[next(iter(base.values())), *(entry.score for entry in entries)] for entries, base in scored]
-    apart = np.abs(np.array(scores[0]) - np.array(scores[1]))
-    in_bfloat16, in_float32 = (job.encoded.form.sizes(result) for result in (coarse, exact))
-    return {
+    outputs = (job.encoded.form.sizes(result) for result in (coarse, exact))
+    described = {
         "runs": ["base", *(ablation.name for ablation in job.ablations)],
         "scores": [finite(value) for value in scores[1]],
         "scores_in_bfloat16": [finite(value) for value in scores[0]],
-        "largest_score_difference": finite(float(np.max(apart))),
-        "largest_output_difference": float(
-            max(np.abs(one - other).max() for one, other in zip(in_float32, in_bfloat16, strict=True))
-        ),
+        "largest_score_difference": finite(float(np.abs(np.array(scores[0]) - np.array(scores[1])).max())),
+        "largest_output_difference": float(max(np.abs(one - other).max() for one, other in zip(*outputs, strict=True))),
     }
+    return {"float32": described}
 
 
 def _warn_if_silent(base: np.ndarray, outputs: np.ndarray, ablations: Sequence[Ablation]) -> list[str]:
@@ -233,18 +225,3 @@ def within_budget(chosen: Sequence[int], encoded: EncodedDataset, pair_bytes: in
     shortest = sorted(chosen, key=lambda example: pairs[example])
     ends = np.cumsum([pair_bytes * pairs[example] for example in shortest])
     return sorted(shortest[: max(1, int((ends <= ATTENTION_BYTES).sum()))])
-
-
-def _sample_attention(
-    job: Job, chosen: Sequence[int], numbers: Sequence[int], means: Float[np.ndarray, "layers heads head_dim"] | None
-) -> dict[str, Shaped[np.ndarray, "..."]]:
-    """Attention of some examples: of the base, and of a job's ablations.
-
-    Args:
-        chosen: indices of the examples in the job.
-        numbers: their indices in the results.
-    """
-    runs = [Ablation("base", ()), *job.ablations]
-    overrides = [to_overrides(job.model.config, ablation, means) for ablation in runs]
-    arrays = sampled_attention(job.model, job.encoded, chosen, overrides)
-    return {"examples": np.array(numbers), "runs": np.array([ablation.name for ablation in runs]), **arrays}

@@ -1,6 +1,6 @@
-"""Options: each is declared once, as a field of a frozen dataclass with its sentence in the docstring.
+"""Options: each is declared once, as a field of a frozen dataclass with its description in the docstring.
 
-Signatures, checks of values, the command line and its help, and the reference documentation are made of these fields.
+Signatures, checks of values, the command line and its help, and the reference documentation derive from these fields.
 """
 
 import difflib
@@ -25,7 +25,7 @@ from bertjax.tasks import SAMPLE, MaskedWordsOptions, MinimalPairsOptions, Quest
 P = ParamSpec("P")
 C = TypeVar("C", bound="Options")
 R = TypeVar("R")
-# Called with a line for people.
+# Called with a line of text to print.
 Say = Callable[[str], None]
 # Integers from 0.
 Natural = Annotated[int, 0]
@@ -54,7 +54,7 @@ class Choices:
 
 
 def available_modes() -> list[str]:
-    """The modes that need no sources: examples have none."""
+    """The modes that need no sources."""
     return [name for name, mode in MODES.items() if mode.replacement != "source"]
 
 
@@ -75,12 +75,12 @@ def option(
     """A field of options.
 
     Args:
-        metavar: what stands for a value in `--help`.
-        on_command_line: whether the command line has it.
-        positional: whether a call may pass it without its name.
-        flag: another name on the command line.
-        nargs: of a list on the command line.
-        recorded: whether `summary.json` has it.
+        metavar: the placeholder of the value in `--help`.
+        on_command_line: whether the command line has the option.
+        positional: whether a call may pass the option without its name.
+        flag: the name on the command line, if it differs.
+        nargs: the number of values of a list on the command line.
+        recorded: whether `summary.json` records the option.
     """
     metadata = {"metavar": metavar, "on_command_line": on_command_line, "flag": flag, "nargs": nargs}
     metadata["recorded"] = recorded
@@ -89,10 +89,10 @@ def option(
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Base of all options. Values are checked when they are set: lists become tuples, paths become str.
+    """Base of all options. Values are checked and converted: lists become tuples, paths become str.
 
     Raises:
-        InputError: a value of the wrong type, or out of range.
+        InputError: a value has the wrong type or is out of range.
     """
 
     def __post_init__(self) -> None:
@@ -105,12 +105,12 @@ class ModelOptions(Options):
     """Model.
 
     Args:
-        model: a hub id, a directory (also of an adapter of peft), 'package:NAME', or a model of bertjax in memory.
-        readout: 'auto' for what the checkpoint is made for, or 'similarity' for any encoder as a sentence embedder.
-        prompts: text before the first and the second text of each pair: names of the model's prompts, or texts that
-            contain a space, such as 'query: '. One for both, or two.
-        max_length: cut texts after this number of tokens; by default the model's limit, for classifiers at most 128.
-        allow_new_head: score a task although the checkpoint lacks parameters that it needs, which are then random.
+        model: a hub id, a directory (of a checkpoint or a peft adapter), 'package:NAME', or a model in memory.
+        readout: 'auto' uses the head of the checkpoint; 'similarity' uses any encoder as a sentence embedder.
+        prompts: the text before the first and the second text of each pair, one or two: the name of a prompt of
+            the model, or a text that contains a space, such as 'query: '.
+        max_length: truncate texts to this number of tokens; by default the model's limit, for classifiers at most 128.
+        allow_new_head: allow parameters that the task needs and the checkpoint lacks; they are initialised at random.
     """
 
     model: Any = option(DEFAULT_MODEL, "M", positional=True)
@@ -125,20 +125,20 @@ class DataOptions(Options):
     """Examples.
 
     Args:
-        task: a task of GLUE (mrpc, stsb, sst2, qqp, rte, qnli, mnli, mnli-mm, cola), qnli-sample, mlm (masked words),
+        task: a GLUE task (mrpc, stsb, sst2, qqp, rte, qnli, mnli, mnli-mm, cola), qnli-sample, mlm (masked words),
             minimal-pairs, agreement, token-classification, question-answering, multiple-choice, multi-label, ranking,
-            or custom for labelled texts of your data. By default custom if there are data, else qnli-sample.
-        data: a GLUE directory, a .tsv, .csv, .jsonl or .parquet file (for mlm also .txt), or a directory that datasets
-            saved. In Python also a DataFrame of pandas or polars, an Arrow table, a `datasets.Dataset`, or a list of
+            or custom (labelled texts). By default custom if there are data, else qnli-sample.
+        data: a GLUE directory, a .tsv, .csv, .jsonl or .parquet file (for mlm also .txt), or a directory saved by
+            datasets. In Python also a pandas or polars DataFrame, an Arrow table, a `datasets.Dataset`, or a list of
             dicts.
-        data_dir: read the task from this directory of TensorFlow Datasets. Without it and without data, a task of GLUE
-            is read from TensorFlow Datasets' own directory, or through datasets from the Hugging Face hub.
-        split: the part of the data.
-        text_columns: the columns with the first and, for pairs, the second texts; by default those with usual names.
-        label_column: the column with the labels; by default the one with a usual name.
-        label_names: the labels in the order of their numbers; an empty list makes labels ratings (a regression).
-        limit: use at most this number of examples, drawn with the seed.
-        seed: seed of all random draws: of examples, subsets, masked words, and of the statistics.
+        data_dir: a directory of TensorFlow Datasets. Without it and without data, a GLUE task is read from the default
+            directory of TensorFlow Datasets, or with datasets from the Hugging Face hub.
+        split: the split of the data set.
+        text_columns: the columns with the first and, for pairs, the second texts; by default columns with common names.
+        label_column: the column with the labels; by default a column with a common name.
+        label_names: the names of the labels in the order of their indices; an empty list for ratings (regression).
+        limit: use at most this number of examples, sampled with the seed.
+        seed: the seed of all random choices: examples, subsets, masked words, and resampling.
     """
 
     task: str = option("", "T", positional=True)
@@ -160,7 +160,7 @@ class DataOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOptions(Options, MaskedWordsOptions, MinimalPairsOptions, QuestionAnsweringOptions, RankingOptions):
-    """Options of single tasks."""
+    """Options of individual tasks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,9 +168,9 @@ class ComputeOptions(Options):
     """Computation.
 
     Args:
-        precision: the number format; 'auto' is bfloat16 on a TPU, float32 elsewhere.
-        attention: the implementation of attention; 'auto' is the fastest on this device.
-        memory: memory to stay within, such as '8GB'; by default most of what is free.
+        precision: the floating-point type; 'auto' is bfloat16 on a TPU and float32 elsewhere.
+        attention: the implementation of attention; 'auto' is the fastest one on this device.
+        memory: the maximum memory to use, such as '8GB'; by default most of the free memory.
     """
 
     precision: Annotated[str, Choices(["auto", "float32", "bfloat16"])] = "auto"
@@ -183,10 +183,10 @@ class OutputOptions(Options):
     """Results.
 
     Args:
-        output: the directory for the results, in which an interrupted run resumes; by default named after the job. In
-            Python None writes nothing.
-        overwrite: replace results that are in the directory, and discard an unfinished run.
-        progress: True shows a bar; or a function that is called with the work done and the total work.
+        output: the directory for the results; the same command resumes an interrupted run there. By default a name is
+            made from the options; in Python None writes nothing.
+        overwrite: replace existing results, and discard an unfinished run.
+        progress: True shows a progress bar; or a function that is called with the work done and the total work.
     """
 
     output: PathLike | None = option(None, "DIR")
@@ -196,13 +196,13 @@ class OutputOptions(Options):
 
 @cache
 def kinds(options: Any) -> Mapping[str, Any]:
-    """The type of each option of a class by name, with annotations."""
+    """The annotated type of each option of a class, by name."""
     hints = get_type_hints(options, include_extras=True)
     return {one.name: hints[one.name] for one in fields(options)}
 
 
 def base_of(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    """A type without None and annotations, and the annotations.
+    """Split a type into the type without None and annotations, and the annotations.
 
     >>> base_of(Positive | None)
     (<class 'int'>, (1,))
@@ -212,7 +212,7 @@ def base_of(kind: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def choices_of(kind: Any) -> list[str] | None:
-    """The values that an option of a type may have; None if they are not listed."""
+    """The choices of a type; None if it has none."""
     base, notes = base_of(kind)
     if get_origin(base) is Literal:
         return list(get_args(base))
@@ -232,10 +232,10 @@ def summary_of(options: type) -> tuple[str, str]:
 
 
 def check_option(value: Any, name: str, kind: Any) -> Any:
-    """A value of an option's type, as the option keeps it.
+    """Check and convert the value of an option.
 
     Raises:
-        InputError: it is of another type, or out of range.
+        InputError: the value has another type, or is out of range.
     """
     base, notes = base_of(kind)
     if base is Any or (value is None and is_optional(kind)) or get_origin(base) not in (None, tuple, Literal):
@@ -264,9 +264,9 @@ def check_option(value: Any, name: str, kind: Any) -> Any:
 
 
 def _head(head: Any, name: str) -> str:
-    """A head's name; one that names no head of any model stays, for the model to refuse."""
-    plain = arguments.plain_head_name(head)
-    return plain if isinstance(plain, str) else arguments.refuse(name, f"a list of {HEADS}", head)
+    """The canonical name of a head; any other str is kept, for the model to refuse."""
+    canonical = arguments.plain_head_name(head)
+    return canonical if isinstance(canonical, str) else arguments.refuse(name, f"a list of {HEADS}", head)
 
 
 def _check_integer(value: Any, name: str, least: int | None) -> int:
@@ -277,7 +277,7 @@ def _check_integer(value: Any, name: str, least: int | None) -> int:
 
 
 def descriptions(options: type) -> dict[str, str]:
-    """The sentence of each option, from the `Args` of the class's docstring and of its bases."""
+    """The description of each option, from the `Args` in the docstrings of the class and its bases."""
     found: dict[str, str] = {}
     for cls in reversed(options.__mro__):
         _, _, section = cleandoc(cls.__doc__ or "").partition("Args:\n")
@@ -287,9 +287,9 @@ def descriptions(options: type) -> dict[str, str]:
 
 
 def takes(options: Callable[P, C]) -> Callable[[Callable[[Any, C], R]], Callable[Concatenate[Any, P], R]]:
-    """Make a method of options a method of their values: `study.shapley(orders=40)` calls it with `Shapley(orders=40)`.
+    """Decorate a method of options, to take their values: `study.shapley(orders=40)` passes `Shapley(orders=40)`.
 
-    The method's signature and the section `Args` of its docstring are those of the options.
+    Signature and `Args` of the docstring are those of the options.
 
     Args:
         options: a class of `Options`.
@@ -301,8 +301,8 @@ def takes(options: Callable[P, C]) -> Callable[[Callable[[Any, C], R]], Callable
             return method(self, make_options(options, positional, named))
 
         cls: Any = options
-        own = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
-        call.__signature__ = Signature([own, *parameters(cls)])  # type: ignore[attr-defined]
+        this = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+        call.__signature__ = Signature([this, *parameters(cls)])  # type: ignore[attr-defined]
         call.__doc__ = with_options(getdoc(method) or "", cls)
         return call
 
@@ -310,7 +310,7 @@ def takes(options: Callable[P, C]) -> Callable[[Callable[[Any, C], R]], Callable
 
 
 def parameters(options: type[Options]) -> list[Parameter]:
-    """The parameters of a call that takes options: positional ones first, those of results last."""
+    """The parameters of a call that takes options, positional ones first."""
     hints: Mapping[str, Any] = kinds(cast(Any, options))
     found = []
     for one in in_order(options):
@@ -321,21 +321,19 @@ def parameters(options: type[Options]) -> list[Parameter]:
 
 
 def in_order(options: Any) -> list["Field[Any]"]:
-    """The fields of options; of an analysis first those that its class declares, those of `OutputOptions` last."""
+    """The fields of options; those of an analysis come first, those of `OutputOptions` last."""
     if not issubclass(options, OutputOptions):
         return list(fields(options))
     classes = [cls for cls in options.__mro__ if issubclass(cls, Options)]
-    first = {one.name: max(n for n, cls in enumerate(classes) if one.name in fields_of(cls)) for one in fields(options)}
+    first = {
+        one.name: max(n for n, cls in enumerate(classes) if one.name in vars(cls).get("__annotations__", {}))
+        for one in fields(options)
+    }
     return sorted(fields(options), key=lambda one: first[one.name])
 
 
-def fields_of(cls: Any) -> frozenset[str]:
-    """The names of the fields that a class itself declares."""
-    return frozenset(vars(cls).get("__annotations__", {}))
-
-
 def with_options(text: str, *options: type[Options], only: Collection[str] | None = None) -> str:
-    """A docstring whose `Args` lists options, each with its sentence.
+    """Add `Args` with the descriptions of options to a docstring.
 
     Args:
         only: the names of the options to list; None for all.
@@ -350,18 +348,18 @@ def with_options(text: str, *options: type[Options], only: Collection[str] | Non
 
 
 def make_options(options: Callable[..., C], positional: tuple[Any, ...], named: Mapping[str, Any]) -> C:
-    """The options of a call. Raises `InputError` for an option that there is not, or one of a wrong value."""
+    """Make options from the arguments of a call. Raises `InputError` for unknown options and wrong values."""
     cls: Any = options
     check_names(named, [one.name for one in fields(cls)])
-    by_place = [one.name for one in fields(cls) if not one.kw_only]
-    if len(positional) > len(by_place):
-        shown = ", ".join(by_place) or "none"
+    by_position = [one.name for one in fields(cls) if not one.kw_only]
+    if len(positional) > len(by_position):
+        shown = ", ".join(by_position) or "none"
         raise InputError(f"options that may be passed without their name: {shown}; name the others")
-    return options(**dict(zip(by_place, positional, strict=False)), **named)
+    return options(**dict(zip(by_position, positional, strict=False)), **named)
 
 
 def check_names(named: Iterable[str], known: Sequence[str]) -> None:
-    """Raise `InputError` for an option that a call does not have."""
+    """Raise `InputError` for an unknown option."""
     for name in named:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)

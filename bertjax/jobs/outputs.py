@@ -3,8 +3,7 @@
 A `Form` of `bertjax.tasks` says what the engine reads, and an `EncodedDataset` what metrics read of it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from bertjax.errors import InputError
 from bertjax.interventions import Ablation, mean_head_outputs, readouts, stack
 from bertjax.jobs.job import Job
 from bertjax.models import ModelOutput, Overrides, PretrainedModel
-from bertjax.progress import Progress, silent
+from bertjax.progress import Progress, part_of, silent
 from bertjax.tasks import EncodedDataset, TargetPositions, TaskResult, batch_encodings
 
 # Sentence vectors of all ablations wait in memory for their partners: so many bytes at a time.
@@ -28,76 +27,41 @@ def sweep_examples(
     encoded: EncodedDataset,
     ablations: Sequence[Ablation],
     *,
-    means: Float[np.ndarray, "layers heads head_dim"] | None = None,
-    memory: int | None = None,
-    attention: str = "auto",
-    journal: Path | None = None,
-    replace_journal: bool = False,
-    settings: Mapping[str, Any] | None = None,
     progress: Progress = silent,
-    say: Callable[[str], None] = lambda line: None,
+    **options: Any,
 ) -> TaskResult:
-    """Base and ablated outputs of every example, by the engine.
+    """Run ablations on examples with the engine.
 
     Args:
-        means: outputs that mode 'mean' puts in place of the heads' own.
-        memory, attention, journal, replace_journal, settings, say: as in `engine.sweep`.
         progress: called with the work done and the total work.
+        options: further arguments of `engine.sweep`.
 
     Returns: logits `[ablations, examples, labels]` in the task's order of labels; similarities in [-1, 1] or scores,
-        `[ablations, examples]`; or of other tasks `[ablations, outputs, numbers]`.
+        `[ablations, examples]`; for other tasks `[ablations, outputs, numbers]`.
     """
-    form = encoded.read_form
-    result = sweep(
-        model,
-        encoded.texts,
-        ablations,
-        form.readout,
-        combine=form.combine,
-        at=encoded.at,
-        targets=encoded.targets,
-        means=means,
-        memory=memory,
-        attention=attention,
-        journal=journal,
-        replace_journal=replace_journal,
-        settings=settings,
-        progress=progress,
-        say=say,
-    )
-    return encoded.outputs_of(result)
+    readout, inputs = encoded.read_form.readout, _inputs_of(encoded)
+    return encoded.outputs_of(sweep(model, encoded.texts, ablations, readout, **inputs, progress=progress, **options))
+
+
+def _inputs_of(encoded: EncodedDataset) -> dict[str, Any]:
+    """The arguments of `engine.sweep` that depend on the task."""
+    return {"combine": encoded.read_form.combine, "at": encoded.at, "targets": encoded.targets}
 
 
 def input_of(job: Job, means: Float[np.ndarray, "layers heads head_dim"] | None) -> SweepInput:
-    """What the sweep of a job computes."""
-    encoded, form = job.encoded, job.encoded.read_form
+    """The input of a job's sweep."""
+    encoded, attention = job.encoded, job.settings.attention
+    readout, inputs = encoded.read_form.readout, _inputs_of(encoded)
     return make_sweep_input(
-        job.model,
-        encoded.texts,
-        job.ablations,
-        form.readout,
-        combine=form.combine,
-        at=encoded.at,
-        targets=encoded.targets,
-        means=means,
-        attention=job.settings.attention,
+        job.model, encoded.texts, job.ablations, readout, **inputs, means=means, attention=attention
     )
 
 
 def estimate_runs(job: Job, ablations: Sequence[Ablation]) -> Estimate:
-    """What ablations of a job's model on its examples will cost."""
-    form, settings = job.encoded.read_form, job.settings
-    return plan_sweep(
-        job.model,
-        job.encoded.texts,
-        ablations,
-        form.readout,
-        combine=form.combine,
-        at=job.encoded.at,
-        targets=job.encoded.targets,
-        memory=settings.memory_budget,
-        attention=settings.attention,
-    )
+    """Estimate work, memory and time of ablations on a job's examples."""
+    encoded, settings = job.encoded, job.settings
+    limits: dict[str, Any] = {"memory": settings.memory_budget, "attention": settings.attention}
+    return plan_sweep(job.model, encoded.texts, ablations, encoded.read_form.readout, **_inputs_of(encoded), **limits)
 
 
 def sweep_plainly(
@@ -122,10 +86,7 @@ def sweep_plainly(
     blocks = []
     for start in range(0, encoded.examples, pairs):
         block = range(start, min(start + pairs, encoded.examples))
-
-        def report(done: float, total: float, before: int = start, count: int = len(block)) -> None:
-            progress(before + count * done / total, float(encoded.examples))
-
+        report = part_of(progress, start, len(block), float(encoded.examples))
         members = [encoded.numbers_of(example) for example in block]
         numbers = [number for copies in zip(*members, strict=True) for number in copies]
         batches = batch_encodings(encoded, numbers, batch_size, positions)

@@ -16,7 +16,7 @@ from bertjax.data import Examples
 from bertjax.engine import model_facts
 from bertjax.errors import InputError, OutputError
 from bertjax.jobs.analysis import Outcome
-from bertjax.jobs.job import Job, hash_files, hash_of_files, hash_parameters, new_parameters
+from bertjax.jobs.job import Job, hash_of_files, hash_parameters, new_parameters
 from bertjax.jobs.naming import is_begun
 from bertjax.jobs.options import Say
 from bertjax.jobs.scoring import LabelledMetric
@@ -34,26 +34,19 @@ def describe_analysis(analysis: AnalysisOptions, job: Job | None = None) -> dict
     Args:
         job: as it was loaded; None leaves the hashes out.
     """
-    described = {"name": analysis.name, "options": json.loads(json.dumps(analysis.recorded(), default=_as_json))}
+    described = {
+        "name": analysis.name,
+        "options": json.loads(json.dumps(analysis.recorded(), default=lambda value: value.tolist())),
+    }
     if job is None:
         return described
     return {**described, "examples_sha256": job.examples.sha256, "inputs_sha256": hash_of_inputs(job)}
-
-
-def is_built_in(analysis: type[AnalysisOptions]) -> bool:
-    """Whether an analysis is one of bertjax, whose code has a version."""
-    return analysis.__module__.startswith("bertjax.")
 
 
 def hash_of_inputs(job: Job) -> str:
     """SHA-256 of what outputs and scores depend on besides weights and examples."""
     names = job.examples.task.label_names
     return hashlib.sha256(json.dumps([job.tokenizer.digest, names, model_facts(job.model)]).encode()).hexdigest()
-
-
-def _as_json(value: Any) -> Any:
-    """A number or an array of NumPy as JSON has it."""
-    return value.tolist()
 
 
 def find_finished(settings: Settings, load: Callable[[Settings, Say], Job], say: Say) -> Results | None:
@@ -78,7 +71,7 @@ def find_finished(settings: Settings, load: Callable[[Settings, Say], Job], say:
     if summary is None:
         return None
     where, advice = f"{settings.directory} holds results already", "give another --output, or --overwrite"
-    if not is_built_in(type(analysis)):
+    if not type(analysis).__module__.startswith("bertjax."):
         raise OutputError(f"{where}, of an analysis of your own ({analysis.name}), which may have changed: {advice}")
     chosen = None if analysis.metric is None else as_metric(analysis.metric)
     if chosen is not None and BUILT_IN.get(chosen.name) is not chosen:
@@ -145,16 +138,6 @@ def _count_truncated(encoded: EncodedDataset, kept: Sequence[int] | None) -> int
     if kept is None:
         return encoded.truncated
     return sum(any(encoded.encodings[text].truncated for text in encoded.numbers_of(example)) for example in kept)
-
-
-def where_from(model: PretrainedModel, directory: Path, name: str) -> dict[str, Any]:
-    """Command, model, versions and device.
-
-    Args:
-        directory: the model's; the hash is of all weights in its files.
-        name: what the user called the model.
-    """
-    return describe_model(model, name, hash_files(model, directory), directory)
 
 
 def hash_of_weights(job: Job) -> str:

@@ -8,7 +8,7 @@ from bertjax.data import Tokenizer
 from bertjax.errors import InputError, OutputError
 from bertjax.formatting import plain_name
 from bertjax.interventions import Head, parse_head, remove_heads
-from bertjax.jobs.provenance import where_from
+from bertjax.jobs.job import hash_files
 from bertjax.models import load
 from bertjax.paths import is_there, refuse_inputs_in, user_path
 from bertjax.results import Results
@@ -69,10 +69,8 @@ def save_without_heads(
             f"{directory} holds a checkpoint already: give another --output, or --overwrite to replace it"
         )
     loaded = load(place)
-    if results is not None:
-        own = where_from(loaded, place, str(model))["model"]["weights_sha256"]
-        if own != results.summary["model"]["weights_sha256"]:
-            raise InputError(f"{results.source} is of another model than {model}: give one with --model")
+    if results is not None and hash_files(loaded, place) != results.summary["model"]["weights_sha256"]:
+        raise InputError(f"{results.source} is of another model than {model}: give one with --model")
     parsed = [parse_head(head, loaded.config) for head in heads]
     if not smaller:
         remove_heads(loaded, parsed)

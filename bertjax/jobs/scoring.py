@@ -9,7 +9,7 @@ from jaxtyping import Int, Num
 
 from bertjax.engine import SweepResult
 from bertjax.interventions import Ablation, head_names
-from bertjax.progress import Progress, silent
+from bertjax.progress import Progress, part_of, silent
 from bertjax.results import Entry, Place
 from bertjax.statistics import UNLABELLED, Metric, Statistics, compute_statistics, labelled, score
 
@@ -99,10 +99,6 @@ def statistics_of_outputs(
     for number, each in enumerate(labelled_metrics):
         if labelled(each.metric, each.labels).sum() < 2:
             continue
-
-        def report(done: float, total: float, before: int = number) -> None:
-            progress(before + done / total, float(len(labelled_metrics)))
-
         statistics[each.metric.name] = compute_statistics(
             each.metric,
             result.base,
@@ -112,6 +108,6 @@ def statistics_of_outputs(
             resamples=resamples,
             seed=seed,
             units=units,
-            progress=report,
+            progress=part_of(progress, number, 1.0, float(len(labelled_metrics))),
         )
     return statistics

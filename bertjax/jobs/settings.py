@@ -30,14 +30,14 @@ NO_COMPUTE = STUDY - names(ComputeOptions)
 
 @dataclass(frozen=True, kw_only=True)
 class AnalysisOptions(OutputOptions):
-    """What all analyses declare.
+    """Base of all analyses.
 
     Attributes:
-        name: in `summary.json`.
-        word: in the name of a directory.
-        reads: the names of the options of a study that it reads.
-        own: the names of its options that `summary.json` records under "analysis"; the others are under "settings".
-        journals: the pattern of the names of its journals; None if it keeps none.
+        name: the name in `summary.json`.
+        word: the word in default names of directories.
+        reads: the names of the options of a study that the analysis reads.
+        own: the names of options that `summary.json` records under "analysis"; the others are under "settings".
+        journals: the pattern of names of journals; None if the analysis keeps none.
     """
 
     name: ClassVar[str] = ""
@@ -53,7 +53,7 @@ class AnalysisOptions(OutputOptions):
 
     @property
     def metric(self) -> Any:
-        """The main metric, in place of the task's."""
+        """The main metric; None for that of the task."""
         return None
 
     @property
@@ -63,27 +63,27 @@ class AnalysisOptions(OutputOptions):
 
     @property
     def resume(self) -> bool:
-        """Whether an unfinished run must be there."""
+        """Whether to print a line if there is no unfinished run."""
         return False
 
     @property
     def reference_engine(self) -> tuple[int | None, int | None] | None:
-        """Batch size and chunk size of the reference engine, None for their defaults; None for the fast engine."""
+        """Batch size and chunk size of the reference engine (None: default); None for the fast engine."""
         return None
 
     @property
     def float32(self) -> bool:
-        """Whether it computes in float32 on every device."""
+        """Whether the analysis computes in float32 on every device."""
         return False
 
     @property
     def explicit(self) -> bool:
-        """Whether it computes explicit attention on every device."""
+        """Whether the analysis computes explicit attention on every device."""
         return False
 
     @property
     def inputs(self) -> list[str]:
-        """Files and directories that the analysis reads, besides those of the study."""
+        """Files and directories that the analysis reads in addition to those of the study."""
         return []
 
     def settings(self) -> dict[str, Any]:
@@ -99,19 +99,19 @@ class AnalysisOptions(OutputOptions):
     def check(self, settings: "Settings") -> None:
         """Raise `InputError` for options that contradict each other or those of the study."""
         if not self.name:
-            raise InputError(f"{type(self).__name__} has no name: set `name` in the class, for summary.json")
+            raise InputError(f"{type(self).__name__} has no name: set the class attribute `name`")
         if self.resume and self.overwrite:
-            raise InputError("--resume keeps what is there, --overwrite replaces it: give one of them")
+            raise InputError("--resume keeps an unfinished run, --overwrite replaces it: give one of them")
 
 
 class Sources:
-    """Model, tokenizer and data in memory, and for a study a cache of what was loaded.
+    """Model, tokenizer and data in memory, and the cache of a study.
 
     Args:
-        model: a model in memory; None loads the one that the settings name.
-        tokenizer: its tokenizer; None for the model's.
-        data: for `load_examples`: `data`, or `texts` with `labels`; empty for what the settings name.
-        caches: whether what was loaded is kept; if not, each job reads its files again.
+        model: a model in memory; None loads the model of the settings.
+        tokenizer: the tokenizer; None for that of the model.
+        data: arguments of `load_examples`: `data`, or `texts` with `labels`; empty for the data of the settings.
+        caches: whether loaded objects are kept; otherwise each job reads its files again.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Sources:
         self._loaded: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, load: Callable[[], T]) -> T:
-        """What `load` returned when it was first called with this key."""
+        """The result of `load` when it was first called with this key."""
         if not self.caches:
             return load()
         if key not in self._loaded:
@@ -135,11 +135,11 @@ class Sources:
         return value
 
     def loaded(self, kind: str) -> Any:
-        """The first thing of a kind that was loaded; None if nothing was."""
+        """The first loaded object of a kind; None if there is none."""
         return next((value for key, value in self._loaded.items() if isinstance(key, tuple) and key[0] == kind), None)
 
     def without_data(self) -> "Sources":
-        """The same model and tokenizer, and what was loaded, without data in memory."""
+        """The same model, tokenizer and cache, without data in memory."""
         other = Sources(self.model, self.tokenizer, caches=self.caches)
         other._loaded = self._loaded
         return other
@@ -151,7 +151,7 @@ class Settings(ComputeOptions, TaskOptions, DataOptions, ModelOptions):
 
     Args:
         analysis: the analysis with its options.
-        sources: where model and data come from; what was loaded once is kept there.
+        sources: model and data in memory, and the cache.
     """
 
     analysis: AnalysisOptions
@@ -167,30 +167,30 @@ class Settings(ComputeOptions, TaskOptions, DataOptions, ModelOptions):
             object.__setattr__(self, name, None if value is None else str(value))
 
     def describe(self) -> dict[str, Any]:
-        """The options that the analysis reads, and the hash of the file of the data: what results depend on."""
-        mine = {name: getattr(self, name) for name in sorted(self.analysis.reads)}
-        digest = self.hash_data() if "data" in mine else None
-        return {**mine, **self.analysis.settings(), **({"data_sha256": digest} if digest else {})}
+        """The options that results depend on, and the hash of the data file."""
+        read = {name: getattr(self, name) for name in sorted(self.analysis.reads)}
+        digest = self.hash_data() if "data" in read else None
+        return {**read, **self.analysis.settings(), **({"data_sha256": digest} if digest else {})}
 
     def hash_data(self) -> str | None:
-        """SHA-256 of the file of the data; of a study when it was first read. None if there is no file."""
+        """SHA-256 of the data file when it was first read; None if there is no file."""
         data = self.data
         if data is None:
             return None
-        return self.sources.once(("data", data), lambda: _hash_file(user_path(data, InputError)))
+        return self.sources.once(("data", data), lambda: hash_if_file(user_path(data, InputError)))
 
     def compared(self) -> dict[str, Any]:
-        """What tells this job from another one: `describe` without how results are written."""
+        """The options that identify a job: `describe` without options of output."""
         return {name: value for name, value in self.describe().items() if name not in NOT_COMPARED}
 
     @property
     def shard_of(self) -> tuple[int, int] | None:
-        """Number and count of the shard; None for a whole run."""
+        """Number of this shard and of all shards; None for a run without shards."""
         return None if self.analysis.shard is None else parse_shard(self.analysis.shard)
 
     @property
     def texts_at_once(self) -> int:
-        """Texts that suit the device, where a model is called without the engine."""
+        """The number of texts computed at a time without the engine."""
         batch_size, _ = self.analysis.reference_engine or (None, None)
         return batch_size or (4 if jax.default_backend() == "cpu" else 64)
 
@@ -199,37 +199,46 @@ class Settings(ComputeOptions, TaskOptions, DataOptions, ModelOptions):
         """`memory` in bytes. Raises `InputError` if it is not an amount."""
         return None if self.memory is None else parse_bytes(self.memory)
 
+    def sweep_options(self, journal: Path | None) -> dict[str, Any]:
+        """The arguments of `engine.sweep` that depend on the settings.
+
+        Args:
+            journal: the directory that keeps finished parts; None keeps nothing.
+        """
+        return {
+            "memory": self.memory_budget,
+            "attention": self.attention,
+            "journal": journal,
+            "replace_journal": self.analysis.overwrite,
+            "settings": self.compared(),
+        }
+
     @property
     def inputs(self) -> list[str]:
         """Files and directories that are read."""
         model = self.model if self.sources.model is None else None
-        mine = [model, self.data, self.data_dir] if "data" in self.analysis.reads else [model]
-        return [name for name in mine if name] + self.analysis.inputs
+        read = [model, self.data, self.data_dir] if "data" in self.analysis.reads else [model]
+        return [name for name in read if name] + self.analysis.inputs
 
     @cached_property
     def directory(self) -> Path:
-        """Where the results go."""
+        """The directory for the results."""
         output = self.analysis.output
         if output is None:
             shard = "" if self.shard_of is None else "-shard-{}-of-{}".format(*self.shard_of)
             chosen = self.compared() | self.analysis.recorded()
-            output = name_directory(chosen, defaults_of(type(self.analysis)), self.analysis.word) + shard
+            defaults = {one.name: one.default for one in (*fields(Settings), *fields(self.analysis))}
+            output = name_directory(chosen, defaults, self.analysis.word) + shard
         return user_path(output, OutputError)
 
 
-def defaults_of(analysis: type[AnalysisOptions]) -> dict[str, Any]:
-    """The defaults of all options of a study and of an analysis."""
-    mine = {one.name: one.default for one in fields(Settings) if one.name not in ("analysis", "sources")}
-    return mine | {one.name: one.default for one in fields(analysis)}
-
-
-def _hash_file(path: Path) -> str | None:
-    """sha256 of a file; None where there is none."""
+def hash_if_file(path: Path) -> str | None:
+    """SHA-256 of a file; None if there is no file."""
     return hash_file(path, InputError) if is_file(path, InputError) else None
 
 
 def check_settings(settings: Settings) -> None:
-    """Raise `InputError` for settings that contradict themselves or name what does not exist."""
+    """Raise `InputError` for contradictory settings."""
     analysis = settings.analysis
     _check_precision(settings)
     if analysis.metric is not None:
@@ -242,10 +251,10 @@ def check_settings(settings: Settings) -> None:
 
 
 def for_this_device(settings: Settings) -> Settings:
-    """The settings with the precision and the form of attention that 'auto' stands for on this device.
+    """Replace 'auto' precision and attention by their values on this device.
 
-    The directory is as before: the same command has the same one on every device. What is fastest on a TPU depends on
-    the model: its config is looked up there.
+    The directory does not change, so that a command has the same one on every device. On a TPU the fastest attention
+    depends on the config of the model.
     """
     settings = replace(settings, analysis=replace(settings.analysis, output=str(settings.directory)))
     model = settings.sources.model
@@ -265,7 +274,7 @@ def _choose_attention(settings: Settings, numerics: Numerics) -> str:
 
 
 def _find_config(settings: Settings) -> BertConfig | None:
-    """The model's config; None where there is none to be found, which is said when the model is loaded."""
+    """The model's config; None if it cannot be read, which is an error when the model is loaded."""
     if settings.sources.model is not None:
         return settings.sources.model.config
     try:
@@ -275,10 +284,10 @@ def _find_config(settings: Settings) -> BertConfig | None:
 
 
 def in_float32(settings: Settings) -> Settings:
-    """The settings in float32 where the precision is left to the device, or a model in memory's if it is float64.
+    """Replace 'auto' precision by float32, or by float64 for a float64 model in memory.
 
     Raises:
-        InputError: a model in memory computes in less than float32.
+        InputError: a model in memory has a lower precision than float32.
     """
     model = settings.sources.model
     precision = "float32" if model is None else model.numerics.dtype
@@ -291,7 +300,7 @@ def in_float32(settings: Settings) -> Settings:
 
 
 def _check_precision(settings: Settings) -> None:
-    """Raise `InputError` for a precision that there is not, or that a model in memory does not compute in."""
+    """Raise `InputError` for an unknown precision, or one that differs from that of a model in memory."""
     model = settings.sources.model
     if model is None:
         arguments.check_choice(settings.precision, "precision", ("auto", "float32", "bfloat16"))

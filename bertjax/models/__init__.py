@@ -1,4 +1,4 @@
-"""The model: the mathematics of a BERT, the modules that hold its parameters, and what goes in and comes out."""
+"""Models: the mathematics of a BERT, the modules that hold its parameters, and their inputs and outputs."""
 
 from bertjax.models import ops, packed_layer
 from bertjax.models.body import BertModel
@@ -25,7 +25,7 @@ from bertjax.models.pretrained import (
     compute,
     make_numerics,
     tensor_name,
-    what_form_lacks,
+    unsupported_features,
 )
 from bertjax.models.sentences.embedding import BertForSentenceEmbedding
 from bertjax.models.sites import SITE_INDEX, SITES, Site
@@ -47,7 +47,6 @@ from bertjax.models.types import (
     AttentionRecord,
     Context,
     Edges,
-    EncoderRecord,
     HeadOutputs,
     HeadWeights,
     Inputs,
@@ -76,7 +75,6 @@ __all__ = [
     "Context",
     "Dropout",
     "Edges",
-    "EncoderRecord",
     "Graph",
     "HeadOutputs",
     "HeadWeights",
@@ -117,5 +115,5 @@ __all__ = [
     "read_vector",
     "record",
     "tensor_name",
-    "what_form_lacks",
+    "unsupported_features",
 ]

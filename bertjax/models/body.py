@@ -1,7 +1,7 @@
-"""The encoder itself, with its pooler and final norm, and what stands on top of it in models with a task's head.
+"""The encoder with its pooler and final norm, and the base class of models with a task head.
 
-`forward` is the pure computation, for use inside one's own `jax.jit`; calling a model checks its input and runs
-`forward` compiled.
+`forward` is the pure computation, for use inside `jax.jit`; calling a model checks its input and runs `forward`
+compiled.
 """
 
 from dataclasses import replace
@@ -16,13 +16,13 @@ from bertjax.models.types import EncoderRecord, Inputs, ModelOutput, Numerics, O
 
 
 class BertModel(PretrainedModel):
-    """An encoder, with its pooler where its family has one.
+    """An encoder without a task head.
 
     Args:
-        config: sizes and settings; those of another family than BERT by `BertConfig.from_dict`.
+        config: sizes and settings; use `BertConfig.from_dict` for another family than BERT.
         key: `jax.random.key` for the initial weights, normal with `config.initializer_range`.
-        numerics: dtype and matrix-product precision.
-        add_pooling_layer: without it `pooler_output` is None, as in families that have none.
+        numerics: dtypes, precision and attention implementation.
+        add_pooling_layer: whether to add the pooler, if the family has one; otherwise `pooler_output` is None.
 
     >>> import jax
     >>> from bertjax import BertConfig
@@ -53,13 +53,13 @@ class BertModel(PretrainedModel):
         self.final_norm = LayerNorm(width, config.layer_norm_eps, numerics, bias=norm_bias) if final else None
 
     def forward(self, inputs: Inputs, overrides: Overrides | None = None) -> ModelOutput:
-        """The whole computation on checked inputs; pure, for use inside `jax.jit`."""
+        """The pure computation on checked inputs, for use inside `jax.jit`."""
         hidden, record = self.encoder(self.embeddings(inputs), self.encoder.context(inputs), overrides)
         return self.finish(hidden, inputs.keep, record)
 
     @property
     def body(self) -> "BertModel":
-        """The encoder itself; in a task model the encoder below the head."""
+        """The encoder; in a task model the encoder below the head."""
         return self
 
     def finish(
@@ -68,7 +68,7 @@ class BertModel(PretrainedModel):
         keep: Float[Array, "batch #query key"],
         record: EncoderRecord | None = None,
     ) -> ModelOutput:
-        """Add the final norm and the pooler to the last hidden states; the record's last are normalised too."""
+        """Apply the final norm, also to the last hidden states in the record, and the pooler."""
         if self.final_norm is not None:
             hidden = self.final_norm(hidden)
             if record is not None:
@@ -78,7 +78,7 @@ class BertModel(PretrainedModel):
 
 
 class TaskModel(PretrainedModel):
-    """A `BertModel` under `bert` and, in the subclass, a head that `head` applies to its output."""
+    """A `BertModel` as `bert`, with a task head that subclasses define in `head`."""
 
     def __init__(self, config: BertConfig, key: Array, numerics: Numerics | None, *, add_pooling_layer: bool):
         self.config, self.numerics = check_config(config), check_numerics(numerics)
@@ -90,11 +90,11 @@ class TaskModel(PretrainedModel):
         return self.bert
 
     def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
-        """The head's own fields of `ModelOutput`, from the encoder's output."""
+        """Fields of `ModelOutput` that the head computes from the encoder's output."""
         raise TypeError(f"{type(self).__name__} has no head: use one of its subclasses")
 
     def forward(self, inputs: Inputs, overrides: Overrides | None = None) -> ModelOutput:
-        """The whole computation on checked inputs; pure, for use inside `jax.jit`."""
+        """The pure computation on checked inputs, for use inside `jax.jit`."""
         return self._with_head(self.bert.forward(inputs, overrides), inputs.keep)
 
     def finish(
@@ -103,7 +103,7 @@ class TaskModel(PretrainedModel):
         keep: Float[Array, "batch #query key"],
         record: EncoderRecord | None = None,
     ) -> ModelOutput:
-        """Pooler and head on the last hidden states."""
+        """Apply the final norm, pooler and head to the last hidden states."""
         return self._with_head(self.bert.finish(hidden, keep, record), keep)
 
     def _with_head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> ModelOutput:

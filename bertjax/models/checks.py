@@ -1,7 +1,7 @@
-"""Checks of what a user hands to a model, before any of it is computed.
+"""Checks of the arguments of a model, before anything is computed.
 
-Shapes and dtypes are always checked; values only where there are values (inside `jax.jit` there are none).
-JAX itself would clamp an id outside the vocabulary and broadcast a wrong shape without a word.
+Shapes and dtypes are always checked, values only outside `jax.jit`. JAX itself would clamp an id outside the vocabulary
+and broadcast a wrong shape silently.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike
+from jaxtyping import ArrayLike, Bool
 
 from bertjax import arguments
 from bertjax.arguments import is_traced
@@ -19,12 +19,12 @@ from bertjax.checkpoints import BertConfig
 from bertjax.errors import InputError, OverrideError, some_of
 from bertjax.models.types import Edges, HeadOutputs, HeadWeights, Inputs, Numerics, Overrides, SiteValues
 
-OVERRIDES = "what the functions of bertjax.overrides make (of an Ablation, ablations.to_overrides)"
+OVERRIDES = "a result of bertjax.overrides (for an Ablation: ablations.to_overrides)"
 FIELDS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 
 
 class _First:
-    """The process in which bertjax first used JAX; a forked process inherits its number."""
+    """The process in which bertjax first used JAX; a forked process inherits its id."""
 
     process: int | None = None
 
@@ -34,17 +34,17 @@ def check_process() -> None:
     _First.process = _First.process or os.getpid()
     if _First.process != os.getpid():
         raise InputError(
-            "this process was forked from one that has used JAX, whose threads are not copied, so a computation would "
+            "this process was forked from one that has used JAX; JAX's threads are not copied, so a computation would "
             "wait forever: start processes with multiprocessing.get_context('spawn')"
         )
 
 
 def check_not_traced(name: str, parameters: Mapping[str, Any], examples: Any = None) -> None:
-    """Raise `InputError` where a function that runs many compiled steps is itself traced by JAX, or cannot run at all.
+    """Raise `InputError` if a function that runs many compiled steps is traced by JAX, or in a forked process.
 
     Args:
-        name: of the function.
-        parameters: of its model.
+        name: name of the function.
+        parameters: parameters of its model.
         examples: its inputs.
     """
     check_process()
@@ -57,35 +57,37 @@ def check_not_traced(name: str, parameters: Mapping[str, Any], examples: Any = N
         )
 
 
-def read_batch(given: Mapping[str, Any], tokenizer: Any = None) -> dict[str, Any]:
-    """The arrays of a call, whatever holds them.
+def read_batch(batch: Mapping[str, Any], tokenizer: Any = None) -> dict[str, Any]:
+    """The arrays of a call as a dict.
 
     Args:
-        given: by the names of a model's arguments. In place of `input_ids` there may be a whole batch, as
-            `bertjax.collate` and the tokenizers of `transformers` make it, or texts.
-        tokenizer: makes a batch of texts.
+        batch: arguments by name. `input_ids` may also be a whole batch, such as that of `bertjax.collate` or of a
+            tokenizer of `transformers`, or texts.
+        tokenizer: makes a batch from texts.
 
     Raises:
-        InputError: no ids, texts without a tokenizer, a batch with other arrays, or one array twice.
+        InputError: no ids, texts without a tokenizer, a batch with other arrays, or arrays next to a batch.
     """
-    first = given.get("input_ids")
+    first = batch.get("input_ids")
     if isinstance(first, str) or (isinstance(first, list | tuple) and first and isinstance(first[0], str)):
         if tokenizer is None:
-            raise InputError("the model takes token ids, found texts: give tokenizer=bertjax.Tokenizer as well")
+            raise InputError("input_ids are texts: pass tokenizer=bertjax.Tokenizer as well, or token ids")
         first = arguments.check_function(tokenizer, "tokenizer", "a bertjax.Tokenizer")(
             [first] if isinstance(first, str) else first
         )
     if isinstance(first, Mapping):
-        separate = [name for name in FIELDS[1:] if given.get(name) is not None]
+        separate = [name for name in FIELDS[1:] if batch.get(name) is not None]
         if separate:
-            raise InputError(f"a batch was given, and {', '.join(separate)} besides it: put them into the batch")
-        given = first
-    unknown = [str(name) for name in given if name not in FIELDS]
+            raise InputError(
+                f"input_ids is a batch, and there is {', '.join(separate)} besides it: put it in the batch"
+            )
+        batch = first
+    unknown = [str(name) for name in batch if name not in FIELDS]
     if unknown:
         raise InputError(f"a batch holds {some_of(unknown)}: the model takes {', '.join(FIELDS)}")
-    if given.get("input_ids") is None:
-        raise InputError("there are no input_ids: give integers [batch, token], a batch, or texts with tokenizer=")
-    return dict(given)
+    if batch.get("input_ids") is None:
+        raise InputError("there are no input_ids: pass integers [batch, token], a batch, or texts with tokenizer=")
+    return dict(batch)
 
 
 def prepare_inputs(
@@ -96,17 +98,19 @@ def prepare_inputs(
     token_type_ids: ArrayLike | Any | None = None,
     position_ids: ArrayLike | Any | None = None,
 ) -> Inputs:
-    """Check a model's arguments and fill in what was left out, as HuggingFace does.
+    """Check the arguments of a model and fill in the missing ones, as HuggingFace does.
 
     Args:
+        config: config of the model.
+        numerics: numerics of the model.
         input_ids: integers `[batch, token]`.
-        attention_mask: 1 or True for real tokens, `[batch, token]`, or `[batch, query, key]`; default all real.
-        token_type_ids: integers `[batch, token]`; default 0. Models without token types take them and do not read them.
-        position_ids: integers `[batch, token]`; default 0, 1, 2 ... whatever the padding, or where the family counts
-            positions by its tokens, as `count_positions` does.
+        attention_mask: 1 or True for real tokens, `[batch, token]` or `[batch, query, key]`; default: all real.
+        token_type_ids: integers `[batch, token]`; default 0. Models without token types ignore them.
+        position_ids: integers `[batch, token]`; default 0, 1, 2 ..., or `count_positions` in families that count
+            positions by tokens.
 
     Raises:
-        InputError: wrong shape or dtype, a sequence longer than the position embeddings, an id out of range,
+        InputError: a wrong shape or dtype, a sequence longer than the position embeddings, an id out of range,
             a mask with other values than 0 and 1.
     """
     ids = _integers(input_ids, "input_ids", None, config.vocab_size, "vocab_size")
@@ -128,26 +132,27 @@ def prepare_inputs(
 
 
 def describe_limit(config: BertConfig) -> str:
-    """How long a text may be and how to truncate it, for messages."""
+    """The longest input and how to truncate to it, for error messages."""
     rows, most = config.max_position_embeddings, config.max_tokens
     limit = f"has max_position_embeddings {rows}" + (f", which are {most} tokens" if most < rows else "")
     return f"{limit}: truncate texts with --max-length {most}, or max_length={most} of the tokenizer"
 
 
 def count_positions(config: BertConfig, ids: Any, segments: Any = None) -> Any:
-    """Positions that count a text's tokens, but not its padding, from `first_position` on, as RoBERTa's do.
+    """Positions that count only tokens whose id is not padding, from `first_position` on, as in RoBERTa.
 
-    Padding is told by its id, whatever the mask says, and has the position before the first.
+    Padding has the position before the first, whatever the mask says.
 
     Args:
+        config: config of the model.
         ids: `[batch, token]`.
-        segments: of packed rows: which text a token belongs to, so that each counts its own; None for one text a row.
+        segments: example of each token in packed rows, which are counted separately; None for one example per row.
     """
     first = config.architecture.embeddings.first_position
     padding = first - 1
-    numbers = jnp if is_traced(ids) else np
+    xp = jnp if is_traced(ids) else np
     real = (ids != padding).astype(np.int32)
-    counted = numbers.cumsum(real, axis=1, dtype=np.int32)
+    counted = xp.cumsum(real, axis=1, dtype=np.int32)
     if segments is not None:
         begins = np.diff(segments, axis=1, prepend=0) != 0
         before = np.where(begins, counted - real, 0)
@@ -181,14 +186,14 @@ def _mask(values: Any, batch: int, tokens: int, numerics: Numerics) -> Any:
         )
     if not is_traced(array) and not bool(((array == 0) | (array == 1)).all()):
         raise InputError(
-            "attention_mask must hold 1 for real tokens and 0 for padding only (no additive mask such as -10000)"
+            "attention_mask must hold 1 for real tokens and 0 for padding (no additive mask such as -10000)"
         )
     wide = array.astype(numerics.wide)
     return wide[:, None] if wide.ndim == 2 else wide
 
 
 def _on_device(array: Any) -> jax.Array:
-    """NumPy's array as JAX's, without the copy that `jnp.asarray` compiles for each shape; JAX's own as it is."""
+    """An array of JAX, without the copy that `jnp.asarray` compiles for each shape."""
     return array if isinstance(array, jax.Array) else jax.device_put(array)
 
 
@@ -196,8 +201,8 @@ def check_overrides(config: BertConfig, overrides: Overrides, inputs: Inputs) ->
     """Refuse overrides that do not fit the model or the input.
 
     Raises:
-        OverrideError: wrong shape or dtype, a head, layer, example or token that does not exist, values that
-            are not finite, weights on padding, a source with another number of tokens.
+        OverrideError: a wrong shape or dtype, a head, layer, example or token that does not exist, values that are not
+            finite, weights on padding or beyond a window, a source with another number of tokens.
     """
     arguments.check_instance(overrides, "overrides", Overrides, OVERRIDES, OverrideError)
     heads = (config.num_hidden_layers, config.num_attention_heads)
@@ -205,24 +210,23 @@ def check_overrides(config: BertConfig, overrides: Overrides, inputs: Inputs) ->
         array = getattr(overrides, name)
         _check_array(array, name)
         if array.shape != heads:
-            hint = " (a stack of overrides goes through jax.vmap)" if array.shape[-2:] == heads else ""
+            hint = " (apply a stack of overrides by jax.vmap)" if array.shape[-2:] == heads else ""
             raise OverrideError(f"overrides.{name} has shape {array.shape}, but the model has {heads} heads{hint}")
     batch, tokens = inputs.input_ids.shape
+    if overrides.tokens is not None:
+        _check_array(overrides.tokens, "tokens")
+        _check_shape(overrides.tokens.shape, "tokens", (*heads, batch, tokens), shared=(2, 3))
     if overrides.weights is not None:
-        _check_entries(overrides.weights, "weights", heads, (batch, tokens, tokens), inputs)
-        _check_padding(overrides.weights, inputs)
-        _check_windows(config, overrides.weights)
+        _check_entries(overrides.weights, "weights", heads, inputs, (tokens, tokens), shared=(0,))
+        _check_weights(config, overrides.weights, inputs)
     if overrides.outputs is not None:
-        _check_entries(overrides.outputs, "outputs", heads, (batch, tokens, config.head_dim), inputs)
-    _check_tokens(overrides, heads, (batch, tokens))
-    _check_sites(config, overrides, inputs)
+        _check_entries(overrides.outputs, "outputs", heads, inputs, (tokens, config.head_dim))
+    if overrides.vectors is not None:
+        _check_entries(overrides.vectors, "vectors", heads, inputs, (tokens, config.head_dim))
+    if overrides.states is not None:  # also after the last layer
+        _check_entries(overrides.states, "states", (heads[0] + 1, heads[1]), inputs, (tokens, config.hidden_size))
     if overrides.edges is not None:
-        _check_edges(
-            inputs,
-            overrides.edges,
-            {"layer": heads[0], "head": heads[1], "example": batch, "query": tokens, "key": tokens},
-        )
-        _check_windows_of_edges(config, overrides.edges)
+        _check_edges(config, overrides.edges, inputs)
 
 
 def _check_array(array: Any, name: str) -> None:
@@ -234,8 +238,21 @@ def _check_array(array: Any, name: str) -> None:
         raise OverrideError(f"overrides.{name} holds values that are not finite")
 
 
+def _check_shape(shape: tuple[int, ...], name: str, expected: tuple[int, ...], shared: tuple[int, ...]) -> None:
+    """The shape is as expected; axes in `shared` may have length 1 instead."""
+    fits = len(shape) == len(expected) and all(
+        size == full or (size == 1 and axis in shared)
+        for axis, (size, full) in enumerate(zip(shape, expected, strict=True))
+    )
+    if not fits:
+        raise OverrideError(
+            f"overrides.{name} have shape {shape}, but the input needs {expected}: source and receiver need the same "
+            "number of tokens"
+        )
+
+
 def _check_indices(indices: Any, name: str, size: int, unused: int = 0) -> None:
-    """Indices below size; -`unused` (0 or 1) is the lowest allowed."""
+    """Indices are below the size; -`unused` (0 or 1) is the lowest."""
     if is_traced(indices) or indices.size == 0:
         return
     low, high = int(indices.min()), int(indices.max())
@@ -244,143 +261,104 @@ def _check_indices(indices: Any, name: str, size: int, unused: int = 0) -> None:
 
 
 def _check_entries(
-    entries: HeadWeights | HeadOutputs,
+    entries: HeadWeights | HeadOutputs | SiteValues,
     name: str,
-    heads: tuple[int, int],
-    shape: tuple[int, int, int],
+    sizes: tuple[int, int],
     inputs: Inputs,
+    axes: tuple[int, int],
+    *,
+    shared: tuple[int, ...] = (0, 1),
 ) -> None:
-    """Replacement entries fit the model's heads and the input's examples and tokens."""
-    kind = HeadWeights if name == "weights" else HeadOutputs
+    """Replacements fit the layers and heads of the model, and the examples and tokens of the input.
+
+    Args:
+        entries: replacements of single heads or sites.
+        name: field of `Overrides` that holds them.
+        sizes: numbers of layers and heads.
+        inputs: inputs of the model.
+        axes: sizes of the values' axes after that of examples.
+        shared: axes of the values that may have length 1.
+    """
+    kind = {"weights": HeadWeights, "outputs": HeadOutputs}.get(name, SiteValues)
     arguments.check_instance(entries, f"overrides.{name}", kind, OVERRIDES, OverrideError)
+    batch, tokens = inputs.input_ids.shape
     _check_array(entries.values, f"{name}.values")
-    _check_indices(entries.layer, "layer", heads[0], unused=1)
-    _check_indices(entries.head, "head", heads[1])
-    entry_shape = entries.values.shape[1:]
-    free = 1 if name == "weights" else 2  # how many leading axes may be 1 and shared
-    fits = len(entry_shape) == 3 and all(
-        have == want or (have == 1 and axis < free)
-        for axis, (have, want) in enumerate(zip(entry_shape, shape, strict=True))
-    )
-    if not fits:
+    _check_indices(entries.layer, "layer", sizes[0], unused=1)
+    _check_indices(entries.head, "head", sizes[1])
+    _check_shape(entries.values.shape[1:], f"{name}.values", (batch, *axes), shared)
+    if isinstance(entries, SiteValues):
+        _check_array(entries.share, f"{name}.share")
+        _check_shape(entries.share.shape[1:], f"{name}.share", (batch, tokens), shared)
+    if is_traced(entries.source_mask) or is_traced(inputs.keep):
+        return
+    source, receiver = np.asarray(entries.source_mask), np.asarray(inputs.keep).max(axis=1).astype(int)
+    differ = ((source >= 0) & (source != receiver[None])).any(axis=-1) & (np.asarray(entries.layer) >= 0)[:, None]
+    if differ.any():
+        entry, example = np.argwhere(differ)[0]
+        count = np.broadcast_to(source, (source.shape[0], *receiver.shape))[entry, example].sum()
         raise OverrideError(
-            f"overrides.{name} were given for [batch, query, {'key' if free == 1 else 'head_dim'}] {entry_shape}, "
-            f"but the input asks for {shape}: source and receiver need the same number of tokens"
+            f"overrides.{name} patch example {example} of {receiver[example].sum()} tokens from a source of {count}: "
+            "both need the same number of tokens, in the same places"
         )
-    _check_source_masks(entries, name, inputs)
 
 
-def _check_source_masks(entries: HeadWeights | HeadOutputs | SiteValues, name: str, inputs: Inputs) -> None:
-    """Donors have as many tokens as those that take from them."""
-    if not (is_traced(entries.source_mask) or is_traced(inputs.keep)):
-        have, want = np.asarray(entries.source_mask), np.asarray(inputs.keep).max(axis=1).astype(int)
-        differ = ((have >= 0) & (have != want[None])).any(axis=-1) & (np.asarray(entries.layer) >= 0)[:, None]
-        if differ.any():
-            entry, example = np.argwhere(differ)[0]
-            source = np.broadcast_to(have, (have.shape[0], *want.shape))[entry, example].sum()
-            raise OverrideError(
-                f"overrides.{name} patch example {example} of {want[example].sum()} tokens from a source of {source}: "
-                "both need the same number of tokens, in the same places"
-            )
+def _allowed_keys(config: BertConfig, inputs: Inputs, layer: int) -> Bool[np.ndarray, "batch query key"]:
+    """The keys that may have a weight: real tokens within the layer's window."""
+    keep, index = np.asarray(inputs.keep) > 0, np.arange(inputs.input_ids.shape[1])
+    window = config.architecture.layers[layer].window
+    distances = np.abs(index[:, None] - index)[None]
+    return np.broadcast_to(keep & (window is None or distances <= window), (len(keep), len(index), len(index)))
 
 
-def _check_tokens(overrides: Overrides, heads: tuple[int, int], batch: tuple[int, int]) -> None:
-    """Where gates act fits the model's heads and the input's tokens."""
-    if overrides.tokens is None:
+def _refuse_weight(config: BertConfig, layer: int, example: int, query: int, key: int) -> None:
+    window = config.architecture.layers[layer].window
+    if window is not None and abs(query - key) > window:
+        why = f"is beyond the window of {window} tokens"
+    else:
+        why = f"is padding in example {example}, or masked for this query, which keeps weight 0"
+    raise OverrideError(f"overrides set the weight of query {query} and key {key} in layer {layer}, but the key {why}")
+
+
+def _check_weights(config: BertConfig, entries: HeadWeights, inputs: Inputs) -> None:
+    """Weights at padding or beyond a window would be dropped silently."""
+    if any(map(is_traced, (entries.values, entries.layer, inputs.keep))):
         return
-    _check_array(overrides.tokens, "tokens")
-    shape = overrides.tokens.shape
-    if shape[:2] != heads or len(shape) != 4 or any(n not in (1, m) for n, m in zip(shape[2:], batch, strict=True)):
-        raise OverrideError(f"overrides.tokens has shape {shape}, but the input asks for {(*heads, *batch)}")
+    layers = np.asarray(entries.layer).tolist()
+    allowed = {layer: _allowed_keys(config, inputs, layer) for layer in {*layers} - {-1}}
+    for layer, values in zip(layers, np.asarray(entries.values), strict=True):
+        wrong = np.argwhere((values != 0) & ~allowed[layer]) if layer >= 0 else np.empty((0, 3), int)
+        if wrong.size:
+            example, query, key = map(int, wrong[0])
+            _refuse_weight(config, layer, example, query, key)
 
 
-def _check_sites(config: BertConfig, overrides: Overrides, inputs: Inputs) -> None:
-    """Replacements at sites fit the model's layers, heads and widths, and the input's tokens."""
-    layers, heads, (batch, tokens) = config.num_hidden_layers, config.num_attention_heads, inputs.input_ids.shape
-    for name, width in (("vectors", config.head_dim), ("states", config.hidden_size)):
-        entries = getattr(overrides, name)
-        if entries is None:
-            continue
-        arguments.check_instance(entries, f"overrides.{name}", SiteValues, OVERRIDES, OverrideError)
-        for part in ("values", "share"):
-            _check_array(getattr(entries, part), f"{name}.{part}")
-        _check_indices(entries.layer, "layer", layers + (name == "states"), unused=1)
-        _check_indices(entries.head, "head", heads)
-        for part, wanted in (("values", (batch, tokens, width)), ("share", (batch, tokens))):
-            shape = getattr(entries, part).shape[1:]
-            fits = len(shape) == len(wanted) and shape[2:] == wanted[2:]
-            if not fits or any(n not in (1, m) for n, m in zip(shape[:2], wanted[:2], strict=True)):
-                raise OverrideError(
-                    f"overrides.{name}.{part} were given for {shape}, but the input asks for {wanted}: source and "
-                    "receiver need the same number of tokens"
-                )
-        _check_source_masks(entries, name, inputs)
-
-
-def _check_padding(entries: HeadWeights, inputs: Inputs) -> None:
-    """Weights on padding would be dropped without a word."""
-    if is_traced(entries.values) or is_traced(inputs.keep):
-        return
-    if bool(((np.asarray(entries.values) != 0) & (np.asarray(inputs.keep) == 0)[None]).any()):
-        raise OverrideError("overrides.weights put weight on a padding token: padding keeps weight 0")
-
-
-def _check_windows(config: BertConfig, entries: HeadWeights) -> None:
-    """So would weights beyond the window of a local layer."""
-    if is_traced(entries.values) or is_traced(entries.layer):
-        return
-    index = np.arange(entries.values.shape[-1])
-    apart = np.abs(index[:, None] - index[None])
-    for number, layer in enumerate(np.asarray(entries.layer).tolist()):
-        window = config.architecture.layers[layer].window if layer >= 0 else None
-        if window is not None and bool((np.asarray(entries.values[number])[:, apart > window] != 0).any()):
-            raise OverrideError(
-                f"overrides.weights put weight on a key beyond {window} tokens from its query, but layer {layer} sees "
-                "no farther"
-            )
-
-
-def _check_windows_of_edges(config: BertConfig, edges: Edges) -> None:
-    """As `_check_windows`, for edges with a value of their own."""
-    if any(is_traced(leaf) for leaf in (edges.value, edges.gate, edges.layer)):
-        return
-    given = (np.asarray(edges.layer) >= 0) & ((1 - np.asarray(edges.gate)) * np.asarray(edges.value) != 0)
-    for number in np.flatnonzero(given):
-        layer, query, key = (int(part[number]) for part in (edges.layer, edges.query, edges.key))
-        window = config.architecture.layers[layer].window
-        if window is not None and abs(query - key) > window:
-            raise OverrideError(
-                f"edge from query {query} to key {key} is beyond the {window} tokens that layer {layer} sees"
-            )
-
-
-def _check_edges(inputs: Inputs, edges: Edges, sizes: dict[str, int]) -> None:
+def _check_edges(config: BertConfig, edges: Edges, inputs: Inputs) -> None:
     arguments.check_instance(edges, "overrides.edges", Edges, OVERRIDES, OverrideError)
     for name in ("keep", "gate", "value"):
         _check_array(getattr(edges, name), f"edges.{name}")
-    for name, size in sizes.items():
-        _check_indices(getattr(edges, name), name, size, unused=1 if name in ("layer", "example") else 0)
-    if any(is_traced(leaf) for leaf in (edges.value, edges.gate, edges.layer, inputs.keep)):
+    batch, tokens = inputs.input_ids.shape
+    _check_indices(edges.layer, "layer", config.num_hidden_layers, unused=1)
+    _check_indices(edges.example, "example", batch, unused=1)
+    for name, size in (("head", config.num_attention_heads), ("query", tokens), ("key", tokens)):
+        _check_indices(getattr(edges, name), name, size)
+    if any(map(is_traced, (edges.value, edges.gate, edges.layer, inputs.keep))):
         return
-    given = (np.asarray(edges.layer) >= 0) & ((1 - np.asarray(edges.gate)) * np.asarray(edges.value) != 0)
-    keep = np.broadcast_to(np.asarray(inputs.keep), (sizes["example"], sizes["query"], sizes["key"]))
-    for number in np.flatnonzero(given):
-        example, query, key = (int(part[number]) for part in (edges.example, edges.query, edges.key))
-        rows = range(sizes["example"]) if example < 0 else [example]
-        padding = [row for row in rows if keep[row, query, key] == 0]
-        if padding:
-            raise OverrideError(
-                f"edge to key {key} is padding in example {padding[0]}, which keeps weight 0: name the examples "
-                "that it is meant for"
-            )
+    fixed = (np.asarray(edges.layer) >= 0) & ((1 - np.asarray(edges.gate)) * np.asarray(edges.value) != 0)
+    allowed = {int(layer): _allowed_keys(config, inputs, layer) for layer in {*np.asarray(edges.layer)[fixed]}}
+    for index in np.flatnonzero(fixed):
+        layer, example, query, key = (int(part[index]) for part in (edges.layer, edges.example, edges.query, edges.key))
+        wrong = np.flatnonzero(~allowed[layer][:, query, key])
+        wrong = wrong if example < 0 else wrong[wrong == example]
+        if wrong.size:
+            _refuse_weight(config, layer, int(wrong[0]), query, key)
 
 
 def check_stack(config: BertConfig, overrides: Overrides, inputs: Inputs) -> None:
-    """`check_overrides` for each override of a stack (for its shapes alone inside `jax.jit`)."""
-    arguments.check_instance(overrides, "overrides", Overrides, "a stack of them (overrides.stack)", OverrideError)
+    """`check_overrides` for each override of a stack; inside `jax.jit` only that it is a stack."""
+    arguments.check_instance(overrides, "overrides", Overrides, "a result of overrides.stack", OverrideError)
     if np.ndim(overrides.weights_gate) != 3:
-        raise OverrideError("overrides must be a stack of them, found one override: give overrides.stack([override])")
+        raise OverrideError("overrides must be a stack, found one override: pass overrides.stack([override])")
     if not any(is_traced(leaf) for leaf in jax.tree.leaves(overrides)):
         overrides = jax.tree.map(np.asarray, overrides)
-        for number in range(overrides.weights_gate.shape[0]):
-            check_overrides(config, jax.tree.map(lambda leaf, n=number: leaf[n], overrides), inputs)
+        for index in range(overrides.weights_gate.shape[0]):
+            check_overrides(config, jax.tree.map(lambda leaf, n=index: leaf[n], overrides), inputs)

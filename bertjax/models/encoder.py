@@ -1,8 +1,8 @@
 """The encoder as Flax modules: embeddings, attention, layer, pooler.
 
-Modules hold parameters and call the functions of `ops`, `positions` and `layer`. Which parameters there are and what is
-computed of them is said by the config's description (`BertConfig.architecture`). Each module returns its value and a
-record of its inside, and can be called alone.
+Modules hold parameters and call the functions of `ops`, `positions` and `layer`, as described by
+`BertConfig.architecture`. Attention, layers and encoder return their output and a record of their activations; each
+module can be called separately.
 """
 
 from collections.abc import Sequence
@@ -32,12 +32,12 @@ from bertjax.models.types import AttentionRecord, Context, EncoderRecord, FeedFo
 
 
 def value_of(parameter: nnx.Param | None) -> Array | None:
-    """A parameter's array; None where there is no parameter."""
+    """The array of a parameter, or None."""
     return None if parameter is None else parameter[...]
 
 
 class Dense(nnx.Module):
-    """A kernel and perhaps a bias of any shapes; which axes they contract is their user's to say."""
+    """A kernel and an optional bias of any shapes."""
 
     def __init__(
         self, key: Array, kernel: tuple[int, ...], bias: tuple[int, ...] | None, std: float, numerics: Numerics
@@ -47,16 +47,16 @@ class Dense(nnx.Module):
         self.numerics = numerics
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
-        """`x @ kernel + bias` in wide floats, where the kernel is a matrix."""
+        """`x @ kernel + bias` in wide floats, for a matrix kernel."""
         return ops.dense(x, self.kernel[...], value_of(self.bias), self.numerics)
 
     def heads(self, x: Float[Array, "batch token embed"]) -> Float[Array, "batch token heads head_dim"]:
-        """One vector for each head, where the kernel is `[embed, heads, head_dim]`."""
+        """A vector for each head, for a kernel `[embed, heads, head_dim]`."""
         return ops.split_heads(x, self.kernel[...], value_of(self.bias), self.numerics)
 
 
 class LayerNorm(nnx.Module):
-    """Scale and perhaps bias of a layer norm over the last axis."""
+    """Layer norm over the last axis, with a scale and an optional bias."""
 
     def __init__(self, width: int, epsilon: float, numerics: Numerics, *, bias: bool = True):
         self.scale = nnx.Param(jnp.ones(width, numerics.wide))
@@ -64,12 +64,12 @@ class LayerNorm(nnx.Module):
         self.epsilon, self.numerics = epsilon, numerics
 
     def __call__(self, x: Float[Array, "*batch embed"]) -> Float[Array, "*batch embed"]:
-        """Normalise; shape kept."""
+        """Normalise; the shape is kept."""
         return ops.layer_norm(x, self.scale[...], value_of(self.bias), self.epsilon, self.numerics)
 
 
 class Embeddings(nnx.Module):
-    """The sum of word, position and segment embeddings, those that there are, normalised and perhaps projected."""
+    """The normalised sum of word, position and segment embeddings, optionally projected."""
 
     def __init__(self, config: BertConfig, key: Array, numerics: Numerics):
         plan, width, std = config.architecture.embeddings, config.embedding_size, config.initializer_range
@@ -92,7 +92,8 @@ class Embeddings(nnx.Module):
         """Hidden states before layer 0.
 
         Args:
-            drop: what training does to what the norm gives.
+            inputs: inputs of the model.
+            drop: dropout on the output of the norm.
         """
         total = self.word[...][inputs.input_ids]
         if self.token_type is not None:
@@ -108,7 +109,7 @@ class Embeddings(nnx.Module):
 
 
 class DistanceTable(nnx.Module):
-    """What all layers share of relative positions: numbers for each head, or vectors as wide as hidden states."""
+    """Distance table that all layers share: a bias for each head, or vectors of the width of the hidden states."""
 
     def __init__(self, config: BertConfig, relative: RelativePositions, key: Array, numerics: Numerics):
         vectors = relative.form == "disentangled"
@@ -119,12 +120,12 @@ class DistanceTable(nnx.Module):
         self.norm = LayerNorm(config.hidden_size, config.layer_norm_eps, numerics) if relative.norm else None
 
     def __call__(self) -> Float[Array, "buckets width"]:
-        """The table, normalised where its family does so."""
+        """The table, normalised if the architecture requires it."""
         return self.table[...] if self.norm is None else self.norm(self.table[...])
 
 
 class Attention(nnx.Module):
-    """Multi-head self-attention whose weights and head outputs are values that can be read and overridden."""
+    """Multi-head self-attention with weights and head outputs that can be read and overridden."""
 
     def __init__(self, config: BertConfig, kind: LayerKind, key: Array, numerics: Numerics):
         embed, head_dim = config.hidden_size, config.head_dim
@@ -135,9 +136,9 @@ class Attention(nnx.Module):
         out_bias = (embed,) if kind.attention_bias else None
         self.output = Dense(keys[3], (heads, head_dim, embed), out_bias, std, numerics)
         relative = kind.relative
-        own = relative is not None and relative.own_projections
-        as_keys = own and relative is not None and relative.content_to_position
-        as_queries = own and relative is not None and relative.position_to_content
+        separate = relative is not None and relative.own_projections
+        as_keys = separate and relative is not None and relative.content_to_position
+        as_queries = separate and relative is not None and relative.position_to_content
         self.position_key = Dense(keys[4], into, (heads, head_dim), std, numerics) if as_keys else None
         self.position_query = Dense(keys[5], into, (heads, head_dim), std, numerics) if as_queries else None
         self.all_heads, self.kind, self.numerics = config.num_attention_heads, kind, numerics
@@ -150,15 +151,15 @@ class Attention(nnx.Module):
         layer: ArrayLike = 0,
         dropout: Dropout | None = None,
     ) -> tuple[Float[Array, "batch token embed"], AttentionRecord]:
-        """The sum of all heads' outputs in wide floats, and all that happened inside.
+        """The sum of all head outputs in wide floats, and the record.
 
-        Overrides and record have a place for each of the model's heads; in the record removed heads are 0.
+        Overrides and record use the original indices of heads; removed heads are 0 in the record.
         """
         heads = self.kind.heads
         if len(heads) == self.all_heads:
             return self.attend(hidden, context, overrides, layer, dropout=dropout)
-        own = None if overrides is None else ops.pick_heads(overrides, heads, self.all_heads)
-        merged, record = self.attend(hidden, context, own, layer, dropout=dropout)
+        kept = None if overrides is None else ops.pick_heads(overrides, heads, self.all_heads)
+        merged, record = self.attend(hidden, context, kept, layer, dropout=dropout)
         return merged, ops.spread_record(record, heads, self.all_heads)
 
     def attend(
@@ -170,14 +171,14 @@ class Attention(nnx.Module):
         *,
         dropout: Dropout | None,
     ) -> tuple[Float[Array, "batch token embed"], AttentionRecord]:
-        """Attention of this layer's heads, and overrides of these."""
+        """Attention of the heads that the layer has, with overrides by position in the layer."""
         queries, keys, values = (
             sites.replace_vectors(name, part, overrides, layer)
             for name, part in zip(("queries", "keys", "values"), self.project(hidden, context), strict=True)
         )
         keep = self.keep(context, hidden.shape[1])
         if self.numerics.attention != "explicit" and dropout is None and not self.kind.heads:
-            return self.merge(values), AttentionRecord(queries, keys, values, None, values)  # no kernel takes no head
+            return self.merge(values), AttentionRecord(queries, keys, values, None, values)  # kernels need a head
         if self.numerics.attention != "explicit" and dropout is None:
             before, after = self.distance_scores(queries, keys, context)
             bias, scale = (before if after is None else after), ops.other_scale(self.kind.scale, queries.shape[-1])
@@ -202,7 +203,7 @@ class Attention(nnx.Module):
     def project(
         self, hidden: Float[Array, "batch token embed"], context: Context
     ) -> tuple[Float[Array, "batch token heads head_dim"], ...]:
-        """Queries, keys and values of all heads; queries and keys rotated where positions are rotary."""
+        """Queries, keys and values of all heads; queries and keys are rotated if positions are rotary."""
         queries, keys, values = (part.heads(hidden) for part in (self.query, self.key, self.value))
         if self.kind.rotation is not None:
             queries, keys = (
@@ -212,7 +213,7 @@ class Attention(nnx.Module):
         return queries, keys, values
 
     def keep(self, context: Context, tokens: int) -> Float[Array, "batch #query key"]:
-        """Which keys a query may attend to: the mask, and the window around the query."""
+        """The keys that a query may attend to: the mask and the window around the query."""
         if self.kind.window is None:
             return context.keep
         return context.keep * positions.within_window(tokens, self.kind.window, self.numerics.wide)
@@ -220,7 +221,7 @@ class Attention(nnx.Module):
     def scores(
         self, queries: Array, keys: Array, context: Context, dropout: Dropout | None = None
     ) -> Float[Array, "batch heads query key"]:
-        """What the softmax is taken of."""
+        """Attention scores before the softmax."""
         scores = ops.attention_scores(queries, keys, self.numerics, self.kind.scale)
         for added in self.distance_scores(queries, keys, context, dropout):
             scores = scores if added is None else scores + added
@@ -229,23 +230,22 @@ class Attention(nnx.Module):
     def distance_scores(
         self, queries: Array, keys: Array, context: Context, dropout: Dropout | None = None
     ) -> tuple[Array | None, Array | None]:
-        """What distances add to the scores: products, scaled, and numbers."""
+        """Terms of distances in the scores: scaled products and biases."""
         if self.kind.relative is None:
             return None, None
         weights = self.distance_weights(context.distances, keep_all if dropout is None else dropout.distances)
-        products, numbers = positions.distance_scores(queries, keys, weights, self.kind.relative, self.numerics)
-        return None if products is None else products * self.kind.scale, numbers
+        products, biases = positions.distance_scores(queries, keys, weights, self.kind.relative, self.numerics)
+        return None if products is None else products * self.kind.scale, biases
 
     def distance_weights(self, table: Float[Array, "buckets width"] | None, drop: Drop = keep_all) -> DistanceWeights:
-        """What this layer's scores take from the table of distances."""
+        """Terms of this layer's scores from the distance table."""
         relative = self.kind.relative
         assert relative is not None
         assert table is not None
         if relative.form == "bias":
-            assert table is not None
             heads = self.kind.heads
-            own = table if len(heads) == self.all_heads else table[:, jnp.array(heads, jnp.int32)]
-            return DistanceWeights(own, None, None)
+            bias = table if len(heads) == self.all_heads else table[:, jnp.array(heads, jnp.int32)]
+            return DistanceWeights(bias, None, None)
         vectors = drop(table)[None]
         key = self.key if self.position_key is None else self.position_key
         query = self.query if self.position_query is None else self.position_query
@@ -256,12 +256,12 @@ class Attention(nnx.Module):
         )
 
     def merge(self, head_outputs: Float[Array, "batch query heads head_dim"]) -> Float[Array, "batch query embed"]:
-        """The output projection of all heads, in wide floats."""
+        """The output projection, in wide floats."""
         return ops.merge_heads(head_outputs, self.output.kernel[...], value_of(self.output.bias), self.numerics)
 
 
 class Layer(nnx.Module):
-    """One encoder layer: attention, then feed-forward, each added to its input, with norms after the sums or before."""
+    """One encoder layer: attention and feed-forward layer with residual sums, post-norm or pre-norm."""
 
     def __init__(self, config: BertConfig, kind: LayerKind, key: Array, numerics: Numerics):
         embed, mlp, std = config.hidden_size, config.intermediate_size, config.initializer_range
@@ -285,12 +285,14 @@ class Layer(nnx.Module):
         layer: ArrayLike = 0,
         dropout: Dropout | None = None,
     ) -> tuple[Float[Array, "batch token embed"], AttentionRecord, FeedForwardRecord]:
-        """The layer's output, and what happened inside: in its attention, and in the rest.
+        """The output of the layer, and records of its attention and the rest.
 
         Args:
-            context: the mask, positions and tables (`Encoder.context`).
-            layer: which row of the overrides is meant.
-            dropout: what training does; None outside of it.
+            hidden: hidden states.
+            context: mask, positions and distance table (`Encoder.context`).
+            overrides: overrides of all layers.
+            layer: index of the layer in the overrides.
+            dropout: dropout in training, or None.
         """
         weights = self.weights_after_attention()
         seen: dict[str, Array] = {}
@@ -306,7 +308,7 @@ class Layer(nnx.Module):
         return after, inside, FeedForwardRecord(**seen)
 
     def weights_after_attention(self) -> AfterAttention:
-        """The parameters of norms and feed-forward layer, in wide floats."""
+        """Parameters of norms and feed-forward layer, in wide floats."""
         first = self.attention_norm
         return AfterAttention(
             norms=Norms(
@@ -323,22 +325,22 @@ class Layer(nnx.Module):
 
 
 class Encoder(nnx.Module):
-    """The stack of layers; one set of parameters may be applied several times."""
+    """The stack of layers; a parameter set may be applied several times."""
 
     def __init__(self, config: BertConfig, key: Array, numerics: Numerics):
         plan, count = config.architecture, config.parameter_sets
         *keys, last = jax.random.split(key, count + 1)
         kinds = dict(zip(plan.parameters_of, plan.layers, strict=True))
-        self.layers = nnx.List([Layer(config, kinds[number], keys[number], numerics) for number in range(count)])
+        self.layers = nnx.List([Layer(config, kinds[index], keys[index], numerics) for index in range(count)])
         self.relative = None if plan.relative is None else DistanceTable(config, plan.relative, last, numerics)
         self.config = config
 
     def applications(self) -> tuple[Layer, ...]:
-        """The layers in the order in which they are applied: as many as a head's layer can be named."""
-        return tuple(self.layers[number] for number in self.config.architecture.parameters_of)
+        """The layers in the order of their application, which is the index in head names."""
+        return tuple(self.layers[index] for index in self.config.architecture.parameters_of)
 
     def context(self, inputs: Inputs) -> Context:
-        """What attention reads beside the hidden states."""
+        """Inputs of attention that all layers share."""
         return Context(inputs.keep, inputs.position_ids, None if self.relative is None else self.relative())
 
     def __call__(
@@ -347,12 +349,12 @@ class Encoder(nnx.Module):
         context: Context,
         overrides: Overrides | None = None,
     ) -> tuple[Float[Array, "batch token embed"], EncoderRecord]:
-        """Run all layers; the record holds what happened inside."""
+        """Apply all layers, and record their activations."""
         hidden_states: list[Array] = []
         inside: list[tuple[AttentionRecord, FeedForwardRecord]] = []
-        for number, layer in enumerate(self.applications()):
-            hidden_states.append(sites.replace_states("hidden_states", hidden, overrides, number))
-            hidden, attention, rest = _apply(*nnx.split(layer), hidden_states[-1], context, overrides, number)
+        for index, layer in enumerate(self.applications()):
+            hidden_states.append(sites.replace_states("hidden_states", hidden, overrides, index))
+            hidden, attention, rest = _apply(*nnx.split(layer), hidden_states[-1], context, overrides, index)
             inside.append((attention, rest))
         hidden = sites.replace_states("hidden_states", hidden, overrides, len(inside))
         return hidden, _encoder_record(inside, jnp.stack([*hidden_states, hidden]), context.keep)
@@ -367,7 +369,7 @@ def _apply(
     overrides: Overrides | None,
     layer: ArrayLike,
 ) -> tuple[Float[Array, "batch token embed"], AttentionRecord, FeedForwardRecord]:
-    """A layer, which JAX traces once for all layers of its kind; XLA still compiles a whole model as one program."""
+    """Apply a layer. JAX traces it once for all layers of a kind; XLA still compiles the model as one program."""
     return nnx.merge(graphdef, parameters)(hidden, context, overrides, layer)
 
 
@@ -376,13 +378,13 @@ def _encoder_record(
     hidden_states: Float[Array, "layers_plus_1 batch token embed"],
     keep: Array,
 ) -> EncoderRecord:
-    """Stack the records of the layers, and put them beside their hidden states."""
+    """Stack the records of the layers."""
     attention, rest = jax.tree.map(lambda *parts: jnp.stack(parts), *inside)
     return EncoderRecord(**vars(attention), **vars(rest), hidden_states=hidden_states, keep=keep)
 
 
 class Pooler(nnx.Module):
-    """`activation(W x + b)` of the first token's hidden state; BERT's activation is tanh."""
+    """`activation(W x + b)` of the first token's hidden state; the activation is tanh in BERT."""
 
     def __init__(self, config: BertConfig, key: Array, numerics: Numerics):
         embed, activation = config.hidden_size, config.architecture.pooler
@@ -391,13 +393,13 @@ class Pooler(nnx.Module):
         self.activation, self.numerics = activation, numerics
 
     def __call__(self, hidden: Float[Array, "batch token embed"]) -> Float[Array, "batch embed"]:
-        """One vector per example."""
+        """A vector for each example."""
         return ops.ACTIVATIONS[self.activation](self.dense(hidden[:, 0])).astype(self.numerics.dtype)
 
 
 @runtime_checkable
 class Body(Protocol):
-    """An encoder as others run it part by part: `BertModel` is one."""
+    """Parts of an encoder, such as those of `BertModel`, that the engine runs separately."""
 
     embeddings: Embeddings
     encoder: Encoder

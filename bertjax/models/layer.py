@@ -1,8 +1,8 @@
-"""What precedes and what follows attention in a layer: the one place that says it.
+"""The parts of a layer before and after attention.
 
-Three forms of a layer read it: `encoder.Layer`, which keeps all that happens inside, `packed_layer`, which computes
-many runs at once, and training, which drops units. What a layer computes is said by its `LayerKind`;
-docs/guides/families.md says which families differ in what.
+Three implementations of a layer share them: `encoder.Layer`, which records all activations, `packed_layer`, which
+computes many runs at once, and training, which applies dropout. `LayerKind` describes the layer;
+docs/guides/families.md lists how families differ.
 """
 
 from collections.abc import Callable
@@ -22,37 +22,37 @@ Visit: TypeAlias = Callable[[str, Array], Array]
 
 
 def keep_all(outputs: Array) -> Array:
-    """Drop nothing: what happens outside of training."""
+    """The identity, in place of dropout."""
     return outputs
 
 
 @runtime_checkable
 class Dropout(Protocol):
-    """What training does inside a layer: units set to 0 at random, the rest scaled."""
+    """Dropout inside a layer in training."""
 
     def weights(self, weights: Array) -> Array:
-        """Attention weights `[batch, heads, query, key]` with some of them dropped."""
+        """Drop attention weights `[batch, heads, query, key]`."""
 
     def attended(self, outputs: Array) -> Array:
-        """What attention is about to add to the hidden states, some units dropped."""
+        """Drop units of the output of attention."""
 
     def inner(self, activations: Array) -> Array:
-        """The feed-forward layer's activations, some dropped."""
+        """Drop activations of the feed-forward layer."""
 
     def mlp(self, outputs: Array) -> Array:
-        """What the feed-forward layer is about to add to the hidden states, some units dropped."""
+        """Drop units of the output of the feed-forward layer."""
 
     def distances(self, table: Array) -> Array:
-        """A table of vectors of positions, some numbers dropped."""
+        """Drop units of a table of position vectors."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a layer computes and in which number formats, known when a step is compiled.
+    """Static description of a layer, known when a step is compiled.
 
     Args:
-        kind: what the layer computes.
-        numerics: in which number formats.
+        kind: the kind of layer.
+        numerics: dtypes, precision and attention implementation.
     """
 
     kind: LayerKind
@@ -61,7 +61,7 @@ class Recipe:
 
 @record
 class Norms:
-    """Scale and bias of a layer's two norms: after the sums, or before attention and feed-forward layer."""
+    """Scale and bias of the two norms of a layer."""
 
     attention_scale: Float[Array, "embed"] | None
     attention_bias: Float[Array, "embed"] | None
@@ -71,9 +71,9 @@ class Norms:
 
 @record
 class AfterAttention:
-    """A layer's parameters beyond those of its attention; None for those that its kind has not.
+    """Parameters of a layer outside attention; None for those that its kind lacks.
 
-    `inner` is as wide as the feed-forward layer, or twice as wide where it is gated.
+    `inner` is the width of the feed-forward layer, or twice that if it is gated.
     """
 
     norms: Norms
@@ -86,7 +86,7 @@ class AfterAttention:
 def before_attention(
     hidden: Float[Array, "*batch embed"], weights: AfterAttention, recipe: Recipe
 ) -> Float[Array, "*batch embed"]:
-    """What attention reads: the hidden states themselves, or their norm where norms come before."""
+    """Input of attention: the hidden states, or their norm in a pre-norm layer."""
     kind, norms = recipe.kind, weights.norms
     if kind.norms == "after" or not kind.norm_of_input:
         return hidden
@@ -101,16 +101,18 @@ def after_attention(
     dropout: Dropout | None = None,
     visit: Visit | None = None,
 ) -> Float[Array, "... embed"]:
-    """A layer's output: with `h = norm(total)`, `norm(h + W2 activation(W1 h + b1) + b2)`.
+    """Output of a layer: with `h = norm(total)`, `norm(h + W2 activation(W1 h + b1) + b2)`.
 
-    With norms before, `total + W2 activation(W1 norm(total))`. A gated layer multiplies the activation of the first
+    In a pre-norm layer `total + W2 activation(W1 norm(total))`. A gated layer multiplies the activation of the first
     half of `W1 h` by the second half (Shazeer 2020). Source: Devlin et al. 2019 and HuggingFace's models.
 
     Args:
-        total: what the layer was given plus what attention adds to it, in wide floats.
-        dropout: what training does; None outside of it.
-        visit: sees what the feed-forward layer reads and adds, by the place's name, and says what it is from there on:
-            where it differs between runs that were alike until then, for each of them.
+        total: sum of the hidden states and the output of attention, in wide floats.
+        weights: parameters of the layer.
+        recipe: description of the layer.
+        dropout: dropout in training, or None.
+        visit: called with the site's name and the input and output of the feed-forward layer; returns the activations
+            to use, which may have an additional first axis of runs.
     """
     kind, norms = recipe.kind, weights.norms
     norm = partial(ops.layer_norm, epsilon=kind.epsilon, numerics=recipe.numerics)
@@ -132,7 +134,7 @@ def _feed_forward(
     dropout: Dropout | None,
     visit: Visit | None,
 ) -> Float[Array, "... embed"]:
-    """What the feed-forward layer adds, in wide floats."""
+    """Output of the feed-forward layer, in wide floats."""
     hidden = hidden if visit is None else visit("feed_forward_inputs", hidden)
     inner = ops.dense(hidden, weights.inner_kernel, weights.inner_bias, recipe.numerics)
     activation = ops.ACTIVATIONS[recipe.kind.activation]

@@ -17,11 +17,11 @@ from jaxtyping import Array, ArrayLike, DTypeLike, Float, Int
 
 from bertjax.models.types import AttentionRecord, Edges, HeadOutputs, HeadWeights, Numerics, Overrides
 
-# exp of this is finite in float32 and, times the factor 0 of a masked key, still 0.
+# exp of this is finite in float32, so that times the factor 0 of a masked key it is 0.
 LARGEST_EXPONENT = 80.0
 
-# A polynomial p(u), lowest power first, with p(u)^-8 = the share of a standard normal distribution above u, for
-# 0 <= u <= 8: fitted so that the largest error of u * p(u)^-8 is least (5e-8).
+# Coefficients, lowest power first, of a polynomial p with p(u)^-8 close to the upper tail of the standard normal
+# distribution for 0 <= u <= 8, fitted to minimize the largest error of u * p(u)^-8 (5e-8).
 TAIL = (
     1.0905077457427979,
     0.108759805560112,
@@ -36,10 +36,10 @@ TAIL = (
 
 
 def gelu(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """`x` times the share of a standard normal distribution below x: `x/2 * (1 + erf(x / sqrt(2)))`.
+    """`x/2 * (1 + erf(x / sqrt(2)))`: x times the standard normal distribution function.
 
-    float64 by XLA's own function. Narrower floats by a polynomial in float32, which is as good to the last bits
-    (4e-7 at most for x between -9 and 9, as PyTorch's) and on a CPU takes less than half the time.
+    float64 uses XLA's function. Narrower floats use a polynomial in float32, whose error (at most 4e-7 for x between -9
+    and 9) is that of PyTorch, in less than half the time on a CPU.
 
     >>> gelu(jnp.array([-1.0, 0.0, 2.0])).round(4).tolist()
     [-0.15869998931884766, 0.0, 1.9544999599456787]
@@ -66,10 +66,13 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 def contract(subscripts: str, left: Array, right: Array, numerics: Numerics, *, passed_on: bool = False) -> Array:
-    """Einsum of two arrays taken in `numerics.dtype`, summed and returned in `numerics.wide`.
+    """Einsum of two arrays in `numerics.dtype`, accumulated and returned in `numerics.wide`.
 
     Args:
-        passed_on: whether the output goes into another product, so that it may be rounded (`Numerics.narrow`).
+        subscripts: subscripts of the einsum.
+        left, right: its operands.
+        numerics: dtypes and precision.
+        passed_on: whether the output feeds another product, so that it may be rounded (`Numerics.narrow`).
     """
     product = jnp.einsum(
         subscripts,
@@ -102,15 +105,15 @@ def layer_norm(
 def normalise(x: Float[Array, "*batch embed"], epsilon: float) -> Float[Array, "*batch embed"]:
     """`(x - mean) / sqrt(variance + epsilon)` over the last axis.
 
-    Its derivative is written out, `P(w) = w - mean(w) - y mean(w y)` of `w = dx / sqrt(variance + epsilon)`: what JAX
-    derives by itself is compiled wrongly for CPUs by jaxlib 0.12.0, from a few thousand rows on. (jaxlib 0.10.2 does so
-    in either form under `jax.vmap` over cotangents of one input, as in `jax.jacrev`: take `jax.jacfwd` there.)
+    The derivative is explicit, `P(w) = w - mean(w) - y mean(w y)` with `w = dx / sqrt(variance + epsilon)`: jaxlib
+    0.12.0 miscompiles JAX's derivative for CPUs from a few thousand rows on. (jaxlib 0.10.2 miscompiles both forms in
+    `jax.jacrev`, that is `jax.vmap` over cotangents of one input: use `jax.jacfwd` there.)
     """
     return _normalised(x, epsilon)[0]
 
 
 def _normalised(x: Float[Array, "*batch embed"], epsilon: float) -> tuple[Array, Float[Array, "*batch 1"]]:
-    """`normalise`, and what deviations are multiplied by."""
+    """`normalise`, and the factor on the deviations."""
     deviation = x - jnp.mean(x, axis=-1, keepdims=True)
     scale = jax.lax.rsqrt(jnp.mean(deviation * deviation, axis=-1, keepdims=True) + epsilon)
     return deviation * scale, scale
@@ -124,7 +127,7 @@ def _normalise_jvp(epsilon: float, primals: tuple[Array], tangents: tuple[Array]
 
 
 def add_bias(x: Float[Array, "*batch outputs"], bias: Float[Array, "outputs"] | None) -> Float[Array, "*batch outputs"]:
-    """`x + bias`, or x where there is no bias."""
+    """`x + bias`, or x without a bias."""
     return x if bias is None else x + jnp.expand_dims(bias, range(x.ndim - 1))
 
 
@@ -144,7 +147,7 @@ def split_heads(
     bias: Float[Array, "heads head_dim"] | None,
     numerics: Numerics,
 ) -> Float[Array, "batch token heads head_dim"]:
-    """Project hidden states to one vector for each head (queries, keys or values)."""
+    """Project hidden states to a vector for each head (queries, keys or values)."""
     projected = contract("bte,ehd->bthd", x, kernel, numerics)
     return (projected if bias is None else projected + bias[None, None]).astype(numerics.dtype)
 
@@ -155,7 +158,7 @@ def merge_heads(
     bias: Float[Array, "embed"] | None,
     numerics: Numerics,
 ) -> Float[Array, "batch query embed"]:
-    """The output projection: the sum of all heads' outputs, each through its own kernel."""
+    """The output projection: the sum of all head outputs, each projected by the kernel of its head."""
     return add_bias(contract("bqhd,hde->bqe", head_outputs, kernel, numerics), bias)
 
 
@@ -165,29 +168,29 @@ def attention_scores(
     numerics: Numerics,
     scale: float | None = None,
 ) -> Float[Array, "batch heads query key"]:
-    """`queries . keys / sqrt(head_dim)`, or times another scale, in wide floats."""
+    """`queries . keys * scale` in wide floats; the default scale is 1/sqrt(head_dim)."""
     products = contract("bqhd,bkhd->bhqk", queries, keys, numerics)
     return products * (score_scale(queries.shape[-1]) if scale is None else scale)
 
 
 def score_scale(head_dim: int) -> float:
-    """What the product of a query and a key is multiplied by: 1/sqrt(head_dim) (Vaswani et al. 2017)."""
+    """Default factor on the product of a query and a key: 1/sqrt(head_dim) (Vaswani et al. 2017)."""
     return float(head_dim**-0.5)
 
 
 def other_scale(scale: float, head_dim: int) -> float | None:
-    """A scale of scores that is not `score_scale`, which kernels take for granted; None where it is."""
+    """A scale other than `score_scale`, which kernels assume; None if it is the same."""
     return None if scale == score_scale(head_dim) else scale
 
 
 def attention_weights(
     scores: Float[Array, "batch heads query key"], keep: Float[Array, "batch #heads #query key"]
 ) -> Float[Array, "batch heads query key"]:
-    """Softmax over keys, each key's share multiplied by `keep` before normalising.
+    """Softmax over keys with a factor `keep` on each exponential.
 
-    `w_k = keep_k exp(s_k) / sum_j keep_j exp(s_j)`: where keep is 0 the weight is exactly 0, and a row whose
-    keys are all forbidden is all 0 (not NaN). Differentiable in `keep`, at 0 too. Scores whose softmax is not defined
-    (infinity, NaN, or minus infinity at every kept key) give NaN, as in PyTorch.
+    `w_k = keep_k exp(s_k) / sum_j keep_j exp(s_j)`: the weight is exactly 0 where keep is 0, and a row whose keys are
+    all masked is 0 (not NaN). Differentiable in `keep`, also at 0. Scores without a defined softmax (infinity, NaN, or
+    minus infinity at every kept key) result in NaN, as in PyTorch.
     """
     allowed = keep > 0
     highest = jnp.max(jnp.where(allowed, scores, -jnp.inf), axis=-1, keepdims=True)
@@ -198,13 +201,13 @@ def attention_weights(
 
 
 def same_segment(segments: Int[Array, "batch token"], dtype: DTypeLike) -> Float[Array, "batch query key"]:
-    """1 where a query and a key belong to the same example of a row; an example's tokens have its number, from 1."""
+    """1 where query and key belong to the same example of a row; segments count examples from 1, 0 is padding."""
     same = (segments[:, :, None] == segments[:, None]) & (segments > 0)[:, None]
     return same.astype(dtype)
 
 
 def uniform_weights(keep: Float[Array, "batch #query key"]) -> Float[Array, "batch #query key"]:
-    """1/n on each of the n keys that a query may attend to, 0 elsewhere (Kovaleva et al. 2019, section 4.6)."""
+    """1/n for each of the n keys that a query may attend to, else 0 (Kovaleva et al. 2019, section 4.6)."""
     return keep / jnp.maximum(jnp.sum(keep, axis=-1, keepdims=True), 1)
 
 
@@ -213,27 +216,28 @@ def mix(
     values: Float[Array, "batch key heads head_dim"],
     numerics: Numerics,
 ) -> Float[Array, "batch query heads head_dim"]:
-    """Each head's output: the values of all tokens, weighted."""
+    """Output of each head: the weighted sum of values."""
     return contract("bhqk,bkhd->bqhd", weights, values, numerics, passed_on=True)
 
 
 def blend(gate: Array, learned: Array, replacement: Array) -> Array:
-    """`gate * learned + (1 - gate) * replacement`: differentiable in the gate at 0 and 1 too."""
+    """`gate * learned + (1 - gate) * replacement`, differentiable in the gate also at 0 and 1."""
     return gate * learned + (1 - gate) * replacement
 
 
 def pick_heads(overrides: Overrides, heads: Sequence[int], all_heads: int) -> Overrides:
-    """The overrides of a layer's heads, by position in the layer.
+    """Overrides of the heads that a layer still has, by position in the layer.
 
     Args:
-        heads: the layer's heads, by original index.
-        all_heads: the number of heads before any were removed.
+        overrides: overrides by original index of the head.
+        heads: original indices of the layer's heads.
+        all_heads: number of heads before any were removed.
     """
-    own, table = jnp.array(heads, jnp.int32), np.full(all_heads, len(heads), np.int32)  # beyond the last: dropped
+    kept, table = jnp.array(heads, jnp.int32), np.full(all_heads, len(heads), np.int32)  # removed heads: out of bounds
     table[list(heads)] = np.arange(len(heads))
     position = jnp.asarray(table)
     picked: dict[str, Any] = {
-        name: value[:, own]
+        name: value[:, kept]
         for name in ("weights_gate", "uniform", "output_gate", "tokens")
         if (value := getattr(overrides, name)) is not None
     }
@@ -244,14 +248,14 @@ def pick_heads(overrides: Overrides, heads: Sequence[int], all_heads: int) -> Ov
 
 
 def spread_record(record: AttentionRecord, heads: Sequence[int], all_heads: int) -> AttentionRecord:
-    """A record with a place for each original index of a head, from one of a layer's heads; other places are 0."""
-    own = jnp.array(heads, jnp.int32)
+    """The record of a layer by original index of the heads; removed heads are 0."""
+    kept = jnp.array(heads, jnp.int32)
 
     def spread(part: Array | None, axis: int) -> Any:
         if part is None:
             return None
         shape = (*part.shape[:axis], all_heads, *part.shape[axis + 1 :])
-        return jnp.zeros(shape, part.dtype).at[(slice(None),) * axis + (own,)].set(part)
+        return jnp.zeros(shape, part.dtype).at[(slice(None),) * axis + (kept,)].set(part)
 
     names = ("queries", "keys", "values", "weights", "head_outputs")
     return AttentionRecord(**{name: spread(getattr(record, name), 1 if name == "weights" else 2) for name in names})
@@ -260,7 +264,7 @@ def spread_record(record: AttentionRecord, heads: Sequence[int], all_heads: int)
 def override_keep(
     keep: Float[Array, "batch #query key"], edges: Edges | None, layer: ArrayLike, heads: int, tokens: int
 ) -> Float[Array, "batch #heads #query key"]:
-    """What multiplies each key's share in `attention_weights`: the mask, and the edges forbidden in this layer."""
+    """The factor `keep` of `attention_weights`: the mask and the edges that are forbidden in this layer."""
     if edges is None:
         return keep[:, None]
     batch = keep.shape[0]
@@ -275,7 +279,7 @@ def override_weights(
     overrides: Overrides,
     layer: ArrayLike,
 ) -> Float[Array, "batch heads query key"]:
-    """A layer's attention weights after the overrides of weights and of single edges."""
+    """Attention weights of a layer after the overrides of weights and single edges."""
     gate = _gate_at_tokens(overrides.weights_gate, overrides, layer)[..., None].astype(learned.dtype)
     share = overrides.uniform[layer][None, :, None, None].astype(learned.dtype)
     replacement = share * uniform_weights(keep)[:, None]
@@ -288,7 +292,7 @@ def override_weights(
 def override_outputs(
     learned: Float[Array, "batch query heads head_dim"], overrides: Overrides, layer: ArrayLike
 ) -> Float[Array, "batch query heads head_dim"]:
-    """A layer's head outputs after the overrides of outputs."""
+    """Head outputs of a layer after the overrides of outputs."""
     gate = _gate_at_tokens(overrides.output_gate, overrides, layer).swapaxes(1, 2)[..., None].astype(learned.dtype)
     if overrides.outputs is None:
         return gate * learned
@@ -299,7 +303,7 @@ def override_outputs(
 def _gate_at_tokens(
     gates: Float[Array, "layers heads"], overrides: Overrides, layer: ArrayLike
 ) -> Float[Array, "#batch heads #query"]:
-    """A layer's gates, 1 at queries at which they do not act."""
+    """Gates of a layer, 1 at queries at which they do not act."""
     gate = gates[layer][None, :, None]
     return gate if overrides.tokens is None else 1 - overrides.tokens[layer].swapaxes(0, 1) * (1 - gate)
 
@@ -314,7 +318,7 @@ def _place(
 
 
 def _active(edges: Edges, layer: ArrayLike, batch: int) -> Array:
-    """Which edges apply to which example in this layer: `[batch, edges]`, bool."""
+    """Whether an edge applies to an example in this layer: `[batch, edges]`, bool."""
     rows: Int[Array, "batch"] = jnp.arange(batch, dtype=edges.example.dtype)
     every = edges.example[None] < 0
     return (edges.layer == layer)[None] & (every | (edges.example[None] == rows[:, None]))
@@ -326,7 +330,7 @@ def _override_edges(
     edges: Edges | None,
     layer: ArrayLike,
 ) -> Float[Array, "batch heads query key"]:
-    """Replace single weights by the values of fixed edges."""
+    """Blend single weights with the values of edges."""
     if edges is None:
         return weights
     active = _active(edges, layer, weights.shape[0])

@@ -1,4 +1,4 @@
-"""Where a model comes from: its name, and its tokenizer, which is read when it is first needed."""
+"""Name and tokenizer of a model's checkpoint."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +11,12 @@ from bertjax.data import Tokenizer
 
 @dataclass
 class Origin:
-    """Where a model comes from.
+    """Name and tokenizer of a model's checkpoint.
 
     Args:
-        name: of the checkpoint as the user wrote it; None for a model from memory.
-        source: the model's tokenizer, or the directory with its files. Reading them imports transformers, which takes
-            two seconds, so that it waits until somebody needs the tokenizer.
+        name: name of the checkpoint as the user wrote it; None for a model in memory.
+        source: tokenizer, or the directory of its files. They are read on first use: that imports transformers, which
+            takes two seconds.
     """
 
     name: str | None = None
@@ -24,12 +24,11 @@ class Origin:
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        """The tokenizer; None where the directory has none. Raises as `Tokenizer.from_pretrained`."""
+        """The tokenizer, or None. Raises as `Tokenizer.from_pretrained`."""
         if isinstance(self.source, Path):
             self.source = Tokenizer.from_pretrained(self.source) if has_tokenizer(self.source) else None
         return self.source
 
 
 ORIGINS: WeakKeyDictionary[Any, Origin] = WeakKeyDictionary()
-"""The origin of each model. No attribute of the model holds it: `nnx.split` would make it a part of what a program is
-compiled for, and two checkpoints of one shape would not share their programs."""
+"""Origins of models. As attributes they would be static in `nnx.split`, and prevent models from sharing programs."""

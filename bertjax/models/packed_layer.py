@@ -83,19 +83,19 @@ class Rows:
     Args:
         segments: example of each token, from 1; 0 for padding.
         starts: first token of each example.
-        asked: tokens at which a last layer with `cls_only` is computed; None for [CLS] of each example.
+        targets: tokens at which a last layer with `cls_only` is computed; None for [CLS] of each example.
         spans: span of each token, where interventions act at single tokens.
     """
 
     segments: Int[Array, "batch token"]
     starts: Int[Array, "batch places"]
-    asked: Int[Array, "batch pick"] | None = None
+    targets: Int[Array, "batch pick"] | None = None
     spans: Int[Array, "batch token"] | None = None
 
     @property
     def last(self) -> Int[Array, "batch places"]:
         """Tokens at which a last layer with `cls_only` is computed."""
-        return self.starts if self.asked is None else self.asked
+        return self.starts if self.targets is None else self.targets
 
 
 def apply_layer(
@@ -218,37 +218,37 @@ def source_activations(
         sites: names in `sites.SITES`.
         short: compute only `rows.last`, for a last layer.
     """
-    given: dict[str, Array] = {"hidden_states": hidden}
+    activations: dict[str, Array] = {"hidden_states": hidden}
     if {*sites} & {"queries", "keys", "values"}:
         parts = _project(weights, before_attention(hidden, weights.after, recipe), rows, recipe)
-        given |= dict(zip(("queries", "keys", "values"), parts, strict=True))
+        activations |= dict(zip(("queries", "keys", "values"), parts, strict=True))
     if {*sites} & {"head_outputs", "attention_outputs", "feed_forward_outputs"}:
         if short:
-            hidden, own, _ = _first_tokens(weights, hidden, rows, recipe)
+            hidden, learned, _ = _first_tokens(weights, hidden, rows, recipe)
         else:
-            own, _ = _attention(weights, hidden, rows, recipe)
-        merged = _merge(own, weights, recipe.numerics)
-        given |= {"head_outputs": own, "attention_outputs": merged}
+            learned, _ = _attention(weights, hidden, rows, recipe)
+        merged = _merge(learned, weights, recipe.numerics)
+        activations |= {"head_outputs": learned, "attention_outputs": merged}
 
         def keep(name: str, states: Array) -> Array:
-            given[name] = states
+            activations[name] = states
             return states
 
         after_attention(merged + hidden.astype(merged.dtype), weights.after, recipe, visit=keep)
-    return {name: given[name] for name in sites}
+    return {name: activations[name] for name in sites}
 
 
 def tokens_at(
-    hidden: Float[Array, "batch token embed"], rows: Rows, positions: Int[Array, "batch places wanted"]
-) -> Float[Array, "examples wanted embed"]:
+    hidden: Float[Array, "batch token embed"], rows: Rows, positions: Int[Array, "batch places chosen_tokens"]
+) -> Float[Array, "examples chosen_tokens embed"]:
     """Hidden states at some tokens of each example, counted from the example's first token."""
     batch, tokens, embed = hidden.shape
-    places = jnp.minimum(rows.starts[:, :, None] + positions, tokens - 1)
-    chosen = jnp.take_along_axis(hidden, places.reshape(batch, -1)[:, :, None], axis=1)
+    indices = jnp.minimum(rows.starts[:, :, None] + positions, tokens - 1)
+    chosen = jnp.take_along_axis(hidden, indices.reshape(batch, -1)[:, :, None], axis=1)
     return chosen.reshape(-1, positions.shape[2], embed)
 
 
-def examples_apart(
+def unpack_examples(
     hidden: Float[Array, "batch token embed"], rows: Rows, lengths: Int[Array, "batch places"], longest: int
 ) -> tuple[Float[Array, "examples longest embed"], Float[Array, "examples 1 longest"]]:
     """Unpack hidden states into one padded row for each example, with a mask of the real tokens.
@@ -259,10 +259,10 @@ def examples_apart(
     """
     batch, tokens, embed = hidden.shape
     offsets = jnp.arange(longest, dtype=rows.starts.dtype)[None, None]
-    places = jnp.minimum(rows.starts[:, :, None] + offsets, tokens - 1)
-    apart = jnp.take_along_axis(hidden, places.reshape(batch, -1)[:, :, None], axis=1)
+    indices = jnp.minimum(rows.starts[:, :, None] + offsets, tokens - 1)
+    unpacked = jnp.take_along_axis(hidden, indices.reshape(batch, -1)[:, :, None], axis=1)
     keep = (offsets < lengths[:, :, None]).astype(jnp.float32)
-    return apart.reshape(-1, longest, embed), keep.reshape(-1, 1, longest)
+    return unpacked.reshape(-1, longest, embed), keep.reshape(-1, 1, longest)
 
 
 def _attention(
@@ -290,18 +290,18 @@ def _attention(
         means = _spread(ops.uniform_weights(keep), values, numerics)
     else:
         means = _segment_means(values, rows, numerics)
-    products, numbers = None, None
+    products, biases = None, None
     if kind.relative is not None:
         assert weights.distances is not None
-        products, numbers = positions.distance_scores(queries, keys, weights.distances, kind.relative, numerics)
+        products, biases = positions.distance_scores(queries, keys, weights.distances, kind.relative, numerics)
         products = None if products is None else products * kind.scale
     if numerics.attention != "explicit":
-        scale, bias = ops.other_scale(kind.scale, queries.shape[-1]), products if numbers is None else numbers
+        scale, bias = ops.other_scale(kind.scale, queries.shape[-1]), products if biases is None else biases
         attend = partial(fused_attention.attend_in_rows, keep=keep, scale=scale, bias=bias)
         return attend(queries, keys, values, rows.segments, numerics), means
     keep = ops.same_segment(rows.segments, numerics.wide) if keep is None else keep
     scores = ops.attention_scores(queries, keys, numerics, kind.scale)
-    for added in (products, numbers):
+    for added in (products, biases):
         scores = scores if added is None else scores + added
     return ops.mix(ops.attention_weights(scores, keep[:, None]), values, numerics), means
 
@@ -319,8 +319,10 @@ def _project(
             projected = projected + weights.qkv_bias[None, None]
         queries, keys, values = (projected[:, :, part].astype(numerics.dtype) for part in range(3))
     if recipe.kind.rotation is not None:
-        places = _positions(rows)
-        queries, keys = (positions.rotate(part, places, recipe.kind.rotation, numerics) for part in (queries, keys))
+        token_positions = _positions(rows)
+        queries, keys = (
+            positions.rotate(part, token_positions, recipe.kind.rotation, numerics) for part in (queries, keys)
+        )
     return queries, keys, values
 
 
@@ -375,23 +377,23 @@ def _attend_in_blocks(
     blocks, span = -(-tokens // QUERIES), compared_slots(tokens, recipe.kind)
     filled = blocks * QUERIES - tokens
 
-    def ends(array: Array) -> Array:
+    def pad_end(array: Array) -> Array:
         return jnp.pad(array, [(0, 0), (0, filled), *[(0, 0)] * (array.ndim - 2)])
 
-    queries, keys, values, segments = (ends(array) for array in (queries, keys, values, segments))
+    queries, keys, values, segments = (pad_end(array) for array in (queries, keys, values, segments))
 
-    def block(number: Array) -> tuple[Array, Array]:
-        first = number * QUERIES
+    def block(index: Array) -> tuple[Array, Array]:
+        first = index * QUERIES
         start = jnp.clip(first - reach, 0, blocks * QUERIES - span)
-        own = partial(jax.lax.dynamic_slice_in_dim, start_index=first, slice_size=QUERIES, axis=1)
+        queried = partial(jax.lax.dynamic_slice_in_dim, start_index=first, slice_size=QUERIES, axis=1)
         seen = partial(jax.lax.dynamic_slice_in_dim, start_index=start, slice_size=span, axis=1)
-        from_here, to = own(segments)[:, :, None], seen(segments)[:, None]
-        keep = ((from_here == to) & (to > 0)).astype(numerics.wide)
+        query_segments, key_segments = queried(segments)[:, :, None], seen(segments)[:, None]
+        keep = ((query_segments == key_segments) & (key_segments > 0)).astype(numerics.wide)
         if window is not None:
-            from_places, to_places = (jnp.arange(count, dtype=number.dtype) for count in (QUERIES, span))
-            apart = (first + from_places)[:, None] - (start + to_places)[None]
-            keep = keep * (jnp.abs(apart) <= window)[None].astype(numerics.wide)
-        scores = ops.attention_scores(own(queries), seen(keys), numerics, recipe.kind.scale)
+            query_offsets, key_offsets = (jnp.arange(count, dtype=index.dtype) for count in (QUERIES, span))
+            distance = (first + query_offsets)[:, None] - (start + key_offsets)[None]
+            keep = keep * (jnp.abs(distance) <= window)[None].astype(numerics.wide)
+        scores = ops.attention_scores(queried(queries), seen(keys), numerics, recipe.kind.scale)
         mixed = ops.mix(ops.attention_weights(scores, keep[:, None]), seen(values), numerics)
         return mixed, _spread(ops.uniform_weights(keep), seen(values), numerics)
 
@@ -411,16 +413,16 @@ def _spread(
 
 def _membership(rows: Rows, numerics: Numerics) -> Float[Array, "batch places token"]:
     """1 where a token belongs to the example of this index."""
-    numbers = 1 + jnp.arange(rows.starts.shape[1], dtype=rows.segments.dtype)
-    return (rows.segments[:, None] == numbers[None, :, None]).astype(numerics.wide)
+    indices = 1 + jnp.arange(rows.starts.shape[1], dtype=rows.segments.dtype)
+    return (rows.segments[:, None] == indices[None, :, None]).astype(numerics.wide)
 
 
-def _same_text(
+def _same_example(
     segments: Int[Array, "batch token"], at: Int[Array, "batch places"], numerics: Numerics
 ) -> Float[Array, "batch places token"]:
     """1 where a token belongs to the same example as the token `at`."""
-    own = jnp.take_along_axis(segments, at, axis=1)[:, :, None]
-    return ((segments[:, None] == own) & (own > 0)).astype(numerics.wide)
+    segment = jnp.take_along_axis(segments, at, axis=1)[:, :, None]
+    return ((segments[:, None] == segment) & (segment > 0)).astype(numerics.wide)
 
 
 def _segment_means(
@@ -443,7 +445,9 @@ def _first_tokens(
     """Hidden states, learned head outputs and head outputs with uniform weights, all at the tokens `rows.last`."""
     numerics, first = recipe.numerics, jnp.take_along_axis(hidden, rows.last[:, :, None], axis=1)
     read = before_attention(hidden, weights.after, recipe)
-    members = _membership(rows, numerics) if rows.asked is None else _same_text(rows.segments, rows.asked, numerics)
+    members = (
+        _membership(rows, numerics) if rows.targets is None else _same_example(rows.segments, rows.targets, numerics)
+    )
     if recipe.kind.window is not None:
         members = members * (_positions(rows) <= recipe.kind.window)[:, None].astype(numerics.wide)
     learned = ops.attention_weights(_first_scores(weights, read, rows, recipe), members[:, None])
@@ -453,10 +457,10 @@ def _first_tokens(
 
     # XLA's CPU backend has no bfloat16 product with the order of output axes that the next line needs.
     mixed = ops.contract("bhpt,bte->bhpe", learned, read, numerics).swapaxes(1, 2)
-    own = ops.contract("bphe,ehd->bphd", mixed, value_kernel, numerics)
+    head_outputs = ops.contract("bphe,ehd->bphd", mixed, value_kernel, numerics)
     mean = ops.contract("bpt,bte->bpe", equal, read, numerics)
     uniform = ops.contract("bpe,ehd->bphd", mean, value_kernel, numerics)
-    return first, own if bias is None else own + bias, uniform if bias is None else uniform + bias
+    return first, head_outputs if bias is None else head_outputs + bias, uniform if bias is None else uniform + bias
 
 
 def _first_scores(
@@ -469,8 +473,8 @@ def _first_scores(
     """
     kind, numerics = recipe.kind, recipe.numerics
     query_kernel, key_kernel = weights.qkv_kernel[:, 0], weights.qkv_kernel[:, 1]
-    asking = jnp.take_along_axis(read, rows.last[:, :, None], axis=1)
-    queries = ops.contract("bpe,ehd->bphd", asking, query_kernel, numerics)
+    last = jnp.take_along_axis(read, rows.last[:, :, None], axis=1)
+    queries = ops.contract("bpe,ehd->bphd", last, query_kernel, numerics)
     if weights.qkv_bias is not None:
         queries = queries + weights.qkv_bias[0][None, None]
     queries = queries.astype(numerics.dtype)

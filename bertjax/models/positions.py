@@ -1,9 +1,9 @@
-"""Where tokens stand, as attention reads it: rotation, windows, and scores by distance.
+"""Positions in attention: rotation, windows, and scores by distance.
 
-Free functions on arrays; which of them a layer uses is said by its `LayerKind`. Distances are those of indices within
-a row, which are those of positions within a text. Sources: Su et al. 2021 (rotary positions), Beltagy et al. 2020
-(windows), Raffel et al. 2020 and HuggingFace's `modeling_mpnet.py` (a number for each bucket of distances), He et al.
-2021 and HuggingFace's `modeling_deberta_v2.py` (disentangled attention).
+Free functions on arrays; `LayerKind` states which of them a layer uses. Distances are differences of indices in a row.
+Sources: Su et al. 2021 (rotary positions), Beltagy et al. 2020 (windows), Raffel et al. 2020 and HuggingFace's
+`modeling_mpnet.py` (a bias for each distance bucket), He et al. 2021 and HuggingFace's `modeling_deberta_v2.py`
+(disentangled attention).
 """
 
 from functools import cache
@@ -19,12 +19,12 @@ from bertjax.models.types import Numerics, record
 
 @record
 class DistanceWeights:
-    """What a layer's scores take from a table of distances; None where its form has no such term.
+    """Terms of a layer's scores that depend on distances; None for terms that its form lacks.
 
     Args:
-        bias: a number for each bucket and head.
-        keys: vectors of positions as keys, with which queries are multiplied.
-        queries: vectors of positions as queries, with which keys are multiplied.
+        bias: a scalar for each bucket and head.
+        keys: position vectors projected as keys, to be multiplied with queries.
+        queries: position vectors projected as queries, to be multiplied with keys.
     """
 
     bias: Float[Array, "buckets heads"] | None
@@ -38,7 +38,7 @@ def rotate(
     base: float,
     numerics: Numerics,
 ) -> Float[Array, "batch token heads head_dim"]:
-    """Turn each pair `(x_i, x_{i + head_dim / 2})` by the angle `position * base^(-2 i / head_dim)`.
+    """Rotate each pair `(x_i, x_{i + head_dim / 2})` by the angle `position * base^(-2 i / head_dim)`.
 
     Computed in wide floats, returned in x's dtype.
     """
@@ -51,7 +51,7 @@ def rotate(
 
 @cache
 def frequencies(head_dim: int, base: float, dtype: str) -> np.ndarray:
-    """`base^(-2 i / head_dim)` for each pair, rounded step by step as PyTorch does in that dtype.
+    """`base^(-2 i / head_dim)` for each pair, with PyTorch's rounding in that dtype.
 
     >>> frequencies(4, 100.0, "float64").tolist()
     [1.0, 0.1]
@@ -61,13 +61,13 @@ def frequencies(head_dim: int, base: float, dtype: str) -> np.ndarray:
 
 
 def within_window(tokens: int, window: int, dtype: np.dtype) -> Float[Array, "1 query key"]:
-    """1 where a key is at most `window` tokens from its query."""
+    """1 where a key is at most `window` tokens from the query, else 0."""
     index = np.arange(tokens)
     return jnp.asarray((np.abs(index[:, None] - index[None]) <= window)[None].astype(dtype))
 
 
 def rows_of_distances(relative: RelativePositions, farthest: int) -> np.ndarray:
-    """The row of the table for each distance `query - key` from `-farthest` to `farthest`, as whole numbers.
+    """The row of the distance table for each distance `query - key` from `-farthest` to `farthest`.
 
     >>> from bertjax.checkpoints import RelativePositions
     >>> rows_of_distances(RelativePositions("bias", buckets=8, largest=16), 3).tolist()
@@ -79,7 +79,7 @@ def rows_of_distances(relative: RelativePositions, farthest: int) -> np.ndarray:
 
 
 def _rows_of_bias(relative: RelativePositions, distances: np.ndarray) -> np.ndarray:
-    """T5's buckets: half of them for keys behind the query; in each half the nearest apart, then by the logarithm."""
+    """T5's buckets: half of them for keys after the query; in each half exact near the query, then logarithmic."""
     half = relative.buckets // 2
     exact, far = half // 2, np.abs(distances)
     with np.errstate(divide="ignore"):
@@ -89,16 +89,16 @@ def _rows_of_bias(relative: RelativePositions, distances: np.ndarray) -> np.ndar
 
 
 def _rows_of_vectors(relative: RelativePositions, distances: np.ndarray) -> np.ndarray:
-    """DeBERTa's buckets: distances below half of them apart, then by the logarithm, each way."""
-    span, places = relative.buckets, distances
+    """DeBERTa's buckets: exact up to half of their number, then logarithmic, in each direction."""
+    span, rows = relative.buckets, distances
     if relative.largest > 0:
         middle = span // 2
         near = np.abs(distances) < middle
         far = np.where(near, middle - 1, np.abs(distances)).astype(np.float32)
         whole = np.log(np.asarray((relative.largest - 1) / middle, np.float32))
         log = np.ceil(np.log(far / np.float32(middle)) / whole * np.float32(middle - 1)) + middle
-        places = np.where(far <= middle, distances, (log * np.sign(distances)).astype(np.int64))
-    return np.clip(places + span, 0, 2 * span - 1)
+        rows = np.where(far <= middle, distances, (log * np.sign(distances)).astype(np.int64))
+    return np.clip(rows + span, 0, 2 * span - 1)
 
 
 def distance_scores(
@@ -108,9 +108,9 @@ def distance_scores(
     relative: RelativePositions,
     numerics: Numerics,
 ) -> tuple[Float[Array, "#batch heads query key"] | None, Float[Array, "1 heads query key"] | None]:
-    """What distances add to the products of queries and keys, before and after the scale.
+    """Terms of distances in the scores, to be added before and after the scale.
 
-    Each product is taken with the vectors of all distances, and its rows are then shifted so that they meet their keys.
+    Products are computed with the vectors of all distances; `shift` then aligns each row with its keys.
     """
     tokens = queries.shape[1]
     rows = rows_of_distances(relative, tokens - 1)
@@ -133,7 +133,7 @@ def _products(
     rows: np.ndarray,
     numerics: Numerics,
 ) -> Float[Array, "batch heads token distances"]:
-    """Products with the vector of each distance; of few buckets and many distances each bucket's once."""
+    """Products with the vector of each distance, computed once for each bucket if there are fewer buckets."""
     low, high = int(rows.min()), int(rows.max())
     used = vectors[low : high + 1]
     if high - low + 1 < len(rows):
@@ -142,9 +142,9 @@ def _products(
 
 
 def shift(x: Float[Array, "batch heads token distances"]) -> Float[Array, "batch heads token token"]:
-    """From one column for each distance `j - i`, from `-(n - 1)` to `n - 1`, to one for each j, in row i.
+    """Convert columns of distances `j - i`, from `-(n - 1)` to `n - 1`, to columns of keys j, for each row i.
 
-    Row i is read from its column `n - 1 - i` on: in memory that is a step of one number less from row to row.
+    Row i is read from column `n - 1 - i` on, which in memory is a constant stride.
     """
     batch, heads, tokens, distances = x.shape
     flat = x.reshape(batch, heads, tokens * distances)[:, :, tokens - 1 :]
@@ -153,7 +153,7 @@ def shift(x: Float[Array, "batch heads token distances"]) -> Float[Array, "batch
 
 
 def _rows_from_first(relative: RelativePositions, positions: Int[Array, "batch token"]) -> Int[Array, "batch token"]:
-    """Rows of the table for queries at a text's first token: a key's distance is minus its own position."""
+    """Rows of the table for queries at the first token of an example: the distance is minus the key's position."""
     longest = positions.shape[1]
     of_position = rows_of_distances(relative, longest - 1)[:longest][::-1]
     return jnp.asarray(of_position.astype(np.int32))[positions]
@@ -162,7 +162,7 @@ def _rows_from_first(relative: RelativePositions, positions: Int[Array, "batch t
 def biases_from_first(
     positions: Int[Array, "batch token"], bias: Float[Array, "buckets heads"], relative: RelativePositions
 ) -> Float[Array, "batch heads 1 token"]:
-    """What is added to the scores of queries at each text's first token."""
+    """Bias of the scores of queries at the first token of each example."""
     return bias[_rows_from_first(relative, positions)].swapaxes(1, 2)[:, :, None]
 
 
@@ -173,9 +173,9 @@ def keys_from_first(
     relative: RelativePositions,
     numerics: Numerics,
 ) -> tuple[Float[Array, "batch token heads head_dim"], Float[Array, "batch heads 1 token"]]:
-    """Keys, and what is added to their products, for queries at each text's first token.
+    """Keys and a bias of their products, for queries at the first token of each example.
 
-    From there a key has one distance, so that the vector of its position can be added to the key itself.
+    Each key has a single distance then, so that the vector of its position can be added to the key.
     """
     rows = _rows_from_first(relative, positions)
     products = jnp.zeros(keys.shape[:3], numerics.wide)

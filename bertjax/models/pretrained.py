@@ -1,4 +1,4 @@
-"""What all models share: calling them, loading them from a checkpoint and saving them."""
+"""Base class of all models: calls, loading from a checkpoint, saving."""
 
 import copy
 import dataclasses
@@ -34,7 +34,15 @@ from bertjax.checkpoints import (
     write_weights,
 )
 from bertjax.data import Tokenizer
-from bertjax.errors import BertjaxError, CheckpointError, ConfigError, InputError, OutputError, some_of
+from bertjax.errors import (
+    BertjaxError,
+    CheckpointError,
+    ConfigError,
+    InputError,
+    OutputError,
+    error_prefix,
+    some_of,
+)
 from bertjax.models import ops
 from bertjax.models.checks import FIELDS, check_overrides, check_process, prepare_inputs, read_batch
 from bertjax.models.encoder import Body
@@ -45,9 +53,8 @@ from bertjax.paths import is_directory, user_path
 
 T = TypeVar("T")
 M = TypeVar("M", bound="PretrainedModel")
-# A module as `nnx.split` takes it apart: what it is, and its parameters.
+# The structure and the parameters of a module, from `nnx.split`.
 Graph: TypeAlias = nnx.GraphDef[Any]
-# The parameters that `nnx.split` takes out of a module.
 State: TypeAlias = PyTree[Array]
 TOKENIZER = "a bertjax.Tokenizer (Tokenizer.from_pretrained)"
 
@@ -57,12 +64,12 @@ class PretrainedModel(nnx.Module):
 
     config: BertConfig
     numerics: Numerics
-    task: ClassVar[str] = architecture.BODY  # what it has on top of its encoder
+    task: ClassVar[str] = architecture.BODY  # the task head
     new_parameters: tuple[str, ...] = ()
-    """The parameters, by path, that `from_pretrained` initialised at random because the checkpoint lacks them."""
+    """Paths of the parameters that `from_pretrained` initialised at random because the checkpoint lacks them."""
 
     def __repr__(self) -> str:
-        """Sizes and label names in a few lines. The repr of a part, such as `model.body`, lists its parameters."""
+        """Sizes and label names in a few lines."""
         config, numerics = self.config, self.numerics
         count = sum(value.size for value in self.parameters().values())
         lines = [
@@ -79,7 +86,7 @@ class PretrainedModel(nnx.Module):
 
     @property
     def origin(self) -> Origin:
-        """Where the model comes from. A model that `nnx.merge` makes, also inside `jax.jit`, has no origin."""
+        """Name and tokenizer of the checkpoint; empty for a model from `nnx.merge`."""
         return ORIGINS.get(self, Origin())
 
     @origin.setter
@@ -88,14 +95,14 @@ class PretrainedModel(nnx.Module):
 
     @property
     def name(self) -> str:
-        """The checkpoint as the user wrote it: a hub id, a directory or 'package:NAME'; or that it is in memory."""
+        """Name of the checkpoint as the user wrote it, or a name such as 'BertModel in memory'."""
         return self.origin.name or f"{self.class_name} in memory"
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        """The tokenizer of the model's checkpoint, read when it is first needed; None where there is none.
+        """Tokenizer of the model's checkpoint, read on first use, or None.
 
-        It can be replaced: `model.tokenizer = bertjax.Tokenizer.from_pretrained(name)`.
+        It can be set: `model.tokenizer = bertjax.Tokenizer.from_pretrained(name)`.
         """
         return self.origin.tokenizer
 
@@ -106,7 +113,7 @@ class PretrainedModel(nnx.Module):
         self.origin = Origin(self.origin.name, tokenizer)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Flax's own would list a property among the attributes that `nnx.split` takes."""
+        """Set properties past Flax, which would list them among the attributes for `nnx.split`."""
         if isinstance(getattr(type(self), name, None), property):
             object.__setattr__(self, name, value)
         else:
@@ -127,17 +134,17 @@ class PretrainedModel(nnx.Module):
 
     @property
     def body(self) -> Body:
-        """The encoder itself, a `BertModel`; in a task model the one below the head."""
-        raise TypeError(f"{type(self).__name__} has no encoder: use BertModel or a task model")
+        """The encoder, a `BertModel`."""
+        raise NotImplementedError("use BertModel or a task model")
 
     @property
     def fields_of_first_token(self) -> frozenset[str]:
-        """The fields of `ModelOutput` that are computed from [CLS]'s last hidden state alone."""
+        """Fields of `ModelOutput` that depend only on the last hidden state of [CLS]."""
         return frozenset({"pooler_output"})
 
     @property
     def class_name(self) -> str:
-        """What transformers calls this class in the model's family; of a sentence embedder a name like it."""
+        """Name of the class in transformers for the model's family, or a similar name for a sentence embedder."""
         heads = self.config.family.heads
         if self.task != architecture.BODY:
             return heads[self.task].architecture
@@ -145,7 +152,7 @@ class PretrainedModel(nnx.Module):
         return prefix + type(self).__name__.removeprefix("Bert")
 
     def sites(self) -> Mapping[str, Site]:
-        """The sites of every layer that can be read, overridden and patched, by the names that they have everywhere.
+        """Sites of each layer, by name.
 
         Read them in `output.record`, replace them with `bertjax.patching`, sweep them with `bertjax.sweep` or `patch`.
 
@@ -158,12 +165,12 @@ class PretrainedModel(nnx.Module):
         return MappingProxyType({name: SITES[name] for name in kept})
 
     def finish(self, hidden: Array, keep: Array, record: EncoderRecord | None = None) -> ModelOutput:
-        """What follows the encoder; each class has its own."""
-        raise TypeError(f"{type(self).__name__} has no computation of its own: use BertModel or a task model")
+        """Apply what follows the layers; defined in subclasses."""
+        raise NotImplementedError("use BertModel or a task model")
 
     def forward(self, inputs: Inputs, overrides: Overrides | None = None) -> ModelOutput:
-        """The pure computation; each class has its own."""
-        raise TypeError(f"{type(self).__name__} has no computation of its own: use BertModel or a task model")
+        """The pure computation; defined in subclasses."""
+        raise NotImplementedError("use BertModel or a task model")
 
     def inputs(
         self,
@@ -174,24 +181,24 @@ class PretrainedModel(nnx.Module):
         *,
         tokenizer: Any = None,
     ) -> Inputs:
-        """Check the arguments of a call and complete them: what `forward` takes. Raises `InputError`."""
+        """Check and complete the arguments of a call: the inputs of `forward`. Raises `InputError`."""
         check_process()
         batch = self._read_batch((input_ids, attention_mask, token_type_ids, position_ids), tokenizer)
         return prepare_inputs(self.config, self.numerics, **batch)
 
-    def _read_batch(self, given: Sequence[Any], tokenizer: Any) -> dict[str, Any]:
-        """The arrays of a call; texts go through the tokenizer of the call, or that of the model."""
-        return read_batch(dict(zip(FIELDS, given, strict=True)), self._tokenize if tokenizer is None else tokenizer)
+    def _read_batch(self, arrays: Sequence[Any], tokenizer: Any) -> dict[str, Any]:
+        """The arrays of a call; texts are tokenized by the tokenizer of the call, or that of the model."""
+        return read_batch(dict(zip(FIELDS, arrays, strict=True)), self._tokenize if tokenizer is None else tokenizer)
 
     def _tokenize(self, texts: Sequence[str]) -> dict[str, Any]:
-        """Texts as a batch, by the model's own tokenizer."""
+        """A batch of texts from the model's tokenizer."""
         return self._own_tokenizer()(texts)
 
     def _own_tokenizer(self) -> Tokenizer:
-        """The model's tokenizer. Raises `InputError` where it has none."""
+        """The model's tokenizer. Raises `InputError` if it has none."""
         if self.tokenizer is None:
             raise InputError(
-                "the model takes token ids, found texts, and it has no tokenizer: give tokenizer=, or set "
+                "input_ids are texts, but the model has no tokenizer: pass tokenizer=, or set "
                 "model.tokenizer = bertjax.Tokenizer.from_pretrained(name)"
             )
         return self.tokenizer
@@ -209,15 +216,15 @@ class PretrainedModel(nnx.Module):
         """Run the model, compiled once for each shape of input.
 
         Args:
-            input_ids: integers `[batch, token]` of NumPy, JAX, PyTorch or nested lists; or a whole batch, that is a
-                dict of these arguments as tokenizers make it; or a text, or a list of texts.
+            input_ids: integers `[batch, token]` of NumPy, JAX, PyTorch or nested lists; or a batch, a dict of these
+                arguments, as tokenizers return it; or a str or a list of str.
             attention_mask: 1 or True for real tokens: `[batch, token]`, or `[batch, query, key]`.
             token_type_ids: segment 0 or 1 of each token, `[batch, token]`.
             position_ids: `[batch, token]`; default 0, 1, 2 ...
-            overrides: what to change in which heads (`bertjax.overrides`).
-            tokenizer: makes a batch of texts, for example a `bertjax.Tokenizer`; by default the model's own.
+            overrides: interventions on heads and sites (`bertjax.overrides`).
+            tokenizer: tokenizer for texts, such as a `bertjax.Tokenizer`; default: the model's.
 
-        Returns: a `ModelOutput`; fields that the model has no part for are None.
+        Returns: the output; fields that the model does not compute are None.
 
         Raises:
             InputError: ids, masks or positions that do not fit the model.
@@ -231,21 +238,17 @@ class PretrainedModel(nnx.Module):
     def parameters(self) -> dict[str, Array]:
         """All parameters by path, e.g. `bert.encoder.layers.0.attention.query.kernel`.
 
-        `BertModel`'s own paths begin with `bert.` here too, so that they mean the same in every class.
+        Paths of the encoder begin with `bert.` in every class, including `BertModel`.
         """
         return by_path(nnx.split(self)[1])
 
     def weights(self) -> dict[str, np.ndarray]:
-        """All parameters of the weights' file, under HuggingFace's names and in its layout."""
-        return self._write(self._of_file())
+        """Tensors of the weights file, under HuggingFace's names and in its layout."""
+        return self._weights_for(self.config)
 
-    def _of_file(self) -> dict[str, Array]:
-        """The parameters that the weights' file holds, by path."""
+    def _file_parameters(self) -> dict[str, Array]:
+        """Parameters in the weights file, by path."""
         return self.parameters()
-
-    def _write(self, parameters: dict[str, Array]) -> dict[str, np.ndarray]:
-        arrays = {name: np.asarray(value) for name, value in parameters.items()}
-        return tensor_names.write_parameters(arrays, self.config, self.task)
 
     @classmethod
     def from_pretrained(
@@ -266,13 +269,12 @@ class PretrainedModel(nnx.Module):
         """Load a checkpoint of HuggingFace's `transformers`.
 
         Args:
-            name_or_path: a directory, a hub id such as 'bert-base-uncased', or 'package:NAME' for weights that
-                an installed Python package carries. The directory of an adapter of `peft` stands for its base with
-                the adapter merged in (needs the extra `adapters`).
-            dtype: of the computation; parameters are kept in float32 (float64 for float64), as FlaxBertModel did.
-            precision: of matrix products: 'highest' (default in float32), 'high' or 'default'.
-            attention: 'explicit', or without weights in the record 'fused' or 'pallas' (`Numerics`).
-            config: in place of the checkpoint's own, e.g. with another number of labels.
+            name_or_path: a directory, a hub id such as 'bert-base-uncased', or 'package:NAME' for weights in an
+                installed Python package. An adapter of `peft` is merged into its base (needs the extra `adapters`).
+            dtype: dtype of the computation; parameters are stored in float32 (float64 for float64).
+            precision: precision of matrix products: 'highest' (default in float32), 'high' or 'default'.
+            attention: 'explicit', or without attention weights 'fused' or 'pallas' (`Numerics`).
+            config: replaces the checkpoint's config, e.g. with another number of labels.
             revision: branch, tag or commit on the hub.
             local_files_only: do not ask the network.
             cache_dir: of the hub's files.
@@ -286,37 +288,35 @@ class PretrainedModel(nnx.Module):
             CheckpointError: missing, damaged or unfitting weights.
             MissingDependencyError: `pytorch_model.bin` without PyTorch.
         """
-        of_base: BaseOptions = {"local_files_only": local_files_only, "cache_dir": cache_dir, "token": token}
-        directory = locate(name_or_path, revision=revision, **of_base)
+        base_options: BaseOptions = {"local_files_only": local_files_only, "cache_dir": cache_dir, "token": token}
+        directory = locate(name_or_path, revision=revision, **base_options)
         if config is not None:
             check_config(config)
         arguments.check_int(seed, "seed", 0)
         _check_options(cls, options)
         numerics = make_numerics(dtype, precision, attention)
-        config, weights = read_checkpoint(directory, config, **of_base)
+        config, weights = read_checkpoint(directory, config, **base_options)
         config = untie_if_different(config, weights, cls.task)
-        texts = texts_directory(directory, **of_base)
+        texts = texts_directory(directory, **base_options)
         options = cls._read_options(texts) | options
-        own = cls._read_own(texts, options)
+        extra = cls._read_extra_parameters(texts, options)
 
         def create(key: Array) -> M:
             return cls(config, key, numerics, **options)  # type: ignore[call-arg]
 
-        try:
-            model = build(create, weights, config, cls.task, seed, own)
-        except CheckpointError as error:
-            raise CheckpointError(f"{directory}: {error}") from None
+        with error_prefix(f"{directory}: "):
+            model = build(create, weights, config, cls.task, seed, extra)
         model.origin = Origin(os.fsdecode(name_or_path), texts.absolute())
         return model
 
     @classmethod
     def _read_options(cls, directory: Path) -> dict[str, Any]:
-        """Options that the checkpoint itself states; classes that read more files override it."""
+        """Options from the files of a checkpoint, for subclasses to override."""
         return {}
 
     @classmethod
-    def _read_own(cls, directory: Path, options: dict[str, Any]) -> dict[str, np.ndarray]:
-        """Parameters by path that lie in other files than the model's; classes that have such override it."""
+    def _read_extra_parameters(cls, directory: Path, options: dict[str, Any]) -> dict[str, np.ndarray]:
+        """Parameters by path in other files than the weights file, for subclasses to override."""
         return {}
 
     def save_pretrained(
@@ -328,27 +328,28 @@ class PretrainedModel(nnx.Module):
     ) -> None:
         """Write `config.json` and `model.safetensors`, which `transformers` (PyTorch) reads, and the tokenizer's files.
 
-        `bertjax.json` lists what was written, so that saving again replaces these files and no others.
+        `bertjax.json` lists the written files; saving again replaces only these.
 
         Args:
-            directory: made where it does not exist; empty, or with a checkpoint that bertjax saved.
-            tokenizer: saved with it, by default the model's own. Without a tokenizer's files transformers makes one of
-                five tokens that takes every word for the unknown one, and says nothing.
-            without: heads whose weights are not written, such as ["3.0", (2, 7)]. Such a checkpoint is smaller, and has
-                `pruned_heads` in its config.json as transformers wrote it up to version 4: bertjax reads it, later
-                versions of transformers do not.
+            directory: a new or empty directory, or one with a checkpoint that bertjax saved.
+            tokenizer: tokenizer to save; default: the model's. Without tokenizer files transformers would silently make
+                a tokenizer that maps every word to the unknown token.
+            without: heads whose weights are not written, such as ["3.0", (2, 7)]. The checkpoint is smaller and has
+                `pruned_heads` in its config.json, as in transformers 4; transformers 5 does not read it.
 
         Raises:
-            ConfigError: no list of heads, one that the model does not have, or layers share its weights that keep it.
-            OutputError: the directory holds what bertjax did not save, or cannot be written; what was there before
-                stays.
+            ConfigError: not a list of heads, a head does not exist, or layers that share weights would differ.
+            OutputError: the directory holds files that bertjax did not save, or cannot be written; its content is
+                unchanged.
 
         Warns:
-            CheckpointWarning: the tokenizer of the model's checkpoint cannot be read, and is not saved.
+            CheckpointWarning: the model's tokenizer cannot be read, and is not saved.
         """
         directory = user_path(directory, OutputError)
         if is_directory(directory, OutputError) and holds_adapter(directory):
-            raise OutputError(f"{directory}: holds an adapter, which would be merged again on loading; save elsewhere")
+            raise OutputError(
+                f"{directory}: holds an adapter, which would be merged again on loading; use another directory"
+            )
         if tokenizer is None:
             tokenizer = self._readable_tokenizer()
         else:
@@ -358,32 +359,33 @@ class PretrainedModel(nnx.Module):
         if self.task == architecture.BODY:
             weights = {name.removeprefix(f"{family.prefix}."): value for name, value in weights.items()}
         names = [family.heads[self.task].architecture]
-        with saving(directory, MODEL, [*MODEL_FILES, *self._names_of_more_files()]):
+        with saving(directory, MODEL, [*MODEL_FILES, *self._extra_files()]):
             if tokenizer is not None:
                 tokenizer.save_pretrained(directory)
             write_weights(directory, weights, config.to_dict() | {"architectures": names})
-            self._write_more_files(directory, tokenizer)
+            self._write_extra_files(directory, tokenizer)
 
     def _readable_tokenizer(self) -> Tokenizer | None:
-        """The model's own tokenizer, if it can be read: one that cannot must not cost a trained model."""
+        """The model's tokenizer, or None with a warning if it cannot be read: the model must be saved anyway."""
         try:
             return self.tokenizer
         except BertjaxError as error:
             _warn(f"the model's tokenizer is not saved: {error}")
             return None
 
-    def _names_of_more_files(self) -> list[str]:
-        """Files beside the encoder's; classes that have such override it."""
+    def _extra_files(self) -> list[str]:
+        """Names of further files, for subclasses to override."""
         return []
 
-    def _write_more_files(self, directory: Path, tokenizer: Tokenizer | None) -> None:
-        """Write the files beside the encoder's; classes that have such override it."""
+    def _write_extra_files(self, directory: Path, tokenizer: Tokenizer | None) -> None:
+        """Write the further files, for subclasses to override."""
 
     def _weights_for(self, config: BertConfig) -> dict[str, np.ndarray]:
-        """`weights`, of the heads that another config leaves."""
-        arrays = {name: np.asarray(value) for name, value in self._of_file().items()}
-        kept = tensor_names.keep_heads(arrays, self.config, config, self.task)
-        return tensor_names.write_parameters(kept, config, self.task)
+        """`weights` of the heads that a config keeps."""
+        arrays = {name: np.asarray(value) for name, value in self._file_parameters().items()}
+        if config != self.config:
+            arrays = tensor_names.keep_heads(arrays, self.config, config, self.task)
+        return tensor_names.write_parameters(arrays, config, self.task)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -392,11 +394,13 @@ def _run(graphdef: Graph, state: State, inputs: Inputs, overrides: Overrides | N
 
 
 def compute(function: Callable[..., T], model: PretrainedModel, inputs: Inputs, *arrays: Any) -> T:
-    """A function of a model's output, compiled with the model: what it leaves out is not kept.
+    """Compute a function of a model's output, compiled with the model; activations that it does not use are not stored.
 
     Args:
-        function: of the `ModelOutput` and of the arrays; defined once, since each new one is compiled again.
-        arrays: what else it takes.
+        function: function of the `ModelOutput` and the arrays; each new function object is compiled again.
+        model: the model.
+        inputs: inputs of the model.
+        arrays: further arguments of the function.
     """
     graph, state = nnx.split(model)
     value: T = _compute(graph, state, inputs, arrays, function)
@@ -409,56 +413,56 @@ def _compute(graphdef: Graph, state: State, inputs: Inputs, arrays: tuple[Any, .
 
 
 def check_config(config: Any) -> BertConfig:
-    """Raise `ConfigError` if something is not a config."""
-    expected = "a BertConfig (from_pretrained loads a checkpoint with its own)"
+    """Raise `ConfigError` if a value is not a config."""
+    expected = "a BertConfig (from_pretrained loads that of a checkpoint)"
     return arguments.check_instance(config, "config", BertConfig, expected, ConfigError)
 
 
-def check_attention(config: BertConfig, form: str) -> None:
-    """Raise `InputError` where a form of attention cannot compute what the family's layers do."""
-    if cannot := what_form_lacks(config, form):
+def check_attention(config: BertConfig, attention: str) -> None:
+    """Raise `InputError` if an attention implementation does not support the model's layers."""
+    if unsupported := unsupported_features(config, attention):
         raise InputError(
-            f"attention='pallas' cannot compute the {' and '.join(cannot)} of {config.family.name}: use 'explicit' or "
-            "'fused'"
+            f"attention='pallas' does not support the {' and '.join(unsupported)} of {config.family.name}: use "
+            "'explicit' or 'fused'"
         )
 
 
-def what_form_lacks(config: BertConfig, form: str) -> list[str]:
-    """What a form of attention cannot compute of what the family's layers do; empty where it can do all."""
-    if form != "pallas":
+def unsupported_features(config: BertConfig, attention: str) -> list[str]:
+    """Features of the model's layers that an attention implementation does not support."""
+    if attention != "pallas":
         return []
     kinds, relative = config.architecture.layers, config.architecture.relative
-    lacks = [
+    features = [
         *(["windows"] if any(kind.window is not None for kind in kinds) else []),
         *(["scores by distance"] if relative is not None else []),
     ]
-    if not lacks and any(ops.other_scale(kind.scale, config.head_dim) for kind in kinds):
+    if not features and any(ops.other_scale(kind.scale, config.head_dim) for kind in kinds):
         return ["scale of scores"]
-    return lacks
+    return features
 
 
 def check_numerics(numerics: Any) -> Numerics:
-    """The numerics of a model, float32's by default. Raises `InputError` where they are none."""
+    """Numerics of a model, by default those of float32. Raises `InputError` for another type."""
     if numerics is None:
         return Numerics()
     return arguments.check_instance(numerics, "numerics", Numerics, "bertjax.Numerics, e.g. Numerics('bfloat16')")
 
 
 def split_key(key: Array | None, count: int) -> Array:
-    """Keys of the parts of a model; without one those of seed 0. Raises `InputError` if it is not a key."""
+    """Keys for the parts of a model; the default key has seed 0. Raises `InputError` if it is not a key."""
     if key is None:
         key = jax.random.key(0)
     if not (isinstance(key, jax.Array) and (jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.shape == (2,))):
-        arguments.refuse("key", "a key of JAX (jax.random.key(0))", key)
+        arguments.refuse("key", "a JAX key (jax.random.key(0))", key)
     return jax.random.split(key, count)
 
 
 def _check_options(cls: type, options: dict[str, Any]) -> None:
-    """Raise `InputError` at an option that a class has not."""
-    own = _keywords(cls.__init__)  # type: ignore[misc]
-    unknown = [name for name in options if name not in own]
+    """Raise `InputError` for an option that a class does not have."""
+    options_of_class = _keywords(cls.__init__)  # type: ignore[misc]
+    unknown = [name for name in options if name not in options_of_class]
     if unknown:
-        known = [*_keywords(PretrainedModel.from_pretrained), *own]
+        known = [*_keywords(PretrainedModel.from_pretrained), *options_of_class]
         raise InputError(f"{cls.__name__} has no option {some_of(unknown)}: it takes {', '.join(known)}")
 
 
@@ -468,16 +472,16 @@ def _keywords(function: Callable[..., Any]) -> list[str]:
 
 
 def make_numerics(dtype: DTypeLike, precision: str | None = None, attention: str = "explicit") -> Numerics:
-    """`Numerics` from a dtype in any of NumPy's or JAX's spellings.
+    """`Numerics` from any dtype-like value of NumPy or JAX.
 
     >>> make_numerics("bfloat16")
     Numerics(dtype='bfloat16', precision='default', attention='explicit', narrow=False)
     """
-    if isinstance(dtype, jax.Array | np.ndarray):  # of which JAX and NumPy would take the dtype
+    if isinstance(dtype, jax.Array | np.ndarray):  # JAX and NumPy would use the array's dtype
         arguments.refuse("dtype", "'float32', 'bfloat16', 'float16' or 'float64'", dtype)
     try:
         name = jnp.dtype(dtype).name
-    except (TypeError, ValueError):  # the latter where NumPy cannot write out what it was given
+    except (TypeError, ValueError):  # ValueError if NumPy cannot print the value
         arguments.refuse("dtype", "'float32', 'bfloat16', 'float16' or 'float64'", dtype)
     if precision is None:
         precision = "highest" if name in ("float32", "float64") else "default"
@@ -490,14 +494,17 @@ def build(
     config: BertConfig,
     task: str,
     seed: int | None,
-    own: Mapping[str, np.ndarray] = MappingProxyType({}),
+    extra: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> M:
-    """A model whose parameters are those of a checkpoint; what the checkpoint lacks is newly initialised.
+    """Build a model with the parameters of a checkpoint; missing ones are newly initialised.
 
     Args:
-        task: what the model has on top of its encoder.
-        seed: of what the checkpoint lacks; None where it must lack nothing.
-        own: parameters by path that are not among the weights.
+        create: makes the model from a key.
+        weights: tensors of the checkpoint under canonical names.
+        config: config of the model.
+        task: task head of the model.
+        seed: seed of the missing parameters; None if none may be missing.
+        extra: parameters by path that are not among the weights.
 
     Raises:
         CheckpointError: the weights do not fit.
@@ -508,9 +515,9 @@ def build(
         _warn(f"tensors that no {config.family.name} class knows were not used: {some_of(unknown)}")
     graphdef, state = nnx.split(nnx.eval_shape(create, jax.random.key(0)))
     shapes = by_path(state)
-    wanted = {path: leaf.shape for path, leaf in shapes.items() if path not in own}
-    loaded, missing = tensor_names.read_parameters(weights, wanted, config, task)
-    loaded |= own
+    in_file = {path: leaf.shape for path, leaf in shapes.items() if path not in extra}
+    loaded, missing = tensor_names.read_parameters(weights, in_file, config, task)
+    loaded |= extra
     fresh: dict[str, Any] = {}
     if missing:
         absent = some_of(list(dict.fromkeys(missing.values())))
@@ -518,7 +525,7 @@ def build(
             raise CheckpointError(f"the model has no tensor {absent}")
         _warn(f"not in the checkpoint, newly initialised: {absent}")
         fresh = by_path(nnx.split(create(jax.random.key(seed)))[1])
-    # A copy: on a CPU, JAX may use the memory of the array that it is given, which may be that of a file.
+    # A copy: on a CPU, JAX may share the memory of the array, which may be that of a file.
     leaves = [
         jax.device_put(np.array(loaded[path], shape.dtype)) if path in loaded else fresh[path]
         for path, shape in shapes.items()
@@ -530,7 +537,7 @@ def build(
 
 
 def tensor_name(model: PretrainedModel, path: str) -> str:
-    """The name in HuggingFace's files of a model's parameter; its path where it lies in other files."""
+    """The tensor of a parameter in HuggingFace's files; its path if it is in another file."""
     try:
         return tensor_names.entry_of_parameter(path, model.config, model.task).tensor
     except KeyError:
@@ -538,13 +545,10 @@ def tensor_name(model: PretrainedModel, path: str) -> str:
 
 
 def check_parameters(model: Any) -> PretrainedModel:
-    """Refuse what is not a model, and a model whose parameters hold NaN or infinity.
-
-    Takes 0.04 s for the 110 million parameters of BERT-base on a CPU. Parameters that JAX traces
-    have no values to check.
+    """Check that a value is a model whose parameters are finite, which takes 0.04 s for BERT-base on a CPU.
 
     Raises:
-        InputError: it names the first such tensor, and how many of its values are not finite.
+        InputError: not a model, or a tensor holds NaN or infinity; the first such tensor is named.
     """
     checked = arguments.check_instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
     broken = {path: value for path, value in checked.parameters().items() if not _is_finite(value)}
@@ -570,7 +574,7 @@ _PARTS_OF_BODY = ("embeddings.", "encoder.", "pooler.", "final_norm.")
 
 
 def by_path(state: Any) -> dict[str, Any]:
-    """Leaves of a module's state by path, in the order of the state's leaves."""
+    """Leaves of a module's state by path, in order."""
     named = {}
     for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
         name = ".".join(str(part.key) for part in path if isinstance(part, jax.tree_util.DictKey))
@@ -579,14 +583,14 @@ def by_path(state: Any) -> dict[str, Any]:
 
 
 def untie_if_different(config: BertConfig, weights: Mapping[str, np.ndarray], task: str) -> BertConfig:
-    """A decoder that differs from the word embeddings is not tied, whatever the config says (as in transformers)."""
+    """Untie a decoder that differs from the word embeddings, as transformers does."""
     head = config.family.heads.get(task)
     decoder, words = None if head is None else head.decoder, tensor_names.word_embeddings(config.family)
     if not config.tie_word_embeddings or decoder is None or decoder not in weights or words not in weights:
         return config
     if np.array_equal(weights[decoder], weights[words]):
         return config
-    _warn(f"the config ties {decoder} to the word embeddings, but the file holds another one: it is used")
+    _warn(f"the config ties {decoder} to the word embeddings, but the file has a different decoder: it is used")
     return dataclasses.replace(config, tie_word_embeddings=False)
 
 

@@ -1,6 +1,6 @@
-"""The models with a head for a task, of any family, and `load`, which chooses among them.
+"""Models with a task head, and `load`, which selects the class of a checkpoint.
 
-A class stands for a task, whatever the family; what the head computes is said by the config's description.
+There is one class for each task, for all families; `BertConfig.architecture` describes the head.
 """
 
 import os
@@ -34,7 +34,7 @@ from bertjax.checkpoints import (
     texts_directory,
 )
 from bertjax.data import Tokenizer
-from bertjax.errors import CheckpointError, ConfigError
+from bertjax.errors import ConfigError, error_prefix
 from bertjax.models import ops
 from bertjax.models.body import BertModel, TaskModel
 from bertjax.models.encoder import Dense, LayerNorm, value_of
@@ -51,16 +51,16 @@ from bertjax.models.pretrained import (
 )
 from bertjax.models.sentences.embedding import BertForSentenceEmbedding
 from bertjax.models.sentences.pooling import ACTIVATIONS, read_vector
-from bertjax.models.types import Inputs, ModelOutput, Numerics, Overrides
+from bertjax.models.types import ModelOutput, Numerics, Overrides
 
-DEFAULT_OF_SCORES = "sigmoid"  # as sentence-transformers has it where a config names none
+DEFAULT_SCORE_ACTIVATION = "sigmoid"  # the default of sentence-transformers
 
 
 def _plan(config: BertConfig, task: str) -> HeadPlan:
-    """What the head computes. Raises `ConfigError` where the family has no such head."""
+    """The plan of a head. Raises `ConfigError` if the family has no such head."""
     heads = check_config(config).architecture.heads
     if task not in heads:
-        raise ConfigError(f"{config.family.name} has no head for {task}; it has those for {', '.join(heads)}")
+        raise ConfigError(f"{config.family.name} has no head for {task}, only for {', '.join(heads)}")
     return heads[task]
 
 
@@ -74,12 +74,12 @@ def _linear_head(config: BertConfig, labels: int, key: Array, model: TaskModel) 
 
 
 def _transform(config: BertConfig, plan: HeadPlan, head: Array, numerics: Numerics) -> "Transform | None":
-    """What a head's plan has before its output layer; its key comes of the head's."""
+    """The transform before the output layer of a head, if its plan has one."""
     return None if plan.activation is None else Transform(config, plan, jax.random.split(head)[1], numerics)
 
 
 class Transform(nnx.Module):
-    """A dense layer and its activation, and perhaps a norm, between the encoder and a head's output."""
+    """A dense layer with an activation and an optional norm, between the encoder and a head's output layer."""
 
     def __init__(self, config: BertConfig, plan: HeadPlan, key: Array, numerics: Numerics):
         width, activation = config.hidden_size, plan.activation
@@ -90,17 +90,18 @@ class Transform(nnx.Module):
         self.activation, self.numerics = activation, numerics
 
     def __call__(self, x: Float[Array, "*batch embed"], drop: Drop = keep_all) -> Float[Array, "*batch embed"]:
-        """Width kept.
+        """Apply the transform; the width is kept.
 
         Args:
-            drop: what training does to what the dense layer reads.
+            x: input.
+            drop: dropout on the input of the dense layer.
         """
         inner = ops.ACTIVATIONS[self.activation](self.dense(drop(x))).astype(self.numerics.dtype)
         return inner if self.norm is None else self.norm(inner)
 
 
 class LinearTaskModel(TaskModel):
-    """A model whose head is linear on a vector of each text or on every token, perhaps after a transform."""
+    """A model with a linear head on a vector of each text or on every token, optionally after a transform."""
 
     def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
         plan, (body, head) = _plan(config, self.task), _two_keys(key)
@@ -110,14 +111,14 @@ class LinearTaskModel(TaskModel):
 
     @property
     def plan(self) -> HeadPlan:
-        """What the head computes."""
+        """The plan of the head."""
         return self.config.architecture.heads[self.task]
 
     @property
     def fields_of_first_token(self) -> frozenset[str]:
-        """Pooler and classifier, where it reads [CLS] alone."""
-        own = {"logits"} if self.plan.reads in ("pooler", "cls") else set()
-        return super().fields_of_first_token | own
+        """Also the logits, if the head reads only [CLS]."""
+        logits = {"logits"} if self.plan.reads in ("pooler", "cls") else set()
+        return super().fields_of_first_token | logits
 
     def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
         """Logits of each label."""
@@ -126,47 +127,49 @@ class LinearTaskModel(TaskModel):
     def logits_of(
         self, vector: Float[Array, "*batch embed"], drop_input: Drop = keep_all, drop: Drop = keep_all
     ) -> Float[Array, "*batch labels"]:
-        """The output layer, after the transform where there is one, in wide floats.
+        """Apply the transform, if there is one, and the output layer, in wide floats.
 
         Args:
-            drop_input, drop: what training does to what the transform, and the output layer, read.
+            vector: input of the head.
+            drop_input: dropout on the input of the transform.
+            drop: dropout on the input of the output layer.
         """
         x = vector if self.transform is None else self.transform(vector, drop_input)
         return self.classifier(drop(x))
 
 
 class BertForSequenceClassification(LinearTaskModel):
-    """A classifier of texts and pairs; `logits` are `[batch, labels]` in wide floats.
+    """A classifier of texts and pairs: `logits`, `[batch, labels]` in wide floats.
 
-    It reads the pooled [CLS] in BERT, [CLS] or the mean in other families. With one label it is a regression (STS-B) or
-    a cross-encoder, whose logit after an activation is `score`.
+    It reads the pooler's output in BERT, [CLS] or the mean over tokens in other families. With one label it is a
+    regression (STS-B) or a cross-encoder; `score` is its logit after an activation.
     """
 
     task = architecture.SEQUENCE
 
     @property
     def fields_of_first_token(self) -> frozenset[str]:
-        """Pooler, classifier and score, where it reads [CLS] alone."""
+        """Also logits and score, if the head reads only [CLS]."""
         fields = super().fields_of_first_token
         return fields | {"score"} if "logits" in fields else fields
 
     def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
-        """Logits of each label; of a single one the score too."""
+        """Logits of each label, and the score if there is only one."""
         fields = super().head(output, keep)
         if self.config.num_labels > 1:
             return fields
-        activation = ACTIVATIONS[self.config.score_activation or DEFAULT_OF_SCORES]
+        activation = ACTIVATIONS[self.config.score_activation or DEFAULT_SCORE_ACTIVATION]
         return fields | {"score": activation(fields["logits"][:, 0])}
 
 
 class BertForTokenClassification(LinearTaskModel):
-    """A classifier of every token; `logits` are `[batch, token, labels]`."""
+    """A classifier of every token: `logits`, `[batch, token, labels]`."""
 
     task = architecture.TOKENS
 
 
 class BertForQuestionAnswering(TaskModel):
-    """Scores of each token as the answer's start and end: `start_logits` and `end_logits`, `[batch, token]`."""
+    """Logits of each token as the first and last of an answer: `start_logits` and `end_logits`, `[batch, token]`."""
 
     task = architecture.ANSWERS
 
@@ -184,27 +187,18 @@ class BertForQuestionAnswering(TaskModel):
 
 
 class BertForMultipleChoice(LinearTaskModel):
-    """A number for each of several texts that belong together.
+    """A logit for each of several texts that belong together.
 
-    Inputs are `[batch, choice, token]` and `logits` then `[batch, choice]`; all else in the output has one entry for
-    each text. Inputs `[batch, token]` are texts one by one, with `logits` `[batch, 1]`: so a sweep runs them, as
-    examples of several texts.
+    For inputs `[batch, choice, token]`, `logits` are `[batch, choice]`; all other fields have one row for each text.
+    For inputs `[batch, token]`, as in a sweep, each text is separate and `logits` are `[batch, 1]`.
     """
 
     task = architecture.CHOICE
 
-    def inputs(
-        self,
-        input_ids: Any = None,
-        attention_mask: Any = None,
-        token_type_ids: Any = None,
-        position_ids: Any = None,
-        *,
-        tokenizer: Any = None,
-    ) -> Inputs:
-        """Check the arguments of a call and complete them, one text after another. Raises `InputError`."""
-        batch = self._read_batch((input_ids, attention_mask, token_type_ids, position_ids), tokenizer)
-        return super().inputs(**{name: _one_by_one(array, name) for name, array in batch.items()})
+    def _read_batch(self, arrays: Sequence[Any], tokenizer: Any) -> dict[str, Any]:
+        """The arrays of a call, with one row for each text."""
+        batch = super()._read_batch(arrays, tokenizer)
+        return {name: _one_row_per_text(array, name) for name, array in batch.items()}
 
     def __call__(
         self,
@@ -216,8 +210,8 @@ class BertForMultipleChoice(LinearTaskModel):
         *,
         tokenizer: Any = None,
     ) -> ModelOutput:
-        """Run the model; arguments are those of `PretrainedModel.__call__`, or have an axis for choices."""
-        batch = self._read_batch((input_ids, attention_mask, token_type_ids, position_ids), tokenizer)
+        """Run the model; arguments are as in `PretrainedModel.__call__`, or have an axis of choices."""
+        batch = super()._read_batch((input_ids, attention_mask, token_type_ids, position_ids), tokenizer)
         output = super().__call__(**batch, overrides=overrides)
         shape = np.shape(batch["input_ids"])
         if len(shape) < 3:
@@ -226,24 +220,24 @@ class BertForMultipleChoice(LinearTaskModel):
         return replace(output, logits=output.logits.reshape(shape[:2]))
 
 
-def _one_by_one(given: Any, name: str) -> Any:
-    """Texts of `[batch, choice, token]` as those of a batch."""
-    array = None if given is None else arguments.as_array(given, name)
-    return array.reshape(-1, array.shape[-1]) if array is not None and array.ndim == 3 else given
+def _one_row_per_text(values: Any, name: str) -> Any:
+    """Reshape `[batch, choice, token]` to one row for each text."""
+    array = None if values is None else arguments.as_array(values, name)
+    return array.reshape(-1, array.shape[-1]) if array is not None and array.ndim == 3 else values
 
 
 class BertForReplacedTokenDetection(LinearTaskModel):
-    """ELECTRA's discriminator: was a token replaced? `logits` are `[batch, token]`, above 0 for yes."""
+    """ELECTRA's discriminator of replaced tokens: `logits`, `[batch, token]`, positive for replaced tokens."""
 
     task = architecture.REPLACED
 
     def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
-        """One logit for each token."""
+        """A logit for each token."""
         return {"logits": self.logits_of(output.last_hidden_state)[..., 0]}
 
 
 class BertForNextSentencePrediction(TaskModel):
-    """Does the second segment follow the first? `logits` are `[batch, 2]`: follows, is random."""
+    """A classifier of pairs: `logits`, `[batch, 2]`, of 'the second segment follows' and 'it is random'."""
 
     task = architecture.NEXT
 
@@ -255,7 +249,7 @@ class BertForNextSentencePrediction(TaskModel):
 
     @property
     def fields_of_first_token(self) -> frozenset[str]:
-        """Pooler and classifier."""
+        """Also the logits."""
         return super().fields_of_first_token | {"logits"}
 
     def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
@@ -265,7 +259,7 @@ class BertForNextSentencePrediction(TaskModel):
 
 
 class MaskedLMHead(nnx.Module):
-    """Dense, activation, norm, then a product with the word embeddings (tied) or with a decoder of its own."""
+    """Dense layer, activation, norm, and a product with the word embeddings (tied) or a separate decoder."""
 
     def __init__(self, config: BertConfig, key: Array, numerics: Numerics):
         plan, width, std = (
@@ -294,7 +288,7 @@ class MaskedLMHead(nnx.Module):
 
 
 class BertForMaskedLM(TaskModel):
-    """Scores of every vocabulary entry for every token; `logits` are `[batch, token, vocab]`."""
+    """A masked language model: `logits`, `[batch, token, vocab]`."""
 
     task = architecture.WORDS
 
@@ -323,7 +317,7 @@ class BertForPreTraining(TaskModel):
 
     @property
     def fields_of_first_token(self) -> frozenset[str]:
-        """Pooler and next-sentence classifier."""
+        """Also the next-sentence logits."""
         return super().fields_of_first_token | {"seq_relationship_logits"}
 
     def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
@@ -349,11 +343,11 @@ CLASSES: dict[str, type[PretrainedModel]] = {
         BertForMultipleChoice,
     )
 }
-"""The class of each task, whatever the family."""
+"""The class for each task."""
 
 
 class LoadOptions(HubOptions, total=False):
-    """The options of `load`: as for `BertModel.from_pretrained`."""
+    """Options of `load`, as in `BertModel.from_pretrained`."""
 
     dtype: DTypeLike
     precision: str | None
@@ -363,26 +357,26 @@ class LoadOptions(HubOptions, total=False):
 
 
 def load(name_or_path: str | Path, **options: Unpack[LoadOptions]) -> PretrainedModel:
-    """Load a checkpoint as the class that its config names; a sentence-transformers one as sentence embedding.
+    """Load a checkpoint as the class in its config; an embedder of sentence-transformers as a sentence embedding.
 
     Args:
         name_or_path: directory, hub id or 'package:NAME'.
-        options: as for `BertModel.from_pretrained`: `dtype`, `precision`, `attention`, `config`, `revision`,
+        options: as in `BertModel.from_pretrained`: `dtype`, `precision`, `attention`, `config`, `revision`,
             `local_files_only`, `cache_dir`, `token`, `seed`.
 
-    Returns: a model of the class for that task, such as `BertForMaskedLM` for `RobertaForMaskedLM`;
-        `BertForSequenceClassification.from_pretrained` and the like ask for one class.
+    Returns: a model of the class for the task, such as `BertForMaskedLM` for `RobertaForMaskedLM`. Use
+        `BertForSequenceClassification.from_pretrained` and the like for a particular class.
 
     Raises:
-        ConfigError: the config names no class of bertjax's, or says what bertjax does not support.
-        CheckpointError: no such checkpoint, or missing, damaged or unfitting weights.
+        ConfigError: the config names no class that bertjax has, or an unsupported setting.
+        CheckpointError: the checkpoint does not exist, or its weights are missing, damaged or do not fit.
         InputError: an unknown option.
     """
     hub: Any = {name: value for name, value in options.items() if name in HubOptions.__annotations__}
-    directory, of_base = locate(name_or_path, **hub), base_options(hub)
-    rest: Any = {name: value for name, value in options.items() if name not in hub or name in of_base}
-    config = read_config(directory, **of_base)
-    texts = texts_directory(directory, **of_base)
+    directory, base = locate(name_or_path, **hub), base_options(hub)
+    rest: Any = {name: value for name, value in options.items() if name not in hub or name in base}
+    config = read_config(directory, **base)
+    texts = texts_directory(directory, **base)
     if is_sentence_directory(texts) and (texts == directory or _is_body(config)):
         cls: type[PretrainedModel] = BertForSentenceEmbedding
     else:
@@ -393,13 +387,15 @@ def load(name_or_path: str | Path, **options: Unpack[LoadOptions]) -> Pretrained
 
 
 def _class_of(config: BertConfig, source: str | Path) -> type[PretrainedModel]:
-    """The class that a config names; `source` is for the message where there is none."""
+    """The class in a config; `source` names it in the error message."""
     tasks = {head.architecture: task for task, head in config.family.heads.items()}
     names = config.architectures or (config.family.heads[architecture.BODY].architecture,)
     for name in names:
         if name in tasks:
             return CLASSES[tasks[name]]
-    raise ConfigError(f"architectures {list(names)} in {source}: none is one of {', '.join(tasks)}")
+    raise ConfigError(
+        f"architectures {list(names)} in {source}: none of them is supported; supported are {', '.join(tasks)}"
+    )
 
 
 def from_torch(
@@ -410,23 +406,22 @@ def from_torch(
     precision: str | None = None,
     attention: str = "explicit",
 ) -> PretrainedModel:
-    """Make a model of a PyTorch model in memory. Nothing is written to disk, and the PyTorch model is not changed.
+    """Convert a PyTorch model in memory. Nothing is written to disk, and the PyTorch model is not changed.
 
     Args:
-        model: of transformers, of a class that `load` reads; a `SentenceTransformer` or `CrossEncoder` of
-            sentence-transformers; or a `PeftModel`, whose active adapters are merged in a copy. Its weights may be of
-            any dtype and on any device.
-        tokenizer: a `bertjax.Tokenizer`, or a fast tokenizer of transformers, which is copied. A model of
-            sentence-transformers brings its own, with its prompts and its longest text.
-        dtype, precision, attention: as for `BertModel.from_pretrained`.
+        model: a model of transformers; a `SentenceTransformer` or `CrossEncoder` of sentence-transformers; or a
+            `PeftModel`, whose active adapters are merged in a copy. Weights may have any dtype and be on any device.
+        tokenizer: a `bertjax.Tokenizer`, or a fast tokenizer of transformers, which is copied; default: the tokenizer
+            of a model of sentence-transformers, with its prompts and limit.
+        dtype, precision, attention: as in `BertModel.from_pretrained`.
 
-    Returns: a model of the class that `load` would choose for the same model in a directory.
+    Returns: a model of the class that `load` would use for the same model in a directory.
 
     Raises:
-        InputError: neither such a model nor such a tokenizer.
-        ConfigError: a class or a setting that bertjax does not support.
-        CheckpointError: the tensors are not those of the model's class, or an adapter cannot be merged.
-        DataError: the tokenizer runs in Python.
+        InputError: another type of model or tokenizer.
+        ConfigError: an unsupported class or setting.
+        CheckpointError: the tensors do not belong to the model's class, or an adapter cannot be merged.
+        DataError: the tokenizer is not a fast one.
 
     Warns:
         CheckpointWarning: tensors hold NaN or infinity.
@@ -435,23 +430,21 @@ def from_torch(
     found = read_in_memory(model)
     options: dict[str, Any] = dict(found.vectors or {})
     cls = BertForSentenceEmbedding if found.vectors is not None else _class_of(found.config, found.name)
-    if cls is BertModel:  # transformers makes it without a pooler, too
+    if cls is BertModel:  # transformers may omit the pooler
         options["add_pooling_layer"] = tensor_names.has_pooler(found.weights, found.config.family)
     config = untie_if_different(found.config, found.weights, cls.task)
 
     def create(key: Array) -> PretrainedModel:
         return cls(config, key, numerics, **options)  # type: ignore[call-arg]
 
-    try:
-        made = build(create, found.weights, config, cls.task, None, found.dense)
-    except CheckpointError as error:
-        raise CheckpointError(f"{found.name}: {error}") from None
-    made.origin = Origin(found.name, _tokenizer_of(found, tokenizer))
-    return made
+    with error_prefix(f"{found.name}: "):
+        converted = build(create, found.weights, config, cls.task, None, found.dense)
+    converted.origin = Origin(found.name, _tokenizer_of(found, tokenizer))
+    return converted
 
 
 def _tokenizer_of(found: InMemory, tokenizer: Any) -> Tokenizer | None:
-    """The tokenizer of a call of `from_torch`, or the model's own; prompts and the longest text are the model's."""
+    """The tokenizer in a call of `from_torch`, or the model's, with the model's prompts and limit."""
     tokenizer = found.tokenizer if tokenizer is None else tokenizer
     if tokenizer is None or isinstance(tokenizer, Tokenizer):
         return tokenizer
@@ -462,20 +455,20 @@ def _tokenizer_of(found: InMemory, tokenizer: Any) -> Tokenizer | None:
 def load_for(
     classes: Sequence[type[PretrainedModel]], directory: Path, **options: Unpack[LoadOptions]
 ) -> PretrainedModel:
-    """`load`, except that the task chooses the class where the config names none with a head and the file has the head.
+    """`load` for a task: if the config names no class with a head, use the first suitable head in the file.
 
     Many old checkpoints have no `architectures` in their config.json, such as SciBERT, whose file has a masked-LM head.
 
     Args:
-        classes: those with which the task can be done; the first whose head is in the file is chosen.
-        directory: of a checkpoint.
-        options: as for `load`.
+        classes: classes for the task, in order of preference.
+        directory: directory of a checkpoint.
+        options: as in `load`.
     """
     config = read_config(directory)
     embeds = is_sentence_directory(texts_directory(directory)) and BertForSentenceEmbedding in classes
     if _is_body(config) and not embeds:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CheckpointWarning)  # the same ones come when the model is made
+            warnings.simplefilter("ignore", CheckpointWarning)  # they are repeated when the model is built
             tensors = frozenset(read_checkpoint(directory)[1])
         for cls in classes:
             if _has_head(cls, config, tensors):
@@ -484,7 +477,7 @@ def load_for(
 
 
 def _has_head(cls: type[PretrainedModel], config: BertConfig, tensors: frozenset[str]) -> bool:
-    """Whether a file has all tensors of a class's head, and they are not a part of a larger head of another task."""
+    """Whether a file has all tensors of a class's head, not as a part of a larger head of another task."""
     if cls.task == architecture.BODY or cls.task not in config.architecture.heads:
         return False
     paths = by_path(nnx.split(nnx.eval_shape(lambda key: cls(config, key), jax.random.key(0)))[1])  # type: ignore[call-arg]
@@ -497,5 +490,5 @@ def _has_head(cls: type[PretrainedModel], config: BertConfig, tensors: frozenset
 
 
 def _is_body(config: BertConfig) -> bool:
-    """Whether a checkpoint is an encoder without a task's head."""
+    """Whether a checkpoint is an encoder without a task head."""
     return config.architectures in ((), (config.family.heads[architecture.BODY].architecture,))

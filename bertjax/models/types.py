@@ -1,16 +1,16 @@
-"""The values that cross a border between bertjax's parts, and the glossary of their axes.
+"""Types that the packages of bertjax exchange, and the glossary of their axes.
 
-Axes, always by these names and in this order of letters in an einsum:
+Axes, with their letters in an einsum:
 
     b batch       examples that are computed together
-    t token       positions of an example (q query: the one that attends; k key: the one attended to)
-    h heads       attention heads of one layer, counted from 0
+    t token       tokens of an example (q query: the token that attends; k key: the token attended to)
+    h heads       attention heads of one layer, from 0
     d head_dim    width of one head: embed / heads
     e embed       width of the hidden states
     m mlp         width of the feed-forward layer
-    width         of a vector that a pooling or a dense layer gives
-    layers        counted from 0; `layers_plus_1` where the embeddings' output stands before layer 0's
-    vocab, labels, examples, ablations    as the words say
+    width         width of a sentence vector
+    layers        layers, from 0; `layers_plus_1` if the output of the embeddings comes first
+    vocab, labels, examples, ablations
 """
 
 import dataclasses
@@ -69,26 +69,25 @@ def record(cls: type[T]) -> type[T]:
 
 @dataclass(frozen=True)
 class Numerics:
-    """In which number formats a model computes.
+    """Dtypes, precision and attention implementation of a model.
+
+    Softmax, norms, activations and the sums inside matrix products use `wide`: float64 if `dtype` is float64, else
+    float32.
 
     Args:
-        dtype: name of the dtype of matrix products' inputs and of hidden states: 'float32', 'bfloat16',
-            'float16' or 'float64' (the last under `jax_enable_x64` alone).
-        precision: matrix-product precision as `jax.lax.Precision` names it. 'highest' keeps float32
-            products float32 on GPU (no TF32) and TPU (no bfloat16 passes); a CPU always does.
-        attention: 'explicit', with all weights in the record; without them 'fused' (`jax.nn.dot_product_attention` as
-            XLA compiles it, which still makes them, and whose softmax is float32 always; in half precision on an NVIDIA
-            GPU cuDNN's, which does not) or 'pallas' (our kernel for TPU, whose memory grows as the length, not as its
-            square; on a GPU a block of queries at a time; elsewhere the kernel is interpreted: slow).
-        narrow: whether what one product gives for the next is rounded to `dtype` as it leaves, not after its bias or
-            activation: half of what an accelerator writes and reads. Sums inside are wide all the same.
-
-    Softmax, norms, activations and the sums inside matrix products use `wide`: float32, or float64 where
-    dtype is.
+        dtype: dtype of the inputs of matrix products and of hidden states: 'float32', 'bfloat16', 'float16' or
+            'float64' (which requires `jax_enable_x64`).
+        precision: precision of matrix products, as in `jax.lax.Precision`. 'highest' keeps float32 products in float32
+            on GPU (no TF32) and TPU (no bfloat16 passes).
+        attention: 'explicit', with attention weights in the record; or without them 'fused'
+            (`jax.nn.dot_product_attention`: XLA's, with a float32 softmax, or cuDNN's in half precision on an NVIDIA
+            GPU) or 'pallas' (a TPU kernel whose memory grows linearly with the length; on a GPU one block of queries at
+            a time; interpreted, and slow, elsewhere).
+        narrow: whether the result of a product that feeds another product is rounded to `dtype` before its bias and
+            activation, which halves an accelerator's memory traffic. Sums inside products stay wide.
 
     Raises:
-        InputError: a dtype, precision or form of attention that does not exist, or float64 while JAX has it
-            switched off.
+        InputError: an unknown dtype, precision or attention, or float64 without `jax_enable_x64`.
 
     >>> Numerics("bfloat16").wide.name
     'float32'
@@ -108,18 +107,18 @@ class Numerics:
 
     @property
     def wide(self) -> np.dtype:
-        """The dtype of softmax, norms and accumulation, and of stored parameters."""
+        """Dtype of softmax, norms, accumulation and stored parameters."""
         return np.dtype("float64") if self.dtype == "float64" else np.dtype("float32")
 
 
 @record
 class Inputs:
-    """What a model reads, complete and checked.
+    """Checked and complete inputs of a model.
 
     Args:
         input_ids: word-piece ids.
-        keep: 1 where the query may attend to the key, 0 where not (padding); query axis 1 where all
-            queries share it.
+        keep: 1 where the query may attend to the key, else 0 (padding); the query axis has length 1 if all queries
+            share the mask.
         token_type_ids: segment of each token.
         position_ids: position of each token, from 0.
     """
@@ -132,12 +131,12 @@ class Inputs:
 
 @record
 class Context:
-    """What attention reads beside the hidden states, the same in all layers (`Encoder.context`).
+    """Inputs of attention that are the same in all layers (`Encoder.context`).
 
     Args:
-        keep: 1 where the query may attend to the key, 0 where not; windows come on top.
+        keep: 1 where the query may attend to the key, else 0; layers add their windows.
         position_ids: position of each token.
-        distances: the table of distances that all layers share, normalised; None where there is none.
+        distances: normalised distance table that all layers share, or None.
     """
 
     keep: Float[Array, "batch #query key"]
@@ -149,9 +148,9 @@ class Context:
 class HeadWeights:
     """Replacement attention weights for single heads.
 
-    Entry i replaces the weights of head `head[i]` in layer `layer[i]`; layer -1 is an entry that does
-    nothing (it fills up shorter lists in a stack). `source_mask` is the attention mask of the run that the
-    weights were taken from, -1 where they come from no other run.
+    Entry i replaces the weights of head `head[i]` in layer `layer[i]`; an entry with layer -1 does nothing (padding of
+    shorter lists in a stack). `source_mask` is the attention mask of the run that the weights come from, or -1 if they
+    come from no run.
     """
 
     layer: Int[Array, "entries"]
@@ -174,9 +173,9 @@ class HeadOutputs:
 class Edges:
     """Overrides of single weights at (layer, head, query, key).
 
-    `example` is the row of the batch, -1 for every row. A weight's share before the softmax is multiplied by
-    `keep` (0 forbids the edge, and the rest of the row takes its share); after it the weight becomes
-    `gate * weight + (1 - gate) * value`. Layer -1 is an entry that does nothing.
+    `example` is the row of the batch, -1 for all rows. The exponential of the score is multiplied by `keep` before the
+    softmax normalises (0 forbids the edge); the weight then becomes `gate * weight + (1 - gate) * value`. An entry with
+    layer -1 does nothing.
     """
 
     layer: Int[Array, "edges"]
@@ -193,8 +192,8 @@ class Edges:
 class SiteValues:
     """Replacements at single tokens of sites inside layers, by their index in `sites.SITE_INDEX`.
 
-    Entry i acts on site `site[i]` of layer `layer[i]`, and of head `head[i]` where each head has its own. What is
-    there becomes `(1 - share) * own + share * values`. Layer -1 is an entry that does nothing.
+    Entry i acts on site `site[i]` of layer `layer[i]`, and on head `head[i]` at sites that each head has. Activations
+    become `(1 - share) * learned + share * values`. An entry with layer -1 does nothing.
     """
 
     site: Int[Array, "entries"]
@@ -207,26 +206,26 @@ class SiteValues:
 
 @record
 class Overrides:
-    """What to change inside a model's attention, as data: a tree of arrays that can be stacked and differentiated.
+    """Interventions on a model, as data: a tree of arrays that can be stacked and differentiated.
 
     For each head, with `n` the number of keys that the query may attend to:
 
         weights = weights_gate * learned + (1 - weights_gate) * (uniform / n + replacement)
         output  = output_gate * (weights @ values) + (1 - output_gate) * replacement
 
-    Gates of 1 leave the learned head. With `tokens` a gate is `1 - tokens * (1 - gate)`, query by query. Make them with
-    the constructors in `bertjax.overrides`, which check.
+    Gates of 1 leave the head unchanged. With `tokens` a gate is `1 - tokens * (1 - gate)` for each query. Use the
+    constructors in `bertjax.overrides`, which check their arguments.
 
     Args:
-        weights_gate: share of the learned attention weights.
-        uniform: share of uniform weights in what replaces them: 1 or 0.
-        output_gate: share of the head's own output; with no entry in `outputs` a factor on the output.
-        weights: given weights, or None.
-        outputs: given outputs (a mean, another run's), or None.
-        edges: single edges, or None.
-        tokens: share of each query, of 0 to 1, at which a head's gates act; None for all.
-        vectors: replaced queries, keys, values or outputs of single heads, or None.
-        states: replaced states of whole layers (the residual stream, what a layer's parts read or add), or None.
+        weights_gate: fraction of the learned attention weights.
+        uniform: fraction of uniform weights in the replacement: 1 or 0.
+        output_gate: fraction of the learned output; without an entry in `outputs` a factor on the output.
+        weights: replacement weights of single heads, or None.
+        outputs: replacement outputs of single heads (a mean, or another run's), or None.
+        edges: overrides of single weights, or None.
+        tokens: fraction, from 0 to 1, with which a head's gates act at each query; None for 1.
+        vectors: replacements of queries, keys, values or outputs of single heads, or None.
+        states: replacements of states of whole layers (residual stream, inputs and outputs of sublayers), or None.
     """
 
     weights_gate: Float[Array, "layers heads"]
@@ -242,9 +241,9 @@ class Overrides:
 
 @record
 class AttentionRecord:
-    """The inside of one layer's attention, after overrides; weights are None where attention is not explicit.
+    """Activations of one layer's attention, after overrides; weights are None if attention is not explicit.
 
-    Queries and keys are what scores are made of: rotated, where positions are rotary.
+    Queries and keys are rotated if positions are rotary.
     """
 
     queries: Float[Array, "batch query heads head_dim"]
@@ -256,7 +255,7 @@ class AttentionRecord:
 
 @record
 class FeedForwardRecord:
-    """The rest of one layer: what its parts read and add."""
+    """Activations of one layer after its attention heads."""
 
     attention_outputs: Float[Array, "batch token embed"]
     feed_forward_inputs: Float[Array, "batch token embed"]
@@ -265,9 +264,9 @@ class FeedForwardRecord:
 
 @record
 class EncoderRecord:
-    """The inside of all layers, after overrides: the fields of their records stacked, and what they passed on.
+    """Activations of all layers, after overrides: the stacked records of the layers, and the residual stream.
 
-    `sites.SITES` says what each field is.
+    `sites.SITES` describes the fields.
     """
 
     queries: Float[Array, "layers batch query heads head_dim"]
@@ -282,7 +281,7 @@ class EncoderRecord:
     keep: Float[Array, "batch #query key"]
 
 
-# What an output can hold, by name, in HuggingFace's order.
+# Fields of an output in HuggingFace's order.
 HEADS = ("logits", "seq_relationship_logits", "start_logits", "end_logits")
 _BELOW_HEADS = ("last_hidden_state", "pooler_output", "sentence_embedding", "score")
 NAMES = (*HEADS, *_BELOW_HEADS, "hidden_states", "attentions")
@@ -291,27 +290,24 @@ _KEPT_IN = {"hidden_states": "record", "attentions": "record"}
 
 @record
 class ModelOutput:
-    """What a model returns; each class of model fills the fields that it has, the others are None.
+    """Output of a model; fields that a model does not compute are None.
 
-    Names and meanings are HuggingFace's where it has them, and so are the ways to read it. By name
-    (`output["attentions"]`, `in`, `keys()`, `items()`, `dict(output)`) there is all that the model computed. By number
-    (`output[0]`, `output[-1]`, `output[:2]`, `to_tuple()`) there is what HuggingFace's output of this class holds, in
-    its order: what the task's head gives, or without a head `last_hidden_state` and `pooler_output`; then
-    `hidden_states`, and `attentions` last.
+    Names and access are those of HuggingFace's outputs. All computed fields can be read by name
+    (`output["attentions"]`, `in`, `keys()`, `items()`, `dict(output)`). By index (`output[0]`, `output[-1]`,
+    `output[:2]`, `to_tuple()`) there are the fields of HuggingFace's output, in its order: those of the task head, or
+    without a head `last_hidden_state` and `pooler_output`; then `hidden_states` and `attentions`.
 
     Args:
         last_hidden_state: output of the last layer.
-        record: queries, keys, values, weights, head outputs and hidden states of all layers; None in a readout of
-            `reference.sweep`, which keeps the last hidden state alone.
-        pooler_output: tanh projection of the last [CLS], if the model has a pooler.
-        logits: of the task head; for pre-training those of the masked-LM head; of multiple choice a number for each
-            choice, where choices were given together.
+        record: activations of all layers; None in a readout of a sweep, which keeps only the last hidden state.
+        pooler_output: output of the pooler, if the model has one.
+        logits: logits of the task head; of the masked-LM head in pre-training; one for each choice in multiple choice.
         seq_relationship_logits: next-sentence logits of `BertForPreTraining`.
-        start_logits: of question answering.
-        end_logits: of question answering.
-        sentence_embedding: sentence vector, pooled, through dense layers and normalised as its model says.
-        score: of a classifier with one label: its logit after the activation that its config names, else after a
-            sigmoid, as sentence-transformers' cross-encoders give it.
+        start_logits: logits of an answer's first token.
+        end_logits: logits of an answer's last token.
+        sentence_embedding: sentence vector after pooling, dense layers and normalization.
+        score: for a classifier with one label: the logit after the activation in the config, or a sigmoid, as in
+            cross-encoders of sentence-transformers.
     """
 
     last_hidden_state: Float[Array, "batch token embed"]
@@ -325,15 +321,15 @@ class ModelOutput:
     score: Float[Array, " batch"] | None = None
 
     def keys(self) -> tuple[str, ...]:
-        """Names of all that this output holds."""
-        fields = vars(self)  # not by attributes, which a sweep takes down
+        """Names of the fields that are not None."""
+        fields = vars(self)  # not by attributes: a sweep records attribute access
         return tuple(name for name in NAMES if fields.get(_KEPT_IN.get(name, name)) is not None and self._keeps(name))
 
     def _keeps(self, name: str) -> bool:
         return name != "attentions" or vars(vars(self)["record"])["weights"] is not None
 
     def values(self) -> tuple[Any, ...]:
-        """All that this output holds, in the order of `keys`."""
+        """Values in the order of `keys`."""
         return tuple(getattr(self, name) for name in self.keys())
 
     def items(self) -> tuple[tuple[str, Any], ...]:
@@ -341,7 +337,7 @@ class ModelOutput:
         return tuple(zip(self.keys(), self.values(), strict=True))
 
     def to_tuple(self) -> tuple[Any, ...]:
-        """What HuggingFace's output of this class holds, in its order."""
+        """The fields of HuggingFace's output of this class, in its order."""
         return self[:]
 
     def __iter__(self) -> Iterator[str]:
@@ -367,24 +363,24 @@ class ModelOutput:
 
     @property
     def inside(self) -> EncoderRecord:
-        """The record, where there is one. Raises `InputError` where there is none."""
+        """The record. Raises `InputError` if there is none."""
         if self.record is None:
             raise InputError(
-                "a sweep keeps no attentions, hidden_states or head outputs for its readouts: call the model itself, "
-                "or for a stack of overrides reference.run"
+                "readouts of a sweep have no attentions, hidden_states or head outputs: call the model instead, or "
+                "reference.run for a stack of overrides"
             )
         return self.record
 
     @property
     def attentions(self) -> Float[Array, "layers batch heads query key"]:
-        """Attention weights of all layers, after overrides. Raises `InputError` where the model keeps none."""
+        """Attention weights of all layers, after overrides. Raises `InputError` if attention is not explicit."""
         if self.inside.weights is None:
             raise InputError("fused attention keeps no weights: load the model with attention='explicit'")
         return self.inside.weights
 
     @property
     def hidden_states(self) -> Float[Array, "layers_plus_1 batch token embed"]:
-        """Output of the embeddings, then of each layer."""
+        """Outputs of the embeddings and of each layer."""
         return self.inside.hidden_states
 
     @property

@@ -1,9 +1,21 @@
-"""Plots: the pictures of effects and of attention."""
+"""Figures of effects and of attention."""
 
 from bertjax.plots.attention import make_attention
 from bertjax.plots.bars import Certainty, make_layers, make_sets
-from bertjax.plots.canvas import COLOURS, GREY, INK, PALE, WIDTH, add_axes, add_note, save_page, start_page
-from bertjax.plots.cells import STRENGTH, Colours
+from bertjax.plots.canvas import (
+    COLOURS,
+    GREY,
+    INK,
+    PAGE,
+    PALE,
+    WIDTH,
+    Frame,
+    add_axes,
+    add_note,
+    save_page,
+    start_page,
+)
+from bertjax.plots.cells import strike_through
 from bertjax.plots.curves import Curve, make_curves
 from bertjax.plots.distances_map import make_distances
 from bertjax.plots.grids import grids_of_cells, make_grids
@@ -16,12 +28,12 @@ __all__ = [
     "COLOURS",
     "GREY",
     "INK",
+    "PAGE",
     "PALE",
-    "STRENGTH",
     "WIDTH",
     "Certainty",
-    "Colours",
     "Curve",
+    "Frame",
     "Panel",
     "add_axes",
     "add_note",
@@ -38,4 +50,5 @@ __all__ = [
     "make_sets",
     "save_page",
     "start_page",
+    "strike_through",
 ]

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
 from bertjax.formatting import visible
-from bertjax.plots.canvas import GREY, INK, WIDTH, add_axes, draw_as_shapes, start_page
+from bertjax.plots.canvas import GREY, INK, PAGE, WIDTH, Frame, add_axes, draw_as_shapes, size_of, start_page
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,6 +24,7 @@ def make_attention(
     names: Sequence[str],
     title: str,
     subtitle: str = "",
+    frame: Frame = PAGE,
 ) -> "Figure":
     """Attention maps side by side, on one scale from 0.
 
@@ -31,6 +32,7 @@ def make_attention(
         tokens: the example's tokens.
         maps: weights, one map or several.
         names: the maps' names.
+        frame: title, and axes to draw a single map into.
     """
     from matplotlib.style import context
 
@@ -40,20 +42,28 @@ def make_attention(
     size = float(np.clip(side * 60 / len(tokens), SMALLEST, 8.5))
     largest = max(float(np.max(weights)) for weights in maps) or 1.0
     with context("default"):
-        figure = start_page(title, subtitle, BOTTOM, side + ABOVE)
-        for number, (weights, name) in enumerate(zip(maps, names, strict=True)):
-            axes = add_axes(figure, LEFT + number * (side + GAP), BOTTOM, side, side)
+        if frame.ax is None or count > 1:
+            figure = start_page(title, subtitle, BOTTOM, side + ABOVE, frame)
+            panels = [add_axes(figure, LEFT + i * (side + GAP), BOTTOM, side, side) for i in range(count)]
+        else:
+            figure, axes = frame.open_axes(title, "", BOTTOM, (LEFT, side, side))
+            panels, side = [axes], size_of(axes)[0]
+        for number, (axes, weights, name) in enumerate(zip(panels, maps, names, strict=True)):
             image = axes.pcolormesh(weights, cmap=MAP, vmin=0, vmax=largest)
             axes.set_ylim(len(tokens), 0)
-            axes.set_title(name, fontsize=9.5, color=INK)
+            if frame.ax is None:
+                axes.set_title(name, fontsize=9.5, color=INK)
             step = math.ceil(len(tokens) * SMALLEST / (side * 60))  # so that names do not touch
             places, labels = np.arange(0, len(tokens), step) + 0.5, tokens[::step]
             axes.set_xticks(places, labels, rotation=90, fontsize=size)
             axes.set_yticks(places, [] if number else labels, fontsize=size)
             axes.set_xlabel("attended to", fontsize=8.5, color=GREY)
             axes.set_ylabel("" if number else "attending", fontsize=8.5, color=GREY)
-        scale = add_axes(figure, LEFT + count * (side + GAP) - GAP + 0.12, BOTTOM, 0.12, side)
-        draw_as_shapes(figure.colorbar(image, cax=scale))
-        scale.tick_params(length=0, labelsize=7.5, colors=INK, pad=1)
-        scale.set_ylabel("weight", fontsize=8.5, color=GREY)
+        place: dict[str, Any] = {"ax": panels[0]}
+        if frame.ax is None:
+            place = {"cax": add_axes(figure, LEFT + count * (side + GAP) - GAP + 0.12, BOTTOM, 0.12, side)}
+        bar = figure.colorbar(image, **place)
+        draw_as_shapes(bar)
+        bar.ax.tick_params(length=0, labelsize=7.5, colors=INK, pad=1)
+        bar.ax.set_ylabel("weight", fontsize=8.5, color=GREY)
     return figure

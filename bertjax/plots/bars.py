@@ -13,15 +13,15 @@ from bertjax.plots.canvas import (
     GREY,
     INK,
     LEFT,
+    PAGE,
     PALE,
     WIDTH,
-    add_axes,
+    Frame,
     add_note,
     choose_ticks,
     count_found,
     printed_changes,
     shorten_name,
-    start_page,
 )
 from bertjax.statistics import SCORE, Measure
 
@@ -51,14 +51,15 @@ def make_layers(
     title: str,
     subtitle: str = "",
     measure: Measure = SCORE,
-    weighed: Certainty | None = None,
+    certainty: Certainty | None = None,
+    frame: Frame = PAGE,
 ) -> "Figure":
     """The effect of ablating each whole layer: one bar per layer, left and right of the base score.
 
     Args:
         scores: `[layers]`, as the metric defines them (not in points); NaN where undefined.
         base, title, subtitle, measure: as in `heads_map.make_heads`.
-        weighed: intervals of the changes, and which of them are more than chance; the others' bars are hollow.
+        certainty: intervals of the changes, and which of them are more than chance; the others' bars are hollow.
 
     Raises:
         DataError: `scores` is not a list of layers.
@@ -69,8 +70,8 @@ def make_layers(
     """
     changes = printed_changes(scores, base, measure, axes=("layers",))
     names = [str(layer) for layer in range(len(changes))]
-    texts = _Texts(title, subtitle, measure, "layer")
-    return _make_page(changes, names, base, texts, LEFT, weighed)
+    texts = _Texts(title, subtitle, measure, "layer", frame)
+    return _make_page(changes, names, base, texts, LEFT, certainty)
 
 
 def make_sets(
@@ -81,7 +82,8 @@ def make_sets(
     subtitle: str = "",
     measure: Measure = SCORE,
     *,
-    weighed: Certainty | None = None,
+    certainty: Certainty | None = None,
+    frame: Frame = PAGE,
 ) -> "Figure":
     """The effect of ablating sets of heads: a bar for each of the sets that change most, at most 24.
 
@@ -89,7 +91,7 @@ def make_sets(
         names: the sets' names; long ones are cut.
         scores: `[sets]`, as the metric defines them (not in points); NaN where undefined.
         base, title, subtitle, measure: as in `heads_map.make_heads`.
-        weighed: as in `make_layers`.
+        certainty: as in `make_layers`.
 
     Raises:
         DataError: `scores` is not a list, or the number of names differs.
@@ -108,8 +110,10 @@ def make_sets(
     labels = [shorten_name(name, LONGEST_NAME) for name in names]
     shown_labels = [labels[index] for index in shown]
     left = max(LEFT, 0.35 + 0.078 * max(map(len, shown_labels)))
-    shown_certainty = None if weighed is None else Certainty(weighed.intervals[:, shown], weighed.significant[shown])
-    texts = _Texts(title, subtitle, measure)
+    shown_certainty = (
+        None if certainty is None else Certainty(certainty.intervals[:, shown], certainty.significant[shown])
+    )
+    texts = _Texts(title, subtitle, measure, frame=frame)
     return _make_page(changes[shown], shown_labels, base, texts, left, shown_certainty)
 
 
@@ -121,6 +125,7 @@ class _Texts:
     subtitle: str
     measure: Measure
     kind: str = ""
+    frame: Frame = PAGE
 
 
 def _make_page(
@@ -129,21 +134,23 @@ def _make_page(
     base: float,
     texts: _Texts,
     left: float,
-    weighed: Certainty | None,
+    certainty: Certainty | None,
 ) -> "Figure":
     """A picture with one bar per name."""
     from matplotlib.style import context
 
-    height, bottom = max(len(changes) * 0.32, 0.7), 0.75 if weighed is None else 1.0
-    ends = np.stack([changes, changes]) if weighed is None else np.where(np.isnan(changes), np.nan, weighed.intervals)
-    significant = np.ones(len(changes), np.bool_) if weighed is None else weighed.significant
+    height, bottom = max(len(changes) * 0.32, 0.7), 0.75 if certainty is None else 1.0
+    ends = (
+        np.stack([changes, changes]) if certainty is None else np.where(np.isnan(changes), np.nan, certainty.intervals)
+    )
+    significant = np.ones(len(changes), np.bool_) if certainty is None else certainty.significant
     with context("default"):
-        figure = start_page(texts.title, texts.subtitle, bottom, height)
-        axes = add_axes(figure, left, bottom, WIDTH - left - 0.35, height)
+        box = left, WIDTH - left - 0.35, height
+        figure, axes = texts.frame.open_axes(texts.title, texts.subtitle, bottom, box)
         _draw_bars(axes, changes, ends, significant, texts.measure)
         axes.set_yticks(np.arange(len(changes)), names)
         _label_bars(axes, changes, ends, base, texts)
-        if weighed is not None:
+        if certainty is not None and texts.frame.ax is None:
             add_note(figure, count_found(int((significant & np.isfinite(changes)).sum()), len(changes), texts.measure))
     return figure
 

@@ -9,14 +9,15 @@ gives an equal file.
 
 import io
 import os
+from dataclasses import dataclass
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from jaxtyping import Float
 
 from bertjax.atomic_files import atomic_write
-from bertjax.errors import DataError, OutputError
+from bertjax.errors import DataError, InputError, OutputError
 from bertjax.formatting import visible
 from bertjax.paths import user_path
 from bertjax.statistics import SCORE, Measure, Q
@@ -50,14 +51,72 @@ def colours_of(measure: Measure) -> str:
     return COLOURS if measure.greater_is_better else f"{COLOURS}_r"
 
 
-def start_page(title: str, subtitle: str, bottom: float, height: float) -> "Figure":
-    """A figure with its headings, and room for a drawing of `height`, `bottom` above its lower edge."""
+@dataclass(frozen=True)
+class Frame:
+    """The title of a figure, and the axes to draw into.
+
+    Args:
+        title: replaces title and subtitle; '' leaves them out; None keeps them.
+        ax: axes to draw into, without subtitle, notes and legend; None draws a page.
+        size: width and height of the page in inches; fonts scale with the smaller of both ratios.
+    """
+
+    title: str | None = None
+    ax: "Axes | None" = None
+    size: tuple[float, float] | None = None
+
+    def open_axes(
+        self, title: str, subtitle: str, bottom: float, box: tuple[float, float, float]
+    ) -> "tuple[Figure, Axes]":
+        """The figure and axes to draw into.
+
+        Args:
+            bottom: the bottom of the axes on a page, in inches.
+            box: left, width and height of the axes on a page, in inches.
+        """
+        left, width, height = box
+        if self.ax is None:
+            figure = start_page(title, subtitle, bottom, height, self)
+            return figure, add_axes(figure, left, bottom, width, height)
+        self.ax.set_title(visible(title if self.title is None else self.title), fontsize=9.5, color=INK)
+        clear_axes(self.ax)
+        return cast("Figure", self.ax.figure), self.ax
+
+    def resize(self, figure: "Figure") -> float:
+        """Give a page its size. Returns the ratio by which fonts changed."""
+        from matplotlib.text import Text
+
+        if self.size is None:
+            return 1.0
+        scale = float(np.min(np.asarray(self.size) / figure.get_size_inches()))
+        figure.set_size_inches(*self.size)
+        for axes in figure.axes:
+            for axis in (axes.xaxis, axes.yaxis):
+                axis.get_ticklabels()  # creates the ticks
+        for text in figure.findobj(Text):
+            text.set_fontsize(scale * float(text.get_fontsize()))
+        return scale
+
+
+PAGE = Frame()
+
+
+def start_page(title: str, subtitle: str, bottom: float, height: float, frame: Frame = PAGE) -> "Figure":
+    """A page with its headings, and space for a drawing of `height`, `bottom` above its lower edge.
+
+    Raises:
+        InputError: the frame has axes, but the figure needs a page.
+    """
+    if frame.ax is not None:
+        raise InputError("this figure has several panels, which need a page: leave ax out")
+    if frame.title is not None:
+        title, subtitle = frame.title, ""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     from bertjax.plots.picture import Picture
 
     title, subtitle = fill(visible(title), 68), _even_lines(visible(subtitle), 110)
-    title_height = 0.24 * (title.count("\n") + 1)
+    title_height = 0.24 * (title.count("\n") + 1) if title else -0.2
     subtitle_height = 0.17 * (subtitle.count("\n") + 1) if subtitle else 0
     total = bottom + height + title_height + subtitle_height + 0.32
     figure = Picture(figsize=(WIDTH, total), dpi=PIXELS_PER_INCH, facecolor="white")
@@ -107,10 +166,20 @@ def add_axes(figure: "Figure", left: float, bottom: float, width: float, height:
     """Axes at a position in inches, without frame or tick marks."""
     page_width, page_height = figure.get_size_inches()
     axes = figure.add_axes((left / page_width, bottom / page_height, width / page_width, height / page_height))
-    axes.tick_params(length=0, labelsize=8.5, colors=INK)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    clear_axes(axes)
     return axes
+
+
+def clear_axes(axes: "Axes") -> None:
+    """Remove frame and tick marks."""
+    axes.tick_params(length=0, labelsize=8.5, colors=INK)
+    axes.spines[:].set_visible(False)
+
+
+def size_of(axes: "Axes") -> tuple[float, float]:
+    """Width and height of axes in inches."""
+    box = axes.get_window_extent().transformed(axes.figure.dpi_scale_trans.inverted())
+    return float(box.width), float(box.height)
 
 
 def draw_as_shapes(bar: Any) -> None:

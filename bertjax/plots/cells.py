@@ -1,21 +1,32 @@
-"""Cells of maps of changes: their colours, pale where a change is not significant, and the numbers in them."""
+"""Cells of maps of changes: colours, strokes through cells that are not significant, and numbers."""
 
 from textwrap import wrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from bertjax.formatting import format_change
-from bertjax.plots.canvas import COLOURS, INK, PALE, add_axes, choose_ticks, colours_of, draw_as_shapes
+from bertjax.plots.canvas import (
+    COLOURS,
+    INK,
+    PAGE,
+    PALE,
+    Frame,
+    add_axes,
+    choose_ticks,
+    clear_axes,
+    colours_of,
+    draw_as_shapes,
+    size_of,
+)
 from bertjax.statistics import Measure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-STRENGTH = 0.22  # the share of its colour that a change keeps if it is not significant
-PALE_INK = "#5a5a5a"  # for numbers in pale cells, readable on all of them
+STROKE = "#7f7f7f"  # of cells that are not significant, visible on all colours
 OUTLIER = 3.0  # times the 90th percentile of the changes: the colour scale extends no further
 LETTER = 0.075  # inches, of the scale's caption
 DARKEST = 0.2  # luminance above which dark letters are as readable as white ones
@@ -34,53 +45,82 @@ def colour_limit(changes: Float[np.ndarray, "..."], measure: Measure) -> float:
     return max(min(largest, bound) if bound > 0 else largest, measure.smallest_range)
 
 
-def colour_cells(shares: Map, significant: Bool[np.ndarray, "layers heads"]) -> Colours:
-    """Red, green and blue from 0 to 1; noise in full colours would look like a finding.
+def colour_cells(shares: Map) -> Colours:
+    """Red, green and blue from 0 to 1.
 
     Args:
-        shares: positions on the colour scale from 0 to 1, where 0.5 is no change; NaN (undefined) is light grey.
-        significant: which changes are more than chance; the others are pale.
-
-    >>> colours = colour_cells(np.array([[0.0, 0.0, np.nan]]), np.array([[True, False, False]]))
-    >>> [bool(low < high) for low, high in zip(colours[0, 0], colours[0, 1])]
-    [True, True, True]
+        shares: positions on the colour scale from 0 to 1; 0.5 is no change, and NaN (undefined) is light grey.
     """
     import matplotlib
 
-    full = matplotlib.colormaps[COLOURS](shares)[..., :3]
-    strength = np.where(significant, 1.0, STRENGTH)[..., None]
-    undefined = np.array(matplotlib.colors.to_rgb(PALE))
-    return np.where(np.isnan(shares)[..., None], undefined, full * strength + 1 - strength)
+    colours: Colours = matplotlib.colormaps[COLOURS](shares)[..., :3]
+    return np.where(np.isnan(shares)[..., None], np.array(matplotlib.colors.to_rgb(PALE)), colours)
 
 
-def write_changes(
+def draw_cells(
     axes: "Axes",
     changes: Map,
-    colours: Colours,
-    significant: Bool[np.ndarray, "layers heads"],
+    limit: float,
+    measure: Measure,
+    significant: Bool[np.ndarray, "layers heads"] | None = None,
     *,
-    size: float,
+    size: float | None = None,
     digits: int = 2,
-    middle: float = 0.5,
-    plus: bool = True,
+    edges: float = 0.8,
 ) -> None:
-    """Write the changes in their cells: white on dark colours, dark on light ones, grey on pale ones.
+    """Draw the cells of a map in their colours; a stroke crosses each cell that is not significant.
 
     Args:
-        changes: as they are printed; nothing is written where they are NaN.
-        colours: of the cells (`colour_cells`).
-        significant: which changes are more than chance.
-        size: the font size in points.
+        changes: as they are printed; NaN where undefined.
+        limit: the largest change of the colour scale.
+        significant: which changes are significant; None if they are not tested.
+        size: the font size of the numbers in the cells, in points; None writes none.
         digits: decimals of changes below 10.
-        middle: the centre of cell 0.
-        plus: whether changes above 0 have their sign.
+        edges: the width of the white lines between cells.
     """
+    colours = colour_cells(measure.sign * changes / (2 * limit) + 0.5)
+    axes.pcolormesh(colours, edgecolors="white" if edges else "none", linewidth=edges)
+    if significant is not None:
+        strike_through(axes, ~significant & np.isfinite(changes))
+    if size is not None:
+        _write_changes(axes, changes, colours, size, digits, plus=measure.printed_change(1.0).startswith("+"))
+
+
+def strike_through(axes: "Axes", cells: Bool[np.ndarray, "layers heads"], offset: float = 0.0) -> None:
+    """Draw a stroke through cells.
+
+    Args:
+        offset: the coordinate of the left and upper edge of cell 0.
+    """
+    from matplotlib.collections import LineCollection
+
+    corners = np.argwhere(cells)[:, None, ::-1] + offset
+    axes.add_collection(
+        LineCollection(list(corners + np.array([[0, 1], [1, 0]])), colors=STROKE, linewidths=0.6), autolim=False
+    )
+
+
+def _write_changes(axes: "Axes", changes: Map, colours: Colours, size: float, digits: int, *, plus: bool) -> None:
+    """Write the changes in their cells: white on dark colours, dark on light ones.
+
+    Args:
+        plus: whether positive changes have a sign.
+    """
+    from matplotlib.patheffects import withStroke
+
     light = colours**2.2 @ np.array([0.2126, 0.7152, 0.0722]) > DARKEST
     for layer, head in np.argwhere(np.isfinite(changes)):
-        ink = (INK if significant[layer, head] else PALE_INK) if light[layer, head] else "white"
-        text, place = format_change(changes[layer, head], digits), (head + middle, layer + middle)
-        text = text if plus else text.removeprefix("+")
-        axes.text(*place, text, fontsize=size, color=ink, ha="center", va="center_baseline")
+        text = format_change(changes[layer, head], digits)
+        axes.text(
+            head + 0.5,
+            layer + 0.5,
+            text if plus else text.removeprefix("+"),
+            fontsize=size,
+            color=INK if light[layer, head] else "white",
+            ha="center",
+            va="center_baseline",
+            path_effects=[withStroke(linewidth=2, foreground=colours[layer, head])],  # over the stroke
+        )
 
 
 def draw_scale(
@@ -92,30 +132,36 @@ def draw_scale(
     *,
     base: float = 0.0,
     beside: float = 0.0,
+    frame: Frame = PAGE,
 ) -> None:
-    """Draw the scale beside the map: scores as they are printed, with a line across at the base."""
+    """Draw the colour scale of a map: scores as they are printed, with a line across at the base.
+
+    Args:
+        beside: the width between map and scale on a page, in inches.
+    """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    box, (width, height) = axes.get_position(), figure.get_size_inches()
-    bar_height = box.height * height
-    left = box.x1 * width + beside + 0.2
-    bar_axes = add_axes(figure, left, box.y0 * height, 0.17, bar_height)
-    low = -limit if measure.tested or not measure.of_effects else 0.0  # what cannot be below 0 has half of the colours
+    low = -limit if measure.tested or not measure.of_effects else 0.0  # half of the colours for what cannot be below 0
     below, above = (changes < low).any(), (changes > limit).any()
     extend = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[int(below), int(above)]
     colours = ScalarMappable(norm=Normalize(-limit, limit), cmap=colours_of(measure))
-    bar = figure.colorbar(colours, cax=bar_axes, extend=extend, extendfrac=0.06)
-    draw_as_shapes(bar)
-    bar_axes.set_ylim(low, limit)
-    fewest = 4 if bar_height >= 1 else 2
-    ticks, labels = choose_ticks(
-        low, limit, base, measure, most=max(fewest, min(10, int(2.6 * bar_height))), separator="  "
-    )
-    bar.set_ticks(ticks, labels=labels)
-    bar_axes.get_yticklabels()[ticks.index(0.0)].set_fontweight("bold")
-    bar_axes.axhline(0, color=INK, linewidth=1.6)
     caption = measure.caption.replace(" in ", "\nin ") if measure.unit else measure.caption.replace(" (", "\n(")
-    room = int((width - left) / LETTER)
-    lines = [part for line in caption.split("\n") for part in wrap(line, room)]
-    figure.text(left / width, box.y0 - 0.1 / height, "\n".join(lines), fontsize=8.5, color=INK, va="top")
+    if frame.ax is None:
+        box, (width, height) = axes.get_position(), figure.get_size_inches()
+        left = box.x1 * width + beside + 0.2
+        place: dict[str, Any] = {"cax": add_axes(figure, left, box.y0 * height, 0.17, box.height * height)}
+        lines = [part for line in caption.split("\n") for part in wrap(line, int((width - left) / LETTER))]
+        figure.text(left / width, box.y0 - 0.1 / height, "\n".join(lines), fontsize=8.5, color=INK, va="top")
+    else:
+        place = {"ax": axes, "label": caption}
+    bar = figure.colorbar(colours, **place, extend=extend, extendfrac=0.06)
+    draw_as_shapes(bar)
+    clear_axes(bar.ax)
+    bar.ax.set_ylim(low, limit)
+    bar_height = size_of(bar.ax)[1]
+    most = max(4 if bar_height >= 1 else 2, min(10, int(2.6 * bar_height)))
+    ticks, labels = choose_ticks(low, limit, base, measure, most=most, separator="  ")
+    bar.set_ticks(ticks, labels=labels)
+    bar.ax.get_yticklabels()[ticks.index(0.0)].set_fontweight("bold")
+    bar.ax.axhline(0, color=INK, linewidth=1.6)

@@ -1,18 +1,19 @@
-"""Heads in a plane, near to each other where they attend alike, and the tree in which they join."""
+"""Heads in a plane, close to each other if they attend to the same tokens, and their dendrogram."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from bertjax.errors import DataError
-from bertjax.plots.canvas import GREY, INK, WIDTH, add_axes, add_note, start_page
+from bertjax.plots.canvas import GREY, INK, PAGE, WIDTH, Frame, add_axes, add_note, start_page, text_width
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEFT, GAP, BOTTOM, PLANE, LEAF = 0.35, 0.75, 0.95, 3.6, 0.115  # inches
+FONT, DOT = 5.5, 2.6  # points: of names, and the radius of a dot
 
 
 def make_distances(
@@ -24,14 +25,17 @@ def make_distances(
     subtitle: str,
     *,
     note: str = "",
+    frame: Frame = PAGE,
 ) -> "Figure":
-    """A plane of heads, coloured by layer, beside a dendrogram of them.
+    """A plane of heads, coloured by layer, and a dendrogram of them.
 
     Args:
-        names: of heads.
-        points: their places in the plane.
-        tree: what `scipy.cluster.hierarchy.linkage` gives.
-        note: below the picture.
+        names: the names of the heads.
+        layers: the layers of the heads.
+        points: the positions of the heads in the plane.
+        tree: the result of `scipy.cluster.hierarchy.linkage`.
+        note: a line below the figure.
+        frame: the title.
 
     Raises:
         DataError: fewer than three heads.
@@ -45,14 +49,16 @@ def make_distances(
     colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.92, int(layers.max()) + 1))
     height = max(PLANE, LEAF * len(names))
     with context("default"):
-        figure = start_page(title, subtitle, BOTTOM, height)
+        figure = start_page(title, subtitle, BOTTOM, height, frame)
         plane = add_axes(figure, LEFT, BOTTOM + height - PLANE, PLANE, PLANE)
         plane.scatter(points[:, 0], points[:, 1], s=26, c=colours[layers], zorder=3)
-        for name, (x, y) in zip(names, points, strict=True):
-            plane.annotate(name, (x, y), (2.5, 2.5), textcoords="offset points", fontsize=5.5, color=GREY)
         plane.set_xticks([])
         plane.set_yticks([])
         plane.set_aspect("equal", adjustable="datalim")
+        plane.apply_aspect()
+        for name, point, offset in _place_names(names, points, plane.transData.transform(points) * 72 / figure.dpi):
+            written = plane.annotate(name, point, offset, textcoords="offset points", fontsize=FONT, color=GREY)
+            written.set(ha="center", va="center")
         dots = [plane.scatter([], [], s=26, color=colour, label=str(layer)) for layer, colour in enumerate(colours)]
         where: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, -0.01), "ncols": 6, "frameon": False}
         plane.legend(handles=dots, title="layer", fontsize=8, title_fontsize=8.5, alignment="left", **where)
@@ -68,3 +74,27 @@ def make_distances(
             branches.spines[side].set_visible(False)
         add_note(figure, note)
     return figure
+
+
+def _place_names(
+    names: Sequence[str], points: Float[np.ndarray, "heads 2"], dots: Float[np.ndarray, "heads 2"]
+) -> Iterator[tuple[str, tuple[float, float], tuple[float, float]]]:
+    """Place each name next to its dot, where it covers neither dots nor names; names without space are left out.
+
+    Args:
+        points: the positions of the dots.
+        dots: the same in points of the page (1/72 inch).
+
+    Returns: names, positions of their dots, and offsets in points of the page.
+    """
+    taken = [(x - DOT, y - DOT, x + DOT, y + DOT) for x, y in dots.tolist()]
+    for name, point, (x, y) in zip(names, points.tolist(), dots.tolist(), strict=True):
+        wide, high = 72 * text_width(name, FONT) / 2 + 0.4, FONT / 2 + 0.4
+        for right, up in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1)):
+            offset = right * (DOT + wide + 0.5), up * (DOT + high + 0.5)
+            left, low = x + offset[0] - wide, y + offset[1] - high
+            box = left, low, left + 2 * wide, low + 2 * high
+            if not any(a < box[2] and box[0] < c and b < box[3] and box[1] < d for a, b, c, d in taken):
+                taken.append(box)
+                yield name, (point[0], point[1]), offset
+                break

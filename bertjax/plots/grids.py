@@ -9,8 +9,21 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bertjax.errors import DataError
-from bertjax.plots.canvas import INK, LEFT, PALE, RIGHT, WIDTH, add_axes, shorten_name, start_page, text_width
-from bertjax.plots.cells import colour_cells, colour_limit, draw_scale, write_changes
+from bertjax.plots.canvas import (
+    INK,
+    LEFT,
+    PAGE,
+    PALE,
+    RIGHT,
+    WIDTH,
+    Frame,
+    add_axes,
+    add_note,
+    shorten_name,
+    start_page,
+    text_width,
+)
+from bertjax.plots.cells import colour_limit, draw_cells, draw_scale
 from bertjax.statistics import Measure, Q
 
 if TYPE_CHECKING:
@@ -34,7 +47,7 @@ class Grid:
         title: the site.
         rows: names of layers or heads.
         changes: as they are printed; NaN where undefined.
-        significant: which are more than chance; the others are pale.
+        significant: which changes are significant; a stroke crosses the others.
         kind: of the rows: 'layer' or 'head'.
     """
 
@@ -95,15 +108,17 @@ def make_grids(
     *,
     measure: Measure,
     limit: float | None = None,
+    frame: Frame = PAGE,
 ) -> "Figure":
     """All grids on one scale.
 
     Args:
         grids: of the same spans.
         spans: their names, in the order of the text.
-        note: below, in place of what pale colours mean.
+        note: replaces the note about strokes, for changes that are not tested.
         measure: of the changes.
         limit: where colours end; None for the largest change, unless that is an outlier.
+        frame: the title.
 
     Raises:
         DataError: there is no grid.
@@ -120,26 +135,24 @@ def make_grids(
     changes = np.concatenate([grid.changes.ravel() for grid in grids])
     heights = [len(grid.rows) * _cell(len(grid.rows)) for grid in grids]
     total, width = sum(heights) + CAPTION * len(grids), WIDTH - LEFT - RIGHT
-    limit, found = limit or colour_limit(changes, measure), sum(int(grid.significant.sum()) for grid in grids)
+    limit = limit or colour_limit(changes, measure)
+    found = sum(int((grid.significant & np.isfinite(grid.changes)).sum()) for grid in grids)
     digits = min(measure.digits, max(1, 2 - math.floor(math.log10(limit))))  # three of the largest change's at most
     with context("default"):
         names = _names_of_spans(spans)
         below = 0.5 + (max(text_width(name, names.size) for name in names.texts) if names.turned else 0.0)
-        figure = start_page(title, subtitle, below, total)
+        figure = start_page(title, subtitle, below, total, frame)
         top = below + total - CAPTION
         for number, (grid, height) in enumerate(zip(grids, heights, strict=True)):
             axes = add_axes(figure, LEFT, top - height, width, height)
-            colours = colour_cells(measure.sign * grid.changes / (2 * limit) + 0.5, grid.significant)
-            axes.pcolormesh(colours, edgecolors="white", linewidth=0.4)
+            size = 7.5 if len(spans) <= MOST_WRITTEN and height / len(grid.rows) >= 0.2 else None
+            draw_cells(axes, grid.changes, limit, measure, grid.significant, size=size, digits=digits, edges=0.4)
             _label(axes, grid, height / len(grid.rows), names if number == len(grids) - 1 else None)
-            if len(spans) <= MOST_WRITTEN and height / len(grid.rows) >= 0.2:
-                write_changes(axes, grid.changes, colours, grid.significant, size=7.5, digits=digits)
             top -= height + CAPTION
         draw_scale(figure, figure.axes[0], changes, limit, replace(measure, of_effects=True))
         count = int(np.isfinite(changes).sum())
-        lines = [note or f"full colour: more than chance (q < {Q}), {found:,} of {count:,} cells; others pale"]
-        lines += ["grey: cannot act"] if count < changes.size else []
-        figure.text(0.15 / WIDTH, 0.12 / figure.get_size_inches()[1], "; ".join(lines), fontsize=8.5, color=INK)
+        lines = [note or f"stroke: not significant (q ≥ {Q}), {count - found:,} of {count:,} cells"]
+        add_note(figure, "; ".join([*lines, "grey: cannot act"] if count < changes.size else lines))
     return figure
 
 

@@ -9,15 +9,17 @@ from bertjax.formatting import format_change
 from bertjax.plots.canvas import (
     INK,
     LEFT,
+    PAGE,
     PALE,
     RIGHT,
     WIDTH,
+    Frame,
     add_axes,
     colours_of,
     printed_changes,
-    start_page,
+    size_of,
 )
-from bertjax.plots.cells import Map, colour_cells, colour_limit, draw_scale, write_changes
+from bertjax.plots.cells import STROKE, Map, colour_limit, draw_cells, draw_scale
 from bertjax.statistics import SCORE, Measure, Q
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ def make_heads(
     subtitle: str = "",
     measure: Measure = SCORE,
     significant: Bool[np.ndarray, "layers heads"] | None = None,
+    frame: Frame = PAGE,
 ) -> "Figure":
     """The layers x heads map: each head's score when it is ablated, against the base score.
 
@@ -57,8 +60,9 @@ def make_heads(
         title: the picture's title, one line.
         subtitle: smaller, below the title; long ones are broken into lines.
         measure: how the score is called and printed, and which way is better.
-        significant: which effects are more than chance: these have a dot. The others are pale, and so are the layers'
-            means beside the map, which are not tested.
+        significant: which effects are significant: a stroke crosses the others. None if effects are not tested: then
+            the map has no column with the means of layers.
+        frame: title, and axes to draw into.
 
     Raises:
         DataError: `scores` is not a map `[layers, heads]`.
@@ -74,62 +78,38 @@ def make_heads(
     changes = printed_changes(scores, base, measure, axes=("layers", "heads"))
     layers, heads = changes.shape
     limit = colour_limit(changes, measure)
-    means_width = 0.0 if significant is None else MEANS
+    means_width = 0.0 if significant is None or frame.ax is not None else MEANS
     cell_width = min((WIDTH - LEFT - RIGHT - means_width) / heads, 1.1)
     cell_height = max(min(cell_width * 0.8, 0.5), 1.3 / layers)
     with context("default"):
         outlines = _outlines(changes, measure)
         entries = [rectangle for _, _, rectangle in outlines] + _notes(changes, limit, measure, significant)
         bottom = 0.68 + 0.2 * ((len(entries) + 1) // 2)
-        figure = start_page(title, subtitle, bottom, layers * cell_height)
-        axes = add_axes(figure, LEFT, bottom, heads * cell_width, layers * cell_height)
-        coloured = np.ones(changes.shape, np.bool_) if significant is None else significant
+        box = LEFT, heads * cell_width, layers * cell_height
+        figure, axes = frame.open_axes(title, subtitle, bottom, box)
+        cell_width = size_of(axes)[0] / heads
         size = min(8.0, cell_width * 17) if cell_width >= 0.3 else None
-        _colour(axes, changes, limit, measure, coloured, size=size)
+        draw_cells(axes, changes, limit, measure, significant, size=size, digits=measure.digits)
         _frame(axes, changes, outlines)
-        if significant is not None:
-            _mark(axes, significant, changes, cell_width)
+        if means_width:
             _draw_means(figure, axes, changes, limit, measure, width=heads * cell_width)
-        draw_scale(figure, axes, changes, limit, measure, base=base, beside=means_width)
-        _draw_legend(figure, entries)
+        draw_scale(figure, axes, changes, limit, measure, base=base, beside=means_width, frame=frame)
+        if frame.ax is None:
+            _draw_legend(figure, entries, 8.5 * frame.resize(figure))
     return figure
 
 
-def _mark(axes: "Axes", significant: Bool[np.ndarray, "layers heads"], changes: Map, cell_width: float) -> None:
-    """Draw a dot in the upper right corner of each cell whose effect is more than chance."""
-    layers, heads = np.nonzero(significant & np.isfinite(changes))
-    style: dict[str, Any] = {"color": INK, "edgecolors": "white", "linewidths": 0.6, "zorder": 4}
-    axes.scatter(heads + 0.86, layers + 0.2, s=max(6.0, 30 * cell_width), **style)
-
-
 def _draw_means(figure: "Figure", axes: "Axes", changes: Map, limit: float, measure: Measure, *, width: float) -> None:
-    """Draw each layer's mean change in a separate column beside the map."""
+    """Draw each layer's mean change in a column to the right of the map."""
     (wide, high), box = figure.get_size_inches(), axes.get_position()
     column = add_axes(figure, box.x0 * wide + width + 0.12, box.y0 * high, MEANS - 0.15, box.height * high)
     defined = np.isfinite(changes)
     sums = np.where(defined, changes, 0).sum(1)
     means = np.where(defined.any(1), sums / np.maximum(defined.sum(1), 1), np.nan)
-    _colour(column, means[:, None], limit, measure, np.zeros((len(means), 1), np.bool_), size=8.0)
+    draw_cells(column, means[:, None], limit, measure, size=8.0, digits=measure.digits)
     column.set_ylim(len(means), 0)
     column.set_yticks([])
     column.set_xticks([0.5], ["mean"])
-
-
-def _colour(
-    axes: "Axes",
-    changes: Map,
-    limit: float,
-    measure: Measure,
-    significant: Bool[np.ndarray, "layers heads"],
-    *,
-    size: float | None,
-) -> None:
-    """Draw the cells in their colours, with the changes written in them if `size` is given."""
-    colours = colour_cells(measure.sign * changes / (2 * limit) + 0.5, significant)
-    axes.pcolormesh(colours, edgecolors="white", linewidth=0.8)
-    if size is not None:
-        plus = measure.printed_change(1.0).startswith("+")
-        write_changes(axes, changes, colours, significant, size=size, digits=measure.digits, plus=plus)
 
 
 def _frame(axes: "Axes", changes: Map, outlines: list[Outline]) -> None:
@@ -190,12 +170,9 @@ def _notes(
     undefined = int(np.isnan(changes).sum())
     notes: list[Artist] = []
     if significant is not None:
-        dots = int((significant & np.isfinite(changes)).sum())
-        style: dict[str, Any] = {"marker": "o", "markersize": 5, "linestyle": "none"}
-        notes.append(Line2D([], [], color=INK, label=f"full colour, dot: more than chance (q < {Q}): {dots}", **style))
-        pale = int(np.isfinite(changes).sum()) - dots
-        colour = colour_cells(np.array([[0.12]]), np.zeros((1, 1), np.bool_))[0, 0]
-        notes.append(Patch(facecolor=colour, label=f"pale: not significant: {pale}; means are not tested"))
+        found, tested = int((significant & np.isfinite(changes)).sum()), int(np.isfinite(changes).sum())
+        label = f"stroke: not significant (q ≥ {Q}): {tested - found} of {tested}; means are not tested"
+        notes.append(Line2D([], [], color=STROKE, marker=(2, 0, -45), markersize=10, linestyle="none", label=label))
     if not measure.tested:
         notes.append(Patch(fill=False, linewidth=0, label=measure.untested))
     for count, side, marker, colour in ((below, "below", "v", darkest[0]), (above, "above", "^", darkest[1])):
@@ -209,9 +186,9 @@ def _notes(
     return notes
 
 
-def _draw_legend(figure: "Figure", entries: list["Artist"]) -> None:
+def _draw_legend(figure: "Figure", entries: list["Artist"], size: float) -> None:
     """Draw the legend in two columns, read row by row (matplotlib fills column by column)."""
     handles = entries[::2] + entries[1::2]
-    style: dict[str, Any] = {"frameon": False, "fontsize": 8.5, "labelcolor": INK, "columnspacing": 2.5}
-    size = {"handlelength": 1.5, "handleheight": 1.0}
-    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.15 / WIDTH, 0), ncols=2, **size, **style)
+    style: dict[str, Any] = {"frameon": False, "fontsize": size, "labelcolor": INK, "columnspacing": 2.5}
+    handle = {"handlelength": 1.5, "handleheight": 1.0}
+    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.15 / WIDTH, 0), ncols=2, **handle, **style)

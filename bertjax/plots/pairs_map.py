@@ -2,22 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bertjax.errors import DataError
-from bertjax.plots.canvas import (
-    INK,
-    LEFT,
-    PALE,
-    RIGHT,
-    WIDTH,
-    add_axes,
-    start_page,
-)
-from bertjax.plots.cells import colour_cells, colour_limit, draw_scale
+from bertjax.plots.canvas import INK, LEFT, PAGE, PALE, RIGHT, WIDTH, Frame, add_note, size_of
+from bertjax.plots.cells import colour_limit, draw_cells, draw_scale
 from bertjax.statistics import Measure, Q
 
 if TYPE_CHECKING:
@@ -36,6 +28,7 @@ def make_pairs(
     subtitle: str,
     *,
     measure: Measure,
+    frame: Frame = PAGE,
 ) -> "Figure":
     """Each pair's number as a cell, twice: the map is the same on both sides of its diagonal.
 
@@ -43,7 +36,8 @@ def make_pairs(
         heads: layer and head of each that occurs, in ascending order.
         pairs: places in `heads`.
         changes: as they are printed; NaN where undefined.
-        significant: which are more than chance; the others are pale.
+        significant: which changes are significant; a stroke crosses the others.
+        frame: title, and axes to draw into.
 
     Raises:
         DataError: there is no pair.
@@ -62,15 +56,16 @@ def make_pairs(
         matrix[both[:, 0], both[:, 1]], found[both[:, 0], both[:, 1]] = changes, significant
     limit, side, bottom = colour_limit(changes, measure), WIDTH - LEFT - RIGHT, 1.0
     with context("default"):
-        figure = start_page(title, subtitle, bottom, side)
-        axes = add_axes(figure, LEFT, bottom, side, side)
-        colours = colour_cells(measure.sign * matrix / (2 * limit) + 0.5, found)
-        axes.pcolormesh(colours, edgecolors="white" if len(heads) <= MOST_NAMED else "none", linewidth=0.5)
+        figure, axes = frame.open_axes(title, subtitle, bottom, (LEFT, side, side))
+        edges = 0.5 if len(heads) <= MOST_NAMED else 0.0
+        cell = size_of(axes)[0] / len(heads)
+        size = min(8.0, cell * 17) if cell >= 0.3 else None
+        draw_cells(axes, matrix, limit, measure, found, size=size, digits=measure.digits, edges=edges)
         _label(axes, heads)
-        draw_scale(figure, axes, changes, limit, replace(measure, of_effects=True))
-        style: dict[str, Any] = {"fontsize": 8.5, "color": INK}
-        note = f"full colour: more than chance (q < {Q}), {int(significant.sum()):,} of {len(changes):,}; others pale"
-        figure.text(0.15 / WIDTH, 0.12 / figure.get_size_inches()[1], note, **style)
+        draw_scale(figure, axes, changes, limit, replace(measure, of_effects=True), frame=frame)
+        if frame.ax is None:
+            left_out = int((~significant & np.isfinite(changes)).sum())
+            add_note(figure, f"stroke: not significant (q ≥ {Q}), {left_out:,} of {len(changes):,}")
     return figure
 
 

@@ -2,31 +2,37 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from bertjax.errors import DataError
-from bertjax.plots.canvas import GREY, INK, WIDTH, add_axes, start_page
-from bertjax.plots.cells import STRENGTH
+from bertjax.plots.canvas import GREY, INK, PAGE, WIDTH, Frame, add_axes, start_page
+from bertjax.plots.cells import strike_through
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GAP, LEFT, RIGHT, BOTTOM, CAPTION, AXIS = 0.45, 0.62, 1.0, 0.75, 0.3, 0.35  # inches
 COLUMNS = 3
-STROKE = "#bdbdbd"
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One map, layer 0 at the top; marked heads get a dot, and values within noise can be pale."""
+    """One map, layer 0 at the top.
+
+    Args:
+        title: the name of the map.
+        values: the values of heads.
+        marked: heads with a dot.
+        struck: heads with a stroke, such as those that are not significant.
+    """
 
     title: str
     values: Float[np.ndarray, "layers heads"]
     marked: Bool[np.ndarray, "layers heads"] | None = None
-    pale: Bool[np.ndarray, "layers heads"] | None = None
+    struck: Bool[np.ndarray, "layers heads"] | None = None
 
 
 def make_panels(
@@ -38,15 +44,17 @@ def make_panels(
     *,
     scale: tuple[float, float] | None = None,
     colours: str = "Blues",
+    frame: Frame = PAGE,
 ) -> "Figure":
     """Panels on one scale, at most three side by side.
 
     Args:
         panels: all of one shape.
         label: the meaning of the colours.
-        note: the meaning of dots and pale cells.
+        note: the meaning of dots and strokes.
         scale: where the colours begin and end; by default 0 and the largest value.
         colours: a matplotlib colormap.
+        frame: the title.
 
     Raises:
         DataError: there is no panel.
@@ -68,15 +76,14 @@ def make_panels(
     low, high = scale or (0.0, max(float(np.nanmax(panel.values)) for panel in panels) or 1.0)
     bottom = BOTTOM + 0.15 * note.count("\n")
     with context("default"):
-        figure = start_page(title, subtitle, bottom, total)
+        figure = start_page(title, subtitle, bottom, total, frame)
         for number, panel in enumerate(panels):
             row, column = divmod(number, columns)
             left, below = LEFT + column * (heads * cell + GAP), bottom + total - CAPTION - layers * cell - row * step
             axes = add_axes(figure, left, below, heads * cell, layers * cell)
-            alpha = None if panel.pale is None else np.where(panel.pale, STRENGTH, 1.0)
-            image = axes.imshow(panel.values, cmap=colours, vmin=low, vmax=high, alpha=alpha, aspect="auto")
-            if panel.pale is not None:
-                _strike_through(axes, panel.pale)
+            image = axes.imshow(panel.values, cmap=colours, vmin=low, vmax=high, aspect="auto")
+            if panel.struck is not None:
+                strike_through(axes, panel.struck, -0.5)
             axes.set_xticks(range(0, heads, 1 if cell > 0.2 else 2))
             axes.set_yticks(range(layers))
             axes.set_title(panel.title, fontsize=9.5, color=INK)
@@ -92,9 +99,3 @@ def make_panels(
         if note:
             figure.text(LEFT / WIDTH, 0.14 / float(figure.get_size_inches()[1]), note, fontsize=8.5, color=GREY)
     return figure
-
-
-def _strike_through(axes: Any, pale: Bool[np.ndarray, "layers heads"]) -> None:
-    """Draw a stroke through each pale cell, since a pale colour alone looks like a small value."""
-    for layer, head in np.argwhere(pale).tolist():
-        axes.plot([head - 0.5, head + 0.5], [layer + 0.5, layer - 0.5], color=STROKE, linewidth=0.6)

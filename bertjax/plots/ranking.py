@@ -10,13 +10,14 @@ from bertjax.plots.canvas import (
     COLOURS,
     GREY,
     INK,
+    PAGE,
     PALE,
     WIDTH,
-    add_axes,
+    Frame,
     add_note,
     count_found,
     shorten_name,
-    start_page,
+    size_of,
 )
 from bertjax.statistics import Measure
 
@@ -39,6 +40,7 @@ def make_ranking(
     subtitle: str,
     *,
     measure: Measure,
+    frame: Frame = PAGE,
 ) -> "Figure":
     """Changes with their 95 % intervals, the largest loss first; undefined ones are left out and counted.
 
@@ -46,7 +48,8 @@ def make_ranking(
         names: the ablations' names; long ones are cut.
         changes: as they are printed.
         intervals: both ends, likewise.
-        significant: which are more than chance; their marks are filled.
+        significant: which changes are significant; their marks are filled.
+        frame: title, and axes to draw into.
     """
     import matplotlib
     from matplotlib.style import context
@@ -60,8 +63,7 @@ def make_ranking(
     missing = len(changes) - len(defined)
     subtitle += f"; {missing} undefined" if missing else ""
     with context("default"):
-        figure = start_page(title, subtitle, bottom, HEIGHT)
-        axes = add_axes(figure, LEFT, bottom, WIDTH - LEFT - RIGHT, HEIGHT)
+        figure, axes = frame.open_axes(title, subtitle, bottom, (LEFT, WIDTH - LEFT - RIGHT, HEIGHT))
         ranks = np.arange(len(order))
         axes.vlines(ranks, *intervals[:, order], color=GREY, linewidth=0.9, zorder=2)
         faces = [colour if significant[place] else "white" for colour, place in zip(colours, order, strict=True)]
@@ -72,7 +74,8 @@ def make_ranking(
         axes.set_xlim(-1, len(order))
         _name(axes, [names[place] for place in order], significant[order])
         axes.set_ylabel(_caption(measure), fontsize=9.5, color=INK)
-        add_note(figure, count_found(int(significant.sum()), len(changes), measure))
+        if frame.ax is None:
+            add_note(figure, count_found(int(significant.sum()), len(changes), measure))
     return figure
 
 
@@ -87,16 +90,16 @@ def _caption(measure: Measure) -> str:
 
 def _name(axes: "Axes", names: Sequence[str], significant: Bool[np.ndarray, " ablations"]) -> None:
     """Write names below the marks: all if they fit, else the significant ones and the extremes, as far as they fit."""
-    count = len(names)
+    count, width = len(names), size_of(axes)[0] / (WIDTH - LEFT - RIGHT)
     named = list(range(count))
-    if count > NAMED:
-        gap, order = count / NAMED, sorted(named, key=lambda i: (not significant[i], min(i, count - 1 - i)))
+    if count > NAMED * width:
+        gap, order = count / NAMED / width, sorted(named, key=lambda i: (not significant[i], min(i, count - 1 - i)))
         named = []
         for place in order:
             if all(abs(place - neighbour) >= gap for neighbour in named):
                 named.append(place)
     texts = [names[place] for place in named]
-    if sum(len(text) + 1 for text in texts) <= UPRIGHT:
+    if sum(len(text) + 1 for text in texts) <= UPRIGHT * width:
         axes.set_xticks(named, texts, fontsize=9)
     else:
-        axes.set_xticks(named, texts, rotation=90, fontsize=min(7.0, 420 / max(len(texts), 1)))
+        axes.set_xticks(named, texts, rotation=90, fontsize=min(7.0, 420 * width / max(len(texts), 1)))

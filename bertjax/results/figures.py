@@ -1,4 +1,4 @@
-"""Figures of saved results, by name: `bertjax plot`, and `plot` in notebooks."""
+"""Figures of results by name: `Results.plot`, `bertjax plot`."""
 
 import reprlib
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from bertjax.formatting import count_of, plain_name
 from bertjax.plots import (
     Certainty,
     Curve,
+    Frame,
     Panel,
     grids_of_cells,
     make_attention,
@@ -32,6 +33,7 @@ from bertjax.results.table import CELL, Row, column, significant
 from bertjax.statistics import Measure, coordinates_of
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FIGURES = (
@@ -58,24 +60,38 @@ def make_figure(
     example: int | str | None = None,
     text: int | None = None,
     run: str | None = None,
+    title: str | None = None,
+    size: tuple[float, float] | None = None,
+    ax: "Axes | None" = None,
 ) -> "Figure":
     """A figure of results.
 
     Args:
-        saved: the results; `Results.plot` calls this.
-        figure: one of `FIGURES`: 'map' of single heads; 'ranking' of all effects with intervals; 'layers', the mean
-            effect of each layer's heads or the effects of whole layers; 'pairs', heads by heads; 'attention' of a head;
-            'curves' of scores as heads are pruned; 'roles', a map for each; 'distances' between heads; 'patches', a
-            grid for each place; 'change', a head's attention before and after an ablation; 'auto', the map, the layers,
-            the pairs of interactions, the curves, the roles, the patches, or the sets that change most.
-        metric: by default the main one, of gradients the importance.
-        head: for attention, such as '3.0'; by default the one with the largest effect.
-        example: for attention, the id of an example in `Contents.kept`; by default the first.
-        text: for attention, 2 for the second of a pair whose texts the model reads one by one; by default 1.
-        run: for 'change', the ablation; by default the one with the largest effect.
+        saved: the results.
+        figure: the name of a figure:
+            'map': the effects of single heads, layers by heads;
+            'ranking': all effects with intervals;
+            'layers': the mean effect of each layer's heads, or the effects of whole layers;
+            'pairs': the effects of pairs of heads;
+            'curves': scores against the number of heads left, for each order of removal;
+            'roles': a map for each role;
+            'distances': heads by the divergence of their attention;
+            'patches': a grid for each site;
+            'attention': the attention of a head;
+            'change': the attention of a head before and after an ablation;
+            'auto': the main figure of the analysis.
+        metric: the metric; by default the main one, for gradients the importance.
+        head: the head of 'attention' and 'change', such as '3.0'; by default the one with the largest effect.
+        example: the id of an example in `Contents.kept`, for 'attention' and 'change'; by default the first.
+        text: 1 or 2, the text of a pair whose texts the model reads separately; by default 1.
+        run: the ablation of 'change'; by default the one with the largest effect.
+        title: replaces title and subtitle; '' leaves them out.
+        size: width and height in inches; fonts scale with the size.
+        ax: matplotlib axes to draw into, without subtitle, notes and legend, for figures with one panel: 'map',
+            'ranking', 'layers', 'pairs', 'curves', 'attention'.
 
     Raises:
-        InputError: there is no such figure, metric, head, example, text or run, or the figure does not take it.
+        InputError: an unknown figure, metric, head, example, text or run, or an option that the figure does not take.
     """
     if figure not in FIGURES:
         raise InputError(f"figure {figure!r} is not one of {', '.join(FIGURES)}")
@@ -83,33 +99,44 @@ def make_figure(
         instead = "patches" if saved.has_grids else "attention"
         raise InputError(f"{saved.source} has no attention of other runs than the model's: --figure {instead}")
     _check_options(figure, {"head": head, "example": example, "text": text, "run": run, "metric": metric})
+    if ax is not None and size is not None:
+        raise InputError("size is the size of a page, and axes have a figure already: give ax or size")
+    frame = Frame(title, ax, size)
     if figure in ("attention", "change"):
         kept_text = 1 if text is None else text
-        return _attention(saved, head, run, example_id=example, text=kept_text, both=figure == "change")
-    drawn = metric or saved.drawn_metric
-    rows = saved.rows_of(drawn)
-    measure = saved.measure(drawn)
+        both = figure == "change"
+        drawn = _attention(saved, head, run, example_id=example, text=kept_text, both=both, frame=frame)
+    else:
+        drawn = _draw(saved, figure, metric, frame)
+    frame.resize(drawn)
+    return drawn
+
+
+def _draw(saved: Contents, figure: str, metric: str | None, frame: Frame) -> "Figure":
+    """A figure of effects."""
+    name = metric or saved.drawn_metric
+    rows, measure = saved.rows_of(name), saved.measure(name)
     if figure == "ranking":
-        return _ranking(saved, rows, measure)
+        return _ranking(saved, rows, measure, frame)
     if figure == "pairs" or (figure == "auto" and saved.summary["outputs"] == "interactions"):
-        return _pairs(saved, rows, measure)
+        return _pairs(saved, rows, measure, frame)
     if figure in ("roles", "distances") and metric is not None:
         raise InputError(f"figure {figure!r} is of no single metric: leave the metric out, or take --figure map")
     if figure == "patches" or (figure == "auto" and saved.has_grids):
-        return _patches(saved, rows, measure)
+        return _patches(saved, rows, measure, frame)
     if figure == "distances":
-        return _distances(saved)
+        return _distances(saved, frame)
     if figure == "roles" or (figure == "auto" and metric is None and saved.summary["outputs"] == "roles"):
-        return _roles(saved)
+        return _roles(saved, frame)
     if figure == "curves" or (figure == "auto" and "pruning" in saved.summary):
-        return _curves(saved, metric, measure)
+        return _curves(saved, metric, measure, frame)
     if figure == "map" and saved.kind != "head":
         raise InputError(f"{saved.source} has no single heads to map, but {saved.kind}s: --figure ranking")
-    return _overview(saved, rows, measure, "map" if figure == "auto" and saved.kind == "head" else figure)
+    return _overview(saved, rows, measure, "map" if figure == "auto" and saved.kind == "head" else figure, frame)
 
 
 def _check_options(figure: str, options: dict[str, Any]) -> None:
-    """Raise `InputError` if an option would have no effect."""
+    """Raise `InputError` for options that the figure does not take."""
     attention_options = ("head", "example", "text")
     accepted = {"attention": attention_options, "change": (*attention_options, "run")}.get(figure, ("metric",))
     for name, value in options.items():
@@ -123,10 +150,10 @@ def _what(saved: Contents) -> str:
 
 
 def _titled(saved: Contents, measure: Measure, what: str) -> str:
-    """The title of a picture of ablations.
+    """The title of a figure of ablations.
 
     Args:
-        what: what is ablated, 'one head' say.
+        what: the ablated heads, such as 'one head'.
     """
     receivers = saved.summary.get("patching", {}).get("receivers")
     if receivers:
@@ -149,42 +176,41 @@ def _where(saved: Contents) -> str:
     return f"{saved.summary['model']['name']} on {data['task']}, {count_of(data['examples'], 'example')}"
 
 
-def _overview(saved: Contents, rows: Sequence[Row], measure: Measure, figure: str) -> "Figure":
+def _overview(saved: Contents, rows: Sequence[Row], measure: Measure, figure: str, frame: Frame) -> "Figure":
     scores, base = column(rows, "score"), float(column(rows[:1], "base")[0])
     if saved.kind in ("set", CELL):
         if figure == "layers":
             what = "cells" if saved.kind == CELL else "sets of heads"
             raise InputError(f"{saved.source} has no layers, but {what}: --figure ranking")
         title = _titled(saved, measure, "sets of heads")
-        return make_sets(saved.names, scores, base, title, _where(saved), measure, weighed=_certainty(rows, measure))
-    if saved.kind == "layer":
-        title, weighed = _titled(saved, measure, "all heads of one layer"), _certainty(rows, measure)
-        places, layers = column(rows, "layer").astype(int), saved.summary["model"]["layers"]
-        layer_scores, ends, are_significant = (
-            np.full(layers, np.nan),
-            np.full((2, layers), np.nan),
-            np.zeros(layers, bool),
+        return make_sets(
+            saved.names, scores, base, title, _where(saved), measure, certainty=_certainty(rows, measure), frame=frame
         )
+    if saved.kind == "layer":
+        title, certainty = _titled(saved, measure, "all heads of one layer"), _certainty(rows, measure)
+        places, layers = column(rows, "layer").astype(int), saved.summary["model"]["layers"]
+        layer_scores, ends = np.full(layers, np.nan), np.full((2, layers), np.nan)
+        are_significant = np.zeros(layers, bool)
         layer_scores[places] = scores
-        if weighed is not None:
-            ends[:, places], are_significant[places] = weighed.intervals, weighed.significant
-            weighed = Certainty(ends, are_significant)
-        return make_layers(layer_scores, base, title, _where(saved), measure, weighed)
+        if certainty is not None:
+            ends[:, places], are_significant[places] = certainty.intervals, certainty.significant
+            certainty = Certainty(ends, are_significant)
+        return make_layers(layer_scores, base, title, _where(saved), measure, certainty, frame)
     shape = saved.summary["model"]["layers"], saved.summary["model"]["heads"]
     head_scores, are_significant = np.full(shape, np.nan), np.zeros(shape, bool)
     for row, score, is_significant in zip(rows, scores, significant(rows), strict=True):
         head_scores[row.layer, row.head], are_significant[row.layer, row.head] = score, is_significant
     if figure == "map":
         title, tests = _titled(saved, measure, "one head"), are_significant if measure.tested else None
-        return make_heads(head_scores, base, title, _where(saved), measure, tests)
+        return make_heads(head_scores, base, title, _where(saved), measure, tests, frame)
     defined = np.isfinite(head_scores)
     means = np.where(defined, head_scores, 0).sum(1) / np.where(defined.any(1), defined.sum(1), np.nan)
     title = f"{_titled(saved, measure, 'one head')}, mean of each layer"
-    note = "means are not weighed against chance"
-    return make_layers(means, base, title, f"{_where(saved)}; {note}", measure)
+    note = "means are not tested"
+    return make_layers(means, base, title, f"{_where(saved)}; {note}", measure, frame=frame)
 
 
-def _pairs(saved: Contents, rows: Sequence[Row], measure: Measure) -> "Figure":
+def _pairs(saved: Contents, rows: Sequence[Row], measure: Measure, frame: Frame) -> "Figure":
     parsed = [[parse_head_name(head) for head in row.heads] for row in rows]
     both = [(one[0], one[1]) for one in parsed if len(one) == 2 and one[0] is not None and one[1] is not None]
     if len(both) < len(rows):
@@ -193,10 +219,10 @@ def _pairs(saved: Contents, rows: Sequence[Row], measure: Measure) -> "Figure":
     places = {head: place for place, head in enumerate(heads)}
     pairs = np.array([[places[head] for head in pair if head is not None] for pair in both], np.int64)
     changes, title = measure.factor * column(rows, "difference"), _titled(saved, measure, "two heads")
-    return make_pairs(heads, pairs, changes, significant(rows), title, _where(saved), measure=measure)
+    return make_pairs(heads, pairs, changes, significant(rows), title, _where(saved), measure=measure, frame=frame)
 
 
-def _roles(saved: Contents) -> "Figure":
+def _roles(saved: Contents, frame: Frame) -> "Figure":
     if "roles" not in saved.summary:
         raise InputError(f"{saved.source} has no roles of heads: give results of bertjax roles")
     shape, panels = (saved.summary["model"]["layers"], saved.summary["model"]["heads"]), list[Panel]()
@@ -207,26 +233,30 @@ def _roles(saved: Contents) -> "Figure":
         uniform = f"{100 * (rows[0].base or 0.0):.0f}"
         panels.append(Panel(f"{saved.measure(name).label.removeprefix('Attention to ')} ({uniform})", 100 * values))
     note = "Beside each title: the share that uniform attention has."
-    return make_panels(panels, "Where heads look", _where(saved), "% of attention", note, scale=(0.0, 100.0))
+    return make_panels(
+        panels, "Where heads look", _where(saved), "% of attention", note, scale=(0.0, 100.0), frame=frame
+    )
 
 
-def _patches(saved: Contents, rows: Sequence[Row], measure: Measure) -> "Figure":
+def _patches(saved: Contents, rows: Sequence[Row], measure: Measure, frame: Frame) -> "Figure":
     if "patching" not in saved.summary:
         raise InputError(f"{saved.source} has no patches: give results of bertjax patch")
     if saved.kind == "head":
         raise InputError(f"{saved.source} has paths from heads, whose picture is a map: --figure map")
-    told = saved.summary["patching"]
+    patching = saved.summary["patching"]
     values, few = measure.factor * column(rows, "difference"), saved.too_few_contrasts
     found = np.ones(len(rows), np.bool_) if few else significant(rows)
-    grids = grids_of_cells(told["cells"], len(told["spans"]), values, found)
-    title = f"{measure.label}, {told['into']} texts patched" + ("" if measure.of_effects else ": the change")
+    grids = grids_of_cells(patching["cells"], len(patching["spans"]), values, found)
+    title = f"{measure.label}, {patching['into']} texts patched" + ("" if measure.of_effects else ": the change")
     limit = min(100.0, float(np.nanmax(np.abs(values)))) if measure.of_effects else None
-    others = "clean" if told["into"] == "corrupted" else "corrupted"
-    ends = f"{told['score']}: {told['own_score']:.3g}, of {others} texts {told['donor_score']:.3g}"
-    return make_grids(grids, told["spans"], title, f"{_where(saved)}. {ends}", few, measure=measure, limit=limit)
+    others = "clean" if patching["into"] == "corrupted" else "corrupted"
+    ends = f"{patching['score']}: {patching['own_score']:.3g}, of {others} texts {patching['donor_score']:.3g}"
+    return make_grids(
+        grids, patching["spans"], title, f"{_where(saved)}. {ends}", few, measure=measure, limit=limit, frame=frame
+    )
 
 
-def _distances(saved: Contents) -> "Figure":
+def _distances(saved: Contents, frame: Frame) -> "Figure":
     from scipy.cluster.hierarchy import linkage
     from scipy.spatial.distance import squareform
 
@@ -240,17 +270,18 @@ def _distances(saved: Contents) -> "Figure":
         found = saved.summary["roles"]["silhouette"]
         note += f"\n{describe_silhouette(found)}"
     title, points = "Which heads attend alike", coordinates_of(divergences)
-    return make_distances(saved.names, layers, points, tree, title, _where(saved), note=note)
+    return make_distances(saved.names, layers, points, tree, title, _where(saved), note=note, frame=frame)
 
 
 def pruning_curves(saved: Contents, metric: str | None = None) -> list[Curve]:
-    """The scores along each order in which heads go, as `bertjax prune` left them; of random orders all in one curve.
+    """The curve of each order of removal; all random orders are one curve.
 
     Args:
-        metric: by default the main one.
+        saved: results of `bertjax prune`.
+        metric: the metric; by default the main one.
 
     Raises:
-        InputError: the results are not of `bertjax prune`.
+        InputError: the results are those of another analysis.
     """
     if "pruning" not in saved.summary:
         raise InputError(f"{saved.source} has no orders in which heads go: give results of bertjax prune")
@@ -258,27 +289,27 @@ def pruning_curves(saved: Contents, metric: str | None = None) -> list[Curve]:
     by_name, points = {row.name: row for row in saved.rows_of(metric)}, saved.summary["pruning"]["points"]
     drawn, curves = list[Float[np.ndarray, " points"]](), list[Curve]()
     for order in saved.summary["pruning"]["orders"]:
-        own = [by_name[order["runs"][str(left)]] for left in points]
+        of_order = [by_name[order["runs"][str(left)]] for left in points]
         if order["name"].startswith("random"):
-            drawn.append(measure.factor * column(own, "score"))
+            drawn.append(measure.factor * column(of_order, "score"))
         else:
-            curves.append(_curve(order["name"], own, measure))
+            curves.append(_curve(order["name"], of_order, measure))
     closed = [learned for learned in saved.summary["pruning"].get("gates", ()) if learned["run"] is not None]
     gates = sorted(closed, key=lambda learned: -learned["left"])
     if gates:
-        own, left = [by_name[learned["run"]] for learned in gates], [learned["left"] for learned in gates]
-        curves.append(_curve("gates", own, measure, np.array(left)))
+        closed_rows, left = [by_name[learned["run"]] for learned in gates], [learned["left"] for learned in gates]
+        curves.append(_curve("gates", closed_rows, measure, np.array(left)))
     if drawn:
         curves.append(Curve("random", np.stack(drawn)))
     return curves
 
 
-def _curves(saved: Contents, metric: str | None, measure: Measure) -> "Figure":
+def _curves(saved: Contents, metric: str | None, measure: Measure, frame: Frame) -> "Figure":
     curves, base = pruning_curves(saved, metric), float(column(saved.rows_of(metric)[:1], "base")[0])
     model, points = saved.summary["model"], np.array(saved.summary["pruning"]["points"])
     every = model["layers"] * model["heads"], measure.factor * base
     title = f"{measure.label} as heads go, {_what(saved)}"
-    return make_curves(points, curves, every, title, _where(saved), measure=measure)
+    return make_curves(points, curves, every, title, _where(saved), measure=measure, frame=frame)
 
 
 def _curve(name: str, rows: Sequence[Row], measure: Measure, left: Int[np.ndarray, " points"] | None = None) -> Curve:
@@ -291,14 +322,14 @@ def _curve(name: str, rows: Sequence[Row], measure: Measure, left: Int[np.ndarra
 
 
 def _certainty(rows: Sequence[Row], measure: Measure) -> Certainty | None:
-    """The certainty of the changes; None where there were too few labels to weigh them."""
+    """The certainty of the changes; None if there are too few labels for statistics."""
     if all(row.low is None for row in rows):
         return None
     return Certainty(_ends(rows, measure), _filled(rows, measure))
 
 
 def _filled(rows: Sequence[Row], measure: Measure) -> Bool[np.ndarray, " rows"]:
-    """Which marks are filled: those of effects that are more than chance, or all where nothing is tested."""
+    """Which marks are filled: those of significant effects, or all if effects are not tested."""
     return significant(rows) if measure.tested else np.ones(len(rows), np.bool_)
 
 
@@ -306,7 +337,7 @@ def _ends(rows: Sequence[Row], measure: Measure) -> Float[np.ndarray, "ends rows
     return measure.factor * np.stack([column(rows, "low"), column(rows, "high")])
 
 
-def _ranking(saved: Contents, rows: Sequence[Row], measure: Measure) -> "Figure":
+def _ranking(saved: Contents, rows: Sequence[Row], measure: Measure, frame: Frame) -> "Figure":
     ends = _ends(rows, measure)
     title = _titled(saved, measure, f"each {saved.kind}")
     return make_ranking(
@@ -317,11 +348,19 @@ def _ranking(saved: Contents, rows: Sequence[Row], measure: Measure) -> "Figure"
         title,
         _where(saved),
         measure=measure,
+        frame=frame,
     )
 
 
 def _attention(
-    saved: Contents, head: str | None, run: str | None, *, example_id: int | str | None, text: int, both: bool
+    saved: Contents,
+    head: str | None,
+    run: str | None,
+    *,
+    example_id: int | str | None,
+    text: int,
+    both: bool,
+    frame: Frame,
 ) -> "Figure":
     arrays = saved.attention
     runs, ids = arrays["runs"].tolist(), [str(kept_id) for kept_id in saved.kept]
@@ -340,13 +379,13 @@ def _attention(
     title = f"Attention of head {layer}.{head_index}"
     subtitle = f"{saved.summary['model']['name']}, {_describe(saved, saved.examples[arrays['examples'][example]])}"
     if not both:
-        return make_attention(tokens, [weights[0]], [""], title, subtitle)
+        return make_attention(tokens, [weights[0]], [""], title, subtitle, frame)
     names = ["without ablation", f"without {saved.kind} {runs[after]}"]
-    return make_attention(tokens, [weights[0], weights[after]], names, title, subtitle)
+    return make_attention(tokens, [weights[0], weights[after]], names, title, subtitle, frame)
 
 
 def _describe(saved: Contents, example: dict[str, Any]) -> str:
-    """An example's id, label and texts in one line."""
+    """Id, label and texts of an example in one line."""
     texts = [shorten(example[name], 100, placeholder=" …") for name in ("first", "second") if name in example]
     return f"example {example['id']}, label {saved.label_of(example)}: {' / '.join(texts)}"
 

@@ -19,7 +19,6 @@ from bertjax.statistics import Statistics
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.figure import Figure
 
 
 class Results(Contents):
@@ -41,32 +40,7 @@ class Results(Contents):
         """Same as `to_pandas()`."""
         return self.to_pandas()
 
-    def plot(
-        self,
-        figure: str = "auto",
-        *,
-        metric: str | None = None,
-        head: str | None = None,
-        example: int | str | None = None,
-        text: int | None = None,
-        run: str | None = None,
-    ) -> "Figure":
-        """A figure, which a notebook displays by itself.
-
-        Args:
-            figure: 'map' of single heads; 'ranking' of all effects with intervals; 'layers', the mean effect of each
-                layer's heads or the effects of whole layers; 'attention' of a head; 'change', a head's attention
-                before and after an ablation; 'auto' picks what suits these ablations.
-            metric: by default the main one.
-            head: for attention, such as '3.0'; by default the one with the largest effect.
-            example: for attention, the id of an example in `kept`; by default the first.
-            text: for attention, 2 for the second of a pair whose texts the model reads one by one; by default 1.
-            run: for 'change', the ablation; by default the one with the largest effect.
-
-        Raises:
-            InputError: there is no such figure, metric, head, example, text or run, or the figure does not take it.
-        """
-        return make_figure(self, figure, metric=metric, head=head, example=example, text=text, run=run)
+    plot = make_figure
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write a single HTML file that needs no network, and return its path.

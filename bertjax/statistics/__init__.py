@@ -1,4 +1,4 @@
-"""Statistics: scores of saved outputs, and which differences between them are more than chance."""
+"""Statistics: scores of saved outputs, and intervals and tests of their differences."""
 
 from bertjax.statistics import ratios
 from bertjax.statistics.custom_metrics import as_metric, seconds_of_statistics

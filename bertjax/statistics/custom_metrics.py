@@ -1,7 +1,6 @@
-"""A metric of one's own from any function of labels and outputs, `module:function` on the command line.
+"""Metrics from any function of labels and outputs; `module:function` on the command line.
 
-Nothing is known of such a function, so that it is called once for each draw and run; what that takes is told
-beforehand.
+Such a function has no fast form, so it is called for each draw and run. `seconds_of_statistics` estimates the time.
 """
 
 import importlib
@@ -27,15 +26,15 @@ EXPECTED = "a name, a Metric, or a function of labels and outputs that returns a
 
 
 def as_metric(metric: Metric | str | Function, targets: Targets = "numbers") -> Metric:
-    """A metric from its name, from `module:function`, or from a function.
+    """Make a metric from its name, from `module:function`, or from a function.
 
     The function takes the labels `[examples]` and one run's outputs, `[examples, ...]`, and returns a number. It may
-    have the attributes `label`, `unit` and `greater_is_better` of a `Metric`; without them scores have no unit, and
+    have the attributes `label`, `unit` and `greater_is_better` of a `Metric`; by default scores have no unit, and
     greater is better.
 
     Args:
-        metric: what is given; a Metric is returned unchanged.
-        targets: what the labels are, for functions.
+        metric: a name, a function or a Metric, which is returned unchanged.
+        targets: type of the labels, for functions: "classes" or "numbers".
 
     Raises:
         DataError: there is no such metric, module or function, or the module cannot be imported.
@@ -58,7 +57,7 @@ def as_metric(metric: Metric | str | Function, targets: Targets = "numbers") -> 
 def _load(name: str) -> Any:
     module, function = name.split(":")
     here = str(Path.cwd())
-    added = here not in sys.path  # where a user's file lies, which an installed program does not look at
+    added = here not in sys.path  # for files in the working directory, where an installed program does not look
     if added:
         sys.path.insert(0, here)
     try:
@@ -90,7 +89,7 @@ def _of_function(function: Function, name: str, targets: Targets) -> Metric:
         highest=np.inf,
         unit=getattr(function, "unit", ""),
         greater_is_better=getattr(function, "greater_is_better", True),
-        ranks=True,  # as dear as ranks at least: fewer swaps
+        ranks=True,  # at least as slow as ranks: fewer swaps
     )
 
 
@@ -112,13 +111,13 @@ def seconds_of_statistics(
     runs: int,
     positive: int = 1,
 ) -> float:
-    """About how long intervals and tests of a metric without a fast form take, by timing one call on these outputs.
+    """Estimate the seconds for intervals and tests of a metric without a fast form, by timing one call.
 
     Args:
         metric: without `scorer` and `sums`.
         outputs: of one run.
         labels: of the examples.
-        runs: how many ablations there are.
+        runs: number of ablations.
     """
     once = outputs.reshape(1, len(outputs), -1).astype(np.float64)
     started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Which effects of a sweep are more than chance, from saved outputs alone: for each metric and all ablations at once.
+"""Intervals, tests and effect sizes of all ablations of a sweep, from its saved outputs.
 
 A difference is the ablated score minus the base score on the same examples, so all statistics are paired. Scores and
 differences are as the metric defines them; 0.01 is one point. A gain is a change for the better.
@@ -40,11 +40,10 @@ from bertjax.statistics.significance import (
     swap_test,
 )
 
-# How many times examples are drawn anew for intervals, where nothing else is said.
-RESAMPLES = 10_000
-MOST_DRAWS = 10_000_000  # far beyond what any interval needs: more is a slip that would run for days
-Q = 0.05  # the false discovery rate below which an effect counts as found
-PARTS = 2000  # of the examples, left out one at a time, for the acceleration of an interval
+RESAMPLES = 10_000  # draws of the bootstrap, by default
+MOST_DRAWS = 10_000_000  # far more than any interval needs: a larger number is a mistake that would run for days
+Q = 0.05  # the false discovery rate of significant effects
+PARTS = 2000  # parts of the examples that are left out one by one, for the acceleration of an interval
 GROUP = 256  # ablations whose draws are in memory together
 RANKED = 700_000  # outputs ranked together: 110 MB for 1,500 examples, 310 MB for 20,000 (144 runs, two threads)
 
@@ -56,29 +55,29 @@ Counts = Int[np.ndarray, " runs"]
 
 @dataclass(frozen=True)
 class Statistics:
-    """What one metric says about all ablations.
+    """The statistics of all ablations for one metric.
 
     Args:
-        metric: what is measured.
-        examples: the number of labelled examples, or of units that have some.
-        by_flips: whether flips alone were tested, by McNemar's exact test.
-        base: the score without ablation.
-        score: the score with each ablation.
-        low, high: the ends of each difference's interval, by `method`.
-        method: 't' with fewer than 200 examples (`intervals.of_few_units`), else 'bca', or 'percentile' where BCa is
-            undefined; 'score' where fewer than 50 predictions flip.
+        metric: the metric.
+        examples: number of examples, or units, with a label.
+        by_flips: whether McNemar's exact test was used, which depends only on flips.
+        base: score without ablation.
+        score: score with each ablation.
+        low, high: ends of the interval of each difference, by `method`.
+        method: 't' with fewer than 200 examples (`intervals.of_few_units`), else 'bca', or 'percentile' if BCa is
+            undefined; 'score' if fewer than 50 predictions flip.
         percentile, bca: both intervals of each difference, `[2, runs]`.
-        p: two-sided, uncorrected; by McNemar's exact test or by swaps. Like all that depends on it, NaN of a metric
-            that is not `tested`.
-        q: corrected after Benjamini and Hochberg, over all ablations.
-        holm: corrected after Holm.
-        best: the probability that the largest gain of all ablations, over its spread, is as large as this by chance.
+        p: two-sided, uncorrected p-value, by McNemar's exact test or by swaps. NaN if the metric is not `tested`, like
+            all that depends on it.
+        q: p corrected after Benjamini and Hochberg, over all ablations.
+        holm: p corrected after Holm.
+        best: probability that the largest gain of all ablations, over its spread, is as large by chance.
         best_raw: the same for the gains themselves, which ablations with a wide spread dominate.
-        gains, losses: the numbers of predictions that become right and wrong; None for metrics of values.
+        gains, losses: numbers of predictions that become right and wrong; None for metrics of values.
         effect_size: as described by the metric's `effect_size.text`.
         detectable: the smallest difference that would have been found with 80 % power at the corrected level.
-        resamples, draws, exact, seed: of the bootstrap and the swaps (`exact`: whether all possible swaps were tried).
-        standard_error: of each difference, by the bootstrap, or as `metric.sums.errors` has it.
+        resamples, draws, exact, seed: of the bootstrap and the swaps; `exact` if all possible swaps were tried.
+        standard_error: of each difference, by the bootstrap or by `metric.sums.errors`.
         halves: the result of choosing on one half and scoring on the other, see `significance.choose_on_half`.
     """
 
@@ -115,24 +114,24 @@ class Statistics:
 
     @property
     def least_best_p(self) -> float | None:
-        """The smallest possible `best` with these random swaps; None where all possible swaps were tried."""
+        """The smallest possible `best` with these random swaps; None if all possible swaps were tried."""
         return None if self.exact or not self.metric.tested else 1 / (1 + self.draws)
 
     @property
     def least_p(self) -> float | None:
-        """The smallest possible `p` with these random swaps; None where it is exact."""
+        """The smallest possible `p` with these random swaps; None if it is exact."""
         return None if self.by_flips else self.least_best_p
 
     @property
     def fewest_together(self) -> int | None:
-        """How many effects at least are found at once, as few examples have no small `p`; None where none can be."""
+        """The smallest number of significant effects, since few examples have no small `p`; None if none can be."""
         tests, least = int(np.isfinite(self.p).sum()), 2.0 ** (1 - self.examples) + (self.least_p or 0.0)
         together = max(1, int(np.floor(tests * least / Q)) + 1)
         return together if together <= tests else None
 
     @property
     def significant(self) -> Bool[np.ndarray, " runs"]:
-        """Which effects are more than chance, at the false discovery rate `Q`."""
+        """Mask of the significant effects, at the false discovery rate `Q`."""
         return np.nan_to_num(self.q, nan=1.0) < Q
 
 
@@ -149,24 +148,24 @@ def compute_statistics(
     units: Int[np.ndarray, "..."] | Sequence[Any] | None = None,
     progress: Progress | bool = False,
 ) -> Statistics:
-    """Everything that the outputs say about each ablation's effect on a metric.
+    """Compute the statistics of each ablation's effect on a metric.
 
     Args:
         metric: a name in `METRICS`, or a Metric of your own.
         base: outputs without ablation: logits, or one value for each example.
         outputs: the same for each ablation.
-        labels: examples without a label are left out.
-        positive: the label that counts as "yes", for metrics that have one.
-        resamples: draws of the bootstrap; default `RESAMPLES`.
-        draws: swaps of the permutation test; default `significance.count_draws`.
-        seed: for both.
-        units: which examples belong together, by equal numbers: the words of one sentence, say. They are drawn, and
-            swapped, together: words of a sentence are no independent examples.
-        progress: True shows a bar; or a function called with the work done and the total work, draw by draw.
+        labels: of the examples; those without a label are left out.
+        positive: the positive class, for metrics that have one.
+        resamples: draws of the bootstrap; by default `RESAMPLES`.
+        draws: swaps of the permutation test; by default `significance.count_draws`.
+        seed: of both.
+        units: the unit of each example, if several belong together, such as the words of a sentence. The examples of a
+            unit are not independent, so they are drawn and swapped together.
+        progress: True shows a bar. A function is called with the work done and the total work, draw by draw.
 
     Raises:
-        DataError: outputs and labels do not fit the metric, fewer than two examples (or units) have labels, units of
-            another number, or no ablation.
+        DataError: outputs and labels do not fit the metric, fewer than two examples (or units) have labels, units do
+            not fit the labels, or there is no ablation.
     """
     metric = find_metric(metric)
     all_outputs, every_label = _all_outputs(base, outputs), as_numbers(labels, "labels")
@@ -181,7 +180,7 @@ def compute_statistics(
     units = _number_units(units, is_labelled)
     examples = len(known) if units is None else int(units.max()) + 1
     if examples < 2:
-        raise DataError(f"{count_of(examples, 'example')} has a label: intervals and tests need two at least")
+        raise DataError(f"{count_of(examples, 'example')} has a label: intervals and tests need at least two")
     resamples = resamples or RESAMPLES
     task = _Task(
         metric=metric,
@@ -195,15 +194,15 @@ def compute_statistics(
         seed=seed,
     )
     swaps = draws or count_draws(metric, len(outputs), examples)
-    with shown(progress, "weighing") as report:
+    with shown(progress, "computing statistics") as report:
         return _compute(task, all_outputs, swaps, report)
 
 
 def _all_outputs(base: Any, outputs: Any) -> Outputs:
-    """The outputs of the base, and then those of the runs. Raises `DataError` where they do not fit each other."""
+    """The outputs of the base, then those of the runs. Raises `DataError` if they do not fit each other."""
     base, outputs = as_numbers(base, "base"), as_numbers(outputs, "outputs")
     if not outputs.size:
-        raise DataError("there is no ablation to weigh: outputs are empty")
+        raise DataError("there is no ablation: outputs are empty")
     if outputs.shape[1:] != base.shape:
         raise DataError(
             f"outputs have shape {list(outputs.shape)}, but base {list(base.shape)}: they must be [ablations, "
@@ -213,16 +212,16 @@ def _all_outputs(base: Any, outputs: Any) -> Outputs:
 
 
 def _number_units(units: Any, is_labelled: Bool[np.ndarray, " examples"]) -> Units | None:
-    """The units of labelled examples, numbered from 0; None where each example is one of its own."""
+    """The units of labelled examples as 0, 1, 2 ...; None if each example is a unit."""
     if units is None:
         return None
     units = as_numbers(units, "units")
     if units.dtype.kind not in "iu":
-        raise DataError(f"units must be whole numbers, one for each example, found {arguments.describe(units)}")
+        raise DataError(f"units must be integers, one for each example, found {arguments.describe(units)}")
     if units.shape != is_labelled.shape:
         raise DataError(f"there are units for {units.size} examples, but {is_labelled.size} examples")
-    numbers = np.unique(units[is_labelled], return_inverse=True)[1].astype(np.int64)
-    return None if len(numbers) and numbers.max() + 1 == len(numbers) else numbers
+    ids = np.unique(units[is_labelled], return_inverse=True)[1].astype(np.int64)
+    return None if len(ids) and ids.max() + 1 == len(ids) else ids
 
 
 def _compute(
@@ -232,20 +231,18 @@ def _compute(
     metric, runs, examples = task.metric, len(all_outputs) - 1, task.examples
     size = GROUP if metric.reads == "predictions" else max(1, min(GROUP, RANKED // len(task.labels)))
     groups = [range(start, min(start + size, runs)) for start in range(0, runs, size)]
-    pace = _Pace(metric, runs, task.resamples + min(examples, PARTS), swaps, progress)
-    weighed_groups = [
-        _compute_group(task, all_outputs[1 + group.start : 1 + group.stop], group, swaps, pace) for group in groups
+    work = _Work(metric, runs, task.resamples + min(examples, PARTS), swaps, progress)
+    results = [
+        _compute_group(task, all_outputs[1 + group.start : 1 + group.stop], group, swaps, work) for group in groups
     ]
     scorer = make_scorer(metric, all_outputs, task.labels, task.positive, task.units)
-    halves = choose_on_half(scorer, examples, task.seed, sign=metric.measure.sign, advance=pace.of_draws(runs))
-    pace.finish()
-    return _put_together(task, all_outputs, weighed_groups, halves)
+    halves = choose_on_half(scorer, examples, task.seed, sign=metric.measure.sign, advance=work.of_draws(runs))
+    work.finish()
+    return _join_groups(task, all_outputs, results, halves)
 
 
 def check_metric_applies(metric: Metric | str, labels: Num[np.ndarray, " examples"], positive: int = 1) -> None:
-    """Check, before outputs exist, that `compute_statistics` can take this many examples.
-
-    A test ranks twice as many outputs.
+    """Check, before outputs exist, that `compute_statistics` can rank this many examples. Swaps rank twice as many.
 
     Raises:
         DataError: there are too many examples.
@@ -257,17 +254,17 @@ def check_metric_applies(metric: Metric | str, labels: Num[np.ndarray, " example
     make_scorer(metric, np.zeros(shape), np.concatenate([valid_labels, valid_labels]), positive)
 
 
-class _Pace:
-    """The progress of the work, in draws times runs. A swap makes two scores, each of twice the examples."""
+class _Work:
+    """The progress of the work, in draws times runs."""
 
     def __init__(self, metric: Metric, runs: int, draws: int, swaps: int, progress: Progress) -> None:
-        # a sum over examples, or what its ranks take, or two scores of twice as many examples
+        # The cost of a swap: of a sum over examples, of ranks, or of two scores of twice as many examples.
         self.swap = 0.05 if metric.swap_weights is not None else SWAPPABLE.get(metric.scorer, 4.0)
         self.done, self.total = 0.0, runs * (draws + 2 * HALVES + self.swap * swaps)
         self.progress = progress
 
     def of_draws(self, runs: int, share: float = 1.0) -> Callable[[int], None]:
-        """A callback that counts draws, each scored on this many runs at `share` of the usual cost."""
+        """A callback that counts draws, each for this many runs at `share` of the usual cost."""
 
         def advance(draws: int) -> None:
             self.done += draws * runs * share
@@ -276,12 +273,12 @@ class _Pace:
         return advance
 
     def finish(self) -> None:
-        """Report all work as done, also where there were fewer swaps than requested."""
+        """Report all work as done, also if there were fewer swaps than requested."""
         self.progress(self.total, self.total)
 
 
-def _put_together(task: "_Task", outputs: Outputs, groups: Sequence["_Group"], halves: dict[str, Any]) -> Statistics:
-    """The statistics of all groups of ablations, with what depends on the number of ablations."""
+def _join_groups(task: "_Task", outputs: Outputs, groups: Sequence["_Group"], halves: dict[str, Any]) -> Statistics:
+    """Join the statistics of all groups of ablations, and add those that depend on all ablations."""
     metric, scores, swapped = task.metric, task.scores, reduce(Swapped.join, (group.swapped for group in groups))
     gains, losses = _flips(metric, outputs, task.labels)
     p = mcnemar(gains, losses) if task.by_flips else swapped.p
@@ -319,7 +316,7 @@ def _put_together(task: "_Task", outputs: Outputs, groups: Sequence["_Group"], h
 
 @dataclass(frozen=True)
 class _Task:
-    """What all groups of ablations have in common."""
+    """The values that are common to all groups of ablations."""
 
     metric: Metric
     base: Float[np.ndarray, "examples *labels"]
@@ -333,7 +330,7 @@ class _Task:
 
     @property
     def by_flips(self) -> bool:
-        """Whether the exact forms for flips hold: each example by itself, and a metric that sees nothing else."""
+        """Whether the exact forms for flips apply: independent examples, and a metric that depends only on flips."""
         return self.metric.tested and self.metric.flips_alone and self.units is None
 
 
@@ -351,14 +348,14 @@ class _Group:
 
 
 def _compute_group(
-    task: _Task, outputs: Float[np.ndarray, "runs examples *labels"], group: range, draws: int, pace: "_Pace"
+    task: _Task, outputs: Float[np.ndarray, "runs examples *labels"], group: range, draws: int, work: "_Work"
 ) -> _Group:
-    """Intervals and swaps of one group: the draws of all ablations at once would not fit into memory."""
+    """Intervals and swaps of one group. (The draws of all ablations would not fit into memory.)"""
     all_outputs, examples = np.concatenate([task.base[None], outputs]), task.examples
     observed = task.scores[1 + group.start : 1 + group.stop] - task.scores[0]
     scorer = make_scorer(task.metric, all_outputs, task.labels, task.positive, task.units)
     counts = bootstrap_counts(examples, task.resamples, task.seed, len(all_outputs), len(task.labels))
-    advance = pace.of_draws(len(group))
+    advance = work.of_draws(len(group))
     resampled = _differences(score_draws(scorer, counts, advance))
     left_out = _differences(score_draws(scorer, _leave_out(examples), advance))
     ends = intervals.percentile(resampled), intervals.bca(observed, resampled, left_out)
@@ -383,7 +380,7 @@ def _compute_group(
         draws=draws,
         seed=task.seed,
         units=task.units,
-        advance=pace.of_draws(len(group), pace.swap),
+        advance=work.of_draws(len(group), work.swap),
     )
     return _Group(
         low=low,
@@ -399,7 +396,7 @@ def _compute_group(
 def _errors(
     task: _Task, all_outputs: Float[np.ndarray, "every examples *labels"], resampled: Float[np.ndarray, "draws runs"]
 ) -> Runs:
-    """The standard error of each difference: the spread of the draws, or what the metric has in place of it."""
+    """The standard error of each difference: the spread of the draws, unless the metric has its own formula."""
     sums = task.metric.sums
     if sums is None or sums.errors is None:
         return _spread(resampled)
@@ -411,15 +408,15 @@ def _differences(scores: Float[np.ndarray, "draws runs"]) -> Float[np.ndarray, "
 
 
 def _leave_out(examples: int) -> list[Num[np.ndarray, "_ examples"]]:
-    """Counts that each leave out one part of the examples, in chunks; a part is one example where there are few."""
+    """Counts of draws that leave out one part of the examples each, in chunks; few examples are parts by themselves."""
     part = np.arange(examples) * min(examples, PARTS) // examples
     size = 256
-    numbers = np.arange(part[-1] + 1)
-    return [(part != numbers[start : start + size, None]).astype(np.uint16) for start in range(0, len(numbers), size)]
+    parts = np.arange(part[-1] + 1)
+    return [(part != parts[start : start + size, None]).astype(np.uint16) for start in range(0, len(parts), size)]
 
 
 def _flips(metric: Metric, outputs: Outputs, labels: Labels) -> tuple[Counts, Counts]:
-    """The numbers of predictions each run gains and loses; 0 for metrics of values."""
+    """The numbers of predictions that each run gains and loses; 0 for metrics of values."""
     if metric.reads != "predictions":
         zeros = np.zeros(len(outputs) - 1, int)
         return zeros, zeros
@@ -438,11 +435,11 @@ def choose_intervals(
     few: Float[np.ndarray, "2 runs"] | None = None,
     together: bool = False,
 ) -> tuple[Runs, Runs, tuple[str, ...]]:
-    """BCa, or percentiles where that is undefined; `few` in place of both; a score interval where few predictions flip.
+    """Choose BCa, or percentiles if it is undefined; `few` replaces both; score intervals if few predictions flip.
 
     Args:
-        few: intervals from few examples, if there are few.
-        together: examples belong together in units: then flips are not independent, and score intervals do not hold.
+        few: intervals for few examples, if there are few.
+        together: whether examples belong together in units. Flips are then not independent, as score intervals need.
     """
     percentile, bca = bootstrap_ends
     usable = np.isfinite(bca).all(0)
@@ -464,7 +461,7 @@ def choose_intervals(
             )
         low[few], high[few] = ends
         method[few] = "score"
-    # The base's own score is a sample's, so the true difference may lead beyond it; effects are differences from 0.
+    # (The base score is an estimate, so a true difference may go beyond it; effects are differences from 0.)
     most = metric.highest - metric.lowest
     bounds = (metric.lowest, metric.highest) if metric.of_effects else (-most, most)
     return np.clip(low, *bounds), np.clip(high, *bounds), tuple(method.tolist())
@@ -473,7 +470,7 @@ def choose_intervals(
 def _count_flips(
     metric: Metric, predictions: Int[np.ndarray, "every examples"], positive: int, gains: Counts, losses: Counts
 ) -> Int[np.ndarray, " runs"]:
-    """The number of predictions that flip in a way that the metric sees."""
+    """The number of flips that can change the metric."""
     if metric.flips_alone:
         return gains + losses
     seen = predictions == positive if metric.of_one_label else predictions
@@ -490,13 +487,12 @@ def _spread(resampled: Float[np.ndarray, "draws runs"]) -> Runs:
 
 
 def _detectable(task: "_Task", outputs: Outputs, swapped: Swapped, gains: Counts, losses: Counts) -> Runs:
-    """From the spread under the null, but at least the fewest flips that could be significant, of the heaviest kind."""
+    """From the spread under the null; at least the effect of the fewest flips that could be significant."""
     tests, examples = len(swapped.p), task.examples
     spread = np.sqrt(gains + losses) / examples if task.by_flips else swapped.spread
     differences = detectable(spread, tests)
-    if (
-        task.metric.reads != "predictions" or task.units is not None
-    ):  # neither unchanged outputs nor too few swaps show anything
+    if task.metric.reads != "predictions" or task.units is not None:
+        # (Unchanged outputs, and too few examples to swap, have no detectable difference.)
         return np.where((spread > 0) & (fewest_flips(tests) <= examples), differences, np.nan)
     base = predictions_from_logits(outputs)[0]
     heaviest = intervals.heaviest_flip(task.metric, base, task.labels, task.positive)

@@ -1,4 +1,4 @@
-"""Whether things that belong together are closer to each other than chance: silhouettes against permuted groups."""
+"""Silhouettes of groups of points, compared with those of permuted groups."""
 
 from dataclasses import dataclass
 
@@ -10,13 +10,13 @@ PERMUTATIONS = 999
 
 @dataclass(frozen=True)
 class Silhouette:
-    """How well groups fit distances.
+    """How well groups agree with distances.
 
     Args:
-        value: the mean silhouette (Rousseeuw 1987): 1 where groups are apart, 0 where they overlap, below 0 where
-            things are closer to another group than to their own.
-        permuted: the mean of groups that are drawn at random, with the same sizes.
-        p: of how many draws, the groups themselves among them, fit at least as well.
+        value: the mean silhouette (Rousseeuw 1987): 1 if groups are separate, 0 if they overlap, below 0 if points are
+            closer to another group than to their own.
+        permuted: the mean of `value` over random groups of the same sizes.
+        p: the share of draws that agree at least as well; the groups themselves count as a draw.
     """
 
     value: float
@@ -25,9 +25,9 @@ class Silhouette:
 
 
 def silhouette_of(
-    distances: Float[np.ndarray, "things things"], groups: Int[np.ndarray, " things"], seed: int = 0
+    distances: Float[np.ndarray, "points points"], groups: Int[np.ndarray, " points"], seed: int = 0
 ) -> Silhouette | None:
-    """The silhouette of groups, beside those of permuted ones; None where there are not two groups of several.
+    """The silhouette of groups; None unless there are at least two groups, and fewer groups than points.
 
     >>> points = np.array([0.0, 0.1, 0.2, 5.0, 5.1, 5.2])
     >>> found = silhouette_of(np.abs(points[:, None] - points), np.array([0, 0, 0, 1, 1, 1]))
@@ -48,10 +48,10 @@ def silhouette_of(
     return Silhouette(value, float(drawn.mean()), float((1 + (drawn >= value).sum()) / (1 + PERMUTATIONS)))
 
 
-def coordinates_of(squares: Float[np.ndarray, "things things"]) -> Float[np.ndarray, "things 2"]:
-    """Points in a plane whose distances are as near to the roots of these as a projection lets them be.
+def coordinates_of(squares: Float[np.ndarray, "points points"]) -> Float[np.ndarray, "points 2"]:
+    """Project points to a plane from their squared distances, by classical multidimensional scaling (Torgerson 1952).
 
-    Classical multidimensional scaling (Torgerson 1952): the two largest eigenvectors of the doubly centred squares.
+    The coordinates are the two largest eigenvectors of the doubly centred squares.
 
     >>> points = np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 1.0]])
     >>> squares = ((points[:, None] - points[None]) ** 2).sum(-1)

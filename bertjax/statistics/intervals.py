@@ -1,12 +1,12 @@
-"""Confidence intervals: how far the choice of examples may explain a difference between two runs on them.
+"""Confidence intervals of the difference between two runs on the same examples.
 
-Bootstrap intervals, by percentiles and BCa (Efron 1987), come from paired draws of examples. From few examples they are
-too narrow: the spread of a few values is underestimated, and so is their skewness. Below `FEW_UNITS` examples Student's
-t, corrected for skewness (Hall 1992), takes their place; `benchmarks/coverage.py` measures how often each holds.
+Bootstrap intervals, by percentiles and BCa (Efron 1987), come from paired draws of examples. With few examples they are
+too narrow, since the spread and skewness of a few values are underestimated. Below `FEW_UNITS` examples, Student's t
+intervals, corrected for skewness (Hall 1992), are used instead. `benchmarks/coverage.py` measures the coverage of each.
 
-Where few predictions flip, the bootstrap is far too confident, because it draws nothing that was not observed. A score
-interval then takes its place: Tango's (1998) for accuracy. For other metrics of predictions, the difference is nearly a
-weighted sum of flips by kind, and these weights replace Tango's plus and minus one.
+If few predictions flip, the bootstrap is far too confident, because it draws only what was observed. A score interval
+is used instead: Tango's (1998) for accuracy. For other metrics of predictions, the difference is nearly a weighted sum
+of flips by kind, and these weights replace Tango's plus and minus one.
 """
 
 from collections.abc import Sequence
@@ -18,13 +18,12 @@ from scipy.special import ndtr, ndtri, stdtrit
 from bertjax.statistics.metrics import Metric, make_scorer
 from bertjax.statistics.resampling import bootstrap_counts, score_draws
 
-# Of all intervals: the share of them that hold the true value.
-LEVEL = 0.95
+LEVEL = 0.95  # the coverage of all intervals
 FEW_UNITS = 200  # below this BCa is too narrow: from 10 skewed values its intervals of a mean held in 87 of 100
 FEW_FLIPS = 50  # below this the bootstrap is too confident: at 28 flips its intervals of Matthews covered 92.7 of 100
 BISECTIONS = 60
-DRAWS = 10_000  # resamples of places, for the interval of a rank correlation
-FEWEST_PLACES = 10  # below this that interval is too narrow: at 6 places it covers a correlation of 0.97 in 67 of 100
+DRAWS = 10_000  # resamples of cells, for the interval of a rank correlation
+FEWEST_PLACES = 10  # cells below which that interval is too narrow: with 6 it covers a correlation of 0.97 in 67 of 100
 ROUNDING = 1e-12  # differences this close count as equal
 
 Ends = Float[np.ndarray, "2 runs"]
@@ -33,7 +32,7 @@ Counts = Int[np.ndarray, " runs"]
 
 
 def percentile(resampled: Float[np.ndarray, "draws runs"], level: float = LEVEL) -> Ends:
-    """Percentiles of the draws, ignoring those with an undefined score; NaN where all are undefined.
+    """Percentiles of the draws, ignoring undefined scores; NaN if all are undefined.
 
     >>> percentile(np.arange(101.0)[:, None]).ravel().round(6).tolist()
     [2.5, 97.5]
@@ -50,7 +49,7 @@ def bca(
     *,
     critical: Float[np.ndarray, " runs"] | None = None,
 ) -> Ends:
-    """Bias-corrected and accelerated intervals (Efron 1987); NaN for a run without effect: no acceleration is defined.
+    """Bias-corrected and accelerated intervals (Efron 1987); NaN for a run without effect, without an acceleration.
 
     Args:
         observed: the differences on all examples.
@@ -75,8 +74,8 @@ def student(
     """Student's t intervals with the jackknife's standard error, wider on the side of the longer tail.
 
     Each end is the farther one of two: Student's, and Student's after Hall's (1992) transformation, which removes the
-    skewness of the ratio of a difference to its standard error. The first holds where tails are heavy on both sides,
-    the second where one is longer.
+    skewness of the ratio of a difference to its standard error. The first is accurate if both tails are heavy, the
+    second if one is longer.
 
     Args:
         observed: the differences on all examples.
@@ -99,7 +98,7 @@ def student(
 
 
 def _without_skewness(ratio: Runs, skew: Runs) -> Runs:
-    """The ratio whose transform by Hall's cubic has this value.
+    """Invert Hall's cubic transformation.
 
     Args:
         ratio: of a difference to its standard error.
@@ -118,8 +117,8 @@ def of_few_units(
 ) -> Ends:
     """Intervals from few examples: each end is the farther one of `student` and of BCa with Student's percentiles.
 
-    The first holds for means and ratios of sums, the second for correlations, of which a standard error says little.
-    Percentiles are Student's times the root of n / (n - 1), as a bootstrap's spread is too small by that root
+    The first is accurate for means and ratios of sums, the second for correlations, for which a standard error is not.
+    Percentiles are Student's times the root of n / (n - 1), since the spread of a bootstrap is too small by that factor
     (Hesterberg 2015).
 
     Args:
@@ -133,7 +132,7 @@ def of_few_units(
 
 
 def _deviations(left_out: Float[np.ndarray, "parts runs"]) -> Float[np.ndarray, "parts runs"]:
-    """The jackknife's pseudo-values less their mean."""
+    """The jackknife's pseudo-values minus their mean."""
     parts = np.isfinite(left_out).sum(0)
     with np.errstate(invalid="ignore", divide="ignore"):
         deviations: Float[np.ndarray, "parts runs"] = (parts - 1) * (np.nansum(left_out, axis=0) / parts - left_out)
@@ -141,7 +140,7 @@ def _deviations(left_out: Float[np.ndarray, "parts runs"]) -> Float[np.ndarray, 
 
 
 def _acceleration(deviations: Float[np.ndarray, "parts runs"]) -> Runs:
-    """Their skewness over six times the root of their number; NaN where all are equal."""
+    """The skewness of deviations over six times the root of their number; NaN if all are equal."""
     parts = np.isfinite(deviations).sum(0)
     with np.errstate(invalid="ignore", divide="ignore"):
         cubes, squares = np.nansum(deviations**3, axis=0) / parts**3, np.nansum(deviations**2, axis=0) / parts**2
@@ -165,8 +164,8 @@ def tango(
     """Score interval for a difference of two accuracies on the same examples (Tango 1998).
 
     Args:
-        gains: examples that only the second run has right.
-        losses: examples that only the first run has right.
+        gains: number of examples that only the second run predicts correctly.
+        losses: number of examples that only the first run predicts correctly.
 
     >>> tango(np.array([1]), np.array([0]), 100).round(4).ravel().tolist()
     [-0.0274, 0.0545]
@@ -178,7 +177,7 @@ def tango(
 
 
 def _cross(gains: Counts, losses: Counts, examples: int, low: Runs, high: Runs, critical: float) -> Runs:
-    """The difference within these bounds at which Tango's statistic, which falls as it grows, equals `critical`."""
+    """Find the difference within these bounds at which Tango's statistic, a decreasing function, equals `critical`."""
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
         linear = (2 * examples - gains + losses) * middle - gains - losses
@@ -227,9 +226,9 @@ def by_kinds_of_flips(
 def _reach(
     weights: Float[np.ndarray, " kinds"], counts: Float[np.ndarray, "kinds runs"], critical: float
 ) -> Float[np.ndarray, " runs"]:
-    """How far above the observed sum the mean of weighted Poisson counts may lie before a score test rejects it.
+    """The largest distance above the observed sum at which a score test accepts the mean of weighted Poisson counts.
 
-    Given a mean, the most likely rates are `counts / (1 - multiplier * weights)`. Once the multiplier reaches its upper
+    For a mean, the most likely rates are `counts / (1 - multiplier * weights)`. Once the multiplier reaches its upper
     limit, a kind of the largest weight that was never observed gets the remainder.
     """
     largest = weights.max(initial=0.0)
@@ -287,9 +286,9 @@ def weights_of_flips(
 def rank_correlation(
     first: Float[np.ndarray, " places"], second: Float[np.ndarray, " places"], seed: int = 0, draws: int = DRAWS
 ) -> tuple[float, float, float]:
-    """Spearman's correlation over the places where both are defined, and its 95 % interval by resampling places.
+    """Spearman's correlation over the cells where both are defined, and its 95 % interval by resampling cells.
 
-    Returns: the correlation and both ends, NaN where undefined; the ends are also NaN for fewer than ten places.
+    Returns: the correlation and both ends, NaN if undefined; the ends are also NaN for fewer than ten cells.
     """
     defined = np.isfinite(first) & np.isfinite(second)
     if defined.sum() < 2:

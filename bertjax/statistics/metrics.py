@@ -1,9 +1,9 @@
-"""The scores of a sweep, computed from its saved outputs without a model.
+"""Metrics, and the scores of a sweep from its saved outputs.
 
 A metric is a value in the table `METRICS`; `score` applies one to all ablations at once. Scores are as the metric
-defines them (accuracy in [0, 1], correlations in [-1, 1]); reports print points, 100 times that, or another unit that
-the metric names. An undefined score is NaN: a correlation whose outputs or labels are all equal; Matthews, ROC AUC and
-average precision with labels of one class only; F1 where the positive class is neither among the labels nor predicted.
+defines them (accuracy in [0, 1], correlations in [-1, 1]); reports print points, 100 times that, or the metric's unit.
+An undefined score is NaN: a correlation whose outputs or labels are all equal; Matthews, ROC AUC and average precision
+if all labels are of one class; F1 if the positive class is neither among the labels nor predicted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,9 +34,8 @@ from bertjax.statistics.resampling import (
     pearson_scorer,
 )
 
-# The label of an example that has none.
 UNLABELLED = -1
-"""The class of an unlabelled example, as in GLUE's test sets. NaN means the same, and for numbers only NaN does."""
+"""The class of an unlabelled example, as in GLUE's test sets. NaN means the same; of numbers, only NaN does."""
 
 Reads = Literal["predictions", "values", "outputs"]
 Targets = Literal["classes", "numbers"]
@@ -56,41 +55,39 @@ Counts = Int[np.ndarray, " runs"]
 
 @dataclass(frozen=True)
 class Metric:
-    """A way to score the outputs of a sweep, with all that intervals, tests, tables and pictures need to know about it.
+    """A score of a sweep's outputs, with all that intervals, tests, tables and figures need.
 
-    Your own metric needs the first five attributes; the rest make it faster or its statistics sharper.
+    Your own metric needs the first five attributes. The others make it faster or its statistics more precise.
 
     Attributes:
         name: its key in `METRICS`, as written on the command line and in files.
         label: its name for people.
-        reads: what it reads from each output: "predictions" (class ids, the argmax of logits), "values" (one real
-            number: a regression or a similarity), or "outputs" (all of its numbers, `[ablations, examples, numbers]`).
-        targets: what the labels are: "classes" (whole numbers from 0) or "numbers".
-        function: takes outputs `[ablations, examples]`, labels `[examples]` and the positive class
-            (ignored by metrics that single out none), and returns one score per ablation.
-        lowest, highest: the bounds of possible scores; infinite where there is none.
-        unit: what scores are printed in: 'points' is 100 times the score, and any other prints it as it is.
-        greater_is_better: False for losses and errors: then a fall of the score is a gain.
+        reads: input from each output: "predictions" (class ids, the argmax of logits), "values" (one real number: a
+            regression or a similarity), or "outputs" (all numbers, `[ablations, examples, numbers]`).
+        targets: type of the labels: "classes" (integers from 0) or "numbers".
+        function: takes outputs `[ablations, examples]`, labels `[examples]` and the positive class (most metrics ignore
+            it), and returns a score for each ablation.
+        lowest, highest: bounds of scores; may be infinite.
+        unit: 'points' prints scores times 100; any other unit prints them unchanged.
+        greater_is_better: False for losses and errors, of which a decrease is a gain.
         of_effects, compared_with, tested, by: as in `Measure`.
-        needs: what the labels must contain; without it the score is undefined (or always 0) for any outputs: two
-            different labels, the positive label, or both the positive label and another.
+        needs: labels without which the score is undefined (or always 0): "two" different labels, the "positive" label,
+            or "both" the positive and another label.
         scorer: the metric as a function of how often each example counts: takes the arguments of `function` and
-            returns a `resampling.Scorer`. None means that `function` is called once per draw.
-        sums: the same for a metric that is a function of sums over examples, in place of `scorer`.
-        swap_weights: for metrics whose difference, after swapping base and ablated outputs at random, is a weighted
-            sum over examples: takes base and ablated outputs `[runs, examples]` and a mask of the positive examples,
-            and returns the weights `[examples, runs]`.
-        effect_size: how effects are standardised.
+            returns a `resampling.Scorer`. If None, `function` is called for each draw.
+        sums: replaces `scorer` if the metric is a function of sums over examples.
+        swap_weights: for metrics whose difference, after random swaps of base and ablated outputs, is a weighted sum
+            over examples: takes base and ablated outputs `[runs, examples]` and a mask of the positive examples, and
+            returns the weights `[examples, runs]`.
+        effect_size: a standardised effect size.
         any_scale: whether shifting and scaling the outputs leaves the score unchanged.
-        scale_of_labels: whether it compares values with labels, so that similarities, which have no such scale, cannot
-            be judged by it.
+        scale_of_labels: whether values must have the scale of the labels, as for errors. Similarities do not have it.
         ranks: whether each draw is ranked again, so that fewer draws are affordable.
         flips_alone: whether the difference depends only on gained and lost predictions, so that McNemar's and Tango's
             exact forms apply.
 
     Raises:
-        DataError: what it reads, needs or is about is not one of these, a name is empty, its bounds are none, or
-            `function` is not a function.
+        DataError: an invalid attribute.
     """
 
     name: str
@@ -127,7 +124,7 @@ class Metric:
             if not isinstance(getattr(self, name), int | float):
                 arguments.refuse(f"{name} score of metric {self.name}", "a number", getattr(self, name), DataError)
         if not self.lowest < self.highest:
-            raise DataError(f"metric {self.name} has scores from {self.lowest} to {self.highest}: that is no range")
+            raise DataError(f"metric {self.name} has scores from {self.lowest} to {self.highest}: this range is empty")
         for name, choices in (("reads", READS), ("targets", TARGETS), ("needs", NEEDS)):
             arguments.check_choice(getattr(self, name), f"{name} of metric {self.name}", choices, DataError)
         expected = "a function of outputs, labels and the positive class"
@@ -135,26 +132,26 @@ class Metric:
 
     @classmethod
     def of_sums(cls, name: str, label: str, sums: Sums, **rest: Any) -> "Metric":
-        """A metric that is a function of sums over all numbers of each output.
+        """Make a metric that is a function of sums over the numbers of each output.
 
         Args:
-            rest: further attributes; `reads` where it is a function of sums over values.
+            rest: other attributes; `reads` is "outputs" by default.
         """
         reads, targets = rest.pop("reads", "outputs"), rest.pop("targets", "numbers")
         return cls(name, label, reads, targets, sums.of_all, sums=sums, **rest)
 
     @property
     def measure(self) -> Measure:
-        """How its scores are called and printed, and which way is better."""
+        """The name, unit and direction of its scores, and how they are printed."""
         return Measure(**{field.name: getattr(self, field.name) for field in fields(Measure)})
 
     @property
     def of_one_label(self) -> bool:
-        """Whether it concerns the positive class alone."""
+        """Whether it concerns only the positive class."""
         return self.needs in ("positive", "both")
 
     def describe(self) -> dict[str, Any]:
-        """Its description in a summary, for readers without this Metric."""
+        """Its description in `summary.json`, for readers without this Metric."""
         return {**asdict(self.measure), "reads": self.reads, "of_one_label": self.of_one_label}
 
 
@@ -164,7 +161,7 @@ def score(
     labels: Num[np.ndarray, "..."],
     positive: int = 1,
 ) -> Scores:
-    """Score every ablation of a sweep; NaN where the score is undefined (see the module's docstring).
+    """Score every ablation of a sweep; NaN if the score is undefined (see the module's docstring).
 
     Examples without a label (NaN, or -1 for a class) are left out. All sums are computed in float64.
 
@@ -173,12 +170,12 @@ def score(
         outputs: logits `[ablations, examples, labels]`, or one value for each example,
             `[ablations, examples]` or `[ablations, examples, 1]`. Among equal logits the first wins.
         labels: `[examples]`, class ids or real numbers.
-        positive: the label that counts as "yes" for f1, roc_auc and average_precision: high values
-            should indicate it. 1 for MRPC and QQP (paraphrase); 0 for QNLI, RTE and MNLI (entailment)
-            where pairs are scored by similarity. The other metrics ignore it.
+        positive: the positive class of f1, roc_auc and average_precision, indicated by high values: 1 for MRPC and QQP
+            (paraphrase); 0 for QNLI, RTE and MNLI (entailment) if pairs are scored by similarity. Other metrics ignore
+            it.
 
     Returns:
-        `[ablations]`, as the metric defines it: not in points.
+        `[ablations]`, as the metric defines it, not in points.
 
     Raises:
         DataError: the metric is unknown, the shapes don't fit each other or the metric, an output
@@ -205,7 +202,7 @@ def score(
 
 
 def _scores(metric: Metric, readings: Outputs, labels: Labels, positive: int) -> Scores:
-    """What a metric's function returns. Raises `DataError` where that is not one number for each ablation."""
+    """Call a metric's function. Raises `DataError` unless it returns one number for each ablation."""
     scores = np.asarray(metric.function(readings, labels, positive))
     if scores.shape != readings.shape[:1] or scores.dtype.kind not in "biuf":
         found = f"an array of shape {scores.shape} and dtype {scores.dtype}"
@@ -217,22 +214,21 @@ def _scores(metric: Metric, readings: Outputs, labels: Labels, positive: int) ->
 
 
 def labelled(metric: Metric | str, labels: Num[np.ndarray, " examples"]) -> Bool[np.ndarray, " examples"]:
-    """Which examples have a label that counts for the metric."""
+    """Mask of the examples that have a label for this metric."""
     numbers = np.asarray(labels, dtype=np.float64)
-    defined = ~np.isnan(numbers)
-    return (
-        defined & (numbers != UNLABELLED) if find_metric(metric).targets == "classes" else defined
-    )  # -1 may be a value
+    if find_metric(metric).targets == "classes":
+        return ~np.isnan(numbers) & (numbers != UNLABELLED)
+    return ~np.isnan(numbers)  # -1 may be a value
 
 
 def check_labels(
     metric: Metric | str, labels: Num[np.ndarray, " examples"], positive: int = 1, names: Sequence[str] = ()
 ) -> None:
-    """Check, before there are outputs, that a metric can score them with these labels.
+    """Check, before outputs exist, that a metric can score them with these labels.
 
     Args:
         positive: as in `score`.
-        names: the names of the classes.
+        names: names of the classes.
 
     Raises:
         DataError: no example has a label, or the labels leave the metric undefined.
@@ -257,7 +253,7 @@ def check_labels(
 
 
 def find_metric(metric: Metric | str) -> Metric:
-    """The metric of this name in `METRICS`; a Metric is returned unchanged.
+    """Find a metric by its name in `METRICS`; a Metric is returned unchanged.
 
     Raises:
         DataError: no metric has this name.
@@ -279,14 +275,14 @@ def make_scorer(
     positive: int = 1,
     units: Units | None = None,
 ) -> Scorer:
-    """A function from counts `[draws, examples]` to scores `[draws, runs]`, NaN where the metric is undefined.
+    """Make a function from counts `[draws, examples]` to scores `[draws, runs]`, NaN if the metric is undefined.
 
     Args:
         metric: a name in `METRICS`, or a Metric of your own.
         outputs: each run's logits, or its value for each example; all finite.
         labels: one for each example; none may be missing.
-        positive: the label that counts as "yes", for metrics that have one.
-        units: the unit of each example, from 0, where several belong together: counts are then `[draws, units]`.
+        positive: the positive class, for metrics that have one.
+        units: the unit of each example, from 0, if several belong together. Counts are then `[draws, units]`.
 
     Raises:
         DataError: the metric is unknown, or there are too many examples for it.
@@ -307,7 +303,7 @@ def make_scorer(
 
 
 def _read(metric: Metric, outputs: Float[np.ndarray, "runs examples *numbers"]) -> Shaped[np.ndarray, "..."]:
-    """What a metric reads of outputs. Raises `DataError` where they are of another kind."""
+    """The input of a metric from outputs. Raises `DataError` for outputs of another kind."""
     if metric.reads == "outputs":
         sums = metric.sums
         if outputs.ndim == 2 and not (sums and sums.fewest):
@@ -401,7 +397,7 @@ def _spearman(values: Outputs, labels: Labels, positive: int) -> Scores:
 
 
 def _ranking(name: str, values: Outputs, labels: Labels, positive: int) -> Scores:
-    """A metric of how well high values single out the positive class."""
+    """A metric of how well high values indicate the positive class."""
     is_positive = labels == positive
     return _undefined(values) if _constant(is_positive) else _each(name, values, is_positive)
 
@@ -546,6 +542,6 @@ METRICS: dict[str, Metric] = {
     )
 }
 
-# The metrics that every bertjax has: results name these, and describe any other.
+# The metrics of the library: results store the names of these, and descriptions of all others.
 BUILT_IN: Mapping[str, Metric] = MappingProxyType(dict(METRICS))
-"""The metrics by name."""
+"""The metrics of the library, by name."""

@@ -1,4 +1,4 @@
-"""Outputs of a sweep, checked before they are scored: their shapes, finite numbers, predictions and values."""
+"""Checks of a sweep's outputs before they are scored, and their conversion to predictions or values."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ from bertjax.errors import DataError
 
 
 def as_numbers(values: Any, name: str) -> Num[np.ndarray, "..."]:
-    """An array of real numbers, from an array or nested lists.
+    """Convert an array or nested lists to an array of real numbers.
 
     Raises:
-        DataError: rows of different lengths, or what is not a number.
+        DataError: rows of different lengths, or values that are not numbers.
     """
     array = np.asarray(arguments.as_array(values, name, DataError))
     if array.dtype.kind == "c":
@@ -22,7 +22,7 @@ def as_numbers(values: Any, name: str) -> Num[np.ndarray, "..."]:
 
 
 def check_shapes(outputs: Shaped[np.ndarray, "..."], labels: Shaped[np.ndarray, "..."]) -> None:
-    """Raise `DataError` where outputs and labels are not of the same examples."""
+    """Raise `DataError` if outputs and labels do not have the same examples."""
     fits = outputs.ndim in (2, 3) and labels.ndim == 1 and outputs.shape[1] == len(labels)
     if not fits:
         raise DataError(
@@ -32,7 +32,7 @@ def check_shapes(outputs: Shaped[np.ndarray, "..."], labels: Shaped[np.ndarray, 
 
 
 def check_finite(outputs: Float[np.ndarray, "..."]) -> None:
-    """Raise `DataError` where an output is NaN or infinite."""
+    """Raise `DataError` if an output is NaN or infinite."""
     finite = np.isfinite(outputs)
     if not finite.all():
         first = tuple(np.argwhere(~finite)[0])
@@ -66,7 +66,7 @@ def predictions_from_logits(logits: Float[np.ndarray, "..."]) -> Int[np.ndarray,
 
 
 def values_of(outputs: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """One real value for each example. Raises `DataError` where outputs are logits of several classes."""
+    """One real value for each example. Raises `DataError` for logits of several classes."""
     if outputs.ndim == 3 and outputs.shape[-1] != 1:
         raise DataError(
             f"this metric reads one real value per example, found outputs of shape {list(outputs.shape)}:"

@@ -1,13 +1,13 @@
-"""Metrics of ranks with examples counted several times, once or not at all, and with the outputs of two runs swapped.
+"""Metrics of ranks as functions of how often each example counts, and after swaps of the outputs of two runs.
 
-Values are sorted once; of a draw each place of that order has a count, and ranks are counts up to there. Counts go up
-along blocks of places by a product with a triangle of ones, for many draws at once; each place is a row, so that what
-belongs to it is gathered as one. float32 holds such whole numbers exactly.
+Values are sorted once. In a draw, each value in that order has a count, and ranks are cumulative counts. They are
+computed for many draws at once, by a product of blocks of rows with a triangle of ones. float32 holds these integers
+exactly. In this module, a place is a position in the sorted order; it is a row, so that gathering is fast.
 
-Where outputs are swapped, one score is of one of the two outputs of each example and the other score of the rest. Both
-outputs of all examples are sorted together; a place is in the first score or in the second, whose counts are all places
-less those of the first. So both scores come from one set of counts. Differences of Spearman's correlation need none:
-they are sums over examples, but for what equal outputs take from the spread of ranks.
+After a swap, the first score has one of the two outputs of each example, and the second score has the other. The
+outputs of both runs are sorted together, and each place belongs to one of the scores. The counts of the second score
+are all places minus those of the first, so both scores come from one set of counts. Differences of Spearman's
+correlation are sums over examples, except for a correction of the spread of ranks if outputs are equal.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,16 +21,16 @@ from jaxtyping import Bool, Float, Int, Num, UInt8
 from bertjax.errors import DataError
 from bertjax.statistics.resampling import Counts, DrawnScores, Labels, Scorer, Values, correlation
 
-DRAWS, ROWS_BYTES = 128, 4 << 20  # draws computed together at most, and bytes of a row for each place
-ROWS = 24  # that are counted up by one product
-MOST_RANKED = 1_000_000  # examples: twice their counts are whole numbers in float32
-MOST_GROUPS = 64  # of equal outputs in a run and the base, beyond which every draw is ranked anew
-NEGLIGIBLE = 1e-7  # of a correlation, beside the 1e-3 and more that differences are about
-NEAR = 1e-11  # of each other are differences that may be the same
+DRAWS, ROWS_BYTES = 128, 4 << 20  # largest number of draws, and of bytes of all rows, in one computation
+ROWS = 24  # rows of a block
+MOST_RANKED = 1_000_000  # examples: twice their counts are integers in float32
+MOST_GROUPS = 64  # of equal outputs in a run and the base: with more of them, every draw is ranked again
+NEGLIGIBLE = 1e-7  # error of a correlation, relative to differences of 1e-3 and more
+NEAR = 1e-11  # differences that are this close may be equal
 
 TRIANGLE = np.tril(np.ones((ROWS, ROWS), np.float32))
 BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").astype(np.float64)
-UP_TO = BITS * BITS.cumsum(axis=1)  # of each bit of a byte that is set, how many are, up to and including it
+UP_TO = BITS * BITS.cumsum(axis=1)  # for each bit that is set in a byte, the number of set bits up to and including it
 
 Rows: TypeAlias = Float[np.ndarray, "places draws"]
 Draws: TypeAlias = Float[np.ndarray, " draws"]
@@ -39,7 +39,7 @@ Difference: TypeAlias = Callable[[Swaps], Float[np.ndarray, "draws runs"]]
 
 
 def count_up(rows: Rows) -> Rows:
-    """Of each row the sum of rows up to and including it; whole numbers below 2^24 are exact.
+    """Cumulative sums of rows; integers below 2^24 are exact.
 
     >>> count_up(np.array([[1, 0], [2, 1]], np.float32)).tolist()
     [[1.0, 0.0], [3.0, 1.0]]
@@ -55,13 +55,13 @@ def count_up(rows: Rows) -> Rows:
 
 @dataclass(frozen=True)
 class _Order:
-    """The ascending order of values, and where equal ones begin and end.
+    """The ascending order of values, and the ranges of equal values.
 
     Args:
-        order: of each place the value that is there.
-        first, last: of each place those of the first and the last value that is equal.
+        order: index of the value at each place.
+        first, last: the first and last place with an equal value, for each place.
         ends: the last place of each different value.
-        value: of each place which of these it has.
+        value: index in `ends` of the value at each place.
     """
 
     order: Int[np.ndarray, " places"]
@@ -72,7 +72,7 @@ class _Order:
 
     @classmethod
     def of_values(cls, values: Num[np.ndarray, " places"]) -> "_Order":
-        """That of some values."""
+        """Sort values."""
         order = np.argsort(values, kind="stable")
         starts = np.flatnonzero(np.append(True, np.diff(values[order]) != 0))
         lengths = np.diff(np.append(starts, len(values)))
@@ -86,24 +86,20 @@ class _Order:
         return len(self.ends) < len(self.order)
 
     def below(self, counts: Rows) -> Rows:
-        """What counts below each place, and what counts up to and with those that are equal: the sum of both.
-
-        Args:
-            counts: in this order.
-        """
+        """The count below each place plus the count up to and including equal values, from counts in this order."""
         if not self.ties:
             return 2 * count_up(counts) - counts
         return self.below_and_equal(counts)[0]
 
     def below_and_equal(self, counts: Rows) -> tuple[Rows, Float[np.ndarray, "different draws"]]:
-        """That, and what counts of each different value."""
+        """The same, and the count of each different value."""
         up_to = count_up(counts)[self.ends]
         before = np.concatenate([np.zeros_like(up_to[:1]), up_to[:-1]])
         return (up_to + before)[self.value], up_to - before
 
 
 def _in_parts(counts: Counts) -> Iterator[tuple[slice, Rows]]:
-    """Some draws after others, their examples in rows."""
+    """Draws in chunks, transposed so that examples are rows."""
     size = max(1, min(DRAWS, ROWS_BYTES // (4 * counts.shape[1])))
     for start in range(0, len(counts), size):
         here = slice(start, start + size)
@@ -144,9 +140,9 @@ def spearman_scorer(values: Values, labels: Labels, positive: int) -> Scorer:
 
 
 def _spread_of_ranks(equal: Rows) -> Draws:
-    """The sum of squares of twice the ranks, less their mean, by how many equal outputs there are of each value.
+    """The sum of squares of twice the ranks minus their mean, from the number of equal outputs of each value.
 
-    With t equal ones (N^3 - sum of t^3) / 3 for N outputs in all (Kendall 1945).
+    It is (N^3 - sum of t^3) / 3 for N outputs in groups of t equal ones (Kendall 1945).
     """
     wide = equal.astype(np.float64)
     spread: Draws = (wide.sum(axis=0) ** 3 - np.einsum("vd,vd->d", wide * wide, wide)) / 3
@@ -166,14 +162,14 @@ def average_precision_scorer(values: Values, labels: Labels, positive: int) -> S
 
 
 class _Area:
-    """The share of pairs of a hit and a miss that are in the right order, equal ones half."""
+    """ROC AUC: the share of pairs of a hit and a miss that are in the right order; equal values count one half."""
 
     def __init__(self, values: Float[np.ndarray, " examples"], is_hit: Bool[np.ndarray, " examples"]) -> None:
         self.one = _Order.of_values(values)
         self.hits = np.flatnonzero(is_hit[self.one.order])
 
     def score(self, drawn: Rows) -> Draws:
-        """That share times how many hits and misses there are."""
+        """That share times the number of hits."""
         counts = drawn[self.one.order]
         own = counts[self.hits]
         counts[self.hits] = 0
@@ -182,21 +178,21 @@ class _Area:
 
 
 class _Precision:
-    """The share of hits among all that are not below a hit, the mean over hits.
+    """Average precision: the share of hits among all values that are not below a hit, averaged over hits.
 
     Args:
-        values: of all places that are sorted together.
-        is_hit: of each.
+        values: all values that are sorted together.
+        is_hit: mask of the hits.
     """
 
     def __init__(self, values: Float[np.ndarray, " places"], is_hit: Bool[np.ndarray, " places"]) -> None:
         one = _Order.of_values(-values)
         self.order, self.hits = one.order, np.flatnonzero(is_hit[one.order])
-        self.last = one.last[self.hits]  # of all places that are not below
+        self.last = one.last[self.hits]  # the last place that is not below each hit
         self.last_hit = np.searchsorted(self.hits, self.last, side="right") - 1
 
     def score(self, drawn: Rows) -> Draws:
-        """That mean times how many hits there are."""
+        """That mean times the number of hits."""
         counts = drawn[self.order]
         own = counts[self.hits]
         all_above, hits_above = count_up(counts)[self.last], count_up(own)[self.last_hit]
@@ -204,9 +200,9 @@ class _Precision:
         return np.einsum("hd,hd->d", own.astype(np.float64), shares)
 
     def difference(self, chosen: Rows) -> Draws:
-        """What the score of places that are not chosen has more than that of those that are, times the hits of one.
+        """The score of places that are not chosen minus the score of those that are, times the hits of one.
 
-        Each hit is in one of the two: of places that are not chosen what is above are all less those that are.
+        Counts above a hit that is not chosen are those of all places minus those of the chosen ones.
         """
         counts = chosen[self.order]
         own = counts[self.hits]
@@ -221,7 +217,7 @@ class _Precision:
 
 
 def _scorer_of_hits(is_hit: Bool[np.ndarray, " examples"], runs: Sequence[_Area | _Precision]) -> Scorer:
-    """The scores of several runs; undefined for draws without hits or without misses."""
+    """A scorer of several runs; undefined for draws without hits or without misses."""
 
     def scorer(counts: Counts) -> DrawnScores:
         found = np.empty((len(counts), len(runs)))
@@ -236,16 +232,16 @@ def _scorer_of_hits(is_hit: Bool[np.ndarray, " examples"], runs: Sequence[_Area 
     return scorer
 
 
-# What both scores of a swap take, beside the score of a draw: a sum over examples, or one set of counts.
+# The cost of both scores of a swap, relative to the score of a draw: a sum over examples, or one set of counts.
 SWAPPABLE: dict[Any, float] = {spearman_scorer: 0.05, average_precision_scorer: 1.5}
 
 
 def swapped_differences(scorer: Any, outputs: Values, labels: Labels, positive: int) -> Difference | None:
-    """What maps swaps to differences of scores, second less first; None where too many outputs are equal.
+    """Make a function from swaps to differences of scores, second minus first; None if too many outputs are equal.
 
     Args:
         scorer: of the metric, one of `SWAPPABLE`.
-        outputs: of the base, then of runs, of which each is swapped with the base.
+        outputs: of the base, then of the runs; each run is swapped with the base.
     """
     if scorer is spearman_scorer:
         return _swapped_correlations(outputs, labels)
@@ -269,7 +265,7 @@ def _swapped_precisions(outputs: Values, is_hit: Bool[np.ndarray, " examples"]) 
 
 
 def _swapped_correlations(outputs: Values, labels: Labels) -> Difference | None:
-    """Differences of Spearman's correlation; None where too many outputs are equal."""
+    """Differences of Spearman's correlation; None if too many outputs are equal."""
     of_labels = _Order.of_values(labels)
     ranks = np.empty(len(labels))
     ranks[of_labels.order] = of_labels.first + of_labels.last + 1 - len(labels)
@@ -293,54 +289,54 @@ def _swapped_correlations(outputs: Values, labels: Labels) -> Difference | None:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """Which outputs are in the first score: swapped ones of the run, others of the base, and a last one in none.
+    """The outputs of the first score: swapped ones of the run, the others of the base. A last output is in no score.
 
     Args:
-        first: 1 for those that are.
+        first: 1 for outputs of the first score.
     """
 
     first: UInt8[np.ndarray, "outputs draws"]
 
     @classmethod
     def by_swaps(cls, swapped: Swaps) -> "_Chosen":
-        """By which examples each draw swaps."""
+        """From the examples that each draw swaps."""
         run = np.ascontiguousarray(swapped.T, np.uint8)
         return cls(np.concatenate([1 - run, run, np.zeros((1, run.shape[1]), np.uint8)]))
 
     def some(self, draws: Int[np.ndarray, " some"]) -> "_Chosen":
-        """Those of some draws."""
+        """The outputs of some draws."""
         return _Chosen(self.first[:, draws])
 
     @cached_property
     def bits(self) -> UInt8[np.ndarray, "8 outputs draws"]:
-        """The same at each bit of a byte."""
+        """`first`, shifted to each bit of a byte."""
         return self.first << np.arange(8, dtype=np.uint8)[:, None, None]
 
 
 class _Correlated:
     """Spearman's correlations of a run and the base after swaps.
 
-    A score is a sum of labels' ranks times outputs' ranks over the root of both spreads. Labels' ranks less their mean
-    sum to 0, so that the sum is one over pairs of examples: of two, that with the larger output adds its label's rank,
-    and where outputs are equal each adds half. With t = 1 where an example keeps its outputs, else -1, a pair adds
-    c0 + c1 t + c2 t' + c3 t t' to the first score's sum and the same with the signs of t and t' reversed to the
-    second's: in the difference of both only c1 and c2 remain, which is a sum over examples. Where no outputs of two
-    examples are equal, the spreads are always the same, and that is all.
+    A score is a sum of labels' ranks times outputs' ranks, over the root of both spreads. Labels' ranks minus their
+    mean sum to 0, so the sum is one over pairs of examples: the example with the larger output adds its label's rank;
+    if outputs are equal, each adds half. Let t be 1 if an example keeps its outputs and -1 if they are swapped. A pair
+    adds c0 + c1 t + c2 t' + c3 t t' to the sum of the first score, and the same with the signs of t and t' reversed to
+    that of the second. Only c1 and c2 remain in the difference, which is a sum over examples. If no outputs of two
+    examples are equal, the spreads are constant, and the difference needs nothing else.
 
-    Others take a little from the spread of the score that both are in. What is divided by two spreads needs both sums:
-    c3 is left out where the difference is nowhere near that without swaps, with which draws are compared, and can be
-    off by `NEGLIGIBLE` at most; elsewhere sums are computed. In the first one an output's rank is 2 C - 1 - n, with C
-    the places up to there that are in that score. Of a byte's places tables have the sum of the labels' ranks that are
-    in the score, and of these times how many of the byte are up to there.
+    Equal outputs in one score reduce its spread. Two different spreads need both sums. c3 is left out if its error is
+    at most `NEGLIGIBLE` and the difference is not near the one without swaps, which draws are compared with; else the
+    sums are computed. In the first score, the rank of an output is 2 C - 1 - n, with C the number of places of that
+    score up to the output. For each byte of places, tables hold the sum of the labels' ranks in the score, and the sum
+    of these ranks times the number of places of the score in the byte up to each.
 
     Args:
-        one: the order of both outputs of all examples, the base's first.
-        labels: twice their ranks, less the mean.
+        one: the order of both outputs of all examples, those of the base first.
+        labels: twice their ranks, minus the mean.
 
     Attributes:
-        weights: of each example, what keeping its outputs adds to the second score's sum less the first's.
+        weights: for each example, the contribution of keeping its outputs to the second sum minus the first.
         both: the mean over all swaps of the sum of both.
-        groups: outputs and labels' ranks of places that are equal and of several examples.
+        groups: outputs and labels' ranks of equal places of several examples.
         observed: the difference without swaps.
     """
 
@@ -359,9 +355,9 @@ class _Correlated:
         self.weights = (labels * (after - below) - np.diff(np.split(labels_below, 2), axis=0)[0]) / 2
         self.both = float(labels @ (below + after)) / 2
         starts = np.unique(one.first[one.last > one.first])
-        several = [slice(start, one.last[start] + 1) for start in starts]
-        kept = [place for place in several if np.ptp(one.order[place] % self.examples)]
-        self.groups = [(one.order[place], ranks[place]) for place in kept]
+        ranges = [slice(start, one.last[start] + 1) for start in starts]
+        kept = [places for places in ranges if np.ptp(one.order[places] % self.examples)]
+        self.groups = [(one.order[places], ranks[places]) for places in kept]
         self.label_spread = float((labels**2).sum())
         self.spread = (self.examples**3 - self.examples) / 3
         lost = sum((len(weights) ** 3 - len(weights)) / 3 for _, weights in self.groups)
@@ -370,11 +366,7 @@ class _Correlated:
         self.observed = float(self._computed(unchanged, self.weights.sum(keepdims=True))[0])
 
     def difference(self, chosen: _Chosen, linear: Draws) -> Draws:
-        """The second score's correlation less the first's.
-
-        Args:
-            linear: the second score's sum less the first's.
-        """
+        """The second correlation minus the first, from the second sum minus the first (`linear`)."""
         if not self.negligible:
             return self._computed(chosen, linear)
         first, second = 1 / np.sqrt(self._spreads(chosen))
@@ -386,21 +378,21 @@ class _Correlated:
         return found
 
     def _spreads(self, chosen: _Chosen) -> Float[np.ndarray, "2 draws"]:
-        """Those of both scores' ranks: each has the mean of the ranks of those that are equal."""
+        """The spreads of the ranks in both scores; equal outputs have the mean of their ranks."""
         found = np.full((2, chosen.first.shape[1]), self.spread)
         for outputs, _ in self.groups:
             first = chosen.first[outputs].sum(axis=0, dtype=np.float64)
-            for score, together in enumerate((first, len(outputs) - first)):
-                found[score] -= (together**3 - together) / 3
+            for score, equal in enumerate((first, len(outputs) - first)):
+                found[score] -= (equal**3 - equal) / 3
         return found
 
     def _computed(self, chosen: _Chosen, linear: Draws) -> Draws:
-        """The difference by the first score's sum."""
+        """The difference, from the sum of the first score."""
         patterns = chosen.first[self.bytes[:, 0]]
         for bit in range(1, 8):
             patterns |= chosen.bits[bit][self.bytes[:, bit]]
         places, counts = patterns + self.offsets, np.bitwise_count(patterns).astype(np.float32)
-        sums, inside = self.labels @ BITS.T, self.labels @ UP_TO.T  # made here: those of all runs would be large
+        sums, inside = self.labels @ BITS.T, self.labels @ UP_TO.T  # (too large to keep for all runs)
         first = np.take(inside, places).sum(axis=0)
         first += np.einsum("bd,bd->d", count_up(counts) - counts, np.take(sums, places))
         first *= 2

@@ -1,19 +1,22 @@
-"""Scores that are functions of sums over an output's numbers: means, and ratios of counts.
+"""Scores that are functions of sums over the numbers of outputs: means, and ratios of counts.
 
-Of a masked word the numbers are the true word's log-probability, in nats over the whole vocabulary, and its rank, 1
-being the likeliest word; pseudo-perplexity is the exponential of the mean of negative log-probabilities, each word
-masked by itself (Salazar et al. 2020). Of a minimal pair they are the log-likelihoods of the bad and the good form. Of
-a sentence with tags they are the mean log-probability of its true tags, and counts: of words, and of entities, true
-ones, found ones and those that are both. Of a question they are the score of the predicted answer, its exact match and
-its F1 (Rajpurkar et al. 2016). Of a query they are its margin, how far the best relevant text is before the best other
-one, and its scores as trec_eval computes them. Of a text with a set of labels they are the mean log-likelihood of what
-is true of each label and whether all are right; then for each label whether it is a hit, found and true, 0 or 1. Of an
-example whose gradients were taken they are its loss as predicted without a head, what that differs by, and the sum over
-tokens of the absolute values of what each contributes. Of what an example contributes to a score (`jackknife`) they are
-the interaction of two heads, the effect of both and the sum of each one's; or a head's Shapley value. Of a contrast
-they are the scores of the patched run, of the run that is patched and of the source.
+The numbers of an output, by task or analysis:
 
-Errors of a regression are read from its values.
+    masked word    log-probability of the true word, in nats over the whole vocabulary, and its rank (1 is the most
+                   likely word). Pseudo-perplexity is the exponential of the mean of negative log-probabilities, with
+                   each word masked by itself (Salazar et al. 2020).
+    minimal pair   log-likelihoods of the bad and the good form
+    tags           mean log-probability of the true tags of a sentence; counts of words, and of true and predicted
+                   entities and those that agree
+    question       score of the predicted answer, its exact match and its F1 (Rajpurkar et al. 2016)
+    query          margin between the best relevant and the best other text, and the scores of trec_eval
+    label set      mean log-likelihood over labels, and whether all labels are right; then for each label whether it is
+                   a hit, predicted and true (0 or 1)
+    gradients      predicted loss without a head, its change, and the sum over tokens of absolute contributions
+    interactions   contributions (`jackknife`) to the interaction of two heads, to the effect of both and to the sum of
+                   single effects
+    Shapley        contributions to a head's Shapley value
+    patching       scores of the patched run, of the run that is patched, and of the source
 """
 
 from collections.abc import Callable
@@ -55,75 +58,75 @@ def _one_and_value(
     return np.stack([values, np.ones(values.shape)], axis=-1)
 
 
-def _columns(places: tuple[int, ...], outputs: Outputs, labels: Num[np.ndarray, " rows"], positive: int) -> Terms:
-    return outputs[..., list(places)]
+def _columns(columns: tuple[int, ...], outputs: Outputs, labels: Num[np.ndarray, " rows"], positive: int) -> Terms:
+    return outputs[..., list(columns)]
 
 
 def _errors(size: Callable[[Values], Values], values: Values, labels: Num[np.ndarray, " rows"], positive: int) -> Terms:
-    """The size of what each value differs by from its label, and 1."""
+    """The size of each error of a regression, and 1."""
     sizes = size(values - labels)
     return np.stack([sizes, np.ones(sizes.shape)], axis=-1)
 
 
 def _over_labels(outputs: Outputs, labels: Num[np.ndarray, " rows"], positive: int) -> Terms:
-    """Hits, found and true ones of all labels together."""
-    return np.stack([outputs[..., 2 + place :: 3].sum(axis=-1) for place in range(3)], axis=-1)
+    """The numbers of hits, of predicted and of true labels."""
+    return np.stack([outputs[..., 2 + column :: 3].sum(axis=-1) for column in range(3)], axis=-1)
 
 
 def _by_label(outputs: Outputs, labels: Num[np.ndarray, " rows"], positive: int) -> Terms:
-    """The hits of each label, then how many are found and true of each."""
-    hits, found, true = (outputs[..., 2 + place :: 3] for place in range(3))
+    """The hits of each label, then the sum of predicted and true ones of each label."""
+    hits, found, true = (outputs[..., 2 + column :: 3] for column in range(3))
     return np.concatenate([hits, found + true], axis=-1)
 
 
 def _mean(sums: Float[np.ndarray, "*draws 2"]) -> Float[np.ndarray, "*draws"]:
-    with np.errstate(invalid="ignore", divide="ignore"):  # no word, or nothing to move
+    with np.errstate(invalid="ignore", divide="ignore"):
         mean: Float[np.ndarray, "*draws"] = sums[..., 0] / sums[..., 1]
     return mean
 
 
 def _f1(sums: Float[np.ndarray, "*draws 3"]) -> Float[np.ndarray, "*draws"]:
-    """F1 of what is hit among what is found and what is true; 0 where neither is there, as in seqeval."""
-    return _share(sums[..., 0], sums[..., 1] + sums[..., 2])
+    """F1 from the numbers of hits, of predictions and of true ones; 0 if there are no predictions and no true ones."""
+    return _f1_of_sums(sums[..., 0], sums[..., 1] + sums[..., 2])
 
 
-def _share(hits: Float[np.ndarray, "*sums"], both: Float[np.ndarray, "*sums"]) -> Float[np.ndarray, "*sums"]:
-    """F1 from hits, and what is found and what is true together."""
+def _f1_of_sums(hits: Float[np.ndarray, "*sums"], both: Float[np.ndarray, "*sums"]) -> Float[np.ndarray, "*sums"]:
+    """F1 from hits, and the sum of predictions and true ones; 0 without any, as in seqeval."""
     return np.divide(2 * hits, both, out=np.zeros(both.shape), where=both > 0)
 
 
 def _mean_f1(sums: Float[np.ndarray, "*draws terms"]) -> Float[np.ndarray, "*draws"]:
-    """The mean over labels of their F1; 0 for a label that is neither found nor true."""
+    """The mean over labels of their F1; 0 for a label that is neither predicted nor true."""
     hits, both = np.split(sums, 2, axis=-1)
-    mean: Float[np.ndarray, "*draws"] = _share(hits, both).mean(axis=-1)
+    mean: Float[np.ndarray, "*draws"] = _f1_of_sums(hits, both).mean(axis=-1)
     return mean
 
 
 def mean_of(numbers: tuple[str, ...], value: Callable[[Outputs], Float[np.ndarray, "runs rows"]]) -> Sums:
-    """The mean of what a function makes of each output's numbers."""
+    """The mean of a function of each output's numbers."""
     return Sums(partial(_one_and_value, value), _mean, numbers)
 
 
 def mean_number(numbers: tuple[str, ...], name: str, of_each_label: tuple[str, ...] = ()) -> Sums:
-    """The mean of one of each output's numbers."""
+    """The mean of one number of each output."""
     return Sums(partial(_one_and_value, partial(_number, numbers.index(name))), _mean, numbers, of_each_label)
 
 
 def ratio_of(numbers: tuple[str, ...], name: str, count: str) -> Sums:
-    """The sum of one of the outputs' numbers over that of another."""
+    """The sum of one number of the outputs over the sum of another."""
     return Sums(partial(_columns, (numbers.index(name), numbers.index(count))), _mean, numbers)
 
 
 def _moved(outputs: Outputs, labels: Num[np.ndarray, " rows"], positive: int) -> Terms:
-    """What a patch moved of a score, and what there was to move."""
-    patched, own, sources = (outputs[..., number] for number in range(3))
-    return np.stack([patched - own, sources - own], axis=-1)
+    """The change of a score by a patch, and the difference between the source and the run that is patched."""
+    patched, base, source = (outputs[..., column] for column in range(3))
+    return np.stack([patched - base, source - base], axis=-1)
 
 
 def _errors_of_shares(terms: Float[np.ndarray, "runs units 2"]) -> Float[np.ndarray, " runs"]:
     """Standard errors of ratios of sums, to first order (the delta method; Cochran 1977, chapter 6).
 
-    What there is to move can have either sign: where some draw's sum of it is near 0, that draw's share has any size.
+    Differences between sources and runs can have either sign. If their sum in a draw is near 0, the ratio is unbounded.
     """
     moved, whole = terms[..., 0], terms[..., 1]
     units, total = whole.shape[1], whole.sum(axis=1)
@@ -133,8 +136,8 @@ def _errors_of_shares(terms: Float[np.ndarray, "runs units 2"]) -> Float[np.ndar
     return errors
 
 
-def _number(place: int, outputs: Outputs) -> Float[np.ndarray, "runs rows"]:
-    return outputs[..., place]
+def _number(column: int, outputs: Outputs) -> Float[np.ndarray, "runs rows"]:
+    return outputs[..., column]
 
 
 CROSS_ENTROPY = mean_of(WORDS, lambda outputs: -outputs[..., 0])

@@ -1,10 +1,10 @@
-"""Scores with examples counted several times, once or not at all, for all runs at once.
+"""Scores of all runs as functions of how often each example counts.
 
-Drawing examples with replacement, leaving one out, choosing half of them, or swapping the outputs of two runs only
-changes how often each example counts, so one function of counts serves bootstrap, jackknife, halves and permutation
-tests. Where several outputs belong to one unit (the words of a sentence), units are counted, and all outputs of a unit
-count as often as it does. Accuracy, F1, Matthews and Pearson are functions of sums, computed as matrix products. For
-metrics of ranks, values are sorted once (`ranked`). Calling the metric once per draw would take minutes for each.
+Drawing examples with replacement, leaving one out, choosing half of them, and swapping the outputs of two runs only
+change how often each example counts, so one function of counts serves bootstrap, jackknife, halves and permutation
+tests. If several outputs belong to one unit (the words of a sentence), units are counted, and all outputs of a unit
+count equally often. Accuracy, F1, Matthews and Pearson are functions of sums, computed as matrix products. For metrics
+of ranks, values are sorted once (`ranked`). Calling the metric for each draw would take minutes.
 """
 
 import os
@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,11 +25,9 @@ Values = Float[np.ndarray, "runs examples"]
 Labels = Num[np.ndarray, " examples"]
 Units = Int[np.ndarray, " rows"]
 
-# A chunk's counts and everything computed from them take at most about this many bytes.
-CHUNK_BYTES = 64 << 20
+CHUNK_BYTES = 64 << 20  # approximate maximum for a chunk's counts and everything computed from them
 MOST_WORKERS = 16
-# A variance below this share of the mean square is rounding error.
-ROUNDING = 1e-12
+ROUNDING = 1e-12  # a variance below this share of the mean square is rounding error
 
 
 def score_draws(
@@ -62,17 +59,17 @@ def score_draws(
 
 
 def chunk_size(examples: int, runs: int) -> int:
-    """The number of draws to compute together."""
+    """The number of draws of a chunk."""
     return max(1, min(2048, CHUNK_BYTES // (8 * (examples + 3 * runs))))
 
 
 def bootstrap_counts(
     examples: int, draws: int, seed: int, runs: int = 1, rows: int = 0
 ) -> Iterator[Num[np.ndarray, "some examples"]]:
-    """How often each example is drawn, in chunks; the same draws as `scipy.stats.bootstrap` with the same seed.
+    """How often each draw counts each example, in chunks; the draws of `scipy.stats.bootstrap` with the same seed.
 
     Args:
-        rows: outputs that belong to all examples, where these are units of several.
+        rows: the number of outputs, if examples are units of several outputs.
     """
     generator, size = np.random.default_rng(seed), chunk_size(max(examples, rows), runs)
     for start in range(0, draws, size):
@@ -92,55 +89,47 @@ def swaps(examples: int, draws: int, seed: int, runs: int = 1) -> Iterator[Num[n
         yield np.unpackbits(words.astype("<u8").view(np.uint8), axis=1, count=examples)
 
 
-def _accuracy(
-    predictions: Int[np.ndarray, "runs examples"], labels: Num[np.ndarray, " examples"], positive: int, counts: Counts
-) -> DrawnScores:
-    return _sums(counts, predictions == labels) / counts.sum(1, dtype=np.float64)[:, None]
-
-
-def _f1(
-    predictions: Int[np.ndarray, "runs examples"], labels: Num[np.ndarray, " examples"], positive: int, counts: Counts
-) -> DrawnScores:
-    predicted, true = predictions == positive, labels == positive
-    with np.errstate(invalid="ignore"):  # undefined if no example is positive or predicted positive
-        return 2 * _sums(counts, predicted & true) / (_sums(counts, predicted) + _sums(counts, true[None]))
-
-
-def _matthews(
-    predictions: Int[np.ndarray, "runs examples"], labels: Num[np.ndarray, " examples"], positive: int, counts: Counts
-) -> DrawnScores:
-    """For any number of classes (Gorodkin 2004); 0 where all predictions are equal, undefined where all labels are."""
-    classes = np.unique(np.concatenate([labels.ravel(), predictions.ravel()]))
-    total = counts.sum(1, dtype=np.float64)[:, None]
-    correct = _sums(counts, predictions == labels)
-    products, predicted_squares, true_squares = (np.zeros_like(correct) for _ in range(3))
-    for label in classes:
-        predicted, true = _sums(counts, predictions == label), _sums(counts, (labels == label)[None])
-        products += predicted * true
-        predicted_squares += predicted**2
-        true_squares += true**2
-    spread = (total**2 - predicted_squares) * (total**2 - true_squares)
-    correlations = np.where(spread > 0, (correct * total - products) / np.sqrt(np.where(spread > 0, spread, 1)), 0)
-    return np.where(total**2 - true_squares > 0, correlations, np.nan)
-
-
 def accuracy_scorer(predictions: Predictions, labels: Labels, positive: int) -> Scorer:
     """Accuracy."""
-    return partial(_accuracy, predictions, labels, positive)
+    return lambda counts: _sums(counts, predictions == labels) / counts.sum(1, dtype=np.float64)[:, None]
 
 
 def f1_scorer(predictions: Predictions, labels: Labels, positive: int) -> Scorer:
-    """F1 of the positive class."""
-    return partial(_f1, predictions, labels, positive)
+    """F1 of the positive class; undefined if no example is positive or predicted positive."""
+    predicted, true = predictions == positive, labels == positive
+
+    def scorer(counts: Counts) -> DrawnScores:
+        with np.errstate(invalid="ignore"):
+            return 2 * _sums(counts, predicted & true) / (_sums(counts, predicted) + _sums(counts, true[None]))
+
+    return scorer
 
 
 def matthews_scorer(predictions: Predictions, labels: Labels, positive: int) -> Scorer:
-    """Matthews' correlation."""
-    return partial(_matthews, predictions, labels, positive)
+    """Matthews' correlation for any number of classes (Gorodkin 2004).
+
+    It is 0 if all predictions are equal, and undefined if all labels are.
+    """
+    classes = np.unique(np.concatenate([labels.ravel(), predictions.ravel()]))
+
+    def scorer(counts: Counts) -> DrawnScores:
+        total = counts.sum(1, dtype=np.float64)[:, None]
+        correct = _sums(counts, predictions == labels)
+        products, predicted_squares, true_squares = (np.zeros_like(correct) for _ in range(3))
+        for label in classes:
+            predicted, true = _sums(counts, predictions == label), _sums(counts, (labels == label)[None])
+            products += predicted * true
+            predicted_squares += predicted**2
+            true_squares += true**2
+        spread = (total**2 - predicted_squares) * (total**2 - true_squares)
+        correlations = np.where(spread > 0, (correct * total - products) / np.sqrt(np.where(spread > 0, spread, 1)), 0)
+        return np.where(total**2 - true_squares > 0, correlations, np.nan)
+
+    return scorer
 
 
 def _sums(counts: Counts, masks: Shaped[np.ndarray, "runs examples"]) -> Float[np.ndarray, "draws runs"]:
-    """The number of drawn examples in each mask: float32 holds such integers exactly and takes half the time."""
+    """The number of drawn examples in each mask. float32 holds these integers exactly, and takes half the time."""
     return (counts.astype(np.float32) @ masks.T.astype(np.float32)).astype(np.float64)
 
 
@@ -159,7 +148,7 @@ def pearson_scorer(values: Values, labels: Labels, positive: int) -> Scorer:
 
 
 def standardise(values: Float[np.ndarray, "runs examples"]) -> Float[np.ndarray, "runs examples"]:
-    """Values with mean 0 and variance 1, so that variances are differences of small numbers; 0 where all are equal."""
+    """Scale values to mean 0 and variance 1, so that variances are differences of small numbers; 0 if all are equal."""
     centred = values - values.mean(1, keepdims=True)
     spread = centred.std(1, keepdims=True)
     constant = np.ptp(values, axis=1, keepdims=True) == 0
@@ -173,13 +162,13 @@ def correlation(
     scale_x: Float[np.ndarray, "draws runs"],
     scale_y: Float[np.ndarray, "draws #runs"],
 ) -> DrawnScores:
-    """Covariances over the roots of variances; NaN where a variance is rounding beside its scale."""
+    """Covariances over the roots of variances; NaN if a variance is only rounding error relative to its scale."""
     defined = (variance_x > ROUNDING * scale_x) & (variance_y > ROUNDING * scale_y)
     root = np.sqrt(np.where(defined, variance_x * variance_y, 1))
     return np.where(defined, np.clip(covariance / root, -1, 1), np.nan)
 
 
-EXACT = 2**24  # below it float32 has all whole numbers
+EXACT = 2**24  # float32 represents all integers below this
 
 
 @dataclass(frozen=True)
@@ -187,13 +176,13 @@ class Sums:
     """A score that is a function of sums over outputs: a mean, a ratio of counts, F1.
 
     Attributes:
-        terms: takes outputs `[runs, rows, ...]`, labels `[rows]` and the positive class; returns what is summed,
+        terms: takes outputs `[runs, rows, ...]`, labels `[rows]` and the positive class; returns the terms of the sums,
             `[runs, rows, terms]`.
-        score: takes the sums `[..., terms]`, float64, and returns scores `[...]`; NaN where undefined.
-        numbers: of each output, by what they are; none where that is not said, or where it reads a value alone.
-        of_each_label: those that follow for each label, by what they are.
-        errors: takes the terms of all units, `[runs, units, terms]`, and returns the standard error of each score; for
-            scores whose draws can be of any size, so that their spread says nothing. None for that spread.
+        score: takes the sums `[..., terms]`, float64, and returns scores `[...]`; NaN if undefined.
+        numbers: names of the numbers of an output; empty if it is a single value, or any numbers.
+        of_each_label: names of the numbers that follow for each label.
+        errors: takes the terms of all units, `[runs, units, terms]`, and returns the standard error of each score. For
+            unbounded scores, whose standard deviation over draws is meaningless. By default that deviation.
     """
 
     terms: Callable[[Any, Labels, int], Float[np.ndarray, "runs rows terms"]]
@@ -204,14 +193,14 @@ class Sums:
 
     @property
     def fewest(self) -> int:
-        """How many numbers an output has at least: of a single label."""
+        """The smallest number of numbers of an output: those of a single label."""
         return len(self.numbers) + len(self.of_each_label)
 
     def takes(self, count: int) -> bool:
-        """Whether an output may have so many numbers."""
+        """Whether an output may have this many numbers."""
         more = count - self.fewest
-        several = more > 0 and bool(self.of_each_label) and more % len(self.of_each_label) == 0
-        return several or more == 0 or not self.fewest
+        more_labels = more > 0 and bool(self.of_each_label) and more % len(self.of_each_label) == 0
+        return more_labels or more == 0 or not self.fewest
 
     def of_all(self, outputs: Any, labels: Labels, positive: int) -> Float[np.ndarray, " runs"]:
         """The score of each run on all outputs."""
@@ -220,12 +209,12 @@ class Sums:
     def terms_of_units(
         self, outputs: Any, labels: Labels, positive: int, units: Units | None
     ) -> Float[np.ndarray, "runs units terms"]:
-        """What is summed, of each unit, or of each output where there are no units."""
+        """The terms of each unit, or of each output if there are no units."""
         terms = self.terms(outputs, labels, positive).astype(np.float64)
         return terms if units is None else add_up(terms, units)
 
     def scorer(self, outputs: Any, labels: Labels, positive: int, units: Units | None) -> Scorer:
-        """The scores as a function of how often each unit counts, or each output where there are no units."""
+        """The scores as a function of how often each unit counts, or each output if there are no units."""
         totals = np.moveaxis(self.terms_of_units(outputs, labels, positive, units), 0, 1)
         shape, flat = totals.shape[1:], np.ascontiguousarray(totals.reshape(len(totals), -1))
         largest = np.abs(flat).max(initial=0)
@@ -233,7 +222,7 @@ class Sums:
             flat = flat.astype(np.float32)
 
         def score(counts: Num[np.ndarray, "draws units"]) -> Float[np.ndarray, "draws runs"]:
-            exact = largest * counts.sum(axis=1).max(initial=0) < EXACT  # sums of whole numbers, whatever their order
+            exact = largest * counts.sum(axis=1).max(initial=0) < EXACT  # sums of integers, in any order
             dtype = flat.dtype if exact else np.dtype(np.float64)
             sums = counts.astype(dtype) @ flat.astype(dtype, copy=False)
             return self.score(sums.reshape(len(counts), *shape).astype(np.float64, copy=False))
@@ -244,19 +233,19 @@ class Sums:
 def add_up(
     terms: Float[np.ndarray, "runs rows terms"], units: Int[np.ndarray, " rows"]
 ) -> Float[np.ndarray, "runs units terms"]:
-    """Sums over the rows of each unit; each unit has one at least."""
+    """Sums over the rows of each unit; each unit has at least one row."""
     order = np.argsort(units, kind="stable")
     starts = np.flatnonzero(np.diff(units[order], prepend=-1))
     return np.add.reduceat(terms[:, order], starts, axis=1)
 
 
 def by_units(scorer: Scorer, units: Units) -> Scorer:
-    """A scorer that takes how often each unit counts; all outputs of a unit count as often."""
+    """A scorer that takes how often each unit counts."""
     return lambda counts: scorer(counts[:, units])
 
 
 def counting_scorer(score: Callable[[Any], Float[np.ndarray, " runs"]]) -> Scorer:
-    """A scorer for any metric, with one call per draw: for metrics without a scorer of their own.
+    """A scorer for metrics without a fast form: one call for each draw.
 
     Args:
         score: takes the indices of the drawn examples, each repeated as often as it was drawn, and returns a score

@@ -1,4 +1,4 @@
-"""The findings in one sentence: how many ablations surely matter, the extremes, and what remains unknown."""
+"""A summary of statistics in one sentence: the number of significant effects, the extremes, and what is unknown."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,21 +10,21 @@ from bertjax.statistics.effects import Q, Statistics
 from bertjax.statistics.intervals import LEVEL
 from bertjax.statistics.metrics import Metric
 
-# From how many examples intervals hold in 93 of 100 simulated data sets (`benchmarks/coverage.py`): of means, ratios,
-# accuracy and correlations; of scores that count predictions by class; of scores that order two classes; of scores from
-# 0 to 1 that few examples change.
+# The number of examples from which intervals hold in 93 of 100 simulated data sets (`benchmarks/coverage.py`): means,
+# ratios, accuracy and correlations; of scores that count predictions by class; of scores that order two classes; of
+# scores from 0 to 1 that few examples change.
 FEWEST_EXAMPLES, FEWEST_BY_CLASS, FEWEST_ORDERED, FEWEST_BOUNDED = 10, 13, 20, 30
 
 
 def summarise(statistics: Statistics, names: Sequence[str], kind: str) -> str:
-    """The plain sentence: how many ablations significantly raise or lower the score, the extremes, and what is unknown.
+    """Summarise statistics: how many ablations significantly raise or lower the score, the extremes, what is unknown.
 
-    A gain is a change of the score for the better through an ablation, a loss one for the worse. With fewer examples
-    than intervals need, a second sentence says so.
+    A gain is a change of the score for the better, a loss one for the worse. If there are fewer examples than intervals
+    need, a second sentence says so.
 
     Args:
-        names: the ablations' names.
-        kind: what an ablation is: 'head', 'layer' or 'set'.
+        names: of the ablations.
+        kind: of the ablations: 'head', 'layer' or 'set'.
     """
     findings = _findings(statistics, names, kind)
     if statistics.examples >= fewest_examples(statistics.metric) or not np.isfinite(statistics.difference).any():
@@ -34,7 +34,7 @@ def summarise(statistics: Statistics, names: Sequence[str], kind: str) -> str:
 
 
 def fewest_examples(metric: Metric) -> int:
-    """From how many examples a metric's 95 % intervals hold about as often as that; with fewer they hold less often.
+    """The number of examples from which the 95 % intervals of a metric have about that coverage.
 
     >>> from bertjax.statistics import METRICS
     >>> [fewest_examples(METRICS[name]) for name in ("accuracy", "f1", "roc_auc", "entity_f1")]
@@ -49,7 +49,7 @@ def fewest_examples(metric: Metric) -> int:
 
 
 def _findings(statistics: Statistics, names: Sequence[str], kind: str) -> str:
-    """The sentence without what is said of intervals."""
+    """The sentence without the remark about intervals."""
     differences, total, measure = statistics.difference, len(names), statistics.metric.measure
     gains = measure.sign * differences
     labels = [f"layer {name}" if kind == "layer" else name for name in names]
@@ -91,7 +91,7 @@ def _counted(by: str, kind: str, total: int, raised: int, lowered: int) -> str:
 
 
 def _untested(statistics: Statistics, labels: Sequence[str]) -> str:
-    """The sentence of a metric whose changes have one sign by construction: the extremes, and no test."""
+    """The sentence for a metric whose changes have one sign by construction: the extremes, without a test."""
     differences, measure = statistics.difference, statistics.metric.measure
     parts = []
     for place, called in ((int(np.nanargmax(differences)), "largest"), (int(np.nanargmin(differences)), "smallest")):
@@ -101,7 +101,7 @@ def _untested(statistics: Statistics, labels: Sequence[str]) -> str:
 
 
 def _of_effects(statistics: Statistics, labels: Sequence[str], kind: str, above: int, below: int) -> str:
-    """The sentence of a metric whose scores are effects themselves."""
+    """The sentence for a metric whose scores are effects themselves."""
     values, measure = statistics.difference, statistics.metric.measure
     counted = f"above 0 for {above} of {count_of(len(labels), kind)} and below 0 for {below}"
     parts = [f"{measure.label}{f' ({measure.direction})' if measure.direction else ''} is {counted}, at q < {Q}"]
@@ -115,7 +115,7 @@ def _of_effects(statistics: Statistics, labels: Sequence[str], kind: str, above:
 
 
 def _compared(statistics: Statistics, labels: Sequence[str], kind: str, above: int, below: int) -> str:
-    """The sentence of a metric that compares heads with something else than the model without ablation."""
+    """The sentence for a metric that compares heads with another reference than the model without ablation."""
     differences, measure = statistics.difference, statistics.metric.measure
     counted = f"for {above} of {count_of(len(labels), kind)} and below it for {below}"
     parts = [f"{measure.label} is above that of {measure.compared_with} {counted}, at q < {Q}"]
@@ -126,13 +126,13 @@ def _compared(statistics: Statistics, labels: Sequence[str], kind: str, above: i
 
 
 def _unknown(statistics: Statistics, count: int, kind: str) -> str:
-    """What is said of ablations that these examples cannot tell from none."""
+    """The remark about ablations that cannot be distinguished from none."""
     examples = count_of(statistics.examples, "example")
     return f"{count} cannot be distinguished from zero with {examples}, which {_shown(statistics, kind)}"
 
 
 def _shown(statistics: Statistics, kind: str) -> str:
-    """The sizes of change that these examples would show, of ablations indistinguishable from zero."""
+    """The sizes of changes that these examples would show."""
     limits = statistics.detectable[np.isfinite(statistics.detectable) & ~statistics.significant]
     least = float(np.median(limits)) if limits.size else np.inf
     metric, measure = statistics.metric, statistics.metric.measure
@@ -167,7 +167,7 @@ def name_test(statistics: Statistics) -> str:
 
 
 def describe_statistics(statistics: Statistics, names: Sequence[str], kind: str) -> dict[str, Any]:
-    """How a metric's numbers were made, and the result of choosing heads on half of the data, for `summary.json`."""
+    """Describe statistics for `summary.json`: methods, and the result of choosing heads on half of the data."""
     return {
         "sentence": summarise(statistics, names, kind),
         "examples": statistics.examples,

@@ -1,9 +1,9 @@
-"""Could a difference between two runs on the same examples be chance, and could the best of many?
+"""Tests of the difference between two runs on the same examples, and of the largest of many differences.
 
-Under the null hypothesis it does not matter which run produced which of the two outputs for an example, so they may be
-swapped. For accuracy, McNemar's exact test (1947) depends on the flips alone. For all other metrics, outputs are
-swapped at random (Good 2005), with the same swaps for all ablations; the largest gain of each draw then shows what the
-best of that many ablations would gain by chance (Westfall and Young 1993).
+Under the null hypothesis, both runs are equally likely to have produced each of the two outputs for an example, so they
+can be swapped. For accuracy, McNemar's exact test (1947) depends only on flips. For all other metrics, outputs are
+swapped at random (Good 2005), with the same swaps for all ablations. The largest gain of each draw is then one that the
+best of that many ablations would have by chance (Westfall and Young 1993).
 """
 
 from collections.abc import Callable
@@ -19,9 +19,9 @@ from bertjax.statistics.ranked import SWAPPABLE, swapped_differences
 from bertjax.statistics.resampling import Scorer, Units, add_up, score_draws, standardise, swaps
 
 LEAST_DRAWS, DRAWS_PER_ABLATION = 9_999, 100
-# The most work of a test, in draws times examples times ablations: about a minute or two.
+# The largest work of a test, in draws times examples times ablations: a minute or two.
 MOST_WORK = {"predictions": 4e11, "values": 2e11}
-MOST_RANKED_WORK = 6.6e9  # where each draw is ranked again
+MOST_RANKED_WORK = 6.6e9  # if each draw is ranked again
 POWER = 0.8
 HALVES = 200  # random halves of the examples on which heads are chosen
 ROUNDING = 1e-12
@@ -62,7 +62,7 @@ class Swapped:
         """For each ablation's gain, the probability that the largest gain of all is as large by chance.
 
         Args:
-            gains: the differences, above 0 where the score gets better.
+            gains: the differences, above 0 if the score gets better.
             ratio: compare differences over their spreads (Westfall and Young's maxT), so that an ablation with a wide
                 spread does not hide the effects of the others; False compares the differences themselves.
         """
@@ -78,7 +78,7 @@ class Swapped:
 
 
 def mcnemar(gains: Int[np.ndarray, " runs"], losses: Int[np.ndarray, " runs"]) -> Float[np.ndarray, " runs"]:
-    """Exact two-sided p-values of McNemar's test: are flips in both directions equally probable?
+    """Exact two-sided p-values of McNemar's test, under which flips in both directions are equally probable.
 
     >>> mcnemar(np.array([0, 6]), np.array([0, 0])).tolist()
     [1.0, 0.03125]
@@ -114,8 +114,8 @@ def swap_test(
         units: the unit of each example, whose outputs are swapped together.
         advance: called with the number of draws just done, as in `score_draws`.
 
-    Returns: p-values `(1 + hits) / (1 + draws)`, or `hits / draws` for all swaps; NaN where a difference is NaN, and of
-        a metric whose differences are not tested.
+    Returns: p-values `(1 + hits) / (1 + draws)`, or `hits / draws` for all swaps; NaN if a difference is NaN or the
+        metric is not `tested`.
     """
     metric, (runs, rows) = find_metric(metric), outputs.shape[:2]
     if not metric.tested:
@@ -171,11 +171,11 @@ def _swapped_scores(
 def comparable(
     metric: Metric, outputs: Float[np.ndarray, "runs examples *labels"]
 ) -> Float[np.ndarray, "runs examples ..."]:
-    """Outputs that may be swapped between runs; standardised where a metric ignores the mean and spread of values.
+    """Outputs that can be swapped between runs; standardised if the metric ignores the mean and spread of values.
 
-    Otherwise a run that shifts or scales all outputs would widen the null distribution for no reason. Ranks would not
-    work: where two examples change places, swapping only one of them makes a tie, and the null distribution is too
-    narrow (ROC AUC of 200 examples, noise of 0.01 of the signal: p < 0.05 in 9.5 of 100).
+    Otherwise a run that shifts or scales all outputs would widen the null distribution. Ranks would not work: if two
+    examples change places, swapping only one of them makes a tie, and the null distribution is too narrow (ROC AUC of
+    200 examples, noise of 0.01 of the signal: p < 0.05 in 9.5 of 100).
     """
     if metric.reads == "predictions" or not metric.any_scale:
         return outputs
@@ -193,7 +193,7 @@ def benjamini_hochberg(p: Float[np.ndarray, " runs"]) -> Float[np.ndarray, " run
 
 
 def holm(p: Float[np.ndarray, " runs"]) -> Float[np.ndarray, " runs"]:
-    """p-values corrected so that even one false discovery among all is no more probable than that (Holm 1979).
+    """p-values corrected for the family-wise error rate (Holm 1979).
 
     >>> holm(np.array([0.01, 0.04, 0.03])).tolist()
     [0.03, 0.06, 0.06]
@@ -219,7 +219,7 @@ def _where_known(
 
 
 def detectable(spread: Float[np.ndarray, " runs"], tests: int, level: float = 0.05) -> Float[np.ndarray, " runs"]:
-    """The smallest difference that would be found with 80 % power, at a level divided by the number of tests.
+    """The smallest difference that is found with 80 % power, at a level divided by the number of tests.
 
     Args:
         spread: standard deviation of each difference under the null hypothesis.
@@ -228,7 +228,7 @@ def detectable(spread: Float[np.ndarray, " runs"], tests: int, level: float = 0.
 
 
 def fewest_flips(tests: int, level: float = 0.05) -> int:
-    """The fewest flips, all in one direction, that bring McNemar's exact test below a level divided by `tests`.
+    """The smallest number of flips in one direction at which McNemar's exact test is below a level over `tests`.
 
     >>> fewest_flips(1), fewest_flips(144)
     (6, 13)
@@ -251,10 +251,9 @@ def choose_on_half(
         sign: 1 where a higher score is better, else -1.
         advance: called with the number of draws just done, as in `score_draws`; both halves are draws.
 
-    Returns: `chosen`: the five ablations chosen most often, the most frequent first, as pairs of number and share;
-        `on_chosen`, `on_other`: the chosen one's mean difference on the half that chose it and on the other half;
-        `interval`: the middle 95 % of the latter over the halves; `halves`: their number. Differences are None where
-        none is defined.
+    Returns: `chosen`: the five ablations chosen most often, as pairs of index and share; `on_chosen`, `on_other`: the
+        mean difference of the chosen ablation on the half that chose it and on the other half; `interval`: the middle
+        95 % of the latter over the halves; `halves`: their number. Differences are None if none is defined.
     """
     generator = np.random.default_rng(seed)
     masks = np.zeros((halves, examples), np.uint16)
@@ -270,10 +269,10 @@ def choose_on_half(
     rows = np.arange(len(choice))
     chosen_on_other = on_other[rows, choice]
     defined = chosen_on_other[np.isfinite(chosen_on_other)]
-    numbers, counts = np.unique(choice, return_counts=True)
+    ablations, counts = np.unique(choice, return_counts=True)
     order = np.argsort(-counts, kind="stable")
     return {
-        "chosen": [(int(numbers[place]), float(counts[place] / len(choice))) for place in order[:5]],
+        "chosen": [(int(ablations[place]), float(counts[place] / len(choice))) for place in order[:5]],
         "on_chosen": float(on_half[rows, choice].mean()),
         "on_other": float(defined.mean()) if defined.size else None,
         "interval": np.percentile(defined, [2.5, 97.5]).tolist() if defined.size else [None, None],

@@ -13,9 +13,7 @@ Reads directories of `fig8_heads` (or `fig9_layers`) for models fine-tuned with 
     python -m experiments.beyond.across_tasks mrpc-0 mrpc-1 rte-0 rte-1 --frames FRAMES/numbers.json --output DIR
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -28,74 +26,13 @@ from bertjax.plots import COLOURS, Panel
 from bertjax.statistics import METRICS, Q, benjamini_hochberg
 from bertjax.tasks import task_named
 from experiments.shared.figures import draw_effect_bars, draw_effect_maps, draw_maps
+from experiments.shared.head_maps import SIMILARITY, HeadMap, read_frames, read_map, read_results
 from experiments.shared.joined_tables import measures_table, pairs_table, seeds_table
 from experiments.shared.joins import TaskEffects, compare_marked, correlate, join_seeds, join_tasks, measure_task
 from experiments.shared.run import Figures, Found, Numbers, Run, array, make_reader, run_script, short
 
-SIMILARITY = ", similarity"  # added to a task's name if a model that embeds sentences was not tuned on it
-DIRECTIONS = {"element_to_predicate": "elements to predicate", "predicate_to_element": "predicate to elements"}
 TESTS = (("p", "q"), ("p_within_layers", "q_within_layers"))
 SPLITS = 100
-
-
-@dataclass(frozen=True)
-class HeadMap:
-    """A number for each head.
-
-    Args:
-        values: by task; those for all tasks are under ''.
-        marked: heads that the measure's test finds.
-        least: without such a test, heads with larger values are marked.
-    """
-
-    name: str
-    values: Mapping[str, Any]
-    marked: Any = None
-    least: float | None = None
-
-    def of(self, task: str) -> Any:
-        """The values for a task; None if there are none."""
-        name = task.removesuffix(SIMILARITY)
-        return self.values.get("", self.values.get(name, self.values.get(name.partition(":")[0])))
-
-
-def read_frames(results: Numbers) -> list[HeadMap]:
-    """The maps of `fig3_frames`, with the heads that nulls and controls leave."""
-    shape, maps, above = np.array(results["maps"]["as_published"]).shape, [], []
-    names = np.array([f"{layer}.{head}" for layer, head in np.ndindex(*shape)])
-    for number, (direction, name) in enumerate(DIRECTIONS.items()):
-        weight, control = array(results["maps"][direction]).ravel(), results["controls"]["same_key"]
-        marked = np.isin(names, results["heads_left"][direction])
-        maps.append(HeadMap(name, {"": weight}, marked))
-        difference = array(control["links"][number]).ravel() - array(control["others"][number]).ravel()
-        above.append(HeadMap(f"{name}, above other words", {"": difference}, marked))
-    larger = np.maximum(maps[0].values[""], maps[1].values[""])
-    return [*maps, *above, HeadMap("the larger of both, left in either", {"": larger}, maps[0].marked | maps[1].marked)]
-
-
-def read_map(argument: str) -> HeadMap:
-    """A map named by `--map NAME=FILE:PATH[>LEAST]`; `{task}` in the path stands for each task."""
-    name, _, place = argument.partition("=")
-    file, _, path = place.rpartition(":")
-    path, _, least = path.partition(">")
-    results = _results(file)
-    before, _, after = path.partition("{task}")
-    parts = [part for part in before.split(".") if part]
-    node = _at(results, parts)
-    tasks = node if "{task}" in path else {"": node}
-    values = {task: array(_at(one, [part for part in after.split(".") if part])).ravel() for task, one in tasks.items()}
-    return HeadMap(name, values, least=float(least) if least else None)
-
-
-def _at(node: Any, parts: Sequence[str]) -> Any:
-    for part in parts:
-        node = node[int(part)] if isinstance(node, list) else node[part]
-    return node
-
-
-def _results(file: str | Path) -> dict[str, Any]:
-    results: dict[str, Any] = json.loads(Path(file).read_text())["results"]
-    return results
 
 
 def name_task(results: Numbers) -> str:
@@ -109,7 +46,7 @@ def read_tasks(directories: Sequence[str], mode: str, draws: int, seed: int) -> 
     """The effects of each task over its seeds, which must have the same examples."""
     runs: dict[str, list[Any]] = {}
     for directory in directories:
-        results, values = _results(Path(directory) / "numbers.json"), np.load(Path(directory) / "values.npz")
+        results, values = read_results(Path(directory) / "numbers.json"), np.load(Path(directory) / "values.npz")
         runs.setdefault(name_task(results), []).append((results, values[mode], values["labels"], values["ids"]))
     measured = {}
     for task, seeds in runs.items():
@@ -127,10 +64,10 @@ def compute(run: Run) -> Found:
     tasks = read_tasks(options.directories, options.mode, options.resamples, options.seed)
     first = next(iter(tasks.values())).runs[0]
     maps = [read_map(argument) for argument in options.map]
-    maps += read_frames(_results(options.frames)) if options.frames else []
+    maps += read_frames(read_results(options.frames)) if options.frames else []
     if options.patterns:
         corrected = "corrected.{task}.by_head"
-        classes = _results(options.patterns)["classes"]
+        classes = read_results(options.patterns)["classes"]
         maps += [read_map(f"share of {name}={options.patterns}:{corrected}.{name}") for name in classes]
     layers = np.array([int(name.partition(".")[0]) for name in first["names"]])
     draws = options.permutations, options.seed
@@ -199,8 +136,8 @@ def _draw_agreement(path: Path, results: Numbers) -> None:
     np.fill_diagonal(values, array([one["reliability"] for one in results["tasks"].values()]))
     for pair in results["pairs"]:
         first, second = (tasks.index(name) for name in pair["tasks"])
-        for place, name in (((first, second), "q_within_layers"), ((second, first), "q")):
-            values[place], found[place] = array(pair["spearman"]), pair[name] is not None and pair[name] < Q
+        for index, name in (((first, second), "q_within_layers"), ((second, first), "q")):
+            values[index], found[index] = array(pair["spearman"]), pair[name] is not None and pair[name] < Q
     names = ", ".join(f"{number} {task}" for number, task in enumerate(tasks))
     texts = {"subtitle": f"rank correlation of mean effects over seeds; tasks: {names}", "label": "Spearman"}
     texts["title"] = f"Do the same {results['kind']}s matter for several tasks? ({results['mode']})"

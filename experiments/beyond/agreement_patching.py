@@ -16,7 +16,7 @@ import gzip
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import combinations, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ import conllu
 import numpy as np
 
 import bertjax
-from bertjax.statistics import rank_correlation
 from experiments.shared.patches import STREAMS, best_cells, describe_grid, draw_grid, moved_by
 from experiments.shared.run import Figures, Found, Numbers, Run, draw_sample, make_parser, run_script, short_name
 from experiments.shared.tables import make_table
@@ -47,7 +46,7 @@ def read_nouns(path: Path, tokenizer: bertjax.Tokenizer) -> list[tuple[str, str]
                 number = (token["feats"] or {}).get("Number")
                 if token["upos"] == "NOUN" and number in ("Sing", "Plur") and token["form"].isalpha():
                     forms[token["lemma"].lower()].setdefault(number, token["form"].lower())
-    pairs = sorted({(own["Sing"], own["Plur"]) for own in forms.values() if len(own) == 2})
+    pairs = sorted({(noun["Sing"], noun["Plur"]) for noun in forms.values() if len(noun) == 2})
     return [pair for pair in pairs if pair[0] != pair[1] and all(_is_whole(word, tokenizer) for word in pair)]
 
 
@@ -63,7 +62,7 @@ def contrasts_of(template: str, nouns: Sequence[tuple[str, str]]) -> list[dict[s
 def controls_of(template: str, nouns: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
     """Each noun and the next, in one number, which is singular and plural in turn."""
     pairs = enumerate(pairwise(nouns))
-    return [_contrast(template, own, other[1 - place % 2], 1 - place % 2) for place, (own, other) in pairs]
+    return [_contrast(template, noun, other[1 - place % 2], 1 - place % 2) for place, (noun, other) in pairs]
 
 
 def _contrast(template: str, noun: tuple[str, str], corrupted: str, number: int) -> dict[str, str]:
@@ -102,7 +101,7 @@ def tables(numbers: Numbers) -> str:
     first = make_table(
         ["template", "contrasts", "score (nats)", *(f"{place}, from layer 1" for place in STREAMS)], rows
     )
-    return "\n\n".join([first, _table_of_heads(templates), _table_of_agreement(templates)])
+    return "\n\n".join([first, _table_of_heads(templates)])
 
 
 def _key(grid: Mapping[str, Any], number: int) -> tuple[int, int, str]:
@@ -130,21 +129,6 @@ def _table_of_heads(templates: Sequence[Mapping[str, Any]]) -> str:
     return make_table(["head", *names], rows)
 
 
-def _table_of_agreement(templates: Sequence[Mapping[str, Any]]) -> str:
-    """Rank correlations of heads at regions between templates."""
-    rows = []
-    for first, second in combinations(range(len(templates)), 2):
-        grids = [templates[number]["heads"] for number in (first, second)]
-        places = [{_key(grid, number): number for number in range(len(grid["cells"]))} for grid in grids]
-        shared = [key for key in places[0] if key in places[1]]
-        one, other = (
-            np.array([grid["score"][place[key]] for key in shared]) for grid, place in zip(grids, places, strict=True)
-        )
-        told = "{:.2f} ({:.2f} to {:.2f})".format(*rank_correlation(one, other))
-        rows.append([f"{first + 1} and {second + 1}", str(len(shared)), told])
-    return make_table(["templates", "heads at regions", "rank correlation of shares"], rows)
-
-
 def figures(numbers: Numbers) -> Figures:
     """A figure for each template, from a run's `numbers.json`."""
     names = ["figure", *(f"template_{number}" for number in range(2, 1 + len(TEMPLATES)))]
@@ -153,9 +137,9 @@ def figures(numbers: Numbers) -> Figures:
 
 def _draw(numbers: Mapping[str, Any], number: int, path: Path) -> None:
     one = numbers["results"]["templates"][number]
-    told = one["streams"]
-    subtitle = f"{short_name(numbers['settings']['model'])}: {one['template']}, {told['contrasts']} contrasts"
-    draw_grid(told, "Where agreement is", subtitle, path)
+    grid = one["streams"]
+    subtitle = f"{short_name(numbers['settings']['model'])}: {one['template']}, {grid['contrasts']} contrasts"
+    draw_grid(grid, "Where agreement is", subtitle, path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

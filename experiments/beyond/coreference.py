@@ -14,16 +14,14 @@ entities: of how many anaphors is it larger than the mean of these? Half, where 
     python -m experiments.beyond.coreference --conllu en_gum-ud-dev.conllu.gz
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool
 
-from bertjax.data import Encoding
 from bertjax.plots import Panel
 from experiments.shared.figures import draw_maps
 from experiments.shared.run import (
@@ -38,129 +36,23 @@ from experiments.shared.run import (
     short_name,
 )
 from experiments.shared.tables import format_interval, make_table
-from experiments.words.annotated import Annotated
+from experiments.words.anaphors import BASELINES, Resolved, read_resolved
 from experiments.words.conllu_files import read_sentences
-from experiments.words.halves import DRAWS, compare, draw_half
-from experiments.words.spans import pieces_of
-from experiments.words.word_attention import read_words
-
-BASELINES = ("nearest", "nearest of its kind", "nearest with its word")
-
-
-@dataclass(frozen=True)
-class Anaphor:
-    """A word that stands for what was mentioned before.
-
-    Args:
-        word: the anaphor.
-        candidates: earlier mentions' head words, ascending.
-        true: which of them are of its entity.
-        others: head words of other entities' mentions after the nearest true antecedent, other than the anaphor.
-    """
-
-    word: int
-    candidates: tuple[int, ...]
-    true: tuple[bool, ...]
-    others: tuple[int, ...]
-
-    @property
-    def antecedent(self) -> int:
-        """The nearest true antecedent."""
-        return max(place for place, is_true in zip(self.candidates, self.true, strict=True) if is_true)
-
-
-def find_anaphors(sentence: Annotated) -> list[Anaphor]:
-    """All anaphors of a sentence that have a choice: two candidates or more, not all of them true."""
-    mentions, found = sentence.mentions or (), []
-    for entity, word in sorted({*mentions}, key=lambda mention: mention[1]):
-        candidates = tuple(sorted({other for _, other in mentions if other < word}))
-        own = {other for name, other in mentions if name == entity}
-        true = tuple(candidate in own for candidate in candidates)
-        if any(true) and not all(true):
-            nearest = max(candidate for candidate in candidates if candidate in own)
-            later = {other for name, other in mentions if other > nearest and name != entity}
-            found.append(Anaphor(word, candidates, true, tuple(sorted(later - own - {word}))))
-    return found
-
-
-@dataclass(frozen=True)
-class Resolved:
-    """What each attention head, and each baseline, makes of a sentence's anaphors.
-
-    Args:
-        count: how many there are.
-        hits: how many each head gets right, and then each of `BASELINES`.
-        chance: how many a draw would get right.
-        asked: of how many anaphors there are other mentions to compare with.
-        knows: of how many of those each head gives the antecedent more than the others do.
-    """
-
-    count: int
-    hits: Int[np.ndarray, " guesses"]
-    chance: float
-    asked: int
-    knows: Int[np.ndarray, " all_heads"]
-
-
-def resolve(
-    sentence: Annotated, anaphors: Sequence[Anaphor], weights: Float[np.ndarray, "all_heads word other"]
-) -> Resolved:
-    """What heads and baselines make of the anaphors of a sentence."""
-    hits, chance = np.zeros(len(weights) + len(BASELINES), np.int64), 0.0
-    knows, asked = np.zeros(len(weights), np.int64), 0
-    for anaphor in anaphors:
-        true, candidates = np.array(anaphor.true), np.array(anaphor.candidates)
-        hits[: len(weights)] += true[weights[:, anaphor.word, candidates].argmax(axis=1)]
-        hits[len(weights) :] += true[_baselines(sentence, anaphor)]
-        chance += float(true.mean())
-        if anaphor.others:
-            own = weights[:, anaphor.word, anaphor.antecedent]
-            knows += own > weights[:, list(anaphor.others), anaphor.antecedent].mean(axis=1)
-            asked += 1
-    return Resolved(len(anaphors), hits, chance, asked, knows)
-
-
-def _baselines(sentence: Annotated, anaphor: Anaphor) -> list[int]:
-    """Which candidate each of `BASELINES` takes."""
-    words, own = [sentence.words[place] for place in anaphor.candidates], sentence.words[anaphor.word]
-    nearest = len(words) - 1
-    alike = max((place for place, word in enumerate(words) if word.kind == own.kind), default=nearest)
-    same = [place for place, word in enumerate(words) if word.form.casefold() == own.form.casefold()]
-    return [nearest, alike, max(same, default=alike)]
-
-
-def read_resolved(run: Run, sentences: Sequence[Annotated]) -> list[Resolved]:
-    """What is made of each sentence, in order, with anaphors whose words all have tokens."""
-    known = list(_usable(run, sentences))
-    encodings, pieces = [encoding for encoding, *_ in known], [own for *_, own in known]
-    return read_words(run, encodings, pieces, lambda number, maps: resolve(*known[number][1:3], maps))
-
-
-def _usable(
-    run: Run, sentences: Sequence[Annotated]
-) -> Iterator[tuple[Encoding, Annotated, list[Anaphor], list[list[int]]]]:
-    with_anaphors = [(sentence, find_anaphors(sentence)) for sentence in sentences]
-    with_anaphors = [(sentence, anaphors) for sentence, anaphors in with_anaphors if anaphors]
-    texts = [sentence.text for sentence, _ in with_anaphors]
-    encodings = run.tokenizer.encode(texts, max_length=run.model.config.max_tokens)
-    for encoding, (sentence, anaphors) in zip(encodings, with_anaphors, strict=True):
-        pieces = [pieces_of(encoding, word.span) for word in sentence.words]
-        if all(pieces):
-            yield encoding, sentence, anaphors, pieces
+from experiments.words.held_out import DRAWS, compare, draw_half
 
 
 def compute(run: Run) -> Found:
     """The best head and the baselines."""
     options, config = run.options, run.model.config
     sentences = read_sentences(options.conllu)
-    sentences = [sentences[place] for place in draw_sample(len(sentences), options)]
+    sentences = [sentences[index] for index in draw_sample(len(sentences), options)]
     several = read_resolved(run, sentences)
     chosen_on = draw_half(len(several), options.seed)
     counts, hits = np.array([one.count for one in several]), np.stack([one.hits for one in several])
     heads, width = len(several[0].knows), config.num_attention_heads
     against = {}
-    for place, name in enumerate(BASELINES):
-        both = np.concatenate([hits[:, :heads], hits[:, heads + place, None]], axis=1)[:, None]
+    for index, name in enumerate(BASELINES):
+        both = np.concatenate([hits[:, :heads], hits[:, heads + index, None]], axis=1)[:, None]
         against[name] = compare(both, counts, heads, chosen_on, options.seed)
     best = against[BASELINES[0]]["head"]["guess"]
     results = {
@@ -191,15 +83,15 @@ def _knows(several: Sequence[Resolved], head: int, judged: Bool[np.ndarray, " se
 def tables(numbers: Numbers) -> str:
     """The table in Markdown, from a run's `numbers.json`."""
     results = numbers["results"]
-    told = results["against"][BASELINES[0]]
-    rows = [[f"head {results['head']}", _score(told["head"]), ""]]
+    result = results["against"][BASELINES[0]]
+    rows = [[f"head {results['head']}", _score(result["head"]), ""]]
     for name, one in results["against"].items():
         low, high = (f"{100 * end:+.1f}" for end in one["difference"])
         rows.append([name, _score(one["distance"]), f"{low} to {high}"])
     rows.append(["a draw (all sentences)", f"{100 * results['chance']:.1f}", ""])
     knows = {"score": results["knows"]["share"], "ends": results["knows"]["ends"]}
     rows.append([f"head {results['head']} knows who asks ({results['knows']['asked']})", _score(knows), ""])
-    what = f"{short_name(numbers['settings']['model'])}, {told['count']} of {results['anaphors']} anaphors judge"
+    what = f"{short_name(numbers['settings']['model'])}, {result['count']} of {results['anaphors']} anaphors judge"
     return make_table([what, "% right (95 % CI)", "head less this, 95 % CI"], rows)
 
 
@@ -209,18 +101,21 @@ def overview(runs: Mapping[str, Numbers]) -> str:
     names = [short_name(numbers["settings"]["model"]) for numbers in runs.values()]
     first = [one["against"][BASELINES[0]] for one in results]
     rows = [
-        ["the best head", *(f"{one['head']}: {_score(told['head'])}" for one, told in zip(results, first, strict=True))]
+        [
+            "the best head",
+            *(f"{one['head']}: {_score(result['head'])}" for one, result in zip(results, first, strict=True)),
+        ]
     ]
     rows += [[name, *(_score(one["against"][name]["distance"]) for one in results)] for name in BASELINES]
     rows.append(["a draw", *(f"{100 * one['chance']:.1f}" for one in results)])
     knows = [{"score": one["knows"]["share"], "ends": one["knows"]["ends"]} for one in results]
     rows.append(["the head knows who asks", *map(_score, knows)])
-    columns = [f"{name}, {told['count']} anaphors" for name, told in zip(names, first, strict=True)]
+    columns = [f"{name}, {result['count']} anaphors" for name, result in zip(names, first, strict=True)]
     return make_table(["% right (95 % CI)", *columns], rows)
 
 
-def _score(told: Mapping[str, Any]) -> str:
-    return format_interval(told["score"], told["ends"], 1, 100.0)
+def _score(result: Mapping[str, Any]) -> str:
+    return format_interval(result["score"], result["ends"], 1, 100.0)
 
 
 def figures(numbers: Numbers) -> Figures:

@@ -9,8 +9,7 @@ judged the orders of `bertjax prune`, which chose nothing here either, and drawn
     bertjax prune --model DIR/last --task mrpc --data GLUE --mode zero --output PRUNED
     python -m experiments.beyond.gated_training --model DIR/last --task mrpc --data GLUE --pruned PRUNED
 
-A price is said for all gates together, in mean losses of the model on its training data, as `bertjax prune
---strengths` says it of the examples that choose. For the results see `RESULTS.md`.
+A price is that of all gates together, in mean training losses of the model, as in `bertjax prune --strengths`.
 """
 
 from argparse import Namespace
@@ -72,8 +71,8 @@ def read_material(run: Run, saved: bertjax.Results) -> Material:
     options = run.options
     train = read_examples(Namespace(**vars(options) | {"split": "train"}))
     validation = read_examples(Namespace(**vars(options) | {"split": "validation", "limit": None}))
-    place_of = {str(name): place for place, name in enumerate(validation.ids)}
-    judged = validation.take([place_of[str(name)] for name in saved.outputs["ids"]])
+    index_of = {str(name): index for index, name in enumerate(validation.ids)}
+    judged = validation.take([index_of[str(name)] for name in saved.outputs["ids"]])
     length = min(options.max_length, run.model.config.max_tokens)
     encoded, encoded_judged = (encode_examples(run.model, run.tokenizer, part, length) for part in (train, judged))
     return Material(train, judged, encoded, encoded_judged, mean_loss(predict(run.model, encoded), train.labels))
@@ -146,19 +145,13 @@ def tables(numbers: Numbers) -> str:
             mean, low, high = (measure.factor * value for value in one["change"])
             digits = measure.digits - 1
             change = f"{mean:+.{digits}f}, {low:+.{digits}f} to {high:+.{digits}f}"
-            row += [
-                str(one["left"]),
-                f"{measure.factor * one['score']:.{digits}f} ({change})",
-                *(f"{_at(curve, one['left'], pruning):.{digits}f}" for curve in nested),
-            ]
+            row += [str(one["left"]), f"{measure.factor * one['score']:.{digits}f} ({change})"]
+            row += [f"{_at(curve, one['left'], pruning):.{digits}f}" for curve in nested]
         rows.append(row)
     headings = ["price"]
     for kind in KINDS:
-        headings += [
-            f"{kind}: heads left",
-            f"{measure.label} (change)",
-            *(f"{curve.name} with as many" for curve in nested),
-        ]
+        orders = (f"{curve.name}, as many heads" for curve in nested)
+        headings += [f"{kind}: heads left", f"{measure.label} (change)", *orders]
     return make_table(headings, rows)
 
 
@@ -173,8 +166,7 @@ def figures(numbers: Numbers) -> Figures:
     """The picture, from `numbers.json` alone: both kinds of gates beside the orders of `bertjax prune`."""
     results = numbers["results"]
     pruning = {**results["pruning"]}
-    beside = ("gradient", "greedy", "random")
-    pruning["curves"] = [curve for curve in pruning["curves"] if curve["name"] in beside]
+    pruning["curves"] = [curve for curve in pruning["curves"] if curve["name"] in ("gradient", "greedy", "random")]
     factor = Measure(**pruning["measure"]).factor
     more = []
     for kind in KINDS:

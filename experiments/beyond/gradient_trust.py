@@ -80,7 +80,6 @@ def _compare(exact: bertjax.Results, gradients: bertjax.Results) -> dict[str, An
         "fits": fits,
         "within": short(within_layers(estimates["importance"], np.abs(effects), estimates["layer"]), 5),
         "ceiling": short(between_halves(_effects_of_examples(exact)), 5),
-        "worst": [list(one) for one in compare_with_exact(names, estimates["importance"], effects).worst[:3]],
     }
 
 
@@ -160,10 +159,10 @@ def _draw(pairs: Sequence[Mapping[str, Any]], path: Path) -> None:
         subtitle = "rank correlation over heads with the size of the exact effect on the score, mode zero"
         figure = start_page("Do gradients tell which heads matter?", subtitle, bottom, height)
         axes = add_axes(figure, left, bottom, WIDTH - left - 0.4, height)
-        for place, pair in enumerate(pairs):
+        for index, pair in enumerate(pairs):
             if pair["fits"]["importance"]["low"] is not None:
                 ends = (pair["fits"]["importance"][name] for name in ("low", "high"))
-                axes.hlines(place, *ends, color=high, linewidth=1.6, zorder=2)
+                axes.hlines(index, *ends, color=high, linewidth=1.6, zorder=2)
         values = {
             "importance (line: 95 % over heads)": (
                 [one["fits"]["importance"]["correlation"] for one in pairs],
@@ -191,9 +190,8 @@ def _draw(pairs: Sequence[Mapping[str, Any]], path: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = make_reader(__doc__)
-    parser.add_argument(
-        "directories", nargs="+", metavar="DIR", help="results of bertjax ablate, each followed by those of importance"
-    )
+    text = "results of bertjax ablate, each followed by those of importance"
+    parser.add_argument("directories", nargs="+", metavar="DIR", help=text)
     return run_script(parser, compute, (figures, tables), arguments)
 
 

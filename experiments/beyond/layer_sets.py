@@ -18,12 +18,12 @@ import numpy as np
 from bertjax.plots import COLOURS, Panel
 from bertjax.statistics import RESAMPLES, Q
 from experiments.fig8_heads import add_options
-from experiments.shared.beyond_sum import describe_beyond, measure_beyond
 from experiments.shared.data import make_study, split_task
 from experiments.shared.effects import Effects, describe_runs, draw_changes, main_effects, outputs_of, texts_of
 from experiments.shared.figures import draw_effect_bars, draw_maps
+from experiments.shared.interactions import describe_beyond, measure_beyond
 from experiments.shared.run import Figures, Found, Numbers, Run, array, make_parser, run_script
-from experiments.shared.tables import format_estimate, make_table
+from experiments.shared.tables import format_change, format_estimate, make_table
 
 
 def name_layers(layers: Iterable[int], total: int) -> str:
@@ -85,22 +85,26 @@ def measure_pairs(
     return {"layers": [list(pair) for pair in pairs], **describe_beyond(beyond)}
 
 
-def figures(numbers: Numbers) -> Figures:
-    """Maps of pairs, and bars of growing sets, in the first mode."""
-    results = numbers["results"]
-    mode, effects = next(iter(main_effects(results).items()))
-    texts = texts_of(results) | {"title": f"Ablating several layers at once ({mode})"}
+def grown_sets(results: Numbers) -> dict[str, list[int]]:
+    """Positions, among all sets, of those that grow layer by layer."""
     total, layers = results["layers"], range(results["layers"])
     kinds: dict[str, Sequence[Sequence[int]]] = {
         "layers 0 to this": [range(layer + 1) for layer in layers],
         "layers from this on": [range(layer, total) for layer in layers],
         "all but this": [[other for other in layers if other != layer] for layer in layers],
     }
-    bars = {}
-    for title, sets in kinds.items():
-        places = [results["names"].index(name_layers(some, total)) for some in sets]
+    return {kind: [results["names"].index(name_layers(some, total)) for some in sets] for kind, sets in kinds.items()}
+
+
+def figures(numbers: Numbers) -> Figures:
+    """Maps of pairs, and bars of growing sets, in the first mode."""
+    results = numbers["results"]
+    mode, effects = next(iter(main_effects(results).items()))
+    texts = texts_of(results) | {"title": f"Ablating several layers at once ({mode})"}
+    layers, bars = range(results["layers"]), {}
+    for title, positions in grown_sets(results).items():
         bars[title] = tuple(
-            values[places] for values in (effects.change, effects.low, effects.high, effects.significant)
+            values[positions] for values in (effects.change, effects.low, effects.high, effects.significant)
         )
     growing = partial(draw_effect_bars, names=[str(layer) for layer in layers], bars=bars, texts=texts)
     return {
@@ -130,23 +134,32 @@ def _draw_pairs(path: Path, results: Numbers, mode: str, effects: Effects, texts
 
 
 def tables(numbers: Numbers) -> str:
-    """All sets with their changes, and for pairs the change beyond the sum."""
-    results = numbers["results"]
+    """Single layers and growing sets with their changes; pairs with theirs, and the change beyond the sum."""
+    results, layers = numbers["results"], [str(layer) for layer in range(numbers["results"]["layers"])]
     mode, effects = next(iter(main_effects(results).items()))
-    pairs, beyond = results["pairs"][mode], {}
-    for place, layers in enumerate(pairs["layers"]):
-        ends = pairs["low"][place], pairs["high"][place]
-        beyond[name_layers(layers, results["layers"])] = format_estimate(pairs["beyond"][place], ends)
+    sets = {"alone": [results["names"].index(layer) for layer in layers]} | grown_sets(results)
     rows = [
         [
-            name,
-            format_estimate(effects.change[place], (effects.low[place], effects.high[place])),
-            effects.format_q(place),
-            beyond.get(name, ""),
+            kind,
+            *(
+                f"{format_estimate(effects.change[at], (effects.low[at], effects.high[at]))}, q {effects.format_q(at)}"
+                for at in positions
+            ),
         ]
-        for place, name in enumerate(results["names"])
+        for kind, positions in sets.items()
     ]
-    return make_table(["layers", "change (95 %)", "q", "beyond the sum of both"], rows)
+    return "\n\n".join([make_table(["layer", *layers], rows), _pairs_table(results, mode, effects)])
+
+
+def _pairs_table(results: Numbers, mode: str, effects: Effects) -> str:
+    total, pairs = results["layers"], results["pairs"][mode]
+    cells = [[""] * total for _ in range(total)]
+    for index, (first, second) in enumerate(pairs["layers"]):
+        change = effects.change[results["names"].index(name_layers((first, second), total))]
+        beyond = format_estimate(pairs["beyond"][index], (pairs["low"][index], pairs["high"][index]))
+        cells[first][second] = f"{format_change(change)}; {beyond}"
+    rows = [[str(first), *row[1:]] for first, row in enumerate(cells[:-1])]
+    return make_table(["pair: change; beyond the sum", *map(str, range(1, total))], rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -103,8 +103,10 @@ def compute(run: Run) -> Found:
         rows = [rows[place] for place in draw_sample(len(rows), options)]
         of_heads = patch(rows, sites=["head_outputs"])
         grids.append(of_heads)
-        told = {"streams": describe_grid(patch(rows)), "heads": describe_grid(of_heads)}
-        found.append({"shared": shared, **told, "moved": moved_by(of_heads).tolist(), "changed": _changed(of_heads)})
+        grids_of_row = {"streams": describe_grid(patch(rows)), "heads": describe_grid(of_heads)}
+        found.append(
+            {"shared": shared, **grids_of_row, "moved": moved_by(of_heads).tolist(), "changed": _changed(of_heads)}
+        )
     results = {"task": chosen.task.name, "layers": run.model.config.num_hidden_layers, "contrasts": found}
     values = {name: grid.outputs["outputs"][..., 0] for name, grid in zip(("shared", "alone"), grids, strict=True)}
     return results, values
@@ -131,23 +133,7 @@ def tables(numbers: Numbers) -> str:
         rows.append([kind, str(grid["contrasts"]), ends, *best_cells(grid)])
     headings = ["word", "contrasts", "score, corrupted to clean; mean size of change"]
     first = make_table([*headings, *(f"{place}, from layer 1" for place in STREAMS)], rows)
-    return "\n\n".join([first, _table_of_streams(numbers), _table_of_heads(numbers)])
-
-
-def _table_of_streams(numbers: Mapping[str, Any]) -> str:
-    """What the residual stream at each region restores, layer by layer, where a word of both texts is exchanged."""
-    grid = numbers["results"]["contrasts"][0]["streams"]
-    shares = {_key(grid, number)[1::2]: 100 * grid["score"][number] for number in _streams(grid)}
-    layers = range(numbers["results"]["layers"])
-    rows = []
-    for name in grid["spans"]:
-        own = (shares.get((layer, name), 0.0) for layer in layers)  # where texts are the same, nothing is restored
-        rows.append([name, *(f"{share:.0f}" for share in own)])
-    return make_table(["residual stream before layer", *map(str, layers)], rows)
-
-
-def _streams(grid: Mapping[str, Any]) -> list[int]:
-    return [number for number, cell in enumerate(grid["cells"]) if cell["place"] == "hidden_states"]
+    return "\n\n".join([first, _table_of_heads(numbers)])
 
 
 def _table_of_heads(numbers: Mapping[str, Any]) -> str:
@@ -175,9 +161,9 @@ def figures(numbers: Numbers) -> Figures:
 
 def _draw(numbers: Mapping[str, Any], path: Path) -> None:
     results = numbers["results"]
-    told = results["contrasts"][0]["streams"]
-    subtitle = f"{short_name(numbers['settings']['model'])}, {results['task']}: {told['contrasts']} contrasts"
-    draw_grid(told, "Where a word of both texts is another in one", subtitle, path)
+    grid = results["contrasts"][0]["streams"]
+    subtitle = f"{short_name(numbers['settings']['model'])}, {results['task']}: {grid['contrasts']} contrasts"
+    draw_grid(grid, "Where a word of both texts is another in one", subtitle, path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

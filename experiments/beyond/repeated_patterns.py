@@ -10,7 +10,7 @@ many kinds of heads are there? Do similar heads stand in for each other?
   the same places, so that heads which look at [SEP], at themselves or one place back stay equally near. Each head is
   also compared with itself there. Texts that are slightly too long lose the surplus tokens (before the last word of a
   sentence).
-- From both (`likeness/parts.py`): the distance of the heads' mean patterns, and the correlation of what changes with
+- From both (`similarity/parts.py`): the distance of the heads' mean patterns, and the correlation of what changes with
   the text (1 for a head and itself, 0 for two that have no more in common than on different texts).
 - Groups: average linkage, cut at the distance of a head from itself on another text; also on random halves of the
   texts.
@@ -31,15 +31,15 @@ from typing import Any
 
 import numpy as np
 
-from experiments.likeness.distances import Distances, measure_distances
-from experiments.likeness.groups import report_groups
-from experiments.likeness.pages import choose_examples, figures, overview, tables
-from experiments.likeness.pairs import choose_couples, disable_couples
-from experiments.likeness.partners import Partners, draw_partners
-from experiments.likeness.parts import means_of, report_parts
 from experiments.shared.data import Sample, add_task_options, read_sample
 from experiments.shared.example import attend, describe_example
 from experiments.shared.run import Found, Run, draw_sample, make_parser, run_script
+from experiments.similarity.distances import Distances, measure_distances
+from experiments.similarity.groups import report_groups
+from experiments.similarity.pairs import choose_couples, disable_couples
+from experiments.similarity.partners import Partners, draw_partners
+from experiments.similarity.parts import means_of, report_parts
+from experiments.similarity.report import choose_examples, figures, overview, tables
 
 __all__ = ["compute", "figures", "main", "overview", "tables"]
 

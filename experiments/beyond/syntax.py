@@ -15,139 +15,32 @@ the chain that joins each word with the next. The best head is chosen on one hal
     python -m experiments.beyond.syntax --conllu en_ewt-ud-dev.conllu.gz
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool
 from matplotlib.style import context
 
-from bertjax.data import Encoding
 from bertjax.plots import GREY, INK, PALE, WIDTH, add_axes, save_page, start_page
 from experiments.shared.run import Figures, Found, Numbers, Run, draw_sample, make_parser, run_script, short_name
 from experiments.shared.tables import format_interval, make_table
-from experiments.words.annotated import Annotated
 from experiments.words.annotation import SAMPLE
 from experiments.words.conllu_files import read_sentences
-from experiments.words.halves import DIRECTIONS, compare, draw_half, holm
-from experiments.words.spans import pieces_of
-from experiments.words.trees import ROOT, chain, spanning_edges, tree_hits
-from experiments.words.word_attention import read_words
+from experiments.words.held_out import compare, draw_half, holm
+from experiments.words.parses import REACH, Parsed, read_parsed, relation_hits
 
-LEFT_OUT = ("root", "punct")
-REACH, FEWEST = 10, 20  # distances in words; relations of each half
+FEWEST = 20  # relations of each half
 SHOWN, LEVEL = 14, 0.05  # relations of an overview; of corrected p-values
-
-
-@dataclass(frozen=True)
-class Parsed:
-    """What is known of a sentence, and what each attention head says of it.
-
-    Args:
-        heads: the true head of each word; -1 of the root.
-        relations: of each word to its head.
-        most: the word to which each attends most, by head.
-        trees: how many true edges, and true heads of words, each head's tree has, and then the chain.
-        in_trees: of how many words.
-    """
-
-    heads: Int[np.ndarray, " word"]
-    relations: tuple[str, ...]
-    most: Int[np.ndarray, "all_heads word"]
-    trees: Int[np.ndarray, "guesses 2"]
-    in_trees: int
-
-    @property
-    def counted(self) -> Bool[np.ndarray, " word"]:
-        """Words that are neither the root nor punctuation."""
-        return np.array([relation.split(":")[0] not in LEFT_OUT for relation in self.relations])
-
-
-def read_parsed(run: Run, sentences: Sequence[Annotated]) -> list[Parsed]:
-    """What each head says of each sentence, in order, whose words all have tokens; those of one word say nothing."""
-    known = list(_usable(run, sentences))
-    encodings, pieces = [encoding for encoding, *_ in known], [own for *_, own in known]
-    return read_words(run, encodings, pieces, lambda number, maps: _parse(known[number][1], maps))
-
-
-def _usable(run: Run, sentences: Sequence[Annotated]) -> Iterator[tuple[Encoding, Annotated, list[list[int]]]]:
-    encodings = run.tokenizer.encode([sentence.text for sentence in sentences], max_length=run.model.config.max_tokens)
-    for encoding, sentence in zip(encodings, sentences, strict=True):
-        pieces = [pieces_of(encoding, word.span) for word in sentence.words]
-        roots = sum(word.head == ROOT for word in sentence.words)
-        if len(pieces) > 1 and all(pieces) and roots == 1:
-            yield encoding, sentence, pieces
-
-
-def _parse(sentence: Annotated, weights: Float[np.ndarray, "all_heads word other"]) -> Parsed:
-    heads = np.array([word.head for word in sentence.words])
-    relations = tuple(word.relation for word in sentence.words)
-    others = np.where(np.eye(len(heads), dtype=bool), -np.inf, weights)
-    kept, own = without_punctuation(heads, relations)
-    counted = own >= 0
-    inner = weights[:, kept][:, :, kept]
-    trees = [spanning_edges(one) for one in inner] if len(kept) > 1 else [[] for _ in inner]
-    hits = [tree_hits(edges, own, counted) for edges in (*trees, chain(len(kept)))]
-    return Parsed(heads, relations, others.argmax(axis=-1), np.array(hits, np.int64), int(counted.sum()))
-
-
-def without_punctuation(
-    heads: Int[np.ndarray, " word"], relations: Sequence[str]
-) -> tuple[Int[np.ndarray, " kept"], Int[np.ndarray, " kept"]]:
-    """The words that are no punctuation, and the heads of these, counted among them.
-
-    Returns: the words; and their heads, -1 of the root, -2 of a word whose head is punctuation.
-
-    >>> kept, heads = without_punctuation(np.array([2, 0, -1, 1]), ["nsubj", "punct", "root", "obj"])
-    >>> kept.tolist(), heads.tolist()
-    ([0, 2, 3], [1, -1, -2])
-    """
-    kept = np.flatnonzero([relation.split(":")[0] != "punct" for relation in relations])
-    places = {int(word): place for place, word in enumerate(kept)}
-    own = [ROOT if heads[word] == ROOT else places.get(int(heads[word]), ROOT - 1) for word in kept]
-    return kept, np.array(own)
-
-
-def guesses_of(parsed: Parsed) -> Int[np.ndarray, "guesses word"]:
-    """The word that each attention head points to from each word, and then each fixed distance, -1 beyond the ends."""
-    words = len(parsed.heads)
-    offsets = np.array([offset for offset in range(-REACH, REACH + 1) if offset])
-    places = np.arange(words) + offsets[:, None]
-    return np.concatenate([parsed.most, np.where((places >= 0) & (places < words), places, ROOT - 1)])
-
-
-def relation_hits(
-    several: Sequence[Parsed], names: Sequence[str]
-) -> tuple[Int[np.ndarray, "sentences relations directions guesses"], Int[np.ndarray, "sentences relations"]]:
-    """How often each guess is right in each sentence, by relation and direction; and how often there is the relation.
-
-    Args:
-        names: of the relations; 'all' counts every one.
-    """
-    guesses = len(guesses_of(several[0]))
-    hits = np.zeros((len(several), len(names), len(DIRECTIONS), guesses), np.int32)
-    counts = np.zeros((len(several), len(names)), np.int32)
-    places = {name: place for place, name in enumerate(names)}
-    for number, parsed in enumerate(several):
-        pointed = guesses_of(parsed)
-        for word in np.flatnonzero(parsed.counted).tolist():
-            head = int(parsed.heads[word])
-            right = np.stack([pointed[:, word] == head, pointed[:, head] == word])
-            for name in (parsed.relations[word], "all"):
-                if name in places:
-                    hits[number, places[name]] += right
-                    counts[number, places[name]] += 1
-    return hits, counts
 
 
 def compute(run: Run) -> Found:
     """Relations and trees."""
     options, config = run.options, run.model.config
     sentences = read_sentences(options.conllu)
-    sentences = [sentences[place] for place in draw_sample(len(sentences), options)]
+    sentences = [sentences[index] for index in draw_sample(len(sentences), options)]
     several = read_parsed(run, sentences)
     chosen_on = draw_half(len(several), options.seed)
     names = _frequent(several, chosen_on)
@@ -155,13 +48,16 @@ def compute(run: Run) -> Found:
     heads, width = len(several[0].most), config.num_attention_heads
     offsets = [offset for offset in range(-REACH, REACH + 1) if offset]
     relations = []
-    for place, name in enumerate(names):
-        told = compare(hits[:, place], counts[:, place], heads, chosen_on, options.seed)
-        layer, head = divmod(told["head"].pop("guess"), width)
-        told["head"]["name"], told["distance"]["offset"] = f"{layer}.{head}", offsets[told["distance"].pop("guess")]
-        relations.append({"relation": name, **told})
-    for told, p in zip(relations, holm([told["p"] for told in relations]), strict=True):
-        told["p_corrected"] = p
+    for index, name in enumerate(names):
+        result = compare(hits[:, index], counts[:, index], heads, chosen_on, options.seed)
+        layer, head = divmod(result["head"].pop("guess"), width)
+        result["head"]["name"], result["distance"]["offset"] = (
+            f"{layer}.{head}",
+            offsets[result["distance"].pop("guess")],
+        )
+        relations.append({"relation": name, **result})
+    for result, p in zip(relations, holm([result["p"] for result in relations]), strict=True):
+        result["p_corrected"] = p
     results = {
         "sentences": len(several),
         "left_out": len(sentences) - len(several),
@@ -191,12 +87,12 @@ def compare_trees(
     """The best head's trees beside chains, by either measure."""
     trees, counts = np.stack([parsed.trees for parsed in several]), np.array([parsed.in_trees for parsed in several])
     found = {}
-    for place, measure in enumerate(("edges", "heads")):
-        told = compare(trees[:, None, :, place], counts, trees.shape[1] - 1, chosen_on, seed)
-        layer, head = divmod(told["head"].pop("guess"), width)
-        told["head"]["name"] = f"{layer}.{head}"
-        told["chain_of_all"] = float(trees[:, -1, place].sum() / counts.sum())
-        found[measure] = told
+    for index, measure in enumerate(("edges", "heads")):
+        result = compare(trees[:, None, :, index], counts, trees.shape[1] - 1, chosen_on, seed)
+        layer, head = divmod(result["head"].pop("guess"), width)
+        result["head"]["name"] = f"{layer}.{head}"
+        result["chain_of_all"] = float(trees[:, -1, index].sum() / counts.sum())
+        found[measure] = result
     return found
 
 
@@ -204,20 +100,20 @@ def tables(numbers: Numbers) -> str:
     """The tables in Markdown, from a run's `numbers.json`: relations, then trees."""
     results = numbers["results"]
     rows = []
-    for told in results["relations"]:
-        head, distance = told["head"], told["distance"]
-        low, high = (f"{100 * end:+.1f}" for end in told["difference"])
+    for result in results["relations"]:
+        head, distance = result["head"], result["distance"]
+        low, high = (f"{100 * end:+.1f}" for end in result["difference"])
         offset = f"{distance['offset']:+d}"
         rows.append(
             [
-                told["relation"],
-                f"{told['count']:,}",
+                result["relation"],
+                f"{result['count']:,}",
                 f"{head['name']} {head['direction']}",
                 _score(head),
                 f"{offset} {distance['direction']}",
                 _score(distance),
                 f"{low} to {high}",
-                f"{told['p_corrected']:.2g}",
+                f"{result['p_corrected']:.2g}",
             ]
         )
     headings = ["relation", "judged", "head", "% right", "distance", "% right", "difference, 95 % CI", "p (Holm)"]
@@ -225,12 +121,12 @@ def tables(numbers: Numbers) -> str:
     of_trees = [
         [
             what,
-            told["head"]["name"],
-            _score(told["head"]),
-            _score(told["distance"]),
-            f"{100 * told['chain_of_all']:.1f}",
+            result["head"]["name"],
+            _score(result["head"]),
+            _score(result["distance"]),
+            f"{100 * result['chain_of_all']:.1f}",
         ]
-        for what, told in (("true edges (UUAS)", edges), ("true heads, rooted", heads))
+        for what, result in (("true edges (UUAS)", edges), ("true heads, rooted", heads))
     ]
     second = make_table(["trees", "head", "% of the best head", "% of the chain", "of all sentences"], of_trees)
     return f"{make_table(headings, rows)}\n\n{second}"
@@ -246,23 +142,23 @@ def overview(runs: Mapping[str, Numbers]) -> str:
         for numbers in runs.values()
     ]
     results = [numbers["results"] for numbers in runs.values()]
-    of_runs = [{told["relation"]: told for told in one["relations"]} for one in results]
+    of_runs = [{result["relation"]: result for result in one["relations"]} for one in results]
     shared = [name for name in of_runs[0] if all(name in own for own in of_runs)][:SHOWN]
     rows = [[name, *(_cell(own[name], star=own[name]["p_corrected"] < LEVEL) for own in of_runs)] for name in shared]
     for measure, what in (("edges", "trees: true edges"), ("heads", "trees: true heads")):
-        told = [one["trees"][measure] for one in results]
-        rows.append([what, *(_cell(one, star=one["p"] < LEVEL) for one in told)])
+        result = [one["trees"][measure] for one in results]
+        rows.append([what, *(_cell(one, star=one["p"] < LEVEL) for one in result)])
     return make_table(["head: % right / by distance", *columns], rows)
 
 
-def _cell(told: Mapping[str, Any], *, star: bool) -> str:
-    shares = " / ".join(f"{100 * told[kind]['score']:.0f}" for kind in ("head", "distance"))
+def _cell(result: Mapping[str, Any], *, star: bool) -> str:
+    shares = " / ".join(f"{100 * result[kind]['score']:.0f}" for kind in ("head", "distance"))
     mark = "\\*" if star else ""
-    return f"{told['head']['name']}: {shares}{mark}"
+    return f"{result['head']['name']}: {shares}{mark}"
 
 
-def _score(told: Mapping[str, Any]) -> str:
-    return format_interval(told["score"], told["ends"], 1, 100.0)
+def _score(result: Mapping[str, Any]) -> str:
+    return format_interval(result["score"], result["ends"], 1, 100.0)
 
 
 def figures(numbers: Numbers) -> Figures:
@@ -271,23 +167,23 @@ def figures(numbers: Numbers) -> Figures:
 
 
 def _draw(numbers: Mapping[str, Any], path: Path) -> None:
-    told, settings = numbers["results"]["relations"], numbers["settings"]
-    height, left = 0.24 * len(told), 1.9
+    relations, settings = numbers["results"]["relations"], numbers["settings"]
+    height, left = 0.24 * len(relations), 1.9
     with context("default"):
-        model = short_name(settings["model"])
-        subtitle = (
-            f"{model}, {numbers['results']['sentences']:,} sentences of {numbers['results']['source']}, half judge"
-        )
+        results, model = numbers["results"], short_name(settings["model"])
+        subtitle = f"{model}, {results['sentences']:,} sentences of {results['source']}, evaluated on half of them"
         figure = start_page("Do heads follow dependency relations?", subtitle, 0.95, height)
         axes = add_axes(figure, left, 0.95, WIDTH - left - 0.4, height)
-        for place, one in enumerate(told):
+        for index, one in enumerate(relations):
             for kind, colour, marker in (("distance", GREY, "s"), ("head", INK, "o")):
                 low, high = (100 * end for end in one[kind]["ends"])
-                axes.hlines(place, low, high, color=colour, linewidth=1.5, zorder=2)
+                axes.hlines(index, low, high, color=colour, linewidth=1.5, zorder=2)
                 style: dict[str, Any] = {"s": 26, "color": colour, "marker": marker, "zorder": 3}
-                axes.scatter(100 * one[kind]["score"], place, label=f"best {kind}" if not place else None, **style)
-        axes.set_yticks(range(len(told)), [f"{one['relation']}  {one['head']['name']}" for one in told], fontsize=8.5)
-        axes.set_ylim(len(told) - 0.5, -0.5)
+                axes.scatter(100 * one[kind]["score"], index, label=f"best {kind}" if not index else None, **style)
+        axes.set_yticks(
+            range(len(relations)), [f"{one['relation']}  {one['head']['name']}" for one in relations], fontsize=8.5
+        )
+        axes.set_ylim(len(relations) - 0.5, -0.5)
         axes.set_xlim(0, 100)
         axes.grid(axis="x", color=PALE, linewidth=0.8)
         axes.set_axisbelow(True)

@@ -36,7 +36,7 @@ from experiments.frames.null import Chance, correct, score_nulls, word_numbers
 from experiments.frames.sources import NEAR, Sentence
 from experiments.shared.attention import stream_attention, whole_maps
 from experiments.shared.run import Run
-from experiments.shared.signs import sign_test
+from experiments.shared.sign_test import sign_test
 
 CONTROLS = ("same_key", "same_query")  # within a sentence
 AT_DISTANCE = "same_key_at_distance"

@@ -115,7 +115,7 @@ def overview(numbers_by_name: Mapping[str, Numbers]) -> str:
 def _heading(numbers: Mapping[str, Any]) -> str:
     settings = numbers["settings"]
     if settings["source"] == "published":
-        return "authors"
+        return "authors, norms" if settings.get("norms") else "authors"
     return f"{SOURCES[settings['source']]}, {settings['max_words'] or MOST_WORDS} words"
 
 
@@ -132,21 +132,7 @@ def _describe(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     for name, title in titles.items():
         rows.append(_row(f"highest, {title}", [format_highest(result["maps"][name], 3) for result in results]))
     cells = [format_difference(result["published_against_corrected"]) for result in results]
-    rows.append(_row("as published against corrected", cells))
-    for name, description in COMPARED.items():
-        counts = ["; ".join(map(str, result["controls"][name]["examples"])) for result in results]
-        rows.append(_row(f"sentences with {description}, forth; back", counts))
-    for name in CONTROLS:
-        cells = [_format_distances(result["distances"][name]) for result in results]
-        rows.append(_row(f"words between the ends of links, and with {COMPARED[name]}, forth; back", cells))
-    return rows
-
-
-def _format_distances(distances: Sequence[Sequence[float | None]]) -> str:
-    def format_pair(links: float | None, others: float | None) -> str:
-        return "none" if links is None or others is None else f"{links:.1f} and {others:.1f}"
-
-    return "; ".join(format_pair(*pair) for pair in distances)
+    return [*rows, _row("as published against corrected", cells)]
 
 
 def _count_heads(runs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -157,8 +143,8 @@ def _count_heads(runs: Sequence[Mapping[str, Any]]) -> list[str]:
         "both": "above both nulls",
         **{name: f"of these above {description}" for name, description in COMPARED.items()},
     }
-    titles |= {"all": "above both nulls and all controls", "heads_left": "**left**: and by a quarter or more"}
-    titles |= {"heads_left_by_two_controls": "left, were it not for the third control"}
+    titles |= {"all": "above both nulls and all controls", "heads_left": "**remain**: and by a quarter or more"}
+    titles |= {"heads_left_by_two_controls": "remain without the third control"}
     rows = [_row(f"heads of {total}, forth; back", map(_heading, runs)), f"|---|{'---|' * len(runs)}"]
     for name, text in titles.items():
         rows.append(_row(text, ["; ".join(map(_format_count, stages(result)[name])) for result in results]))
@@ -182,7 +168,7 @@ def _list_heads(results: Mapping[str, Any]) -> Iterator[str]:
             layer, number = map(int, head.split("."))
             nulls = [_three(null["mean"][direction][layer][number]) for null in results["nulls"].values()]
             cells = [_format_contrast(results["controls"][control], direction, layer, number) for control in COMPARED]
-            verdict = "left" if head in left else ""
+            verdict = "remains" if head in left else ""
             yield f"| {' | '.join([title, head, _three(values[layer, number]), '; '.join(nulls), *cells, verdict])} |"
 
 

@@ -4,29 +4,31 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from bertjax.plots import GREY, INK, WIDTH, add_axes, save_page, start_page
-from experiments.patterns.maps import NAMES
+from experiments.patterns.maps import DATA, NAMES, MapSet
+from experiments.patterns.network import PatternNetwork, load_network
+from experiments.patterns.training import LABELS, images_of, read_labels
 
 # Paul Tol's bright scheme, distinguishable for colour-blind readers.
 COLOURS = ("#4477aa", "#ee6677", "#aa3377", "#ccbb44", "#bbbbbb")
 LEFT, RIGHT, BAR, BOTTOM = 1.25, 0.3, 0.23, 0.9  # inches
 SMALLEST = 0.045  # smallest share with room for its number
+MIDDLE = range(24, 49)  # lengths, in tokens, of maps to show
 
 
-def draw_patterns(
-    path: Path, typical: Mapping[str, tuple[int, np.ndarray]], tasks: Mapping[str, Mapping[str, Any]], subtitle: str
-) -> None:
+def draw_patterns(path: Path, tasks: Mapping[str, Mapping[str, Any]], subtitle: str) -> None:
     """Draw typical maps above bars of shares, with the published bar below that of each task.
 
     Args:
         path: PNG or PDF, by its suffix.
-        typical: for each class, the number of tokens of the first text and a map as bytes.
         tasks: for each task, `shares`, `published` (or None) and `examples`.
     """
     from matplotlib.style import context
 
+    typical = typical_maps(read_labels(LABELS)[0], load_network(DATA / "pattern_network.safetensors", "grouped"))
     side = (WIDTH - 2 * RIGHT - 4 * 0.2) / 5
     rows = sum(1.6 + (task["published"] is not None) for task in tasks.values())
     bars = rows * BAR
@@ -89,3 +91,23 @@ def _draw_bar(axes: Any, place: float, height: float, shares: Mapping[str, float
             look = {"fontsize": 7 if faint else 8, "ha": "center", "va": "center"}
             axes.text(left + share / 2, place, f"{100 * share:.0f}", color="white" if white else INK, **look)
         left += share
+
+
+def typical_maps(labelled: MapSet, network: PatternNetwork) -> dict[str, tuple[int, np.ndarray]]:
+    """For each class, the labelled map of a medium-length pair that the network is surest of, if any."""
+    images, _ = images_of([labelled])
+    confidence = np.asarray(network(jnp.asarray(images)))
+    typical = {}
+    for number, name in enumerate(NAMES):
+        candidates = [
+            index
+            for index, row in enumerate(labelled.rows)
+            if row.label == name and row.second and row.tokens in MIDDLE and confidence[index].argmax() == number
+        ]
+        if candidates:
+            index = max(
+                candidates,
+                key=lambda index: float(confidence[index, number] - np.delete(confidence[index], number).max()),
+            )
+            typical[name] = labelled.rows[index].first, labelled.maps[index]
+    return typical

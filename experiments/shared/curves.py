@@ -84,7 +84,7 @@ def pruning_table(found: Mapping[str, Any]) -> str:
     measure = Measure(**found["measure"])
     digits, rows, lines = measure.digits - 1, [], []
 
-    def told(score: float) -> str:
+    def show(score: float) -> str:
         return "undefined" if np.isnan(score) else f"{score:.{digits}f}"
 
     for one in found["curves"]:
@@ -92,11 +92,11 @@ def pruning_table(found: Mapping[str, Any]) -> str:
         scores = curve.scores.mean(axis=0)
         if curve.left is not None:
             prices = zip(curve.left.tolist(), scores, strict=True)
-            lines.append(f"{curve.name}, heads left: " + "; ".join(f"{left}: {told(score)}" for left, score in prices))
+            lines.append(f"{curve.name}, heads left: " + "; ".join(f"{left}: {show(score)}" for left, score in prices))
             continue
         first, several = found["first_worse"].get(curve.name), len(curve.scores) > 1
         cells = [
-            f"**{told(score)}**" if left == first else told(score)
+            f"**{show(score)}**" if left == first else show(score)
             for left, score in zip(found["points"], scores, strict=True)
         ]
         rows.append([f"{curve.name}, mean of {len(curve.scores)}" if several else curve.name, *cells])

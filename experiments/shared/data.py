@@ -10,6 +10,7 @@ from typing import Any
 
 import bertjax
 from bertjax.data import Encoding, Examples, draw, glue_file, is_saved_dataset, split_named
+from bertjax.errors import InputError
 from bertjax.tasks import load_examples, task_named
 from experiments.published import LENGTH, read_quoted
 from experiments.shared.run import Run
@@ -70,9 +71,15 @@ def add_tuned_option(parser: argparse.ArgumentParser) -> None:
 
 
 def tuned_models(options: Namespace, tasks: Sequence[str]) -> dict[str, list[str]]:
-    """The fine-tuned models of each task, one for each seed."""
-    by_task = zip(*options.tuned, strict=True) if options.tuned else [()] * len(tasks)
-    return {task: list(names) for task, names in zip(tasks, by_task, strict=True)}
+    """The fine-tuned models of each task, one for each seed.
+
+    Raises:
+        InputError: `--tuned` does not name one model for each task.
+    """
+    for names in options.tuned:
+        if len(names) != len(tasks):
+            raise InputError(f"--tuned names {len(names)} models for {len(tasks)} tasks: name one for each")
+    return {task: [names[index] for names in options.tuned] for index, task in enumerate(tasks)}
 
 
 def split_task(options: Namespace) -> Namespace:

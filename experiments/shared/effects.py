@@ -25,25 +25,25 @@ from bertjax.statistics import (
 from experiments.shared.run import Numbers, array, rounded, short
 from experiments.shared.tables import format_estimate, format_p, make_table
 
-Places = Float[np.ndarray, " places"]
+Sites = Float[np.ndarray, " sites"]
 
 
 @dataclass(frozen=True)
 class Effects:
-    """The effects on one score, in one mode, of ablating each place (a head, a layer, or a set of them) alone.
+    """The effects on one score, in one mode, of ablating each site (a head, a layer, or a set of them) alone.
 
     Args:
         change: from the score without ablation; NaN where undefined.
         low, high: the 95 % interval of each change over examples.
-        p, q: of the paired test, before and after correction by Benjamini and Hochberg over all places.
+        p, q: of the paired test, before and after correction by Benjamini and Hochberg over all sites.
         entry: all numbers, as in `numbers.json`.
     """
 
-    change: Places
-    low: Places
-    high: Places
-    p: Places
-    q: Places
+    change: Sites
+    low: Sites
+    high: Sites
+    p: Sites
+    q: Sites
     entry: Numbers
 
     @classmethod
@@ -53,27 +53,27 @@ class Effects:
         return cls(change, low, high, p, q, entry)
 
     @property
-    def significant(self) -> Bool[np.ndarray, " places"]:
+    def significant(self) -> Bool[np.ndarray, " sites"]:
         """Which changes are significant."""
         return np.nan_to_num(self.q, nan=1.0) < Q
 
-    def format_q(self, place: int) -> str:
-        """The q of a place, as an upper bound where p is the smallest that random swaps can give."""
+    def format_q(self, site: int) -> str:
+        """The q of a site, as an upper bound where p is the smallest that random swaps can give."""
         least = self.entry.get("least_p")
-        return format_p(float(self.q[place]), bound=bool(least is not None and self.p[place] <= least * (1 + 1e-9)))
+        return format_p(float(self.q[site]), bound=bool(least is not None and self.p[site] <= least * (1 + 1e-9)))
 
     def format_extreme(self, names: Sequence[str], sign: int) -> str:
-        """The place with the largest change of this sign: name, change with its interval, ties, flips and q."""
+        """The site with the largest change of this sign: name, change with its interval, ties, flips and q."""
         changes = sign * self.change
         if not (changes >= SCORE.least).any():
             return "none"
-        place = int(np.nanargmax(changes))
-        ties = int((np.abs(changes - changes[place]) < SCORE.least / 2).sum()) - 1
-        estimate = format_estimate(self.change[place], (self.low[place], self.high[place])).removesuffix(")")
+        site = int(np.nanargmax(changes))
+        ties = int((np.abs(changes - changes[site]) < SCORE.least / 2).sum()) - 1
+        estimate = format_estimate(self.change[site], (self.low[site], self.high[site])).removesuffix(")")
         if "gains" in self.entry:
-            estimate += f"; {self.entry['gains'][place]} become right, {self.entry['losses'][place]} wrong"
+            estimate += f"; {self.entry['gains'][site]} become right, {self.entry['losses'][site]} wrong"
         more = f" and {ties} more" if ties else ""
-        return f"{names[place]}{more} {estimate}; q {self.format_q(place)})"
+        return f"{names[site]}{more} {estimate}; q {self.format_q(site)})"
 
 
 def describe_runs(runs: Mapping[str, bertjax.Results], kind: str, seed: int) -> dict[str, Any]:
@@ -100,13 +100,13 @@ def describe_runs(runs: Mapping[str, bertjax.Results], kind: str, seed: int) -> 
         "base": {metric: first.rows_of(metric)[0].base for metric in metrics},
         "effects": effects,
         "rank_correlation": {
-            f"{one}-{other}": correlate_places(main[one], main[other], seed) for one, other in combinations(main, 2)
+            f"{one}-{other}": correlate_sites(main[one], main[other], seed) for one, other in combinations(main, 2)
         },
     }
 
 
 def describe_metric(results: bertjax.Results, metric: str, seed: int) -> dict[str, Any]:
-    """Changes in points with their statistics, and the mean change (of a random place) with its interval."""
+    """Changes in points with their statistics, and the mean change (of a random site) with its interval."""
     rows = results.rows_of(metric)
     entry: dict[str, Any] = {
         name: [rounded(100 * value) for value in column(rows, source)]
@@ -135,15 +135,15 @@ def draw_changes(
     positive: int,
     draws: int,
     seed: int,
-) -> Float[np.ndarray, "draws places"]:
+) -> Float[np.ndarray, "draws sites"]:
     """Changes of the metric on examples drawn with replacement; the first run is without ablation."""
     counts = bootstrap_counts(len(labels), draws, seed, len(outputs))
     drawn = score_draws(make_scorer(metric, outputs, labels, positive), counts)
     return drawn[:, 1:] - drawn[:, :1]
 
 
-def draw_means(changes: Float[np.ndarray, "draws places"]) -> Float[np.ndarray, " draws"]:
-    """The mean change in each draw over the places where it is defined; NaN if it is defined nowhere."""
+def draw_means(changes: Float[np.ndarray, "draws sites"]) -> Float[np.ndarray, " draws"]:
+    """The mean change in each draw over the sites where it is defined; NaN if it is defined nowhere."""
     defined = np.isfinite(changes)
     sums, counts = np.where(defined, changes, 0.0).sum(1), defined.sum(1)
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
@@ -155,8 +155,8 @@ def mean_of(values: Float[np.ndarray, "..."]) -> float:
     return float(defined.mean()) if defined.size else float("nan")
 
 
-def correlate_places(first: Places, second: Places, seed: int) -> dict[str, Any]:
-    """Spearman's correlation over places, with a bootstrap interval over them."""
+def correlate_sites(first: Sites, second: Sites, seed: int) -> dict[str, Any]:
+    """Spearman's correlation over sites, with a bootstrap interval over them."""
     coefficient, *ends = rank_correlation(first, second, seed)
     return {"spearman": rounded(coefficient), "interval": [rounded(end) for end in ends]}
 
@@ -174,7 +174,7 @@ def texts_of(results: Numbers) -> dict[str, str]:
 
 
 def modes_table(results: Numbers) -> str:
-    """A row for each mode: how many places raise, leave and lower the score, and the largest effects."""
+    """A row for each mode: how many sites raise, leave and lower the score, and the largest effects."""
     counted = [f"raise (q < {Q})", "leave", f"lower (q < {Q})"]
     head = ["mode", *counted, "largest gain", "largest loss", f"a random {results['kind']}; spread"]
     return make_table(head, list(_rows(results)))

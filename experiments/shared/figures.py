@@ -12,7 +12,7 @@ from bertjax.plots import COLOURS, INK, PALE, WIDTH, Panel, add_axes, add_note, 
 from bertjax.statistics import Q
 from experiments.shared.tables import format_change
 
-NOTE = f"dot: significant (q < {Q}, over all places of a map); struck through: not"
+NOTE = f"dot: significant (q < {Q}, over all sites of a map); struck through: not"
 
 
 def draw_maps(
@@ -47,10 +47,10 @@ def draw_effect_maps(path: Path, maps: Mapping[str, tuple[Any, Any]], texts: Map
 
 
 def draw_effect_bars(path: Path, names: Sequence[str], bars: Mapping[str, Any], texts: Mapping[str, str]) -> None:
-    """Draw a bar with its interval for each place, at most three panels in a row.
+    """Draw a bar with its interval for each site, at most three panels in a row.
 
     Args:
-        names: of the places, from the top.
+        names: of the sites, from the top.
         bars: by title: change, low end, high end, and whether each is significant.
         texts: title, subtitle and label.
     """
@@ -65,13 +65,13 @@ def draw_effect_bars(path: Path, names: Sequence[str], bars: Mapping[str, Any], 
         for number, (title, values) in enumerate(bars.items()):
             row, column = divmod(number, columns)
             axes = add_axes(figure, left + column * (width + 0.4), 0.72 + (rows - 1 - row) * step, width, height)
-            for place, (change, low, high, found) in enumerate(zip(*values, strict=True)):
+            for site, (change, low, high, found) in enumerate(zip(*values, strict=True)):
                 colour = gain if change > 0 else loss
-                axes.barh(place, change, height=0.7, color=colour if found else "white", edgecolor=colour)
-                axes.hlines(place, low, high, color=INK, linewidth=1.0, zorder=3)
+                axes.barh(site, change, height=0.7, color=colour if found else "white", edgecolor=colour)
+                axes.hlines(site, low, high, color=INK, linewidth=1.0, zorder=3)
                 end, side = (np.nanmin([change, low]), "right") if change < 0 else (np.nanmax([change, high]), "left")
                 style: dict[str, Any] = {"ha": side, "va": "center_baseline", "fontsize": 7.5}
-                axes.text(end, place, f" {format_change(change)} ", **style)
+                axes.text(end, site, f" {format_change(change)} ", **style)
             axes.axvline(0, color=INK, linewidth=1.2)
             axes.set_xlim(np.nanmin(extent) - margin, np.nanmax(extent) + margin)
             axes.set_ylim(len(names) - 0.5, -0.5)

@@ -12,7 +12,7 @@ from experiments.shared.tables import format_correlation, format_estimate, forma
 ROUNDED = 1e-3  # p-values are kept to four digits
 TESTS = (("p", "q"), ("p_within_layers", "q_within_layers"))  # for two tasks; q is over all pairs
 MEANS = ("mean_of_marked", "mean_of_others")
-NAMED = 6  # the most places that a line names
+NAMED = 6  # the most sites that a line names
 
 
 def p_cell(value: float | None, draws: int | None = None) -> str:
@@ -42,7 +42,7 @@ def format_q(test_results: Mapping[str, Any], draws: int, test: tuple[str, str] 
 
 
 def _found(results: Mapping[str, Any], result: Mapping[str, Any], sign: int) -> tuple[list[str], list[str]]:
-    """Places of that sign that are significant over seeds and examples, and those that every seed finds, both with the
+    """Sites of that sign that are significant over seeds and examples, and those that every seed finds, both with the
     largest first."""
     mean, q = sign * array(result["mean"]), array(result["q"])
     in_every_seed = (
@@ -50,8 +50,8 @@ def _found(results: Mapping[str, Any], result: Mapping[str, Any], sign: int) -> 
     )
     order = np.argsort(-np.nan_to_num(mean), kind="stable")
     names = results["names"]
-    significant = [names[place] for place in order if mean[place] > 0 and np.nan_to_num(q[place], nan=1.0) < Q]
-    return significant, [names[place] for place in order if in_every_seed[place]]
+    significant = [names[site] for site in order if mean[site] > 0 and np.nan_to_num(q[site], nan=1.0) < Q]
+    return significant, [names[site] for site in order if in_every_seed[site]]
 
 
 def _named(names: list[str]) -> str:
@@ -65,10 +65,10 @@ def _extreme(results: Mapping[str, Any], result: Mapping[str, Any], sign: int) -
     mean = sign * array(result["mean"])
     if not (mean > 0).any():
         return "none"
-    place = int(np.nanargmax(mean))
-    spread = "" if result["between"][place] is None else f"; {result['between'][place]:.2f} between seeds"
-    change = format_estimate(result["mean"][place], (result["low"][place], result["high"][place])).removesuffix(")")
-    return f"{results['names'][place]} {change}{spread}; q {p_cell(result['q'][place])})"
+    site = int(np.nanargmax(mean))
+    spread = "" if result["between"][site] is None else f"; {result['between'][site]:.2f} between seeds"
+    change = format_estimate(result["mean"][site], (result["low"][site], result["high"][site])).removesuffix(")")
+    return f"{results['names'][site]} {change}{spread}; q {p_cell(result['q'][site])})"
 
 
 def _bases(result: Mapping[str, Any]) -> str:
@@ -80,13 +80,6 @@ def _random(result: Mapping[str, Any]) -> str:
     change = format_estimate(random["mean"], (random["low"], random["high"]))
     between_text = "" if random["between"] is None else f", {random['between']:.2f} between seeds"
     return f"{change}, p {p_cell(random['p'])}{between_text}"
-
-
-def _agreement(result: Mapping[str, Any]) -> str:
-    reliability, correlation = result["reliability"], result["between_seeds"]
-    reliability_text = "undefined" if reliability is None else f"{reliability:.2f}"
-    between_text = "" if correlation is None else f"; between seeds on other halves of the examples {correlation:.2f}"
-    return f"kept on other examples {reliability_text}{between_text}".replace("-", "−")
 
 
 def _shared(top: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ class TaskEffects:
         runs: the results of each seed, from `numbers.json`.
         effects: of each seed.
         examples: their number.
-        change: of each seed and place, in points.
+        change: of each seed and site, in points.
         drawn: the change on examples drawn with replacement; all seeds share the draws.
         halves: the change on random halves of the examples, each paired with the complementary half.
     """
@@ -34,22 +34,22 @@ class TaskEffects:
     runs: Sequence[Numbers]
     effects: Sequence[Effects]
     examples: int
-    change: Float[np.ndarray, "seeds places"]
-    drawn: Float[np.ndarray, "draws seeds places"]
-    halves: Float[np.ndarray, "splits 2 seeds places"]
+    change: Float[np.ndarray, "seeds sites"]
+    drawn: Float[np.ndarray, "draws seeds sites"]
+    halves: Float[np.ndarray, "splits 2 seeds sites"]
 
     @property
-    def mean(self) -> Float[np.ndarray, " places"]:
+    def mean(self) -> Float[np.ndarray, " sites"]:
         """The mean change over seeds."""
         return self.change.mean(0)
 
     @property
-    def drawn_mean(self) -> Float[np.ndarray, "draws places"]:
+    def drawn_mean(self) -> Float[np.ndarray, "draws sites"]:
         """The mean change over seeds in each draw."""
         return self.drawn.mean(1)
 
     @property
-    def found_in(self) -> Bool[np.ndarray, "2 seeds places"]:
+    def found_in(self) -> Bool[np.ndarray, "2 seeds sites"]:
         """Where the test of each seed alone finds a gain, and where a loss."""
         found = np.stack([effects.significant for effects in self.effects])
         return np.stack([found & (self.change > 0), found & (self.change < 0)])
@@ -97,7 +97,7 @@ def over_seeds_and_examples(
     The variance is that of the mean over seeds in the draws of examples, plus the variance between seeds divided by
     their number. It is somewhat too large, since differences between seeds contain the noise of the examples too.
     Degrees of freedom follow Satterthwaite (1946): few if the seeds are few and differ much. With two or three seeds
-    the variance between them is often far too small by luck, so it is raised to at least that of a typical place. With
+    the variance between them is often far too small by luck, so it is raised to at least that of a typical site. With
     one seed, only the examples vary.
 
     Args:
@@ -122,8 +122,8 @@ def over_seeds_and_examples(
 
 
 def _typical(between: Any, seeds: int) -> float:
-    """The median variance between seeds over places, corrected for the bias of the median with few seeds; 0 for fewer
-    than ten places, too few to say what is typical."""
+    """The median variance between seeds over sites, corrected for the bias of the median with few seeds; 0 for fewer
+    than ten sites, too few to say what is typical."""
     defined = np.ravel(between)[np.isfinite(np.ravel(between))]
     if defined.size < FEWEST_PLACES:
         return 0.0
@@ -131,7 +131,7 @@ def _typical(between: Any, seeds: int) -> float:
 
 
 def join_seeds(task: TaskEffects) -> dict[str, Any]:
-    """The joint results of a task's seeds for each place and for a random one, and how far the seeds agree."""
+    """The joint results of a task's seeds for each site and for a random one, and how far the seeds agree."""
     joined = over_seeds_and_examples(task.change, task.drawn_mean, task.examples)
     # A single seed has its own exact tests and intervals.
     single = task.effects[0] if len(task.runs) == 1 else None
@@ -158,22 +158,22 @@ def join_seeds(task: TaskEffects) -> dict[str, Any]:
     }
 
 
-def reliability(halves: Float[np.ndarray, "splits 2 places"]) -> float:
-    """How well places would keep their order on equally many other examples: Spearman's correlation between halves of
+def reliability(halves: Float[np.ndarray, "splits 2 sites"]) -> float:
+    """How well sites would keep their order on equally many other examples: Spearman's correlation between halves of
     the examples, averaged over splits and extended to all examples by the Spearman-Brown formula."""
     correlation = mean_of(np.array([spearman(first, second) for first, second in halves]))
     return 2 * correlation / (1 + correlation) if correlation > 0 else correlation
 
 
-def between_seeds(halves: Float[np.ndarray, "splits 2 seeds places"]) -> float:
+def between_seeds(halves: Float[np.ndarray, "splits 2 seeds sites"]) -> float:
     """The correlation of two seeds, each on a different half of the examples so that they share no noise; the mean over
     splits and pairs. NaN for one seed."""
     pairs = list(combinations(range(halves.shape[2]), 2))
     return mean_of(np.array([spearman(split[0, i], split[1, j]) for split in halves for i, j in pairs]))
 
 
-def spearman(first: Float[np.ndarray, " places"], second: Float[np.ndarray, " places"]) -> float:
-    """Spearman's correlation over the places where both are defined; NaN if undefined.
+def spearman(first: Float[np.ndarray, " sites"], second: Float[np.ndarray, " sites"]) -> float:
+    """Spearman's correlation over the sites where both are defined; NaN if undefined.
 
     >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([1.0, 4.0, 9.0]))
     1.0
@@ -186,10 +186,10 @@ def spearman(first: Float[np.ndarray, " places"], second: Float[np.ndarray, " pl
 
 
 def correlate(
-    first: Float[np.ndarray, " places"],
-    second: Float[np.ndarray, " places"],
-    layers: Int[np.ndarray, " places"],
-    drawn: Sequence[tuple[Float[np.ndarray, " places"], Float[np.ndarray, " places"]]],
+    first: Float[np.ndarray, " sites"],
+    second: Float[np.ndarray, " sites"],
+    layers: Int[np.ndarray, " sites"],
+    drawn: Sequence[tuple[Float[np.ndarray, " sites"], Float[np.ndarray, " sites"]]],
     draws: int,
     seed: int,
 ) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def correlate(
 
     Returns: `spearman`; `interval`, centred on Fisher's z of the observed correlation, with its standard deviation over
         draws (correlations in the draws themselves are lower, as they contain the noise of the examples twice), and
-        None for fewer than ten places, where it would be too narrow or mean nothing; `p` and `p_within_layers`,
+        None for fewer than ten sites, where it would be too narrow or mean nothing; `p` and `p_within_layers`,
         two-sided.
     """
     correlation = spearman(first, second)
@@ -227,18 +227,18 @@ def _fisher(correlation: Any) -> Any:
     return np.arctanh(np.clip(correlation, -MOST_SURE, MOST_SURE))
 
 
-def _can_permute(layers: Int[np.ndarray, " places"]) -> bool:
+def _can_permute(layers: Int[np.ndarray, " sites"]) -> bool:
     return len(np.unique(layers)) < len(layers)
 
 
 def permute(
-    first: Float[np.ndarray, " places"],
-    second: Float[np.ndarray, " places"],
-    groups: Int[np.ndarray, " places"],
+    first: Float[np.ndarray, " sites"],
+    second: Float[np.ndarray, " sites"],
+    groups: Int[np.ndarray, " sites"],
     draws: int,
     seed: int,
 ) -> float:
-    """Two-sided p of Spearman's correlation when the places of the second measure are permuted within groups.
+    """Two-sided p of Spearman's correlation when the sites of the second measure are permuted within groups.
 
     Correlations are compared with their mean over all such permutations, which keep the differences between groups.
     """
@@ -252,28 +252,28 @@ def permute(
     return float((1 + (np.abs(null - expected) >= abs(correlation - expected) - 1e-12).sum()) / (1 + draws))
 
 
-def draw_orders(groups: Int[np.ndarray, " places"], draws: int, seed: int) -> Int[np.ndarray, "draws places"]:
-    """Random orders of the places that keep each within its group."""
+def draw_orders(groups: Int[np.ndarray, " sites"], draws: int, seed: int) -> Int[np.ndarray, "draws sites"]:
+    """Random orders of the sites that keep each within its group."""
     keys = np.random.default_rng(seed).random((draws, len(groups)))
-    by_key = np.argsort(groups + keys, axis=1)  # the places of each group in random order, group by group
+    by_key = np.argsort(groups + keys, axis=1)  # the sites of each group in random order, group by group
     order = np.empty_like(by_key)
     order[:, np.argsort(groups, kind="stable")] = by_key
     return order
 
 
-def _of_groups(values: Any, groups: Int[np.ndarray, " places"]) -> Float[np.ndarray, " places"]:
-    """The mean of each place's group."""
+def _of_groups(values: Any, groups: Int[np.ndarray, " sites"]) -> Float[np.ndarray, " sites"]:
+    """The mean of each site's group."""
     return np.array([values[groups == group].mean() for group in groups])
 
 
-def _standard(values: Float[np.ndarray, " places"]) -> Float[np.ndarray, " places"]:
+def _standard(values: Float[np.ndarray, " sites"]) -> Float[np.ndarray, " sites"]:
     return (values - values.mean()) / values.std()
 
 
 def join_tasks(
-    first: TaskEffects, second: TaskEffects, layers: Int[np.ndarray, " places"], draws: int, seed: int
+    first: TaskEffects, second: TaskEffects, layers: Int[np.ndarray, " sites"], draws: int, seed: int
 ) -> Any:
-    """How far two tasks need the same places: the correlation of mean changes, and which of the largest they share."""
+    """How far two tasks need the same sites: the correlation of mean changes, and which of the largest they share."""
     # All tasks draw with the same seed. With different numbers of examples the draws are independent anyway; with equal
     # numbers, reversing the second task's draws makes them so.
     drawn = list(zip(first.drawn_mean, second.drawn_mean[::-1], strict=True))
@@ -291,9 +291,9 @@ def join_tasks(
 
 
 def share_top(
-    first: Float[np.ndarray, " places"], second: Float[np.ndarray, " places"], names: Sequence[str]
+    first: Float[np.ndarray, " sites"], second: Float[np.ndarray, " sites"], names: Sequence[str]
 ) -> dict[str, Any]:
-    """Which of their largest tenth of places two measures share, and the probability of sharing that many by chance."""
+    """Which of their largest tenth of sites two measures share, and the probability of sharing that many by chance."""
     count = max(1, round(TOP_SHARE * len(names)))
     top = [
         set(np.argsort(-np.nan_to_num(values, nan=-np.inf), kind="stable")[:count].tolist())
@@ -301,21 +301,21 @@ def share_top(
     ]
     shared = sorted(top[0] & top[1])
     chance = float(hypergeom.sf(len(shared) - 1, len(names), count, count))
-    return {"of": count, "shared": [names[place] for place in shared], "chance": short(chance)}
+    return {"of": count, "shared": [names[site] for site in shared], "chance": short(chance)}
 
 
-def _expected(values: Float[np.ndarray, " places"], marked: Any, groups: Int[np.ndarray, " places"]) -> float:
-    """The mean of the marked places less that of the others, averaged over all permutations of marks within groups."""
+def _expected(values: Float[np.ndarray, " sites"], marked: Any, groups: Int[np.ndarray, " sites"]) -> float:
+    """The mean of the marked sites less that of the others, averaged over all permutations of marks within groups."""
     share = _of_groups(marked, groups)
     return float((share * values).sum() / marked.sum() - ((1 - share) * values).sum() / (~marked).sum())
 
 
 def compare_marked(
-    values: Float[np.ndarray, " places"], marked: Any, layers: Int[np.ndarray, " places"], draws: int, seed: int
+    values: Float[np.ndarray, " sites"], marked: Any, layers: Int[np.ndarray, " sites"], draws: int, seed: int
 ) -> dict[str, Any] | None:
-    """Means of marked and other places; p of the difference with marks permuted over all and within layers.
+    """Means of marked and other sites; p of the difference with marks permuted over all and within layers.
 
-    None if all places are marked, or none.
+    None if all sites are marked, or none.
     """
     defined = np.isfinite(values)
     values, marked, layers = values[defined], np.asarray(marked, bool)[defined], layers[defined]

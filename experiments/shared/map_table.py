@@ -14,7 +14,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.style import context
 
-from bertjax.plots import COLOURS, GREY, INK, STRENGTH, WIDTH, Panel, add_axes, save_page, start_page
+from bertjax.plots import COLOURS, GREY, INK, WIDTH, Panel, add_axes, save_page, start_page, strike_through
 
 LETTER = 0.062  # width of a letter of a label, inches
 
@@ -72,7 +72,7 @@ def draw_table(path: Path, rows: Sequence[MapRow], title: str, subtitle: str, no
     Args:
         path: PNG or PDF, by its suffix.
         rows: at least one, with at least one panel.
-        note: lines that explain dots and pale colours.
+        note: lines that explain dots and strokes.
     """
     columns = max(2, *(len(row.panels) for row in rows))  # a single map is no wider than one of two
     labels = [line for row in rows for text in (row.label, *row.lines) for line in text.split("\n")]
@@ -107,8 +107,9 @@ def draw_table(path: Path, rows: Sequence[MapRow], title: str, subtitle: str, no
 
 def _draw_map(axes: Any, panel: Panel, scale: Scale, size: float) -> None:
     colours, norm = scale.colours()
-    alpha = None if panel.pale is None else np.where(panel.pale, STRENGTH, 1.0)
-    axes.imshow(scale.place(panel.values), cmap=colours, norm=norm, alpha=alpha, aspect="auto")
+    axes.imshow(scale.place(panel.values), cmap=colours, norm=norm, aspect="auto")
+    if panel.struck is not None:
+        strike_through(axes, panel.struck, -0.5)
     axes.set_title(panel.title.replace(":", ":\n", 1), fontsize=size, color=INK, pad=3, linespacing=1.0)
     for spine in axes.spines.values():  # mark the edge of the map, since pale cells are nearly white
         spine.set(visible=True, color="#cccccc", linewidth=0.5)

@@ -22,9 +22,9 @@ def moved_by(results: bertjax.Results) -> np.ndarray:
 
 def describe_grid(results: bertjax.Results) -> dict[str, Any]:
     """What is kept of a grid: cells, and the share that each restores with its doubt."""
-    told, rows = dict(results.summary["patching"]), results.rows_of()
+    patching, rows = dict(results.summary["patching"]), results.rows_of()
     kept = {name: [short(getattr(row, name), 5) for row in rows] for name in ("score", "low", "high", "q")}
-    return {**told, "contrasts": results.summary["data"]["examples"], **kept}
+    return {**patching, "contrasts": results.summary["data"]["examples"], **kept}
 
 
 def cell_line(grid: Mapping[str, Any], number: int) -> str:
@@ -44,9 +44,9 @@ def best_cells(grid: Mapping[str, Any]) -> list[str]:
     return best
 
 
-def draw_grid(told: Mapping[str, Any], title: str, subtitle: str, path: Path) -> None:
+def draw_grid(grid: Mapping[str, Any], title: str, subtitle: str, path: Path) -> None:
     """Draw what `describe_grid` described: what each cell restores, a picture for each site."""
-    found = np.array([q is not None and q < Q for q in told["q"]])
-    grids = grids_of_cells(told["cells"], len(told["spans"]), 100 * np.array(told["score"], np.float64), found)
+    found = np.array([q is not None and q < Q for q in grid["q"]])
+    grids = grids_of_cells(grid["cells"], len(grid["spans"]), 100 * np.array(grid["score"], np.float64), found)
     measure = Measure("Share restored", of_effects=True)
-    save_page(make_grids(grids, told["spans"], title, subtitle, measure=measure, limit=100.0), path)
+    save_page(make_grids(grids, grid["spans"], title, subtitle, measure=measure, limit=100.0), path)

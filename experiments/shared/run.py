@@ -21,7 +21,8 @@ import numpy as np
 
 import bertjax
 from bertjax.data import draw
-from bertjax.errors import InputError
+from bertjax.errors import BertjaxError, ConfigError, InputError
+from bertjax.tasks import label_order, task_named
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 PROBE = "13 Lazy dogs didn't jump over the naïve fox-terrier's (old) fence?"
@@ -45,13 +46,20 @@ class Run:
         tokenizer: bertjax.Tokenizer = self.model.tokenizer
         return tokenizer
 
-    def load_tuned(self, name: str) -> Any:
+    def load_tuned(self, name: str, task: str = "") -> Any:
         """A fine-tuned form of the model.
 
+        Args:
+            name: directory or hub id.
+            task: the task that it must be fine-tuned on, if any.
+
         Raises:
-            InputError: it reads texts as other tokens than the model, so that their maps cannot be compared.
+            InputError: it is fine-tuned on another task, or its tokenizer gives other tokens than the model's, so that
+                their maps cannot be compared.
         """
         tuned = bertjax.load(name)
+        if task:
+            check_task(tuned, name, task)
         both = self.tokenizer, tuned.tokenizer or self.tokenizer
         ids, others = (tokenizer.encode([PROBE])[0].input_ids for tokenizer in both)
         if ids != others:
@@ -62,6 +70,20 @@ class Run:
     def norms(self) -> bool:
         """Whether maps are shares of norms, in place of weights."""
         return bool(getattr(self.options, "norms", False))
+
+
+def check_task(tuned: Any, name: str, task: str) -> None:
+    """Raise `InputError` if a model is fine-tuned on another task, by the `result.json` of its run or by its labels."""
+    record = Path(name).parent / "result.json"
+    trained_on = json.loads(record.read_text())["task"] if record.exists() else task
+    advice = "--tuned takes one model for each task, in the order of --task"
+    if trained_on != task:
+        raise InputError(f"{name} is fine-tuned on {trained_on}, not on {task}: {advice}")
+    if isinstance(tuned, bertjax.BertForSequenceClassification):
+        try:
+            label_order(tuned.config.id2label, task_named(task))
+        except ConfigError as error:
+            raise InputError(f"{name} is not fine-tuned on {task}: {error}; {advice}") from None
 
 
 def make_parser(document: str | None, *, published: bool = False, norms: bool = False) -> argparse.ArgumentParser:
@@ -112,8 +134,11 @@ def run_script(
     name = Path(compute.__code__.co_filename).stem
     options.output = options.output or Path(f"experiment-{name}")
     bertjax.use_compile_cache()
-    run = Run(options, bertjax.load(options.model) if hasattr(options, "model") else None)
-    results, values = compute(run)
+    try:
+        run = Run(options, bertjax.load(options.model) if hasattr(options, "model") else None)
+        results, values = compute(run)
+    except BertjaxError as error:
+        raise SystemExit(f"{parser.prog}: {error}") from error
     settings = {key: value for key, value in vars(options).items() if key != "output"}
     numbers: dict[str, Any] = {"program": name, "settings": settings, "command": " ".join(sys.argv)}
     if run.model is not None:

@@ -39,7 +39,7 @@ class Recipe:
         weight_decay: for kernels and embeddings, not for biases and norms (Devlin et al. 2019).
         largest_gradient: gradients are scaled down to this norm, over all parameters or, if `published`, over each one.
         seed: for the new head, the order of the examples and dropout.
-        published: train as the authors' program does: BertAdam in place of AdamW, batches not sorted by length, and
+        published: train as the authors' program does: BertAdam instead of AdamW, batches not sorted by length, and
             a schedule that counts only full batches.
     """
 
@@ -155,11 +155,11 @@ def order_batches(lengths: Sequence[int], batch_size: int, seed: int, epoch: int
     True
     """
     rng = np.random.default_rng((seed, epoch))
-    places, group = rng.permutation(len(lengths)).tolist(), BATCHES_SORTED * batch_size
+    indices, group = rng.permutation(len(lengths)).tolist(), BATCHES_SORTED * batch_size
     batches = []
-    for start in range(0, len(places), group):
-        group_places = sorted(places[start : start + group], key=lambda place: lengths[place])
-        batches += [group_places[first : first + batch_size] for first in range(0, len(group_places), batch_size)]
+    for start in range(0, len(indices), group):
+        group_indices = sorted(indices[start : start + group], key=lambda index: lengths[index])
+        batches += [group_indices[first : first + batch_size] for first in range(0, len(group_indices), batch_size)]
     return [batches[number] for number in rng.permutation(len(batches)).tolist()]
 
 
@@ -169,8 +169,8 @@ def random_batches(count: int, batch_size: int, seed: int, epoch: int) -> list[l
     >>> sorted(sum(random_batches(5, 2, seed=0, epoch=0), [])), [len(one) for one in random_batches(5, 2, 0, 0)]
     ([0, 1, 2, 3, 4], [2, 2, 1])
     """
-    places = np.random.default_rng((seed, epoch)).permutation(count).tolist()
-    return [places[start : start + batch_size] for start in range(0, count, batch_size)]
+    indices = np.random.default_rng((seed, epoch)).permutation(count).tolist()
+    return [indices[start : start + batch_size] for start in range(0, count, batch_size)]
 
 
 def make_batch(
@@ -307,9 +307,9 @@ class Trainer:
             batches = random_batches(len(self.lengths), size, seed, epoch)
         else:
             batches = order_batches(self.lengths, size, seed, epoch)
-        for number, places in enumerate(tqdm(batches, f"epoch {epoch}", disable=None, leave=False)):
-            rows = [self.encoded.encodings[place] for place in places]
-            batch = make_batch(rows, self.labels[places], self.rows, self.encoded.pad_id, self.positions)
+        for number, indices in enumerate(tqdm(batches, f"epoch {epoch}", disable=None, leave=False)):
+            rows = [self.encoded.encodings[index] for index in indices]
+            batch = make_batch(rows, self.labels[indices], self.rows, self.encoded.pad_id, self.positions)
             step = epoch * self.steps + number
             losses.append(self.take_step(batch, step, self.rates[step]))
         return losses
@@ -322,10 +322,10 @@ def predict(
     graphdef, state = nnx.split(model)
     all_logits: Any = None
     batches = batch_encodings(encoded, range(encoded.examples), batch_size, model.config.max_tokens)
-    for places, batch in batches:
+    for indices, batch in batches:
         logits = np.asarray(_logits(graphdef, state, batch))
         all_logits = np.zeros((encoded.examples, logits.shape[1]), logits.dtype) if all_logits is None else all_logits
-        all_logits[list(places)] = logits
+        all_logits[list(indices)] = logits
     return encoded.collect(all_logits[None]).outputs[0]
 
 

@@ -57,17 +57,19 @@ class Source:
         sample: the examples.
         published: the same examples as the authors' code reads them, if requested.
         tuned: the names of models fine-tuned on the task, one for each seed.
+        task: its name; empty for a file.
     """
 
     run: Run
     sample: AnnotatedSample
     published: AnnotatedSample | None
     tuned: Sequence[str]
+    task: str = ""
 
     def models(self) -> Iterator[Any]:
         """The base model, then the tuned ones, each loaded when it is reached."""
         yield self.run.model
-        yield from map(self.run.load_tuned, self.tuned)
+        yield from (self.run.load_tuned(name, self.task) for name in self.tuned)
 
     def to_dict(self) -> dict[str, Any]:
         """The source's entry in results."""
@@ -116,7 +118,7 @@ def read_sources(run: Run) -> Iterator[tuple[str, Source]]:
     for name, chosen in tasks.items():
         sample = read_annotated(run, chosen, annotator)
         published = read_annotated(run, chosen, annotator, published=True) if options.as_published else None
-        yield name, Source(run, sample, published, [model for model in models[name] if model != "-"])
+        yield name, Source(run, sample, published, [model for model in models[name] if model != "-"], chosen.task)
 
 
 def make_annotator(options: Namespace) -> Annotator:

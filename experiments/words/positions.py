@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from scipy.stats import false_discovery_control
 
-from experiments.shared.signs import sign_test
+from experiments.shared.sign_test import sign_test
 
 
 def sum_diagonals(

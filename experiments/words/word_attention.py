@@ -29,12 +29,12 @@ def read_words(
     found = dict[int, T]()
     if not encodings:
         return []
-    for places, batch in stream_attention(run.model, encodings, whole_maps, norms=run.norms):
-        for place, maps in zip(places.tolist(), batch, strict=True):
-            length = len(encodings[place])
+    for indices, batch in stream_attention(run.model, encodings, whole_maps, norms=run.norms):
+        for index, maps in zip(indices.tolist(), batch, strict=True):
+            length = len(encodings[index])
             own = maps.reshape(-1, *maps.shape[2:])[:, :length, :length].astype(np.float64)
-            found[place] = read(place, word_maps(own, pieces[place]))
-    return [found[place] for place in sorted(found)]
+            found[index] = read(index, word_maps(own, pieces[index]))
+    return [found[index] for index in sorted(found)]
 
 
 def word_maps(

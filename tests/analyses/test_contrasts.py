@@ -441,7 +441,7 @@ def test_few_contrasts_are_drawn_in_full_colours(patched):
         ({"contrasts": [{"clean": "a b", "corrupted": "a c"}]}, "give a column second"),
         ({"contrasts": [{"clean": "a [MASK]", "corrupted": "b [MASK]", "good": "c", "bad": "d"}]}, "no masked-LM head"),
         ({"contrasts": PAIRS[3:]}, "no contrast can be patched: 1 with"),
-        ({"contrasts": PAIRS, "sites": "weights"}, "weights are read and overridden, but not patched"),
+        ({"contrasts": PAIRS, "sites": "weights"}, "weights cannot be patched in a grid"),
         ({"contrasts": PAIRS, "sites": []}, "one at least"),
         ({"contrasts": PAIRS, "spans": "words"}, "spans"),
         ({"contrasts": PAIRS, "spans": "tokens"}, "take --spans regions"),

@@ -109,7 +109,7 @@ def test_heads_of_pairs_are_run_once():
     pairs = [ablation(TEN_HEADS, pair) for pair in (["0.0", "1.1"], ["0.0", "2.0"], ["1.1", "2.0"])]
     runs = with_singles(pairs)
     assert [run.name for run in runs] == ["0.0", "1.1", "2.0", "0.0+1.1", "0.0+2.0", "1.1+2.0"]
-    with pytest.raises(InputError, match="is no pair of heads"):
+    with pytest.raises(InputError, match="is not a pair of heads"):
         with_singles([ablation(TEN_HEADS, ["0.0", "1.0", "1.1"])])
 
 
@@ -354,7 +354,7 @@ def test_so_many_are_larger_at_most(count, drawn):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"screen": 10}, "a screen of 10 runs 20 with those it is checked by, of 10"),
+        ({"screen": 10}, "a screen of 10 runs 20 of 10 ablations, including its random sample"),
         ({"screen": 0}, "screen must be a whole number of at least 1"),
         ({"screen": 2, "precision": "bfloat16"}, "is computed in float32: leave --precision out"),
     ],
@@ -379,7 +379,7 @@ def test_commands_leave_results_that_all_others_read(run_analysis, name, options
     output = tmp_path / name
     assert command(run_analysis, name, output, *options) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "about" in printed.split("weighing")[0]  # what it costs is said before
+    assert "about" in printed.split("computing statistics")[0]  # what it costs is said before
     assert "without ablation" not in printed
     check_by_jsonschema(json.loads((output / "summary.json").read_text()))
     results = bertjax.read_results(output)

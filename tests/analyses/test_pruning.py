@@ -311,7 +311,7 @@ def test_options_of_orders_that_do_not_run_are_refused(option, order, pruned_mod
     _, model, data, _ = pruned_model
     given = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--orders", "magnitude"]
     assert main(["prune", *given, *option]) == 2
-    assert f"{option[0]} is of the order {order}: add {order} to --orders" in capsys.readouterr().err
+    assert f"{option[0]} belongs to the order {order}: add {order} to --orders" in capsys.readouterr().err
 
 
 def test_by_default_only_quick_orders_run_by_zero(pruned_model, tmp_path, capsys):
@@ -414,7 +414,7 @@ def test_removed_heads_can_leave_their_means(pruned_model):
 
 def test_shared_weights_keep_their_heads(tmp_path):
     shared = bertjax.BertForMaskedLM(config_of("albert"))
-    with pytest.raises(InputError, match=r"has its weights from 1\.0"):
+    with pytest.raises(InputError, match=r"shares its weights with 1\.0"):
         remove_heads(shared, ["0.0"])
     before = np.asarray(shared.body.encoder.layers[0].attention.output.kernel)
     assert before[0].any()

@@ -388,7 +388,7 @@ def test_a_model_without_a_head_and_single_texts_will_do(tmp_path):
         ({"mode": "zero"}, "mode is not an option of this call"),
         ({"every_word": True}, "every_word is not an option of this call"),
         ({"precision": "bfloat16"}, "precision is not an option of this call"),
-        ({"task": "ranking"}, "are no texts or pairs"),
+        ({"task": "ranking"}, "are not texts or pairs of texts"),
         ({"memory": "1GB"}, "memory is not an option of this call"),
     ],
     ids=str,

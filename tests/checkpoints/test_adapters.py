@@ -1,4 +1,4 @@
-"""An adapter's directory is loaded as its base with the adapter merged in by peft."""
+"""An adapter directory is loaded as its base with the adapter merged by peft."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import bertjax
-from bertjax.checkpoints import CheckpointWarning, hash_checkpoint, holds_adapter, locate_base, name_base
+from bertjax.checkpoints import CheckpointWarning, hash_weights, holds_adapter, locate_base, name_base, read_checkpoint
 from bertjax.cli import main
 from bertjax.errors import BertjaxError, CheckpointError, ConfigError, MissingDependencyError, OutputError
 from bertjax.jobs import provenance
@@ -68,7 +68,7 @@ def edit(adapter: Path, **values: Any) -> None:
 
 
 def check(reference: Any, adapter: Path, field: str, rng: np.random.Generator) -> Any:
-    """Our model gives what peft's gives, at real tokens."""
+    """bertjax's model matches peft's at real tokens."""
     import torch
 
     ours = bertjax.load(adapter)
@@ -87,7 +87,7 @@ CASES = [(kind, base) for kind in KINDS for base in list(BASES)[:3]]
 
 
 @pytest.mark.parametrize(("kind", "base"), CASES)
-def test_every_kind_that_merges_gives_what_peft_gives(kind, base, tmp_path, rng):
+def test_every_mergeable_adapter_matches_peft(kind, base, tmp_path, rng):
     end, task, field = BASES[base]
     labels = {"num_labels": 3} if field == "logits" and task else {}
     saved_by_torch("bert", "pretraining", tmp_path / "base")  # which has no classifier
@@ -124,7 +124,7 @@ def saved(tmp_path):
     return adapter
 
 
-def test_a_part_that_neither_base_nor_adapter_has_is_named(saved):
+def test_parts_missing_in_base_and_adapter_are_named(saved):
     with pytest.warns(CheckpointWarning, match=r"newly initialised: bert\.pooler\.dense\.bias, bert\.pooler"):
         model = bertjax.load(saved)
     assert model.new_parameters == ("bert.pooler.dense.bias", "bert.pooler.dense.kernel")
@@ -132,7 +132,7 @@ def test_a_part_that_neither_base_nor_adapter_has_is_named(saved):
 
 
 @pytest.mark.filterwarnings("ignore::bertjax.checkpoints.CheckpointWarning")
-def test_labels_are_those_of_a_config_beside_the_adapter(saved):
+def test_labels_are_those_of_the_adapters_config(saved):
     settings = json.loads((saved / "../base/config.json").read_text())
     settings |= {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "no", "1": "yes", "2": "maybe"}}
     (saved / "config.json").write_text(json.dumps(settings))
@@ -159,7 +159,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "at some tokens": ({"alora_invocation_tokens": [3]}, "aLoRA does not support merging"),
     "another rank": ({"r": 3}, "size mismatch"),
     "more targets": ({"target_modules": ["query", "key"]}, "missing adapter keys"),
-    "fewer targets": ({"layers_to_transform": [0]}, "have no place for base_model.model.bert.encoder.layer.1."),
+    "fewer targets": ({"layers_to_transform": [0]}, "have no module for base_model.model.bert.encoder.layer.1."),
     "another class": ({"task_type": "FEATURE_EXTRACTION"}, "missing adapter keys"),
     "not of transformers": ({"target_modules": ["no such module"]}, "cannot be merged into"),
 }
@@ -185,7 +185,7 @@ def test_tensors_that_do_not_fit_are_refused(saved):
     tensors = load_file(path)
     first = next(name for name in tensors if "lora_A" in name)
     save_file(tensors | {first.replace("lora_A", "lora_E"): tensors[first]}, path)
-    assert "have no place for" in refusal(saved)
+    assert "have no module for" in refusal(saved)
     save_file({name: array for name, array in tensors.items() if "classifier" not in name}, path)
     assert "classifier" in refusal(saved)
     save_file({name: array[:, :5] if name == first else array for name, array in tensors.items()}, path)
@@ -193,10 +193,10 @@ def test_tensors_that_do_not_fit_are_refused(saved):
     path.write_bytes(b"no tensors")
     assert "cannot be read" in refusal(saved)
     path.unlink()
-    assert "has no adapter; looked for adapter_model.safetensors" in refusal(saved)
+    assert "has no adapter weights; looked for adapter_model.safetensors" in refusal(saved)
 
 
-def test_a_change_of_what_the_base_lacks_is_refused(saved):
+def test_updates_of_missing_modules_are_refused(saved):
     path = saved / "adapter_model.safetensors"
     pooler = {
         f"base_model.model.bert.pooler.dense.lora_{factor}.weight": np.ones((2, 12), np.float32) for factor in "AB"
@@ -257,12 +257,12 @@ def test_a_base_is_found_where_the_adapter_says(tmp_path, monkeypatch):
     assert (holds_adapter(adapter), holds_adapter(base)) == (True, False)
 
 
-def test_a_model_beside_the_adapter_is_its_base(tmp_path):
+def test_a_model_in_the_adapters_directory_is_its_base(tmp_path):
     beside = make_adapter(make_base(tmp_path / "beside"))
     assert locate_base(beside) == beside
     make_adapter(beside, str(make_base(tmp_path / "base")))
     assert name_base(beside) == str(beside)
-    with pytest.warns(CheckpointWarning, match="into the weights beside it, although .* names the base .*delete"):
+    with pytest.warns(CheckpointWarning, match="into the weights in its directory, .* names the base .*delete"):
         assert locate_base(beside) == beside
 
 
@@ -275,7 +275,7 @@ def test_a_model_beside_the_adapter_is_its_base(tmp_path):
         ("someone/some-bert", "someone/some-bert: no such directory here, .* at revision 'a1b2'"),
     ],
 )
-def test_a_base_that_is_not_there_is_named(name, message, tmp_path):
+def test_a_missing_base_is_named(name, message, tmp_path):
     revision = {"revision": "a1b2"} if "revision" in message else {}
     with pytest.raises(CheckpointError, match=message):
         locate_base(make_adapter(tmp_path / "adapter", name, **revision), local_files_only=True)
@@ -283,7 +283,7 @@ def test_a_base_that_is_not_there_is_named(name, message, tmp_path):
 
 def test_an_adapter_of_an_adapter_is_refused(tmp_path):
     first = make_adapter(make_base(tmp_path / "first"))
-    with pytest.raises(CheckpointError, match="holds an adapter itself; merge that one first"):
+    with pytest.raises(CheckpointError, match="is an adapter too; merge that one first"):
         locate_base(make_adapter(tmp_path / "second", str(first)))
 
 
@@ -305,14 +305,16 @@ def test_the_merged_model_is_saved_and_hashed_as_any(tmp_path, rng, capsys):
     given = arguments(ours.config, rng)
     ours.save_pretrained(tmp_path / "merged")
     assert np.array_equal(bertjax.load(tmp_path / "merged")(**given).logits, ours(**given).logits)
-    assert hash_checkpoint(tmp_path / "merged") == hash_checkpoint(adapter) != hash_checkpoint(base)
-    facts = provenance.where_from(ours, adapter, str(adapter))
+    paths = (tmp_path / "merged", adapter, base)
+    hash_merged, hash_adapter, hash_base = (hash_weights(read_checkpoint(path)[1]) for path in paths)
+    assert hash_merged == hash_adapter != hash_base
+    facts = provenance.describe_model(ours, str(adapter), hash_adapter, adapter)
     assert (
         facts["model"]["base"] == json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"]
     )
     assert msgspec.to_builtins(msgspec.convert(facts["model"], Model)) == facts["model"]
-    assert "base" not in provenance.where_from(ours, tmp_path / "merged", "merged")["model"]
-    assert (facts["model"]["name"], facts["model"]["weights_sha256"]) == (str(adapter), hash_checkpoint(adapter))
+    assert "base" not in provenance.describe_model(ours, "merged", "", tmp_path / "merged")["model"]
+    assert facts["model"]["name"] == str(adapter)
     with pytest.raises(OutputError, match="holds an adapter, which would be merged again"):
         ours.save_pretrained(adapter)
     try:

@@ -1,4 +1,4 @@
-"""Checkpoints: there and back without loss, and never a wrong model without a word."""
+"""Checkpoints round-trip exactly, and never result silently in a wrong model."""
 
 import json
 import warnings
@@ -108,7 +108,7 @@ DAMAGE = {
     ),
     "sizes beyond all memory": (
         lambda w, c: c.update(hidden_size=3 * 2**28, intermediate_size=2**30, vocab_size=2**30),
-        r"has shape \(12,\), but the config asks for \(805306368,\)",
+        r"has shape \(12,\), but the config requires \(805306368,\)",
     ),
     "labels beyond all memory": (
         lambda w, c: c.update(num_labels=10**5) or c.pop("id2label"),
@@ -138,7 +138,7 @@ def test_weights_that_do_not_fit_the_config_are_refused(saved, name):
     assert str(directory) in str(caught.value)
 
 
-def test_a_head_that_is_missing_is_made_anew_and_named(saved, rng):
+def test_a_missing_head_is_initialised_and_named(saved, rng):
     model, directory, weights, config = saved
     write_weights(directory, {k: v for k, v in weights.items() if "classifier" not in k and "pooler" not in k}, config)
     with pytest.warns(CheckpointWarning, match=r"newly initialised: bert.pooler.*classifier.weight"):
@@ -162,7 +162,7 @@ def test_heads_that_the_class_does_not_use_are_ignored_silently(saved):
 @pytest.mark.parametrize(
     "name", ["adapter.down.weight", f"bert.encoder.layer.1{'0' * 400}.output.dense.bias", "bert.a\nb"]
 )
-def test_tensors_that_nobody_knows_are_named(saved, name):
+def test_unknown_tensors_are_named(saved, name):
     _, directory, weights, config = saved
     write_weights(directory, weights | {name: np.ones((2, 3), np.float32)}, config)
     with pytest.warns(CheckpointWarning, match=name[:6]) as warned:
@@ -202,7 +202,7 @@ def test_options_of_from_pretrained_that_do_not_exist_are_errors(saved):
         BertModel.from_pretrained(saved[1], output_attention=True)
 
 
-def test_a_model_without_pooler_can_be_asked_for(saved, rng):
+def test_a_model_can_be_loaded_without_its_pooler(saved, rng):
     model = BertModel.from_pretrained(saved[1], add_pooling_layer=False)
     assert model([[1, 2]]).pooler_output is None
 
@@ -242,7 +242,7 @@ def test_an_unknown_architecture_is_refused(saved):
         bertjax.load(directory)
 
 
-def test_another_number_of_labels_can_be_asked_for(saved):
+def test_another_number_of_labels_can_be_requested(saved):
     model, directory, *_ = saved
     four = {i: f"LABEL_{i}" for i in range(4)}
     config = BertConfig(

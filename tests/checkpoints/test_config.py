@@ -1,4 +1,4 @@
-"""Claims about `BertConfig`: what it reads from real config.json files, and what it refuses by name."""
+"""`BertConfig` reads real config.json files, and refuses unsupported keys by name."""
 
 import dataclasses
 import json
@@ -258,15 +258,15 @@ def test_config_is_hashable_and_equal_by_value() -> None:
         ("id2label", {"0": "a", "1" * 5000: "b"}),
     ],
 )
-def test_what_would_change_the_model_is_refused_by_name(key: str, value: Any) -> None:
+def test_settings_that_change_the_model_are_refused_by_name(key: str, value: Any) -> None:
     message = refusal(SMALL | {key: value})
     assert key.removeprefix("_") in message
     assert isinstance(value, dict | list) or _short(value) in message
 
 
 def _short(value: Any) -> str:
-    """The beginning of a value as messages show it; Python writes no number of more than 4300 digits."""
-    return str(value)[:15] if not isinstance(value, int) or value < 10**4000 else "thousands of digits"
+    """The beginning of a value in messages; Python does not print ints of more than 4300 digits."""
+    return str(value)[:15] if not isinstance(value, int) or value < 10**4000 else "a very large number"
 
 
 def test_unknown_key_is_refused_with_its_value() -> None:
@@ -307,7 +307,7 @@ def test_supported_activations_are_known_to_transformers(activation: str) -> Non
         ({"id2label": {"0": "x"}, "label2id": {"LABEL_0": 0, "LABEL_1": 1}}, {0: "x"}),
     ],
 )
-def test_labels_are_put_together(keys: dict[str, Any], expected: Mapping[int, str]) -> None:
+def test_labels_are_read_from_all_their_keys(keys: dict[str, Any], expected: Mapping[int, str]) -> None:
     config = read(**keys)
     assert config.id2label == expected
     assert config.num_labels == len(expected)
@@ -341,7 +341,7 @@ def test_broken_files_are_refused_in_one_line_with_their_path(tmp_path: Path, co
     assert "\n" not in str(caught.value)
 
 
-def test_missing_config_and_wrong_value_name_the_place(tmp_path: Path) -> None:
+def test_missing_config_and_wrong_value_name_the_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"has no config\.json"):
         BertConfig.from_directory(tmp_path)
     with pytest.raises(ConfigError, match="nowhere"):

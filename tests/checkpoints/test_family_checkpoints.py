@@ -1,4 +1,4 @@
-"""Other forms in which a family's checkpoint comes: half precision, shards, old names, tied tensors, prefixes."""
+"""Other forms of checkpoints: half precision, shards, old names, tied tensors, prefixes."""
 
 import json
 import shutil
@@ -31,7 +31,7 @@ def load(directory):
 
 @pytest.fixture(scope="module", params=sometimes(DISTINCT, "electra", "deberta-v2", "modernbert"))
 def saved(request, tmp_path_factory):
-    """A masked-LM checkpoint of a family, its tensors, and the model that it is."""
+    """A masked-LM checkpoint of a family, its tensors, and its model."""
     directory = saved_by_torch(request.param, architecture.WORDS, tmp_path_factory.mktemp(request.param))
     return FAMILIES[request.param], directory, load_file(directory / "model.safetensors"), load(directory)
 
@@ -43,7 +43,7 @@ def rewritten(saved, tmp_path, tensors):
     return tmp_path
 
 
-def test_half_precision_is_read_as_it_stands(saved, tmp_path):
+def test_half_precision_is_read_without_conversion(saved, tmp_path):
     """One of its two forms for each family."""
     dtype = (np.float16, ml_dtypes.bfloat16)[DISTINCT.index(saved[0].model_type) % 2]
     coarse = load(rewritten(saved, tmp_path, {name: array.astype(dtype) for name, array in saved[2].items()}))
@@ -62,7 +62,7 @@ def test_shards_are_read_as_one_file(saved, tmp_path):
 
 
 def test_old_names_and_prefixes_mean_the_same(saved, tmp_path):
-    """Norms' gamma and beta, PyTorch's DataParallel, and a decoder that is tied and in the file all the same."""
+    """Gamma and beta of norms, PyTorch's DataParallel, and a tied decoder that is in the file."""
     family, _, tensors, model = saved
     old = dict(tensors)
     for name in tensors:
@@ -110,7 +110,7 @@ OFTEN += [("distilbert", architecture.WORDS), ("distilbert", architecture.TOKENS
     ],
 )
 def test_the_task_chooses_a_head_that_the_config_does_not_name(name, task, tmp_path, rng, x64):
-    """As in old checkpoints: no `architectures`, PyTorch's format, norms' gamma and beta; outputs as transformers'."""
+    """Old checkpoints have no `architectures`, PyTorch's format, gamma and beta; outputs match transformers."""
     import torch
 
     directory = saved_by_torch(name, task, tmp_path)
@@ -132,8 +132,8 @@ def test_the_task_chooses_a_head_that_the_config_does_not_name(name, task, tmp_p
     assert tree_equal(load_for([CLASSES[task]], directory, dtype="float64"), model)
 
 
-def test_a_part_of_another_head_is_not_taken_for_one(tmp_path):
-    """DistilBERT's classifier of tokens has the names of half its classifier of texts."""
+def test_a_part_of_another_head_is_not_used(tmp_path):
+    """DistilBERT's token classifier has the names of a part of its text classifier."""
     directory = saved_by_torch("distilbert", architecture.SEQUENCE, tmp_path)
     config = json.loads((directory / "config.json").read_text())
     (directory / "config.json").write_text(json.dumps(config | {"architectures": None}))
@@ -144,7 +144,7 @@ def test_a_part_of_another_head_is_not_taken_for_one(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:.*not used:bertjax.checkpoints.CheckpointWarning")
 def test_a_checkpoint_without_architectures_is_swept(tmp_path):
-    """A pre-training checkpoint like SciBERT's: masked words, and patches of words, are read from its head."""
+    """A pre-training checkpoint like SciBERT's: masked words and patches use its head."""
     model, lines = tmp_path / "model", write_lines(tmp_path / "lines.txt", 6)
     random_model(BertForPreTraining, make_config()).save_pretrained(model)
     add_tokenizer(model)

@@ -1,4 +1,4 @@
-"""The config of each family, key by key: what is followed changes the model, and the rest is harmless or refused."""
+"""Config keys of each family: each changes the model, is harmless, or is refused."""
 
 import contextlib
 import dataclasses
@@ -16,17 +16,17 @@ from tests.family_models import SIZES, config_of
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_a_family_without_a_head_says_which_it_has(family):
+def test_a_missing_head_names_those_of_the_family(family):
     config = config_of(family)
     for task, cls in CLASSES.items():
         if task not in FAMILIES[family].heads:
-            with pytest.raises(ConfigError, match=f"no head for {task}; it has those for "):
+            with pytest.raises(ConfigError, match=f"no head for {task}, only for "):
                 cls(config)
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 @pytest.mark.parametrize("size", [0, 1])
-def test_a_config_goes_both_ways(family, size):
+def test_configs_round_trip(family, size):
     import transformers
 
     theirs = transformers.AutoConfig.for_model(family, **SIZES[family][size])
@@ -39,8 +39,8 @@ def test_a_config_goes_both_ways(family, size):
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_keys_that_are_absent_have_transformers_defaults(family):
-    """The tables of defaults are bertjax's, so that a config is read without importing transformers."""
+def test_missing_keys_have_transformers_defaults(family):
+    """bertjax has its own tables of defaults, so that reading a config does not import transformers."""
     import transformers
 
     theirs = transformers.AutoConfig.for_model(family).to_dict()
@@ -58,7 +58,7 @@ ONLY_AT = keys_of_all._HARMLESS_ONLY_AT
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_each_key_of_a_config_is_followed_harmless_or_refused(family):
-    """Every key that transformers writes for the family is known, and every other is refused by its name."""
+    """Every key that transformers writes for the family is known; any other is refused by name."""
     import transformers
 
     settings = transformers.AutoConfig.for_model(family, **SIZES[family][0]).to_dict()
@@ -131,7 +131,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
             {"rope_parameters": {"sliding_attention": {"rope_theta": 1e4, "factor": 2}}},
             "rope_parameters must hold rope_type and rope_theta for sliding_attention",
         ),
-        ({"rope_parameters": {"rope_theta": 1e4}}, "must be those of full_attention and sliding_attention"),
+        ({"rope_parameters": {"rope_theta": 1e4}}, "must be a dict with full_attention and sliding_attention"),
         ({"layer_types": ["full_attention"]}, "layer_types names 1 layers, but num_hidden_layers is 4"),
         ({"layer_types": ["chunked_attention"] * 4}, "layer_types must be a list of"),
         ({"hidden_size": 15}, "a head is 5 wide, but rotary positions need an even number"),
@@ -145,7 +145,7 @@ assert set(REFUSED) == set(FAMILIES)
 @pytest.mark.parametrize(
     ("family", "changes", "message"), [(family, *case) for family, cases in REFUSED.items() for case in cases]
 )
-def test_what_a_family_cannot_compute_is_refused_by_name(family, changes, message):
+def test_unsupported_settings_are_refused_by_name(family, changes, message):
     BertConfig.from_dict({"model_type": family, **SIZES[family][0]})
     with pytest.raises(ConfigError, match=message):
         BertConfig.from_dict({"model_type": family, **SIZES[family][0], **changes})
@@ -205,7 +205,7 @@ LENGTHS = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_head
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_size_that_is_a_float_is_refused_by_its_key(family):
-    """As transformers does: 2.0 is no number of layers."""
+    """As in transformers: 2.0 is not a number of layers."""
     settings = {"model_type": family} | SIZES[family][0]
     keys = [FAMILIES[family].key_of(name) for name in (*LENGTHS, "max_position_embeddings")]
     for key in keys:
@@ -221,7 +221,7 @@ WRONG += (10**30, -1, 0, 2**31, 1e300)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_values_of_any_type_are_taken_or_refused_in_one_line(family):
+def test_values_of_any_type_are_read_or_refused_in_one_line(family):
     settings = BertConfig.from_dict({"model_type": family} | SIZES[family][0]).to_dict()
     older = ("global_attn_every_n_layers", "num_labels", "pruned_heads", "sentence_transformers", "quantization_config")
     for key in (*settings, *older):

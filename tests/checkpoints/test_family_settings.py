@@ -1,4 +1,4 @@
-"""What a family's config means beyond its keys: rates of dropout, fields that it lacks, names in messages."""
+"""Dropout rates, missing fields, and names in error messages of each family's config."""
 
 import re
 from dataclasses import replace
@@ -19,8 +19,8 @@ def config_of(family, **changes):
 
 @pytest.mark.needs_torch
 @pytest.mark.parametrize("family", FAMILIES)
-def test_one_rate_of_dropout_is_everywhere_and_can_be_saved(family):
-    """In all places where the family drops units, in a config.json that transformers takes too."""
+def test_one_dropout_rate_applies_everywhere_and_can_be_saved(family):
+    """At all dropout sites of the family, in a config.json that transformers reads too."""
     import transformers
 
     before = config_of(family)
@@ -34,7 +34,7 @@ def test_one_rate_of_dropout_is_everywhere_and_can_be_saved(family):
     assert BertConfig.from_dict(theirs.to_dict()).architecture == config.architecture
 
 
-def test_no_rate_of_the_classifiers_own_is_the_hidden_rate():
+def test_a_missing_classifier_rate_is_the_hidden_rate():
     config = replace(config_of("distilbert", dropout=0.3), classifier_dropout=None)
     assert config.classifier_dropout == 0.3
     assert config_of("bert").classifier_dropout is None
@@ -45,7 +45,7 @@ def test_embedding_size_defaults_to_the_hidden_size():
     assert replace(config_of("albert"), hidden_size=24).embedding_size == 5
 
 
-def test_a_value_that_the_family_cannot_keep_is_refused():
+def test_a_field_without_a_key_in_the_family_is_refused():
     assert replace(config_of("modernbert"), hidden_dropout_prob=0.1).hidden_dropout_prob == 0.0  # BERT's default
     with pytest.raises(ConfigError, match=r"ModernBERT has no hidden_dropout_prob, found 0\.3"):
         replace(config_of("modernbert"), hidden_dropout_prob=0.3)
@@ -70,7 +70,7 @@ def test_a_message_names_the_key_that_the_file_has(family, changes, message):
         config_of(family, **changes)
 
 
-def test_modernbert_takes_only_its_position_embedding_type():
+def test_modernbert_accepts_only_its_position_embedding_type():
     assert config_of("modernbert", position_embedding_type="sans_pos") == config_of("modernbert")
     with pytest.raises(ConfigError, match="position_embedding_type is 'relative_key'"):
         config_of("modernbert", position_embedding_type="relative_key")
@@ -78,7 +78,7 @@ def test_modernbert_takes_only_its_position_embedding_type():
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_hash_of_weights_ignores_the_tied_decoder(family, rng):
-    """Formats differ in whether they hold a tied tensor twice."""
+    """Formats differ in whether they store a tied tensor twice."""
     config = config_of(family)
     head, words = config.family.heads[architecture.WORDS], tensor_names.word_embeddings(config.family)
     table = rng.standard_normal((5, 3)).astype(np.float32)
@@ -87,11 +87,11 @@ def test_the_hash_of_weights_ignores_the_tied_decoder(family, rng):
     assert hash_weights(alone | {head.decoder: table + 1}, config.family) != hash_weights(alone, config.family)
 
 
-def test_a_scale_of_its_own_holds_in_every_form_of_attention(rng):
-    """DeBERTa without relative positions still scales by the kinds that are named, as transformers does."""
+def test_a_different_scale_is_used_in_all_implementations(rng):
+    """DeBERTa without relative positions still scales by the kinds in pos_att_type, as in transformers."""
     config = config_of("deberta-v2", relative_attention=False, pos_att_type=["c2p", "p2c"])
     call = arguments(config, rng)
     explicit, fused = (random_model(BertModel, config, attention=form)(**call) for form in ("explicit", "fused"))
     assert largest_difference(explicit.last_hidden_state, fused.last_hidden_state) < 2e-5
-    with pytest.raises(InputError, match="'pallas' cannot compute the scale of scores of DeBERTa"):
+    with pytest.raises(InputError, match="'pallas' does not support the scale of scores of DeBERTa"):
         random_model(BertModel, config, attention="pallas")

@@ -1,4 +1,4 @@
-"""Parameters that a checkpoint lacks are reported, and no task is scored with them unless the user allows it."""
+"""Missing parameters are reported, and no task is scored with them unless the user allows it."""
 
 import json
 
@@ -56,7 +56,7 @@ def test_no_patch_is_scored_with_a_random_head(headless, call):
         call(headless, contrasts, progress=False, **more)
 
 
-def test_a_random_head_is_not_compared_with_pytorchs(headless):
+def test_a_random_head_is_not_compared_with_pytorch(headless):
     with pytest.raises(CheckpointError, match=r"has no classifier.bias, classifier.weight, which PyTorch"):
         check_model(str(headless), "float32", 2)
 
@@ -87,7 +87,7 @@ def test_roles_need_no_head(headless, pairs):
     assert "random" not in results.sentence
 
 
-def test_a_pooler_that_the_head_reads_counts(tmp_path, pairs):
+def test_a_missing_pooler_that_the_head_reads_counts(tmp_path, pairs):
     model = tmp_path / "model"
     random_model(BertForSequenceClassification, make_config()).save_pretrained(model)
     rewrite(add_tokenizer(model), lambda name: "pooler" not in name)
@@ -95,7 +95,7 @@ def test_a_pooler_that_the_head_reads_counts(tmp_path, pairs):
         bertjax.ablate(model, **pairs)
 
 
-def test_what_the_task_does_not_read_may_be_new(tmp_path):
+def test_unread_parameters_may_be_missing(tmp_path):
     """Masked words read neither pooler nor the next-sentence classifier."""
     model, lines = tmp_path / "model", write_lines(tmp_path / "lines.txt", 6)
     random_model(BertForPreTraining, make_config()).save_pretrained(model)
@@ -110,7 +110,7 @@ def test_what_the_task_does_not_read_may_be_new(tmp_path):
         bertjax.ablate(model, "mlm", data=lines, progress=False)
 
 
-def test_a_loaded_model_says_which_parameters_are_new(headless):
+def test_a_loaded_model_lists_its_new_parameters(headless):
     with pytest.warns(CheckpointWarning, match="newly initialised"):
         model = bertjax.load(headless)
     assert model.new_parameters == ("classifier.bias", "classifier.kernel")

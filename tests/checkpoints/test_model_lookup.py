@@ -1,4 +1,4 @@
-"""Claims about finding a model: directories, installed packages, the Hub's cache, a Hub on this machine."""
+"""Finding a model: directories, installed packages, the Hub's cache, a local Hub server."""
 
 import importlib
 import json
@@ -18,7 +18,6 @@ from huggingface_hub import constants
 
 from bertjax.checkpoints import location as module
 from bertjax.checkpoints.location import DEFAULT_MODEL, locate
-from bertjax.checkpoints.weight_files import WEIGHT_FILES
 from bertjax.errors import CheckpointError
 
 COMMIT, REPOSITORY = "0123456789abcdef0123456789abcdef01234567", "some-lab/tiny-bert"
@@ -44,7 +43,7 @@ UNWANTED = {
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No test leaves this machine: the Hub is a port that nobody listens on."""
+    """Tests do not use the network: the Hub is a closed port."""
     use_hub(monkeypatch, "http://127.0.0.1:9")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
@@ -75,7 +74,7 @@ def make_files(directory: Path, names: set[str]) -> Path:
 
 
 def make_cache(root: Path, names: set[str], revision: str = "main") -> Path:
-    """What huggingface_hub leaves behind after a download."""
+    """The cache of huggingface_hub after a download."""
     storage = root / f"models--{REPOSITORY.replace('/', '--')}"
     reference = storage / "refs" / revision
     reference.parent.mkdir(parents=True)
@@ -104,7 +103,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Hub(ThreadingHTTPServer):
-    """As much of the Hub as a download asks for."""
+    """A server with the routes that a download requests."""
 
     daemon_threads = True
     files: frozenset[str] = frozenset()
@@ -164,7 +163,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         thread.join()
 
 
-def test_a_directory_is_itself_whatever_else_its_name_could_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_takes_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "some-lab" / "tiny-bert").mkdir(parents=True)
     assert locate(REPOSITORY) == Path(REPOSITORY)
@@ -174,7 +173,7 @@ def test_a_directory_is_itself_whatever_else_its_name_could_be(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("name", ["./nope", "/abs/nope", "~/nope", "a/b/c", "nope/", "two words"])
-def test_what_can_be_no_hub_id_is_no_such_directory(name: str) -> None:
+def test_invalid_hub_ids_are_missing_directories(name: str) -> None:
     assert "no such directory" in refusal(name)
 
 
@@ -187,23 +186,11 @@ def test_what_can_be_no_hub_id_is_no_such_directory(name: str) -> None:
         ("", "a path is empty"),
     ],
 )
-def test_what_can_be_no_path_is_told_as_it_is(name: str, says: str) -> None:
+def test_invalid_paths_are_refused_with_the_reason(name: str, says: str) -> None:
     assert says in refusal(name)
 
 
-def test_what_may_not_be_looked_at_is_not_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Root may look at everything, so the system's answer is made up."""
-
-    def refuse(path: Path, **_: Any) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "stat", refuse)
-        message = refusal(tmp_path / "model")
-    assert "cannot be read (Permission denied)" in message
-
-
-def test_a_file_in_place_of_a_directory_is_said_to_be_one(tmp_path: Path) -> None:
+def test_a_file_is_refused_as_one(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").touch()
     assert "is a file; give the directory" in refusal(tmp_path / "model.safetensors")
 
@@ -246,11 +233,6 @@ def test_the_default_model_is_from_the_package_or_the_hub(site: Path, monkeypatc
     assert "cannot be reached" in refusal(DEFAULT_MODEL, revision="main")
 
 
-def test_downloads_prefer_formats_in_the_order_of_reading() -> None:
-    order = [[number for number, regex in enumerate(module._WEIGHTS) if regex.fullmatch(name)] for name in WEIGHT_FILES]
-    assert order == [[0], [0], [1], [1], [2], [2]]
-
-
 @pytest.mark.parametrize(
     ("held", "expected"),
     [
@@ -286,9 +268,7 @@ def test_an_adapter_needs_no_model_beside_it(hub: Hub, tmp_path: Path) -> None:
     assert locate(REPOSITORY, cache_dir=tmp_path, local_files_only=True) == found
 
 
-def test_what_was_downloaded_is_found_again_without_network(
-    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_downloads_are_found_without_network(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.files = frozenset({"model.safetensors", "pytorch_model.bin"} | SMALL_FILES)
     found = locate(REPOSITORY, cache_dir=tmp_path)
     assert locate(REPOSITORY, cache_dir=tmp_path, local_files_only=True) == found
@@ -312,7 +292,7 @@ def test_what_was_downloaded_is_found_again_without_network(
         (203, "", "cannot be reached"),  # a portal that answers for the Hub, with no JSON
     ],
 )
-def test_what_the_hub_refuses_is_said_in_one_line(hub: Hub, status: int, code: str, says: str) -> None:
+def test_refusals_of_the_hub_are_one_line(hub: Hub, status: int, code: str, says: str) -> None:
     hub.status, hub.code = status, code
     assert says in refusal(REPOSITORY, revision="v9")
 
@@ -324,7 +304,7 @@ def test_a_repository_without_a_bert_is_not_downloaded(hub: Hub) -> None:
     assert hub.downloads == []
 
 
-def test_no_network_and_nothing_cached_is_said_at_once() -> None:
+def test_no_network_and_no_cache_fail_at_once() -> None:
     start = time.perf_counter()
     message = refusal(REPOSITORY)
     assert "not in the cache" in message
@@ -332,7 +312,7 @@ def test_no_network_and_nothing_cached_is_said_at_once() -> None:
     assert time.perf_counter() - start < 5
 
 
-def test_a_hub_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_does_not_answer_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         use_hub(monkeypatch, f"http://127.0.0.1:{silent.getsockname()[1]}")
@@ -351,9 +331,9 @@ def test_a_cache_is_used_at_its_revision_only(tmp_path: Path) -> None:
     "names",
     [{"config.json", "vocab.txt"}, {"model.safetensors"}, {"config.json", "model.safetensors", "2_Dense/config.json"}],
 )
-def test_a_part_in_the_cache_is_not_taken_for_the_whole(tmp_path: Path, names: set[str]) -> None:
+def test_an_incomplete_cache_is_refused(tmp_path: Path, names: set[str]) -> None:
     make_cache(tmp_path, names)
-    assert "only a part of it is in the cache" in refusal(REPOSITORY, cache_dir=tmp_path)
+    assert "the cache holds only a part of it" in refusal(REPOSITORY, cache_dir=tmp_path)
 
 
 @pytest.mark.integration

@@ -1,4 +1,4 @@
-"""Saving a checkpoint replaces what bertjax saved there, and nothing else; nothing of another kind stays beside it."""
+"""Saving a checkpoint replaces only files that bertjax saved, and removes its earlier files of another kind."""
 
 import json
 
@@ -50,12 +50,12 @@ def test_a_directory_of_something_else_is_refused(name, classifier, tokenizer, t
         lambda: embedder.save_pretrained(tmp_path / "out", tokenizer),
         lambda: tokenizer.save_pretrained(tmp_path / "out"),
     ):
-        with pytest.raises(OutputError, match="is not empty, and no checkpoint that bertjax saved"):
+        with pytest.raises(OutputError, match="is not empty, and is not a checkpoint that bertjax saved"):
             save()
     for more in ([], ["--overwrite"], ["--smaller"]):
         command = ["remove-heads", "--model", str(model), "--heads", "0.0", "--output", str(tmp_path / "out"), *more]
         assert main(command) == 2
-        assert "no checkpoint that bertjax saved" in capsys.readouterr().err
+        assert "is not a checkpoint that bertjax saved" in capsys.readouterr().err
     assert names(tmp_path / "out") == {name}
     assert (tmp_path / "out" / name).read_text() == "mine"
 
@@ -70,7 +70,7 @@ def test_a_checkpoint_of_transformers_is_not_replaced(classifier, tokenizer, tmp
     transformers.BertModel(config).save_pretrained(tmp_path / "theirs")
     before = (tmp_path / "theirs" / "model.safetensors").read_bytes()
     for save in (classifier.save_pretrained, tokenizer.save_pretrained):
-        with pytest.raises(OutputError, match="no checkpoint that bertjax saved"):
+        with pytest.raises(OutputError, match="is not a checkpoint that bertjax saved"):
             save(tmp_path / "theirs")
     assert (tmp_path / "theirs" / "model.safetensors").read_bytes() == before
 
@@ -84,7 +84,7 @@ def test_model_and_tokenizer_are_saved_in_either_order(order, classifier, tokeni
     assert bertjax.load(tmp_path / "out").class_name == "BertForSequenceClassification"
 
 
-def test_files_of_another_kind_do_not_stay(classifier, tokenizer, tmp_path):
+def test_earlier_files_of_another_kind_are_removed(classifier, tokenizer, tmp_path):
     embedder = random_model(BertForSentenceEmbedding, make_config())
     embedder.save_pretrained(tmp_path / "out", tokenizer)
     assert names(tmp_path / "out") == MODEL | TOKENIZER | SENTENCES | LIST
@@ -98,7 +98,7 @@ def test_files_of_another_kind_do_not_stay(classifier, tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model-00001-of-00002.safetensors", "modules.json"])
-def test_strange_files_beside_our_own_are_refused(name, tokenizer, tmp_path):
+def test_foreign_files_among_saved_ones_are_refused(name, tokenizer, tmp_path):
     embedder = random_model(BertForSentenceEmbedding, make_config())
     random_model(BertModel, make_config()).save_pretrained(tmp_path / "out")
     (tmp_path / "out" / name).write_text("mine")

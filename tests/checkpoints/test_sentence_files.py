@@ -1,4 +1,4 @@
-"""Claims about sentence-transformers directories: what they say of texts and vectors is done, or refused by name."""
+"""Settings of sentence-transformers directories are followed, or refused by name."""
 
 import json
 import warnings
@@ -126,7 +126,7 @@ ODD_MODULES = {
     },
     "Transformer elsewhere": (
         modules(*THREE, Transformer={"path": "0_Transformer"}),
-        'the Transformer lies in "0_Transformer", but bertjax reads the model beside modules.json',
+        'the Transformer is in "0_Transformer", but bertjax reads the model from the directory of modules.json',
     ),
     "a path upwards": (
         modules(*THREE, Pooling={"path": "../../1_Pooling"}),
@@ -139,7 +139,7 @@ ODD_MODULES = {
     "a path that is no text": (modules(*THREE, Pooling={"path": 1}), "the path of Pooling must be .* found 1"),
     "a path of Transformer that is no text": (modules(*THREE, Transformer={"path": None}), "the path of Transformer"),
     "a long path": (modules(*THREE, Pooling={"path": "x" * 300}), "cannot be read .File name too long"),
-    "a type that is no text": (modules(*THREE, Pooling={"type": 3}), "not a list of modules with a type each"),
+    "a type that is no text": (modules(*THREE, Pooling={"type": 3}), "must be a list of modules, each with a type"),
 }
 
 
@@ -154,12 +154,12 @@ def test_other_modules_are_refused_by_name(name, tmp_path):
 
 TEXT, POOLING, PROMPTS = "sentence_bert_config.json", "1_Pooling/config.json", "config_sentence_transformers.json"
 ODD_SETTINGS = [
-    (TEXT, {"max_seq_length": "128"}, 'max_seq_length must be a positive integer or null, found "128"'),
-    (TEXT, {"max_seq_length": True}, "max_seq_length must be a positive integer or null, found true"),
+    (TEXT, {"max_seq_length": "128"}, "max_seq_length must be an integer from 1 to 2147483647 or null, found '128'"),
+    (TEXT, {"max_seq_length": True}, "max_seq_length must be an integer from 1 to 2147483647 or null, found True"),
     (TEXT, {"max_seq_length": 0}, "max_seq_length must be"),
     (TEXT, {"max_seq_length": 12.5}, "max_seq_length must be"),
     (TEXT, {"max_seq_length": [12]}, r"max_seq_length must be .* found \[12\]"),
-    (TEXT, {"do_lower_case": "true"}, 'do_lower_case must be true or false, found "true"'),
+    (TEXT, {"do_lower_case": "true"}, "do_lower_case must be true or false, found 'true'"),
     (TEXT, {"do_lower_case": 1}, "do_lower_case must be true or false, found 1"),
     (TEXT, {"transformer_task": "fill-mask"}, 'transformer_task is "fill-mask"; bertjax supports only'),
     (TEXT, {"module_output_name": "sentence_embedding"}, "module_output_name is"),
@@ -176,8 +176,8 @@ ODD_SETTINGS = [
     (POOLING, {"pooling": "mean"}, 'bertjax does not know the key "pooling"'),
     (PROMPTS, {"default_prompt_name": "passage"}, 'default_prompt_name is "passage", but the prompts are query'),
     (PROMPTS, {"default_prompt_name": ["query"]}, "default_prompt_name is"),
-    (PROMPTS, {"prompts": ["query: "]}, "prompts must be a table of texts"),
-    (PROMPTS, {"prompts": {"query": 3}}, "prompts must be a table of texts"),
+    (PROMPTS, {"prompts": ["query: "]}, "prompts must be a dict of strings"),
+    (PROMPTS, {"prompts": {"query": 3}}, "prompts must be a dict of strings"),
     (PROMPTS, {"model_type": "SparseEncoder"}, 'model_type is "SparseEncoder"'),
     (PROMPTS, {"truncate_dim": 8}, "truncate_dim is 8"),
     ("2_Normalize/config.json", {"module_input_name": "token_embeddings"}, "module_input_name is"),
@@ -185,7 +185,7 @@ ODD_SETTINGS = [
 
 
 @pytest.mark.parametrize(("file", "change", "message"), ODD_SETTINGS)
-def test_settings_that_cannot_be_followed_are_refused_by_name(file, change, message, tmp_path):
+def test_unsupported_sentence_settings_are_refused_by_name(file, change, message, tmp_path):
     directory = write_files(tmp_path, {file: change})
     with pytest.raises(ConfigError, match=message) as refused:
         read_pooling(directory)
@@ -204,22 +204,22 @@ def test_settings_that_cannot_be_followed_are_refused_by_name(file, change, mess
         ({"pooling_mode": ["mean", "cls"]}, ("mean", "cls")),
     ],
 )
-def test_a_pooling_is_read_in_both_of_its_forms(flags, pooling, tmp_path):
+def test_a_pooling_is_read_in_both_forms(flags, pooling, tmp_path):
     write_files(tmp_path)
     (tmp_path / POOLING).write_text(json.dumps({"word_embedding_dimension": 12} | flags))
     assert read_pooling(tmp_path)["pooling"] == pooling
 
 
-def test_a_prompt_that_is_left_out_of_the_mean_is_refused(tmp_path):
+def test_a_prompt_excluded_from_the_mean_is_refused(tmp_path):
     prompt = {"default_prompt_name": "query", "prompts": {"query": "query: "}}
     write_files(tmp_path, {PROMPTS: prompt, POOLING: {"include_prompt": False}})
-    with pytest.raises(ConfigError, match='include_prompt is false, so that the prompt "query: " would be left out'):
+    with pytest.raises(ConfigError, match='would exclude the prompt "query: " from the pooling'):
         read_pooling(tmp_path)
     write_files(tmp_path, {POOLING: {"include_prompt": False}})
     assert read_pooling(tmp_path)["pooling"] == "mean"
 
 
-def test_another_similarity_is_warned_of(tmp_path):
+def test_another_similarity_causes_a_warning(tmp_path):
     write_files(tmp_path, {PROMPTS: {"similarity_fn_name": "dot"}})
     with pytest.warns(
         SentenceSettingsWarning, match='similarity_fn_name is "dot"; bertjax compares vectors by their cos'
@@ -227,13 +227,13 @@ def test_another_similarity_is_warned_of(tmp_path):
         read_text_settings(tmp_path)
 
 
-def test_a_prompt_without_a_text_is_none(tmp_path):
+def test_a_prompt_without_a_text_is_empty(tmp_path):
     write_files(tmp_path, {PROMPTS: {"default_prompt_name": "document", "prompts": {}}})
     assert read_text_settings(tmp_path).prompt == ""
 
 
 def make_directory(directory, changes, cased):
-    """An embedder whose tokenizer may tell letters' case, with these settings of sentence-transformers."""
+    """An embedder with a cased or uncased tokenizer, and settings of sentence-transformers."""
     random_model(BertForSentenceEmbedding, make_config()).save_pretrained(directory)
     write_files(directory, changes)
     (directory / "vocab.txt").write_text("\n".join([*PIECES, *WORDS]) + "\n")
@@ -245,7 +245,7 @@ def ids(tokenizer, texts):
     return [list(one.input_ids) for one in tokenizer.encode(texts)]
 
 
-def test_lower_casing_is_done_before_all_else_and_accents_stay(tmp_path):
+def test_lower_casing_comes_first_and_keeps_accents(tmp_path):
     texts = [*SENTENCES, *(text.upper() for text in SENTENCES), "Thé CAT", "[CLS] The"]
     plain = Tokenizer.from_pretrained(make_directory(tmp_path / "plain", {}, cased=True))
     lower = Tokenizer.from_pretrained(make_directory(tmp_path / "lower", {TEXT: {"do_lower_case": True}}, cased=True))
@@ -279,8 +279,8 @@ def make_examples(texts):
     ("longest", "settings", "length"),
     [(5, {}, 5), (None, {"model_max_length": 6}, 6), (None, {}, 40), (9, {"model_max_length": 6}, 9)],
 )
-def test_texts_are_cut_where_the_directory_says(longest, settings, length, tmp_path):
-    """sentence-transformers 6 keeps the length as the tokenizer's, and an older file's outranks that."""
+def test_texts_are_truncated_at_the_directorys_limit(longest, settings, length, tmp_path):
+    """sentence-transformers 6 stores the limit in the tokenizer; that of an older file takes precedence."""
     directory = make_directory(tmp_path, {TEXT: {"max_seq_length": longest}}, cased=False)
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
     model, tokenizer = bertjax.load(directory), Tokenizer.from_pretrained(directory)
@@ -293,7 +293,7 @@ def test_texts_are_cut_where_the_directory_says(longest, settings, length, tmp_p
     ("longest", "settings"), [(5, {}), (9, {"model_max_length": 6}), (None, {"model_max_length": 6})]
 )
 def test_max_length_is_that_of_sentence_transformers(longest, settings, tmp_path):
-    """The length of the first module outranks the tokenizer's, as there."""
+    """The limit of the first module takes precedence over the tokenizer's, as there."""
     import sentence_transformers
 
     directory = make_directory(tmp_path, {TEXT: {"max_seq_length": longest}}, cased=False)
@@ -305,7 +305,7 @@ def test_max_length_is_that_of_sentence_transformers(longest, settings, tmp_path
     assert Tokenizer.from_pretrained(tmp_path / "again").max_length == ours.max_length
 
 
-def test_an_embedder_is_saved_with_all_that_is_done_to_its_texts(tmp_path):
+def test_an_embedder_is_saved_with_its_text_settings(tmp_path):
     changes = {TEXT: {"do_lower_case": True, "max_seq_length": 11}}
     changes[PROMPTS] = {"default_prompt_name": "query", "prompts": {"query": "The dog: "}}
     directory = make_directory(tmp_path / "first", changes, cased=True)

@@ -1,4 +1,4 @@
-"""Claims about reading weight files: every format gives the same tensors under the same names."""
+"""Every weight format is read as the same tensors under the same names."""
 
 import json
 from collections.abc import Callable

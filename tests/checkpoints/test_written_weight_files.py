@@ -1,4 +1,4 @@
-"""Claims about writing: files appear whole or not at all, and transformers reads the weights back."""
+"""Files are written atomically, and transformers reads the weights."""
 
 import json
 import os

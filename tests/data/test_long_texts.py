@@ -47,7 +47,7 @@ def test_sets_are_counted_before_they_are_listed():
         lambda: ab.all_but_one(config),
         lambda: ab.cumulative(config, order=[(0, 0)] * 10_000),
     ):
-        with pytest.raises(InputError, match=r"sets with .* heads in all: only to list them takes .* of memory"):
+        with pytest.raises(InputError, match=r"sets with .* heads in all: listing them alone takes .* of memory"):
             ask()
     assert len(ab.head_pairs(BertConfig())) == 10_296
 

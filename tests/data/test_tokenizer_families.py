@@ -20,8 +20,8 @@ from transformers import AutoTokenizer
 from bertjax.data.long_texts import LONG, shorten_checked
 from bertjax.data.tokenizer import Encoding, Tokenizer
 from bertjax.errors import InputError, MissingDependencyError
-from experiments.likeness.partners import fit, segments
 from experiments.patterns.maps import sizes_of
+from experiments.similarity.partners import fit, segments
 from experiments.words.features import FEATURES, TEXT, no_masks
 from experiments.words.spans import pieces_of
 from tests.tokenizer_factories import (

@@ -1,5 +1,7 @@
 """Chosen tokens: each is computed once, and the last layer at them alone; what comes out is as if all were."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -89,23 +91,25 @@ def test_the_last_layer_is_short_without_position_dependence(family, short, rng,
     config = config_of(family, 0)
     model, texts = random_model(BertForMaskedLM, config), encodings(config, rng, LENGTHS)
     at, targets = asked(rng, LENGTHS)
-    made = dict.fromkeys(("advance", "last_advance", "last_branch", "read_first", "read_at"), 0)
+    steps = ("apply_layer", "fork_from_parent", "read_first", "read_at")
+    made = Counter()
 
     def counted(name, step):
-        def run(*given, **more):
-            made[name] += 1
-            return step(*given, **more)
+        def run(*arrays, cls_only=None, **options):
+            made[name, bool(cls_only)] += 1
+            return step(*arrays, **options, **({} if cls_only is None else {"cls_only": cls_only}))
 
         return run
 
-    for name in made:
+    for name in steps:
         monkeypatch.setattr(compiled_steps, name, counted(name, getattr(compiled_steps, name)))
     heads = ab.single_heads(config)
     for readout, shortened in ((readouts.words, short), (words_of_texts, False)):
-        made.update(dict.fromkeys(made, 0))
+        made.clear()
         engine.sweep(model, texts, heads, readout, at=at, targets=targets)
-        assert (made["last_advance"] > 0) == (made["last_branch"] > 0) == (made["read_first"] > 0) == shortened
-        assert (made["read_at"] > 0) == (not shortened)
+        at_few = [made["apply_layer", True], made["fork_from_parent", True], made["read_first", False]]
+        assert [count > 0 for count in at_few] == [shortened] * 3
+        assert (made["read_at", False] > 0) == (not shortened)
 
 
 def test_memory_is_counted_by_what_is_asked_for(small, rng):
@@ -117,11 +121,11 @@ def test_memory_is_counted_by_what_is_asked_for(small, rng):
         make_sweep_input(model, texts, heads, readout, at=at, targets=at)
         for readout in (readouts.words, words_of_texts)
     )
-    assert ours.asked.tolist() == [6, 1, 1, 1, 1, 1]
-    assert theirs.asked.tolist() == [1] * 6
+    assert ours.readings.tolist() == [6, 1, 1, 1, 1, 1]
+    assert theirs.readings.tolist() == [1] * 6
     assert ours.row_bytes(7, 1) == -(-theirs.row_bytes(7, 1) // 6)
-    assert ours.short_last
-    assert not theirs.short_last
+    assert ours.cls_only
+    assert not theirs.cls_only
 
 
 def test_many_target_tokens_compute_the_last_layer_at_all_tokens(small, rng, monkeypatch):
@@ -131,7 +135,7 @@ def test_many_target_tokens_compute_the_last_layer_at_all_tokens(small, rng, mon
         at = np.tile(np.arange(asked_of_each), (4, 1))
         made = make_sweep_input(model, texts, ab.single_heads(small), readouts.words, at=at, targets=at)
         assert made.by_token
-        assert made.short_last == short
+        assert made.cls_only == short
     few, all_of_them = (
         engine.sweep(model, texts, ab.single_heads(small), readouts.words, at=at[:, :count], targets=at[:, :count])
         for count in (2, 10)

@@ -23,7 +23,7 @@ CONFIG = BertConfig(
     intermediate_size=8,
     max_position_embeddings=20,
 )
-STEPS = {"embed": 1.0, "advance": 3.0, "branch": 5.0, "read": 7.0, "take_sources": 11.0}
+STEPS = {"embed": 1.0, "apply_layer": 3.0, "fork_from_parent": 5.0, "read": 7.0, "take_sources": 11.0}
 LENGTHS = [16, 9, 12, 7, 16, 5, 3, 16, 11, 16, 8, 16, 15, 13, 16, 14, 10, 16]  # more rows than a block has slots
 
 
@@ -110,7 +110,7 @@ def test_seconds_are_those_of_the_steps_that_the_sweep_takes(asked, monkeypatch)
 
 
 def test_of_a_large_plan_one_chunk_tells_of_all(asked, monkeypatch):
-    monkeypatch.setattr(costs, "LONGEST_REHEARSAL", 1)
+    monkeypatch.setattr(costs, "LONGEST_DRY_RUN", 1)
     clock, sizes = Clock(monkeypatch), sizes_of(asked)
     told = costs.estimate_with_sizes(asked, sizes)
     before = clock.now

@@ -171,10 +171,14 @@ def test_weights_and_edges_beyond_a_window_are_refused(rng):
     model(ids, overrides=ov.fixed_edges(config, {(1, 0, 0, 2): 0.5}))
     weights[0, 3] = 0.5
     model(ids, overrides=ov.fixed(config, {"0.0": weights}))
-    with pytest.raises(OverrideError, match="beyond 2 tokens from its query, but layer 1 sees no farther"):
+    with pytest.raises(
+        OverrideError, match="query 0 and key 3 in layer 1, but the key is beyond the window of 2 tokens"
+    ):
         model(ids, overrides=ov.fixed(config, {"1.0": weights}))
     model(ids, overrides=ov.fixed_edges(config, {(0, 0, 0, 3): 0.5}))
-    with pytest.raises(OverrideError, match="edge from query 0 to key 3 is beyond the 2 tokens that layer 1 sees"):
+    with pytest.raises(
+        OverrideError, match="query 0 and key 3 in layer 1, but the key is beyond the window of 2 tokens"
+    ):
         model(ids, overrides=ov.fixed_edges(config, {(1, 0, 0, 3): 0.5}))
 
 

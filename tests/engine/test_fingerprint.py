@@ -89,7 +89,7 @@ def test_a_function_that_calls_itself_has_an_end():
 
 @pytest.mark.parametrize("function", [Probe(), Probe().read, make(object())])
 def test_what_cannot_be_told_apart_is_refused(function):
-    with pytest.raises(InputError, match="leave the journal out"):
+    with pytest.raises(InputError, match="leave out the journal"):
         _describe(function)
 
 

@@ -205,7 +205,7 @@ def test_groups_fill_their_rows_and_keep_examples_whole():
     lengths[50:53] = 90  # more than a group holds, of one example
     examples[50:53] = examples[50]
     examples = np.sort(examples)
-    groups = [*gates._cut(examples, lengths, 96, 4)]
+    groups = [*gates._split(examples, lengths, 96, 4)]
     assert [number for group in groups for number in group] == [*range(len(examples))]
     rows = []
     for group, after in itertools.pairwise(groups):

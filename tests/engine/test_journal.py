@@ -48,7 +48,7 @@ def test_parts_are_the_whole_plan_once(config, make, work):
     plan = make_plan(config, [*make(config), ab.Ablation("base", ())])
     runs = choose_blocks(5, 16, config.num_attention_heads, 48).runs
     parts = split_into_parts(plan, 5, runs, work)
-    assert [part.number for part in parts] == list(range(len(parts)))
+    assert [part.index for part in parts] == list(range(len(parts)))
     everything = sorted((chunk, number) for part in parts for chunk in part.chunks for number in part.ablations)
     assert everything == sorted((chunk, number) for chunk in range(5) for number in range(-1, len(plan.ablations)))
     assert sum(part.work for part in parts) + 5 * plan.layers == 5 * sum(plan.states())
@@ -163,11 +163,11 @@ def test_a_directory_with_other_files_is_refused_and_left_alone(job, tmp_path, n
 def test_one_process_at_a_time(job, tmp_path):
     stopped(job)
     saved = count_parts(tmp_path / "journal")
-    with open_journal(tmp_path / "other", {}, {}), pytest.raises(OutputError, match="another process is at work"):
+    with open_journal(tmp_path / "other", {}, {}), pytest.raises(OutputError, match="another process is running"):
         job(journal=tmp_path / "other", replace_journal=True)
     with (tmp_path / "journal" / ".lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(OutputError, match="another process is at work"):
+        with pytest.raises(OutputError, match="another process is running"):
             job()
     assert count_parts(tmp_path / "journal") == saved
     job()

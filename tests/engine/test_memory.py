@@ -114,7 +114,7 @@ def test_the_largest_blocks_that_fit(monkeypatch):
 
 
 @pytest.mark.parametrize("make", [lambda: ab.single_heads(DEEP), lambda: ab.head_pairs(DEEP)[::9]])
-def test_a_rehearsal_holds_as_many_blocks_as_the_sweep(make, rng, monkeypatch):
+def test_a_dry_run_holds_as_many_blocks_as_the_sweep(make, rng, monkeypatch):
     """What `bertjax plan` counts on is what the engine holds, but for a block that the device still reads."""
     model, ablations, most = random_model(BertForSequenceClassification, DEEP), make(), [0]
     add = schedule.Pace.add
@@ -127,9 +127,9 @@ def test_a_rehearsal_holds_as_many_blocks_as_the_sweep(make, rng, monkeypatch):
     examples = encodings(DEEP, rng, [16] * 12)
     engine.sweep(model, examples, ablations, readouts.logits, row_length=16, tokens_at_once=200)
     monkeypatch.undo()
-    rehearsal = DryRun(DEEP, make_plan(DEEP, ablations), Blocks(1, 12))
-    rehearsal.run(12, sizes.STEPS_OF_PART["cpu"])
-    assert most[0] - 1 <= rehearsal.most <= most[0] + 1 < most_blocks(6, 12)
+    dry_run = DryRun(DEEP, make_plan(DEEP, ablations), Blocks(1, 12))
+    dry_run.run(12, sizes.STEPS_OF_PART["cpu"])
+    assert most[0] - 1 <= dry_run.most <= most[0] + 1 < most_blocks(6, 12)
 
 
 def test_amounts_of_memory():
@@ -181,7 +181,7 @@ def test_a_step_takes_inside_what_the_compiler_says(family, runs, length, at_mos
     inside = max(
         lower().compile().memory_analysis().temp_size_in_bytes
         for name, lower in sweep_programs(config, Sizes(2, length, Blocks(2, runs), {}), target)
-        if name.startswith(("advance", "changed advance", "branch"))
+        if name.startswith(("layer", "changed layer", "fork"))
     )
     most = 4 * 2 * max(sizes.step_floats(config, kind, length, runs) for kind in set(config.architecture.layers))
     assert inside <= most <= at_most * inside

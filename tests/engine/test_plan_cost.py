@@ -33,9 +33,9 @@ def xla_flops(step, *arguments):
     ("step", "cls_only", "work"),
     [
         (packed_layer.apply_layer, False, Work(full=1)),
-        (packed_layer.fork_from_parent, False, Work(shared=1, branched=4)),
+        (packed_layer.fork_from_parent, False, Work(shared=1, forked=4)),
         (packed_layer.apply_layer, True, Work(last_full=1)),
-        (packed_layer.fork_from_parent, True, Work(last_shared=1, last_branched=4)),
+        (packed_layer.fork_from_parent, True, Work(last_shared=1, last_forked=4)),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
@@ -57,13 +57,13 @@ def test_the_work_of_all_single_heads():
     plan = make_plan(BASE, ab.single_heads(BASE))
     # A layer for the base, and for each head all layers above its own; 12 heads branch off in each layer at once.
     alone = sum(1 + 12 * layer for layer in range(11))
-    assert in_all(plan, 12, short_last=False) == Work(alone + 1 + 12 * 11, 12, 144)
-    assert in_all(plan, 12, short_last=True) == Work(alone, 11, 132, 1 + 12 * 11, 1, 12)
-    assert in_all(plan, 6, short_last=True).shared == 22
+    assert in_all(plan, 12, cls_only=False) == Work(alone + 1 + 12 * 11, 12, 144)
+    assert in_all(plan, 12, cls_only=True) == Work(alone, 11, 132, 1 + 12 * 11, 1, 12)
+    assert in_all(plan, 6, cls_only=True).shared == 22
 
 
-def in_all(plan, runs, short_last):
-    return sum(count_work(plan, BASE, runs, short_last), Work())
+def in_all(plan, runs, cls_only):
+    return sum(count_work(plan, BASE, runs, cls_only), Work())
 
 
 def test_the_saving_is_that_of_the_design():
@@ -80,13 +80,13 @@ def test_the_saving_is_that_of_the_design():
 def test_few_children_do_not_branch_and_shared_runs_count_once():
     several = [ab.ablation(BASE, ["2.0"]), ab.ablation(BASE, ["2.1", "5.0"]), ab.ablation(BASE, ["2.1", "5.0"])]
     # The base through 12 layers; 2.0 through 10; 2.1 up to layer 5, where 5.0 goes on through 7.
-    assert in_all(make_plan(BASE, several), 12, short_last=False) == Work(full=12 + 10 + 3 + 7)
+    assert in_all(make_plan(BASE, several), 12, cls_only=False) == Work(full=12 + 10 + 3 + 7)
 
 
 def test_a_price_says_what_filling_up_costs(rng):
     plan = make_plan(BASE, ab.single_heads(BASE))
     lengths = rng.integers(20, 60, 40).tolist()
-    cost = price(plan, BASE, Blocks(1, 12), rows=20, row_length=128, lengths=lengths, short_last=True)
+    cost = price(plan, BASE, Blocks(1, 12), rows=20, row_length=128, lengths=lengths, cls_only=True)
     assert cost.plain > 2 * cost.necessary
     assert cost.flops > cost.necessary * 20 * 128 / sum(lengths)
     assert cost.states == tuple(range(13, 146, 12))

@@ -23,8 +23,11 @@ from bertjax.models.pretrained import make_numerics
 from tests.tiny_models import SIZES, encodings, random_model
 
 STEPS = {
-    name: name.replace("_", " ")
-    for name in ("embed", "gather", "advance", "last_advance", "branch", "last_branch", "read_first")
+    "embed": "embed",
+    "gather": "gather",
+    "apply_layer": "layer",
+    "fork_from_parent": "fork",
+    "read_first": "read first",
 }
 
 
@@ -37,8 +40,8 @@ def test_steps_are_counted_as_the_engine_takes_them(rng, examples, monkeypatch):
         step = getattr(compiled_steps, name)
 
         def counted(*given, step=step, words=words, **static):
-            changed = words.endswith("advance") and given[3] is not None
-            taken[words.replace("advance", "changed advance") if changed else words] += 1
+            changed = words == "layer" and given[3] is not None
+            taken["last " * static.get("cls_only", False) + "changed " * changed + words] += 1
             return step(*given, **static)
 
         monkeypatch.setattr(compiled_steps, name, counted)
@@ -80,18 +83,18 @@ def test_compile_failures_are_reported_without_a_prediction():
         raise ValueError("no such\ninstruction")
 
     chip = CHIPS["v5e"]
-    wrong = compile_program("branch", fail, chip, 1)
+    wrong = compile_program("fork", fail, chip, 1)
     assert wrong.error == "ValueError: no such instruction"
-    right = compile_program("advance", lambda: jax.jit(lambda x: x @ x).lower(np.ones((64, 64), np.float32)), chip, 6)
+    right = compile_program("layer", lambda: jax.jit(lambda x: x @ x).lower(np.ones((64, 64), np.float32)), chip, 6)
     assert right.flops == pytest.approx(2 * 64**3, rel=0.01)
     assert right.memory >= 2 * 64 * 64 * 4
     assert right.seconds == max(6 * right.flops / chip.flops, right.moved / chip.bandwidth) > 0
-    sizes = Sizes(3, 128, Blocks(1, 2), {"advance": 5})
+    sizes = Sizes(3, 128, Blocks(1, 2), {"layer": 5})
     assert predict(sizes, [right, wrong]) == pytest.approx(5 * right.seconds)
-    assert predict(Sizes(3, 128, Blocks(1, 2), {"advance": 5, "branch": 1}), [right, wrong]) is None
-    table = make_table([right, wrong, Compiled("read", seconds=2.0)], chip, "title", {"advance": 5})
+    assert predict(Sizes(3, 128, Blocks(1, 2), {"layer": 5, "fork": 1}), [right, wrong]) is None
+    table = make_table([right, wrong, Compiled("read", seconds=2.0)], chip, "title", {"layer": 5})
     cells = [list(column.cells) for column in table.columns]
-    assert cells[0] == ["advance", "branch", "read"]
+    assert cells[0] == ["layer", "fork", "read"]
     assert cells[1][1] == wrong.error
     assert cells[-1] == ["5", "", ""]
 

@@ -8,7 +8,8 @@ import pytest
 import scipy.stats
 
 from experiments.beyond import across_tasks
-from experiments.beyond.across_tasks import TESTS, read_map, read_tasks
+from experiments.beyond.across_tasks import TESTS, read_tasks
+from experiments.shared.head_maps import read_map
 from experiments.shared.joined_tables import format_q
 from experiments.shared.joins import (
     between_seeds,

@@ -71,15 +71,15 @@ def test_both_modes_are_what_literal_loops_compute(folder, tmp_path):
     tokenizer = bertjax.Tokenizer.from_pretrained(folder / "base")
     rows = [line.split("\t")[3:] for line in (folder / "MRPC" / "dev.tsv").read_text().splitlines()[1:]]
     texts = tokenizer.encode(*zip(*rows, strict=True), max_length=40)
-    assert len(found["mrpc_corrected_own"][0]) == len(texts) == 9
-    assert len(found["mrpc_as_published_own"][0]) == 7
+    assert len(found["mrpc_corrected_same_head"][0]) == len(texts) == 9
+    assert len(found["mrpc_as_published_same_head"][0]) == 7
     for number, text in enumerate(texts):
         maps = [np.asarray(model(**bertjax.collate([text])).attentions, np.float64)[:, 0] for model in models]
         for layer, head in np.ndindex(2, 3):
             expected = cosine(maps[0][layer, head], maps[1][layer, head])
-            assert abs(found["mrpc_corrected_own"][0, number, layer, head] - expected) < 1e-5
+            assert abs(found["mrpc_corrected_same_head"][0, number, layer, head] - expected) < 1e-5
             others = [cosine(maps[0][layer, head], maps[1][layer, other]) for other in range(3) if other != head]
-            assert abs(found["mrpc_corrected_others"][0, number, layer, head] - np.mean(others)) < 1e-5
+            assert abs(found["mrpc_corrected_other_heads"][0, number, layer, head] - np.mean(others)) < 1e-5
     with (folder / "MRPC" / "dev.tsv").open(newline="") as file:
         quoted = [row[-2:] for row in csv.reader(file, delimiter="\t")][1:]
     assert any("\n" in text for row in quoted for text in row)  # rows that quotes have made one
@@ -89,7 +89,7 @@ def test_both_modes_are_what_literal_loops_compute(folder, tmp_path):
         assert length == 40 or whole[0][:, :, length:, :length].sum() > 0  # padding queries attend to real keys
         for layer, head in np.ndindex(2, 3):
             expected = cosine(whole[0][layer, head], whole[1][layer, head])
-            assert abs(found["mrpc_as_published_own"][0, number, layer, head] - expected) < 1e-5
+            assert abs(found["mrpc_as_published_same_head"][0, number, layer, head] - expected) < 1e-5
 
 
 def test_a_token_that_one_of_the_models_does_not_have_is_refused():
@@ -103,7 +103,7 @@ def test_a_run_leaves_numbers_values_and_figures(folder, tmp_path):
     assert run_main(folder, tmp_path / "out", "--as-published", "--limit", "5") == 0
     found = json.loads((tmp_path / "out" / "numbers.json").read_text())
     results, values = found["results"]["mrpc"], arrays_of(tmp_path / "out" / "values.npz")
-    own = values["mrpc_corrected_own"][0]
+    own = values["mrpc_corrected_same_head"][0]
     assert results["corrected"]["examples"] == 5
     assert largest_difference(results["corrected"]["similarity"], own.mean(0)) < 1e-5
     margin = 1.96 * own.std(0, ddof=1) / 5**0.5
@@ -111,7 +111,7 @@ def test_a_run_leaves_numbers_values_and_figures(folder, tmp_path):
     layer, head = np.unravel_index(own.mean(0).argmin(), (2, 3))
     assert results["corrected"]["heads_by_change"][0] == f"{layer}.{head}"
     assert results["corrected"]["layers_by_change"][0] == own.mean((0, 2)).argmin()
-    apart = np.abs(own.mean(0) - values["mrpc_as_published_own"][0].mean(0)).max()
+    apart = np.abs(own.mean(0) - values["mrpc_as_published_same_head"][0].mean(0)).max()
     assert abs(results["published_against_corrected"]["largest_difference"] - apart) < 1e-5
     assert (tmp_path / "out" / "figure.pdf").read_bytes().startswith(b"%PDF")
     drawn = attention_change.figures(found)
@@ -134,8 +134,23 @@ def test_a_tuned_model_with_other_tokens_is_refused(folder, tmp_path):
     vocabulary["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": ""}
     (other / "tokenizer.json").write_text(json.dumps(vocabulary))
     (other / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
-    with pytest.raises(InputError, match="has another tokenizer"):
+    with pytest.raises(SystemExit, match="has another tokenizer"):
         run_main(folder, tmp_path / "out", "--tuned", str(other))
+
+
+def test_a_model_tuned_on_another_task_is_refused(folder, tmp_path):
+    three = make_classifier(
+        tmp_path / "mnli",
+        random_model(BertForSequenceClassification, replace(make_config(), id2label=dict(enumerate("abc")))),
+    )
+    with pytest.raises(SystemExit, match="mnli is not fine-tuned on mrpc: the model has 3 labels, but mrpc has 2"):
+        run_main(folder, tmp_path / "out", "--tuned", str(three))
+    recorded = make_classifier(tmp_path / "rte-pretrained-0" / "last")
+    (recorded.parent / "result.json").write_text('{"task": "rte"}')
+    with pytest.raises(SystemExit, match="last is fine-tuned on rte, not on mrpc: --tuned takes one model for each"):
+        run_main(folder, tmp_path / "out", "--tuned", str(recorded))
+    with pytest.raises(SystemExit, match="--tuned names 2 models for 1 tasks"):
+        run_main(folder, tmp_path / "out", "--tuned", str(recorded), str(recorded))
 
 
 def test_models_of_several_seeds_are_averaged_with_their_range(folder, tmp_path):

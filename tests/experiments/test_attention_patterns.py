@@ -13,7 +13,8 @@ from sklearn.metrics import confusion_matrix, f1_score
 
 import bertjax
 from experiments import fig2_patterns as attention_patterns
-from experiments.fig2_patterns import compute, main, shares_of
+from experiments.fig2_patterns import compute, main
+from experiments.patterns.classes import shares_of
 from experiments.patterns.maps import DATA, NAMES, MapRow, MapSet, read_maps, sizes_of, weights_of
 from experiments.patterns.network import SIZE, PatternNetwork, five_numbers, load_network, resize_maps, save_networks
 from experiments.patterns.scores import correct_shares, f1_of, score_classes

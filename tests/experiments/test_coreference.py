@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.beyond import coreference
-from experiments.beyond.coreference import BASELINES, Anaphor, find_anaphors, resolve
+from experiments.words.anaphors import BASELINES, Anaphor, find_anaphors, resolve
 from experiments.words.annotated import Annotated, Word
 from tests.factories import make_encoder
 

@@ -11,6 +11,7 @@ import bertjax
 from bertjax.models import BertForSentenceEmbedding
 from bertjax.tasks import load_examples
 from experiments.beyond import faithfulness
+from experiments.words.attributions import ATTRIBUTIONS, _rank_correlation, read_output, study_text
 from tests.factories import make_classifier, make_embedder, write_pairs
 from tests.tiny_models import arrays_of
 
@@ -52,7 +53,7 @@ def test_numbers_are_those_of_single_calls(faithfulness_run):
     marks = np.zeros(len(encoding), bool)
     marks[plain[0]] = True
     rng = np.random.default_rng(0)
-    found = faithfulness.study_text(model, encoding, plain, marks, tokenizer.mask_token_id, rng)
+    found = study_text(model, encoding, plain, marks, tokenizer.mask_token_id, rng)
     own, output = outcome(model, encoding.input_ids, encoding.token_type_ids)
     for place, token in enumerate(plain):
         ids = list(encoding.input_ids)
@@ -81,7 +82,7 @@ def test_gradients_are_the_first_order_change(faithfulness_run):
     (encoding,) = tokenizer.encode(examples.first[1:2], None if embeds else examples.second[1:2], word_ids=True)
     plain = np.array([place for place, word in enumerate(encoding.word_ids) if word is not None])
     rng, marks = np.random.default_rng(0), np.zeros(len(encoding), bool)
-    found = faithfulness.study_text(model, encoding, plain, marks, tokenizer.mask_token_id, rng)
+    found = study_text(model, encoding, plain, marks, tokenizer.mask_token_id, rng)
     body = model.body
     inputs = model.inputs(bertjax.collate([encoding], None, 0))
     masked = model.inputs({**bertjax.collate([encoding], None, 0), "input_ids": np.full((1, len(encoding)), 4)})
@@ -90,7 +91,7 @@ def test_gradients_are_the_first_order_change(faithfulness_run):
 
     def read(hidden):
         last = body.encoder(hidden, body.encoder.context(inputs))[0]
-        return np.asarray(faithfulness.read_output(model, model.finish(last, inputs.keep))[0], np.float64)
+        return np.asarray(read_output(model, model.finish(last, inputs.keep))[0], np.float64)
 
     label = int(read(before).argmax())
     expected = []
@@ -106,8 +107,8 @@ def test_what_is_written_is_what_was_found(faithfulness_run, capsys):
     folder, *_ = faithfulness_run
     numbers = json.loads((folder / "out" / "numbers.json").read_text())
     found = arrays_of(folder / "out" / "values.npz")["correlations"]
-    assert found.shape == (numbers["results"]["texts"], len(faithfulness.ATTRIBUTIONS))
-    for place, name in enumerate(faithfulness.ATTRIBUTIONS):
+    assert found.shape == (numbers["results"]["texts"], len(ATTRIBUTIONS))
+    for place, name in enumerate(ATTRIBUTIONS):
         mean, low, high = numbers["results"]["correlation"][name]
         assert mean == pytest.approx(found[:, place].mean(), abs=1e-4)
         assert low <= mean <= high
@@ -121,8 +122,8 @@ def test_what_is_written_is_what_was_found(faithfulness_run, capsys):
 def test_correlations_are_spearmans():
     rng = np.random.default_rng(0)
     first, second = rng.integers(0, 5, 30).astype(float), rng.normal(size=30)
-    assert faithfulness._rank_correlation(first, second) == pytest.approx(spearmanr(first, second)[0])
-    assert faithfulness._rank_correlation(np.ones(30), second) == 0
+    assert _rank_correlation(first, second) == pytest.approx(spearmanr(first, second)[0])
+    assert _rank_correlation(np.ones(30), second) == 0
     constant = faithfulness.summarise(np.tile([[0.3, *[0.1] * 8]], (20, 1)), 0)
     assert constant["correlation"]["weights"] == [0.3, 0.3, 0.3]
     assert constant["less_weights"]["norms"] == [-0.2, -0.2, -0.2]

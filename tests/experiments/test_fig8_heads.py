@@ -9,7 +9,7 @@ from scipy.special import ndtr, softmax
 import bertjax
 from bertjax import read_results
 from experiments import fig8_heads, fig9_layers
-from experiments.shared.effects import Effects, correlate_places, draw_means, modes_table
+from experiments.shared.effects import Effects, correlate_sites, draw_means, modes_table
 from tests.factories import SENTENCES, make_classifier, make_embedder, write_pairs
 from tests.tiny_models import arrays_of, largest_difference
 
@@ -79,12 +79,12 @@ def test_draws_with_an_undefined_score_are_left_out_of_the_mean():
 
 def test_rank_correlation_of_effects_and_its_interval(rng):
     first, noise = rng.normal(size=60), rng.normal(size=60)
-    close, far = (correlate_places(first, first + share * noise, 0) for share in (0.3, 3.0))
+    close, far = (correlate_sites(first, first + share * noise, 0) for share in (0.3, 3.0))
     assert close["spearman"] > far["spearman"]
     for found in (close, far):
         low, high = found["interval"]
         assert low < found["spearman"] < high
-    assert correlate_places(first, -first, 0)["spearman"] == -1
+    assert correlate_sites(first, -first, 0)["spearman"] == -1
 
 
 def literal_logits(weights, config, text, disabled):

@@ -23,7 +23,7 @@ from experiments.frames.links import Links, link_pairs
 from experiments.frames.null import Chance
 from experiments.frames.sources import Sentence
 from experiments.shared.run import Run
-from experiments.shared.signs import sign_test
+from experiments.shared.sign_test import sign_test
 
 pytestmark = pytest.mark.integration
 

@@ -13,7 +13,7 @@ from experiments import fig3_frames as frame_semantics
 from experiments.fig3_frames import compute, figures, main, overview, tables
 from experiments.frames import report
 from experiments.frames.links import group_pieces, link_pairs, measure_links, measure_published, published_pairs
-from experiments.frames.sources import Sentence, read_published, split_words
+from experiments.frames.sources import PUBLISHED, Sentence, read_published, split_words
 from experiments.shared.attention import reduce_attention
 from experiments.shared.run import Run, draw_sample
 from tests.engine_checks import sum_squared_cls_weights
@@ -50,7 +50,7 @@ def attention_of(run, sentence):
 
 
 def test_the_authors_sentences_have_all_their_words():
-    sentences = read_published(frame_semantics.PUBLISHED)
+    sentences = read_published(PUBLISHED)
     assert len(sentences) == 473
     for sentence in sentences:
         spans = sorted([sentence.predicate, *sentence.elements])
@@ -63,7 +63,7 @@ def test_the_authors_sentences_have_all_their_words():
 
 def test_the_default_is_the_largest_weight_in_each_direction(run):
     found = compute(run)[1]
-    for number, sentence in enumerate(read_published(frame_semantics.PUBLISHED)):
+    for number, sentence in enumerate(read_published(PUBLISHED)):
         weights, encoding = attention_of(run, sentence)
         predicate, *elements = group_pieces(encoding, sentence)
         among = [piece for element in elements for piece in element]
@@ -74,7 +74,7 @@ def test_the_default_is_the_largest_weight_in_each_direction(run):
 
 def test_as_published_is_what_a_literal_loop_computes(run):
     found = compute(run)[1]
-    for number, sentence in enumerate(read_published(frame_semantics.PUBLISHED)):
+    for number, sentence in enumerate(read_published(PUBLISHED)):
         weights, encoding = attention_of(run, sentence)
         pieces = [run.tokenizer.encode([sentence.text[slice(*span)]])[0].tokens[1:-1] for span in sentence.elements]
         predicate = run.tokenizer.encode([sentence.text[slice(*sentence.predicate)]])[0].tokens[1:-1]
@@ -124,11 +124,11 @@ def test_as_published_repeated_pieces_use_their_first_position(run):
 
 
 def test_statistics_do_not_depend_on_how_examples_are_batched(run, monkeypatch):
-    texts = run.tokenizer.encode([sentence.text for sentence in read_published(frame_semantics.PUBLISHED)])
+    texts = run.tokenizer.encode([sentence.text for sentence in read_published(PUBLISHED)])
     together = reduce_attention(run.model, texts, sum_squared_cls_weights)
     monkeypatch.setattr("experiments.shared.attention.BATCH_BYTES", 2 * 4 * 2 * 3 * 12**2)
     assert largest_difference(reduce_attention(run.model, texts, sum_squared_cls_weights), together) < 1e-6
-    weights, _ = attention_of(run, read_published(frame_semantics.PUBLISHED)[3])
+    weights, _ = attention_of(run, read_published(PUBLISHED)[3])
     assert largest_difference(together[3], (weights[:, :, 0] ** 2).sum(-1)) < 1e-6
 
 
@@ -191,8 +191,8 @@ def test_the_figure_marks_remaining_heads_and_pales_chance_ones(run, tmp_path, m
     forth, back = drawn
     assert np.argwhere(forth.marked).tolist() == [[1, 2]]
     assert np.argwhere(back.marked).tolist() == [[0, 0], [1, 2]]
-    assert forth.pale.tolist() == [[False, True, True]] * 2
-    assert not back.pale.any()
+    assert forth.struck.tolist() == [[False, True, True]] * 2
+    assert not back.struck.any()
 
 
 FAR, NEW = "the old men of the door often sat near a mat", "the dog saw a man and then ran home"

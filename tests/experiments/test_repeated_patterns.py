@@ -12,13 +12,13 @@ from bertjax.data.tokenizer import Encoding
 from bertjax.interventions import overrides
 from bertjax.tasks import load_examples
 from experiments.beyond import repeated_patterns
-from experiments.likeness import distances
-from experiments.likeness.distances import Distances, compare_heads, measure_distances, square
-from experiments.likeness.groups import group_heads, order_heads, report_groups
-from experiments.likeness.pairs import Couples, choose_couples, weigh_couples
-from experiments.likeness.partners import Partners, draw_partners, fit, segments
-from experiments.likeness.parts import means_of, report_parts
 from experiments.shared.run import Run
+from experiments.similarity import distances
+from experiments.similarity.distances import Distances, compare_heads, measure_distances, square
+from experiments.similarity.groups import group_heads, order_heads, report_groups
+from experiments.similarity.pairs import Couples, choose_couples, weigh_couples
+from experiments.similarity.partners import Partners, draw_partners, fit, segments
+from experiments.similarity.parts import means_of, report_parts
 from tests.factories import make_embedder, write_pairs
 from tests.tiny_models import arrays_of, largest_difference
 
@@ -232,7 +232,7 @@ def test_a_run_writes_numbers_pictures_and_single_run_outputs(folder, tmp_path):
     pictures["figure"](tmp_path / "again.png")
     assert (tmp_path / "again.png").read_bytes() == (tmp_path / "figure.png").read_bytes()
     tables = repeated_patterns.tables(numbers).split("\n\n")
-    assert len(tables) == 4
+    assert len(tables) == 2
     assert all(len({line.count("|") for line in table.splitlines()}) == 1 for table in tables)
     both = repeated_patterns.overview({"one": numbers, "two": numbers})
-    assert "| 1.00 | 100% |" in both
+    assert len(both.splitlines()) == 4

@@ -81,7 +81,7 @@ def test_only_a_head_that_attends_the_same_word_beats_controls(rng):
     links = np.array([[2, 0]] * 50)
     report = report_shared(Shared(values, links))
     assert set(report) == {"same word"}
-    from experiments.words.relation_pages import weakest_shared
+    from experiments.words.relation_report import weakest_shared
 
     least, beyond = weakest_shared(report["same word"])
     assert beyond.tolist() == [[True, False, False]]

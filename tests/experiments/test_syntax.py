@@ -10,11 +10,13 @@ import pytest
 
 import bertjax
 from experiments.beyond import syntax
-from experiments.beyond.syntax import SAMPLE, Parsed, relation_hits
 from experiments.shared.run import Run
 from experiments.words.annotated import Annotated, Word
+from experiments.words.annotation import SAMPLE
 from experiments.words.conllu_files import read_sentences
-from experiments.words.halves import compare
+from experiments.words.held_out import compare
+from experiments.words.parses import Parsed, _parse, read_parsed, relation_hits
+from experiments.words.spans import pieces_of
 from experiments.words.trees import chain, rooted, spanning_edges, tree_hits
 from experiments.words.word_attention import word_maps
 from tests.factories import make_encoder
@@ -71,7 +73,7 @@ def test_trees_leave_punctuation_out():
         Word("w", (0, 1), "", "", int(head), name)
         for head, name in zip(SENTENCE.heads, SENTENCE.relations, strict=True)
     )
-    parsed = syntax._parse(Annotated("", words), weights)
+    parsed = _parse(Annotated("", words), weights)
     assert parsed.in_trees == 3  # neither the root nor the full stop
     assert parsed.trees[0].tolist() == [3, 3]
     assert parsed.trees[2].tolist() == [2, 1]  # the chain 0-1-2-3
@@ -136,14 +138,14 @@ def test_numbers_are_those_of_single_calls(results):
     values, told = arrays_of(folder / "out" / "values.npz"), numbers["results"]
     sentences = read_sentences(SAMPLE)[:7]
     run = Run(argparse.Namespace(), model)
-    found = syntax.read_parsed(run, sentences)  # in the order of the sentences, whatever the batches
+    found = read_parsed(run, sentences)  # in the order of the sentences, whatever the batches
     usable = [one for one in sentences if len(one.words) > 1]
     assert len({len(one.words) for one in usable}) > 3
     assert len(found) == len(usable)
     for parsed, sentence in zip(found, usable, strict=True):
         (encoding,) = tokenizer.encode([sentence.text])
         maps = np.asarray(model(bertjax.collate([encoding], None, 0)).attentions, np.float64)[:, 0]
-        pieces = [syntax.pieces_of(encoding, word.span) for word in sentence.words]
+        pieces = [pieces_of(encoding, word.span) for word in sentence.words]
         for number, own in enumerate(maps.reshape(-1, *maps.shape[2:])):
             for word, tokens in enumerate(pieces):
                 to = [

@@ -288,7 +288,10 @@ MISFITS = {
     "integers": (lambda c, out: jax.tree.map(lambda x: x.astype(int), ov.identity(c)), "floats, found int"),
     "gate not finite": (lambda c, out: jax.tree.map(lambda x: x * np.nan, ov.identity(c)), "not finite"),
     "fixed for other tokens": (lambda c, out: ov.fixed(c, {"0.0": np.eye(8)}), r"\(1, 8, 8\).*\(4, 9, 9\)"),
-    "fixed on padding": (lambda c, out: ov.fixed(c, {"0.0": np.ones((9, 9))}), "padding keeps weight 0"),
+    "fixed on padding": (
+        lambda c, out: ov.fixed(c, {"0.0": np.ones((9, 9))}),
+        "padding in example 1, .* keeps weight 0",
+    ),
     "edge beyond the tokens": (
         lambda c, out: ov.forbidden_edges(c, [(0, 0, 0, 9)]),
         "key 9, but there are 9",

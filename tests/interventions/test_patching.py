@@ -144,7 +144,7 @@ def test_patches_of_several_places_are_joined_and_stacked(small, rng):
         ),
         (lambda c, d: Change(0, 1, "patched", site="hidden_states"), "of a whole layer: give head 0"),
         (lambda c, d: Change(0, 0, "mean", site="queries"), "set to zero or patched"),
-        (lambda c, d: Change(0, 0, "patched", at=(-1,)), "a span's number"),
+        (lambda c, d: Change(0, 0, "patched", at=(-1,)), "a span id"),
         (lambda c, d: to_overrides(c, Ablation("x", (Change(0, 0, "zero", at=(1,)),))), "give spans="),
     ],
 )

@@ -1,4 +1,4 @@
-"""Log-probabilities and ranks of wanted words in a sweep, and targets that a readout takes beside the output."""
+"""Log-probabilities and ranks of words in a sweep, and readouts that take targets."""
 
 from dataclasses import replace
 
@@ -105,9 +105,9 @@ def test_targets_that_do_not_fit_are_refused(small, rng):
     pairs = list(zip(texts[::2], texts[1::2], strict=True))
     with pytest.raises(InputError, match="`targets` are for examples of a single text"):
         engine.sweep(model, pairs, heads, readouts.words, combine=lambda a, b: a, targets=wanted[:3])
-    with pytest.raises(InputError, match=r"the readout takes targets beside a model's output: give targets="):
+    with pytest.raises(InputError, match=r"the readout needs targets as its second argument: give targets="):
         engine.sweep(model, texts, heads, readouts.words, at=at)
-    with pytest.raises(InputError, match=r"the readout takes a model's output alone: leave out targets="):
+    with pytest.raises(InputError, match=r"the readout takes only a model's output: leave out targets="):
         engine.sweep(model, texts, heads, readouts.logits, targets=wanted)
     with pytest.raises(InputError, match="targets must be an array of numbers"):
         engine.sweep(model, texts, heads, readouts.words, at=at, targets=["a"] * 6)

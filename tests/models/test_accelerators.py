@@ -1,4 +1,4 @@
-"""What a sweep does otherwise on an accelerator, as far as a CPU can try it."""
+"""Behaviour of a sweep on accelerators, as far as it can be tested on a CPU."""
 
 from dataclasses import replace
 
@@ -48,14 +48,14 @@ def test_only_inputs_of_products_are_rounded(rng):
             assert ("-> tensor<5x7xbf16>" in text) == rounded
 
 
-def test_narrow_says_nothing_in_float32(rng):
+def test_narrow_changes_nothing_in_float32(rng):
     wide = Numerics(narrow=True)
     left, right = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((5, 30), (30, 7)))
     assert (ops.dense(left, right, None, wide) == ops.dense(left, right, None, Numerics())).all()
 
 
 @pytest.mark.parametrize("form", ["explicit", "pallas"])
-def test_a_narrow_sweep_is_as_near_to_float32_as_bfloat16_can_be(config, rng, form):
+def test_a_narrow_sweep_has_the_accuracy_of_bfloat16(config, rng, form):
     config = replace(config, hidden_size=24)  # heads of eight
     examples = encodings(config, rng, [9, 16, 5, 12] * 5)
     exact = sweep(random_model(BertForSequenceClassification, config), examples)
@@ -69,7 +69,7 @@ def test_a_narrow_sweep_is_as_near_to_float32_as_bfloat16_can_be(config, rng, fo
     assert near[1] < 3 * near[0]
 
 
-def test_a_block_that_is_whole_is_taken_as_it_is(config, rng, monkeypatch):
+def test_a_complete_block_is_not_copied(config, rng, monkeypatch):
     model, examples = random_model(BertForSequenceClassification, config), encodings(config, rng, [9, 16, 5, 12])
     gathered, gather = [0], compiled_steps.gather
 
@@ -80,24 +80,24 @@ def test_a_block_that_is_whole_is_taken_as_it_is(config, rng, monkeypatch):
     monkeypatch.setattr(compiled_steps, "gather", counted)
     expected = sweep(model, examples)
     assert gathered[0] == 0
-    monkeypatch.setattr(blocks, "whole_source", lambda several: None)
+    monkeypatch.setattr(blocks, "common_block", lambda steps: None)
     assert (sweep(model, examples) == expected).all()
     assert gathered[0] > 0
 
 
-def test_slots_of_several_blocks_or_out_of_order_are_gathered(config):
+def test_slots_of_several_blocks_are_gathered(config):
     root = engine.make_plan(config, ab.single_heads(config)).root
     one, other = jnp.zeros((3, 1, 1, 1)), jnp.zeros((3, 1, 1, 1))
 
     def steps(*places):
         return [blocks.Step(blocks.Slot(block, index, root, 0), root, ()) for block, index in places]
 
-    assert blocks.whole_source(steps((one, 0), (one, 1))) is one
+    assert blocks.common_block(steps((one, 0), (one, 1))) is one
     for several in ([(one, 1), (one, 0)], [(one, 0), (other, 1)], [(one, 0), (one, 0)], [(one, 1)]):
-        assert blocks.whole_source(steps(*several)) is None
+        assert blocks.common_block(steps(*several)) is None
 
 
-def test_models_of_one_structure_share_what_is_compiled(config):
+def test_models_of_one_structure_share_programs(config):
     first, second = (random_model(BertForSequenceClassification, config) for _ in range(2))
     other = random_model(BertForSequenceClassification, replace(config, num_attention_heads=1))
     structures = [compiled_steps.take_apart(model)[0] for model in (first, second, other)]
@@ -120,7 +120,7 @@ def test_models_of_one_structure_share_what_is_compiled(config):
         ("cpu", "bfloat16", "explicit"),
     ],
 )
-def test_attention_form_is_the_fastest_for_device_and_dtype(monkeypatch, backend, dtype, form):
+def test_auto_attention_is_the_fastest_for_device_and_dtype(monkeypatch, backend, dtype, form):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     assert choose_attention("auto", Numerics(dtype)) == form
     assert choose_attention("auto", Numerics(dtype), BertConfig()) == form
@@ -132,7 +132,7 @@ def test_attention_form_is_the_fastest_for_device_and_dtype(monkeypatch, backend
     assert choose_attention("auto", Numerics(dtype, attention="pallas")) == "pallas"
 
 
-def test_steps_hold_more_tokens_where_there_is_much_memory(config, monkeypatch):
+def test_steps_hold_more_tokens_with_more_memory(config, monkeypatch):
     for limit, tokens in ((15 * 10**9, 65_536), (40 * 10**9, 131_072)):
         monkeypatch.setattr(sizes, "_device_stats", lambda limit=limit: {"bytes_in_use": 0, "bytes_limit": limit})
         with monkeypatch.context() as there:

@@ -1,4 +1,4 @@
-"""Claims about cross-encoders and prompts: scores are those of the sentence-transformers package, and are judged."""
+"""Cross-encoders and prompts match the sentence-transformers package, and their scores have metrics."""
 
 import json
 import warnings
@@ -39,7 +39,7 @@ IDENTITY, SIGMOID, TANH = (TORCH_ACTIVATIONS[name] for name in ("identity", "sig
 
 
 def make_cross_encoder(directory, config=None):
-    """A random classifier with one label, and what its config.json says of the activation."""
+    """A random classifier with one label, and the activation in its config.json."""
     one = BertConfig.from_dict(make_config().to_dict() | {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}})
     words = directory.with_name(f"{directory.name}-tokenizer")
     words.mkdir(parents=True)
@@ -75,7 +75,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_scores_are_those_that_the_package_predicts(name, tmp_path):
+def test_scores_match_sentence_transformers(name, tmp_path):
     config, activation = SAID[name]
     directory = make_cross_encoder(tmp_path / "made", config)
     assert BertConfig.from_directory(directory).score_activation == activation
@@ -88,7 +88,7 @@ def test_scores_are_those_that_the_package_predicts(name, tmp_path):
 
 
 @pytest.mark.parametrize("family", sometimes(DISTINCT, "deberta-v2"))
-def test_scores_of_every_family_equal_sentence_transformers(family, tmp_path):
+def test_scores_match_sentence_transformers_in_every_family(family, tmp_path):
     size = {"vocab_size": make_config().vocab_size, "max_position_embeddings": 40}
     size |= {"type_vocab_size": 2} if family == "roberta" else {}  # as this tokenizer gives
     directory = add_tokenizer(saved_by_torch(family, SEQUENCE, tmp_path, num_labels=1, **size))
@@ -100,7 +100,7 @@ def test_scores_of_every_family_equal_sentence_transformers(family, tmp_path):
 
 
 def save_anew(tmp_path, **changes):
-    """A cross-encoder as the package's newest version writes it; `changes` are of config_sentence_transformers.json."""
+    """A cross-encoder as the package's newest version writes it, with changes of config_sentence_transformers.json."""
     made = CrossEncoder(str(make_cross_encoder(tmp_path / "made")), device="cpu", activation_fn=torch.nn.Identity())
     made.save(str(tmp_path / "new"), create_model_card=False)
     path = tmp_path / "new" / "config_sentence_transformers.json"
@@ -108,7 +108,7 @@ def save_anew(tmp_path, **changes):
     return tmp_path / "new"
 
 
-def test_what_the_newest_version_writes_is_read(tmp_path):
+def test_files_of_the_newest_version_are_read(tmp_path):
     directory = save_anew(tmp_path, prompts={"query": "the dog "}, default_prompt_name="query")
     assert isinstance(bertjax.load(directory), BertForSequenceClassification)
     assert bertjax.load(directory).config.score_activation == "identity"
@@ -129,7 +129,7 @@ ODD = [
 
 
 @pytest.mark.parametrize(("file", "change", "message"), ODD)
-def test_what_would_change_scores_is_refused_by_name(file, change, message, tmp_path):
+def test_settings_that_change_scores_are_refused_by_name(file, change, message, tmp_path):
     path = save_anew(tmp_path) / file
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(ConfigError, match=message) as refused:
@@ -142,7 +142,7 @@ def test_further_modules_of_a_cross_encoder_are_refused(tmp_path):
     path = save_anew(tmp_path) / "modules.json"
     dense = {"idx": 1, "name": "1", "path": "1_Dense", "type": "sentence_transformers.base.modules.dense.Dense"}
     path.write_text(json.dumps([*json.loads(path.read_text()), dense]))
-    with pytest.raises(ConfigError, match=r"a cross-encoder of a Transformer alone; found .*Transformer, .*Dense"):
+    with pytest.raises(ConfigError, match=r"cross-encoders with a single Transformer; found .*Transformer, .*Dense"):
         bertjax.load(path.parent)
 
 
@@ -163,7 +163,7 @@ def test_a_sweep_of_scores_is_single_runs(rng):
 
 def test_several_labels_have_no_score():
     model = random_model(BertForSequenceClassification, make_config())
-    with pytest.raises(InputError, match="this model has no score: it is no classifier with one label"):
+    with pytest.raises(InputError, match="this model has no score: it is not a classifier with one label"):
         readouts.score(model([[2, 9, 3]]))
 
 
@@ -181,7 +181,7 @@ def write_task(path, labels):
     }
 
 
-def test_a_cross_encoder_is_judged_on_yes_and_no_by_how_it_ranks(tmp_path):
+def test_binary_labels_of_a_cross_encoder_use_ranking_metrics(tmp_path):
     directory = make_cross_encoder(tmp_path / "model", SAID["identity"][0])
     labels = ["no", "yes", "yes", "no", "no"]
     given = write_task(tmp_path / "task.tsv", labels) | {"label_names": ["no", "yes"]}
@@ -198,7 +198,7 @@ def test_a_cross_encoder_is_judged_on_yes_and_no_by_how_it_ranks(tmp_path):
         bertjax.ablate(directory, **other)
 
 
-def test_ratings_are_judged_by_cross_encoder_score_or_by_logit(tmp_path):
+def test_ratings_use_cross_encoder_scores_or_logits(tmp_path):
     given = write_task(tmp_path / "task.tsv", [3, 1, 4, 1.5, 5, 2.6])
     ratings = [[3, 1, 4, 1.5, 5, 2.6][number % 6] for number in range(len(PAIRS))]
     for name, kind, chosen in (("sigmoid, older", "score", "spearman"), ("nothing", "logits", None)):
@@ -212,7 +212,7 @@ def test_ratings_are_judged_by_cross_encoder_score_or_by_logit(tmp_path):
         assert chosen is None or bertjax.ablate(directory, **given).summary["metric"]["name"] == chosen
 
 
-def test_errors_judge_ratings_by_the_logit_alone(tmp_path, capsys):
+def test_error_metrics_of_ratings_use_logits(tmp_path, capsys):
     given = write_task(tmp_path / "task.tsv", [3, 1, 4, 1.5, 5, 2.6])
     directory = make_cross_encoder(tmp_path / "model", SAID["nothing"][0])
     results = bertjax.ablate(directory, metric="mean_squared_error", output=tmp_path / "out", **given)
@@ -235,7 +235,7 @@ def test_errors_judge_ratings_by_the_logit_alone(tmp_path, capsys):
             bertjax.ablate(other, metric="mean_squared_error", label_names=[], **given)
 
 
-def test_a_cross_encoder_reads_as_much_as_the_package_does(tmp_path):
+def test_cross_encoder_inputs_are_truncated_as_in_the_package(tmp_path):
     long = {"max_position_embeddings": 300}
     one = BertConfig.from_dict(make_config().to_dict() | long | {"id2label": {"0": "a"}, "label2id": None})
     for name, length in (("identity", 300), ("nothing", 128)):
@@ -251,7 +251,7 @@ def test_a_cross_encoder_reads_as_much_as_the_package_does(tmp_path):
         assert encoded.lengths.tolist() == [length]
 
 
-def test_prompts_stand_before_first_and_second_texts(tmp_path, capsys, monkeypatch):
+def test_prompts_precede_first_and_second_texts(tmp_path, capsys, monkeypatch):
     directory = make_embedder(tmp_path / "model")
     prompts = {"query": "the dog ", "passage": "red doors "}
     (directory / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))

@@ -1,4 +1,4 @@
-"""On GPUs from Ampere on, cuDNN computes the fused form in half precision; here it is only lowered."""
+"""Fused attention in half precision uses cuDNN on GPUs from Ampere on; the tests only lower it."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ HALF = Numerics("bfloat16", "default", "fused")
 
 @pytest.fixture
 def pretend_cudnn(monkeypatch):
-    """Lowering asks for cuDNN's version and the GPU's age, which a machine without them cannot say."""
+    """Replace the queries of cuDNN's version and the GPU's compute capability, which need a GPU."""
     monkeypatch.setattr(fused_attention, "has_cudnn", lambda numerics, head_dim: True)
     monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91300)
     monkeypatch.setattr(fused_attention_stablehlo, "check_compute_capability", lambda capability: True)
@@ -29,7 +29,7 @@ def padded(part, keep):
 
 @pytest.mark.parametrize("tokens", [1, 33, 512])
 @pytest.mark.parametrize("differentiate", [False, True])
-def test_in_half_precision_the_fused_form_is_cudnns_on_a_gpu(pretend_cudnn, differentiate, tokens):
+def test_fused_half_precision_attention_uses_cudnn_on_a_gpu(pretend_cudnn, differentiate, tokens):
     part, keep = jnp.ones((2, tokens, 3, 64), jnp.bfloat16), jnp.ones((2, 1, tokens))
     text = lower(jax.grad(padded) if differentiate else padded, "cuda", part, keep)
     assert ("fmhaSoftmaxBackward" if differentiate else "fmhaSoftmax") in text
@@ -38,7 +38,7 @@ def test_in_half_precision_the_fused_form_is_cudnns_on_a_gpu(pretend_cudnn, diff
 
 @pytest.mark.parametrize("over", ["queries", "mask", "both"])
 @pytest.mark.parametrize("differentiate", [False, True])
-def test_cudnns_form_may_be_vmapped(pretend_cudnn, over, differentiate):
+def test_cudnn_attention_supports_vmap(pretend_cudnn, over, differentiate):
     part, keep = jnp.ones((4, 2, 33, 3, 64), jnp.bfloat16), jnp.ones((4, 2, 1, 33))
     axes = {"queries": (0, None), "mask": (None, 0), "both": (0, 0)}[over]
     given = [one if axis == 0 else one[0] for one, axis in zip((part, keep), axes, strict=True)]
@@ -47,8 +47,8 @@ def test_cudnns_form_may_be_vmapped(pretend_cudnn, over, differentiate):
 
 
 @pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0)])
-def test_vmapped_it_gives_what_each_alone_gives(rng, axes):
-    """Values and gradients of what cuDNN is given, as XLA computes it."""
+def test_vmapped_cudnn_attention_equals_single_calls(rng, axes):
+    """Values and gradients of the arguments for cuDNN, computed by XLA."""
     part = normal(rng, "float32", 4, BATCH, 7, HEADS, 32)
     keep = jnp.asarray(rng.integers(0, 2, (4, BATCH, 7)), jnp.float32).at[..., 0].set(1)
 
@@ -65,7 +65,7 @@ def test_vmapped_it_gives_what_each_alone_gives(rng, axes):
         assert largest_difference(gradient[number], expected[1]) < CLOSE * 10
 
 
-def test_rows_of_several_examples_are_cudnns_with_a_mask(pretend_cudnn):
+def test_packed_rows_use_cudnn_with_a_mask(pretend_cudnn):
     part, segments = jnp.ones((2, 64, 3, 64), jnp.bfloat16), jnp.ones((2, 64), jnp.int32)
 
     def function(part, segments):
@@ -74,7 +74,7 @@ def test_rows_of_several_examples_are_cudnns_with_a_mask(pretend_cudnn):
     assert "fmhaScaleBiasSoftmax" in lower(function, "cuda", part, segments)
 
 
-def test_cudnn_is_for_half_precision_and_gpus_from_ampere_on(monkeypatch):
+def test_cudnn_needs_half_precision_and_ampere(monkeypatch):
     class Device:
         compute_capability = "8.0"
 
@@ -89,8 +89,8 @@ def test_cudnn_is_for_half_precision_and_gpus_from_ampere_on(monkeypatch):
 
 
 @pytest.mark.parametrize("tokens", [1, 7, 130])
-def test_keys_may_go_in_any_order_so_a_mask_is_a_number(rng, tokens):
-    """What cuDNN is given, as XLA computes it."""
+def test_a_mask_equals_a_number_of_reordered_keys(rng, tokens):
+    """The arguments for cuDNN, computed by XLA."""
     queries, keys, values = (normal(rng, "float32", BATCH, tokens, HEADS, 32) for _ in range(3))
     keep = jnp.asarray(rng.integers(0, 2, (BATCH, tokens)), jnp.float32).at[0].set(1).at[1].set(0)
     found = np.asarray(fused_attention.real_keys_first(queries, keys, values, keep, "xla"))

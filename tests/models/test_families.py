@@ -38,7 +38,7 @@ def test_the_few_cases_cover_every_family_head_and_size():
 
 
 def _of_first_token(model):
-    """Components that are made of a text's first token, which with padding on the left is none of its own."""
+    """Components that read the first token, which is padding if padding is on the left."""
     plan = model.config.architecture.heads.get(model.task)
     from_first = plan is not None and plan.reads in ("cls", "pooler")
     return {"pooler", "next-sentence logits", *(["logits"] if from_first else [])}
@@ -77,7 +77,7 @@ ROUNDED = [(family, architecture.SEQUENCE, size) for family in ("deberta-v2", "m
     ("family", "task", "size"),
     [*ROUNDED, *(pytest.param(*case, marks=pytest.mark.slow) for case in MANY if case not in ROUNDED)],
 )
-def test_float32_is_as_near_as_rounding(family, task, size, tmp_path):
+def test_float32_agrees_up_to_rounding(family, task, size, tmp_path):
     seed = 5 + size  # rounding is what it is: with other weights as large it could be more
     saved_by_torch(family, task, tmp_path, size, seed=seed)
     model = load_without_warnings(tmp_path)
@@ -148,7 +148,7 @@ def test_another_familys_weights_are_refused(family, missing, tmp_path):
 
 
 def test_positions_of_roberta_count_tokens_that_are_not_padding(rng):
-    """Hand-made: the first token has position 2, padding 1, whatever the mask says."""
+    """The first token has position 2 and padding 1, for any mask."""
     model = random_model(bertjax.BertModel, config_of("roberta"))
     ids = np.array([[5, 1, 6, 1, 1], [1, 1, 7, 8, 9]])
     expected = [[2, 1, 3, 1, 1], [1, 1, 2, 3, 4]]
@@ -161,8 +161,8 @@ def test_positions_of_roberta_count_tokens_that_are_not_padding(rng):
         model(rng.integers(3, 41, (1, 20)))
 
 
-def test_microsofts_own_masked_lm_head_is_read(tmp_path):
-    """transformers looks for it under this name where the config says `legacy: false`, and computes the same."""
+def test_microsofts_masked_lm_head_is_read(tmp_path):
+    """transformers reads this name if the config has `legacy: false`, and computes the same."""
     saved_by_torch("deberta-v2", architecture.WORDS, tmp_path, legacy=False)
     model = load_without_warnings(tmp_path)
     reference = torch_reference.load_torch(model, tmp_path)
@@ -172,7 +172,7 @@ def test_microsofts_own_masked_lm_head_is_read(tmp_path):
 
 
 def test_heads_of_albert_are_applications(rng):
-    """A gate of one application leaves the others of the same parameters alone, and has a gradient of its own."""
+    """A gate of one application does not affect other applications of the same parameters."""
     config = config_of("albert", 1)
     assert (config.num_hidden_layers, config.parameter_sets) == (6, 2)
     assert config.architecture.parameters_of == (0, 1, 0, 1, 0, 1)
@@ -196,15 +196,15 @@ def test_heads_of_albert_are_applications(rng):
     ("family", "what"),
     [("modernbert", "windows"), ("mpnet", "scores by distance"), ("deberta-v2", "scores by distance")],
 )
-def test_what_pallas_cannot_do_is_refused_by_name(family, what):
-    with pytest.raises(InputError, match=f"'pallas' cannot compute the {what} of {FAMILIES[family].name}"):
+def test_unsupported_features_of_pallas_are_refused_by_name(family, what):
+    with pytest.raises(InputError, match=f"'pallas' does not support the {what} of {FAMILIES[family].name}"):
         random_model(bertjax.BertModel, config_of(family), attention="pallas")
 
 
 @pytest.mark.parametrize(
     ("family", "form"), [("roberta", "pallas"), ("mpnet", "fused"), ("deberta-v2", "fused"), ("modernbert", "fused")]
 )
-def test_other_forms_of_attention_agree(family, form, rng):
+def test_all_attention_implementations_agree(family, form, rng):
     config = config_of(family)
     explicit, other = (random_model(bertjax.BertModel, config, attention=which) for which in ("explicit", form))
     given = arguments(config, rng)

@@ -20,7 +20,7 @@ EVERY = [(family, size) for family in DISTINCT for size in (0, 1)]
 
 
 def mostly_slow(cases, *always):
-    """Cases for a test: those that are always tried, and the others by `make test-slow`."""
+    """Cases of a test; all but `always` are slow."""
     assert set(always) <= set(cases)
     return [case if case in always else pytest.param(*case, marks=pytest.mark.slow) for case in cases]
 
@@ -51,7 +51,7 @@ def test_every_disabled_head_agrees_in_float64(family, size, mode, tmp_path, rng
 
 @contextmanager
 def replaced_outputs(reference, config, head, replace):
-    """PyTorch's model with a head's outputs `[batch, query, head_dim]` replaced: by `replace(outputs, values)`."""
+    """PyTorch's model with the outputs `[batch, query, head_dim]` of a head replaced by `replace(outputs, values)`."""
     layer, number = head
     sets = config.architecture.parameters_of
     place, own = sets[:layer].count(sets[layer]), slice(number * config.head_dim, (number + 1) * config.head_dim)
@@ -80,7 +80,7 @@ def replaced_outputs(reference, config, head, replace):
 
 
 def mixing(shares):
-    """Outputs by these weights `[batch, query, key]`."""
+    """Head outputs for weights `[batch, query, key]`."""
     import torch
 
     return lambda outputs, values: torch.tensor(shares) @ values

@@ -1,4 +1,4 @@
-"""Scores by distance and windows: buckets as transformers counts them, DeBERTa's forms, and slots that are compared."""
+"""Scores by distance and windows: buckets as in transformers, DeBERTa's forms, numbers of compared keys."""
 
 import numpy as np
 import pytest
@@ -23,8 +23,8 @@ DISTANCES = np.arange(-FARTHEST, FARTHEST + 1)
 
 @pytest.mark.needs_torch
 @pytest.mark.parametrize(("buckets", "largest"), [(256, 512), (4, 21), (7, 64), (32, 128)])
-def test_buckets_of_vectors_are_debertas(buckets, largest):
-    """Of the usual sizes and of small ones; transformers adds the span and clips where it gathers."""
+def test_buckets_of_position_vectors_match_deberta(buckets, largest):
+    """For usual and small sizes; transformers adds the span and clips on gathering."""
     import torch
     from transformers.models.deberta_v2 import modeling_deberta_v2 as theirs
 
@@ -39,14 +39,14 @@ def test_buckets_of_vectors_are_debertas(buckets, largest):
     assert found.dtype.kind == "i"
 
 
-def test_distances_without_buckets_are_rows_as_they_are():
+def test_distances_without_buckets_are_table_rows():
     found = rows_of_distances(RelativePositions("disentangled", 300, 0), FARTHEST)
     assert np.array_equal(found, np.clip(DISTANCES + 300, 0, 599))
 
 
 @pytest.mark.needs_torch
 @pytest.mark.parametrize(("buckets", "largest"), [(32, 128), (8, 16)])
-def test_buckets_of_numbers_are_mpnets(buckets, largest):
+def test_buckets_of_biases_match_mpnet(buckets, largest):
     import torch
     from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
@@ -92,8 +92,8 @@ def test_the_engine_equals_the_reference_for_deberta_attention(name, rng, x64):
     )
 
 
-def test_a_window_is_compared_with_what_it_may_see():
-    """256 queries and what is at most 64 tokens to either side, in whole rows of 8192; and where rows stay whole."""
+def test_compared_slots_of_windows():
+    """256 queries with 64 tokens on either side in rows of 8192; short rows are not split."""
     everywhere, local = config_of("modernbert", local_attention=128).architecture.layers[:2]
     assert (everywhere.window, local.window) == (None, 64)
     assert packed_layer.compared_slots(8192, local) == 384
@@ -110,8 +110,8 @@ def test_a_window_is_compared_with_what_it_may_see():
 
 @pytest.mark.slow
 @pytest.mark.needs_torch
-def test_long_texts_at_modernberts_own_window_agree_with_pytorch(tmp_path, rng, x64):
-    """A window of 64 tokens to either side in texts of up to 2,048: forward, and in blocks of queries in the engine."""
+def test_long_texts_with_modernberts_window_agree_with_pytorch(tmp_path, rng, x64):
+    """A window of 64 tokens on either side, in texts of up to 2,048 tokens, in the model and in the engine."""
     saved_by_torch(
         "modernbert", architecture.TOKENS, tmp_path, local_attention=128, max_position_embeddings=2048, num_labels=3
     )

@@ -1,4 +1,4 @@
-"""Inputs of other libraries are taken as they are, and give the same bits as NumPy's."""
+"""Inputs of other libraries give the same bits as NumPy's."""
 
 import subprocess
 import sys
@@ -28,8 +28,9 @@ def batch(small, rng):
     return given | {"attention_mask": (np.arange(7) < np.array(LENGTHS)[:, None]).astype(np.int64)}
 
 
-def test_nested_lists(model, batch):
+def test_nested_lists_and_arrays_of_jax(model, batch):
     expected = model(**batch)
+    assert tree_equal(model({name: jnp.asarray(array, jnp.int32) for name, array in batch.items()}), expected)
     lists = {name: array.tolist() for name, array in batch.items()}
     assert tree_equal(model(lists), expected)
     assert tree_equal(model(**lists), expected)
@@ -45,11 +46,6 @@ def test_integers_of_numpy(model, batch, dtype):
     assert tree_equal(model(given), expected)
     assert tree_equal(model(*given.values()), expected)
     assert tree_equal(model(given | {"attention_mask": given["attention_mask"].astype(bool)}), expected)
-
-
-def test_arrays_of_jax(model, batch):
-    expected = model(**batch)
-    assert tree_equal(model({name: jnp.asarray(array, jnp.int32) for name, array in batch.items()}), expected)
 
 
 @pytest.mark.needs_torch
@@ -69,7 +65,7 @@ def test_tensors_of_pytorch(model, batch, dtype):
 
 @pytest.mark.needs_torch
 def test_views_of_pytorch(model, batch):
-    """Transposed and strided tensors hold other numbers than their memory does in order."""
+    """Transposed and strided tensors are not contiguous in memory."""
     import torch
 
     wide = torch.tensor(batch["input_ids"]).T.contiguous().T
@@ -82,7 +78,7 @@ def test_views_of_pytorch(model, batch):
 
 @pytest.fixture
 def tokenizer():
-    """One of transformers, whose words are a and b."""
+    """A tokenizer of transformers with the words a and b."""
     import tokenizers
     import transformers
 
@@ -127,7 +123,7 @@ def test_a_tokenizers_batch(model, tokenizer, kind):
 
 @pytest.mark.needs_torch
 def test_a_sweep_takes_a_batch_without_padding_too(model, tokenizer):
-    """Rows of different lengths are no array: a sweep packs them anyway, a call of the model says what to do."""
+    """A sweep packs rows of different lengths; a call of the model refuses them with advice."""
     ragged = tokenizer(TEXTS)
     assert [len(row) for row in ragged["input_ids"]] == [*LENGTHS]
     assert same(swept(model, ragged), swept(model, tokenizer(TEXTS, padding=True, return_tensors="np")))
@@ -169,7 +165,7 @@ def test_a_sweep_takes_tensors(model, batch, unchecked):
 
 
 def test_examples_of_several_texts_as_token_ids(model, batch):
-    """For each example two texts, given as lists, as rows of an array, and as a batch of its own each."""
+    """Two texts for each example, as lists, as rows of an array, and as separate batches."""
     ids = batch["input_ids"]
     together = np.stack([ids, ids[::-1]], axis=1)
     heads = ablations.single_heads(model.config, "zero")
@@ -194,7 +190,7 @@ def test_choices_of_other_libraries(small, batch):
 
 
 def kinds_of(array):
-    """The same numbers as lists, in NumPy's other byte order, as an array of JAX and as a tensor of PyTorch."""
+    """The same values as lists, in another byte order, as an array of JAX and as a tensor of PyTorch."""
     import torch
 
     yield array.tolist()
@@ -204,7 +200,7 @@ def kinds_of(array):
 
 
 @pytest.mark.needs_torch
-def test_overrides_take_all_of_them(model, batch, rng, unchecked):
+def test_overrides_accept_arrays_of_all_libraries(model, batch, rng, unchecked):
     config, source = model.config, model(batch)
     gates = rng.uniform(size=(2, 3)).astype(np.float32)
     weights = rng.uniform(size=(7, 7)).astype(np.float32)
@@ -262,7 +258,7 @@ REFUSED = {
 
 @pytest.mark.needs_torch
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_tensor_that_cannot_be_taken(model, batch, case):
+def test_unsupported_tensors_are_refused(model, batch, case):
     import torch
 
     make, words = REFUSED[case]
@@ -273,7 +269,7 @@ def test_a_tensor_that_cannot_be_taken(model, batch, case):
 
 @pytest.mark.needs_torch
 def test_gates_that_record_gradients_are_refused(small):
-    """They would be cut off from PyTorch's gradients without a word."""
+    """Their gradients would be lost silently."""
     import torch
 
     with pytest.raises(OverrideError, match=r"factor cannot be read .* requires grad"):
@@ -283,18 +279,18 @@ def test_gates_that_record_gradients_are_refused(small):
 @pytest.mark.parametrize(
     ("examples", "words"),
     [
-        ([[1, 2], [3, 4.5]], "number 1 .from 0. is a list that begins with 3"),
+        ([[1, 2], [3, 4.5]], "item 1 .from 0. is a list that begins with 3"),
         ([[1, 2], []], "tokens"),
         (np.ones((2, 3)), "rows of examples must be token ids, found an array of shape .3,. and dtype float64"),
-        (np.ones((2, 3, 4, 5), int), "number 0 .from 0. is an array of shape .3, 4, 5."),
+        (np.ones((2, 3, 4, 5), int), "item 0 .from 0. is an array of shape .3, 4, 5."),
         ([[1, 2], [99]], "99"),
-        ([[1, 2], [2**63 - 1]], "9223372036854775807 in examples is no number of a token"),
-        ({"input_ids": np.array([[1, -5]])}, "-5 in input_ids is no number of a token: these are from 0 to 2147483647"),
-        (jnp.ones((2,), int), "number 0 .from 0. is an array of shape .. "),
-        ([True, False], "number 0 .from 0. is True"),
+        ([[1, 2], [2**63 - 1]], "9223372036854775807 in examples is not a token id"),
+        ({"input_ids": np.array([[1, -5]])}, "-5 in input_ids is not a token id: these are 0 to 2147483647"),
+        (jnp.ones((2,), int), "item 0 .from 0. is an array of shape .. "),
+        ([True, False], "item 0 .from 0. is True"),
     ],
 )
-def test_rows_that_are_no_token_ids(model, examples, words):
+def test_rows_that_are_not_token_ids_are_refused(model, examples, words):
     heads = ablations.single_heads(model.config, "zero")
     with pytest.raises(InputError, match=words) as caught:
         bertjax.sweep(model, examples, heads, readouts.pooled, progress=False)
@@ -302,7 +298,7 @@ def test_rows_that_are_no_token_ids(model, examples, words):
 
 
 @pytest.mark.integration
-def test_nothing_of_this_imports_pytorch():
+def test_array_inputs_do_not_import_pytorch():
     program = (
         "import sys, jax, bertjax, numpy as np\n"
         "from bertjax import BertConfig, BertModel, overrides\n"

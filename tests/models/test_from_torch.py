@@ -1,4 +1,4 @@
-"""PyTorch models in memory: what `from_torch` makes of them computes what they compute, and nothing is written."""
+"""PyTorch models in memory: converted models compute the same, and nothing is written to disk."""
 
 import builtins
 import copy
@@ -52,7 +52,7 @@ def randomized(model):
 
 
 def convert(model, *args, **options):
-    """`from_torch`, which warns of nothing."""
+    """`from_torch` without warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return bertjax.from_torch(model, *args, **options)
@@ -77,7 +77,7 @@ def test_every_family_and_head_computes_what_pytorch_does(family, task, size, rn
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_each_head_is_what_loading_from_disk_gives(family, tmp_path):
+def test_converted_heads_equal_those_loaded_from_disk(family, tmp_path):
     for task in FAMILIES[family].heads:
         theirs = torch_model(family, task)
         assert theirs.config.architectures is None
@@ -158,7 +158,7 @@ def transformers_tokenizer(directory, **settings):
 TYPES = ["input_ids", "token_type_ids", "attention_mask"]
 
 
-def test_a_tokenizer_of_transformers_is_taken_and_left_as_it_is(tmp_path):
+def test_a_tokenizer_of_transformers_is_copied(tmp_path):
     theirs = transformers_tokenizer(tmp_path / "theirs", model_input_names=TYPES)
     model = torch_model(**SIZES_WITH_WORDS, vocab_size=make_config().vocab_size)
     theirs(TEXTS, padding=True, truncation=True)
@@ -174,7 +174,7 @@ def test_a_tokenizer_of_transformers_is_taken_and_left_as_it_is(tmp_path):
 
 
 @pytest.mark.parametrize("settings", [{}, {"model_input_names": TYPES}, {"model_input_names": TYPES[::2]}])
-def test_the_model_gets_what_the_tokenizer_of_transformers_gives(settings, tmp_path):
+def test_converted_tokenizers_return_the_same_ids(settings, tmp_path):
     import torch
 
     theirs = transformers_tokenizer(tmp_path / "theirs", **settings)
@@ -249,7 +249,7 @@ def test_a_sentence_transformer_keeps_its_modules(name, library, transformer, tm
     assert np.array_equal(vectors, again(TEXTS).sentence_embedding)
 
 
-def test_prompts_and_the_longest_text_come_along(library, transformer):
+def test_prompts_and_the_length_limit_are_converted(library, transformer):
     prompts = {"query": "the dog: ", "passage": "Red doors "}
     theirs = embedder(library, transformer, prompts=prompts, default_prompt_name="passage")
     theirs.max_seq_length = 9
@@ -277,7 +277,7 @@ def test_unsupported_sentence_modules_are_refused(library, transformer):
         bertjax.from_torch(theirs)
 
 
-def test_prompts_left_out_of_the_pooling_are_refused(library, transformer):
+def test_prompts_excluded_from_the_pooling_are_refused(library, transformer):
     theirs = embedder(library, transformer)
     theirs.set_pooling_include_prompt(False)
     with pytest.raises(InputError, match="include_prompt false: the prompt 'a dog ' would be left out"):
@@ -436,12 +436,12 @@ REFUSED = [
     (of_no_library, InputError, "model must be a PyTorch model: one of transformers, .* found a Linear"),
     (lambda: "bert-base-uncased", InputError, "model must be a PyTorch model: .* found the string 'bert-base-uncased'"),
     (lambda: None, InputError, "model must be a PyTorch model: .* found None"),
-    (of_an_unknown_class, ConfigError, "Mine in memory: Mine is not one of transformers' classes"),
-    (of_an_unknown_family, ConfigError, "T5EncoderModel in memory: model_type is 't5'; bertjax loads only 'bert'"),
+    (of_an_unknown_class, ConfigError, "Mine in memory: Mine is not a class of transformers"),
+    (of_an_unknown_family, ConfigError, "T5EncoderModel in memory: model_type is 't5'; bertjax loads only bert, "),
     (
         of_an_unknown_head,
         ConfigError,
-        r"architectures \['ElectraForCausalLM'\] in \w+ in memory: none is one of Electra",
+        r"architectures \['ElectraForCausalLM'\] in \w+ in memory are not supported, only Electra",
     ),
     (with_another_head, CheckpointError, r"has no tensor classifier\.0\.bias, classifier\.0\.weight and 2 more; undo"),
     (without_a_pooler, CheckpointError, r"in memory: the model has no tensor bert\.pooler\.dense\.bias"),
@@ -450,7 +450,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("make", "error", "message"), REFUSED)
-def test_what_cannot_be_read_is_refused_in_one_line(make, error, message):
+def test_unsupported_models_are_refused_in_one_line(make, error, message):
     with pytest.raises(error, match=message) as refused:
         bertjax.from_torch(make())
     assert "\n" not in str(refused.value)

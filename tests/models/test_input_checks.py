@@ -1,4 +1,4 @@
-"""Whatever does not fit the model is refused with a message that says what was found."""
+"""Arguments that do not fit the model are refused with a message that names the value."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""The three forms of attention agree, and what the fused ones do not have is refused."""
+"""The implementations of attention agree, and fused ones refuse overrides of weights."""
 
 import functools
 
@@ -23,7 +23,7 @@ FUSED = ["fused", "pallas"]
 
 
 def packed(rng, tokens):
-    """Three rows: segments in any order with padding somewhere between them, padding alone, one segment alone."""
+    """Three rows: segments in random order with padding between them, only padding, one segment."""
     order = rng.permutation(PLACES + 1)
     rows = [order[np.sort(rng.integers(0, PLACES + 1, tokens))], np.zeros(tokens), np.ones(tokens)]
     return jnp.asarray(np.stack(rows), jnp.int32)
@@ -34,7 +34,7 @@ def random_gates(rng):
 
 
 def as_overrides(gates):
-    """The gates of one layer as a model's overrides."""
+    """Gates of one layer as overrides."""
     return None if gates is None else Overrides(gates.weights[None], gates.uniform[None], gates.output[None])
 
 
@@ -44,7 +44,7 @@ def mask_of(segments):
 
 @functools.partial(jax.jit, static_argnums=(0, 6))
 def attend(form, queries, keys, values, segments, gates, numerics):
-    """One attention by any form, for packed segments."""
+    """Attention of packed segments by any implementation."""
     if form == "kernel":
         return pallas_attention.attend(queries, keys, values, (segments, segments), gates, numerics, places=PLACES)
     if form == "blocks":
@@ -78,7 +78,7 @@ COMBINATIONS = [
 
 
 @pytest.mark.parametrize(("tokens", "head_dim", "dtype", "gated"), COMBINATIONS)
-def test_every_form_is_close_to_float64(rng, tokens, head_dim, dtype, gated):
+def test_all_implementations_are_close_to_float64(rng, tokens, head_dim, dtype, gated):
     parts = [normal(rng, dtype, BATCH, tokens, HEADS, head_dim) for _ in range(3)]
     segments, gates = packed(rng, tokens), random_gates(rng) if gated else None
     expected = reference(*parts, (segments, segments), gates)[1]
@@ -102,7 +102,7 @@ def test_every_form_is_close_to_float64(rng, tokens, head_dim, dtype, gated):
         (384, 2, 64, "float32"),
     ],
 )
-def test_whole_rows_are_computed_with_all_heads_side_by_side(rng, tokens, heads, head_dim, dtype, narrow):
+def test_whole_rows_are_computed_with_all_heads_in_one_axis(rng, tokens, heads, head_dim, dtype, narrow):
     parts = [normal(rng, dtype, BATCH, tokens, heads, head_dim) for _ in range(3)]
     segments, numerics = packed(rng, tokens), Numerics(dtype, narrow=narrow)
     assert pallas_attention.choose_part(parts[0].shape, tokens, numerics) is not None
@@ -141,11 +141,11 @@ def test_row_blocks_are_the_largest_that_fit_on_the_chip(shape, dtype, part):
 
 
 @pytest.mark.parametrize("gated", [True, False])
-@pytest.mark.parametrize(("asking", "asked"), [(5, 130), (130, 5)])
-def test_there_may_be_more_keys_than_queries_or_fewer(rng, asking, asked, gated):
-    queries = normal(rng, "float32", BATCH, asking, HEADS, 32)
-    keys, values = (normal(rng, "float32", BATCH, asked, HEADS, 32) for _ in range(2))
-    segments, gates = (packed(rng, asking), packed(rng, asked)), random_gates(rng) if gated else None
+@pytest.mark.parametrize(("query_tokens", "key_tokens"), [(5, 130), (130, 5)])
+def test_numbers_of_keys_and_queries_may_differ(rng, query_tokens, key_tokens, gated):
+    queries = normal(rng, "float32", BATCH, query_tokens, HEADS, 32)
+    keys, values = (normal(rng, "float32", BATCH, key_tokens, HEADS, 32) for _ in range(2))
+    segments, gates = (packed(rng, query_tokens), packed(rng, key_tokens)), random_gates(rng) if gated else None
     expected = reference(queries, keys, values, segments, gates)[1]
     for form in (functools.partial(pallas_attention.attend, places=PLACES), pallas_attention.attend_by_blocks):
         found = jax.jit(form, static_argnums=5)(queries, keys, values, segments, gates, Numerics())
@@ -153,7 +153,7 @@ def test_there_may_be_more_keys_than_queries_or_fewer(rng, asking, asked, gated)
 
 
 @pytest.mark.parametrize(("tokens", "gated"), [(7, True), (130, True), (65, False)])
-def test_every_form_has_the_gradient_of_the_explicit_one(rng, tokens, gated):
+def test_gradients_equal_those_of_explicit_attention(rng, tokens, gated):
     parts = [normal(rng, "float32", BATCH, tokens, HEADS, 32) for _ in range(3)]
     segments, gates = packed(rng, tokens), random_gates(rng) if gated else None
     cotangent = normal(rng, "float32", BATCH, tokens, HEADS, 32)
@@ -174,12 +174,12 @@ def test_every_form_has_the_gradient_of_the_explicit_one(rng, tokens, gated):
 
 
 def models(config, cls=BertModel):
-    """The same weights in every form."""
+    """Models with the same weights for each implementation."""
     return {form: random_model(cls, config, attention=form) for form in ("explicit", *FUSED)}
 
 
 def several(config, rng):
-    """Overrides that every form takes."""
+    """Overrides that all implementations support."""
     means = jnp.asarray(rng.normal(size=(2, 3, 4)), jnp.float32)
     return {
         "none": None,
@@ -192,7 +192,7 @@ def several(config, rng):
     }
 
 
-def test_a_model_computes_the_same_in_every_form(small, rng):
+def test_a_model_agrees_in_all_implementations(small, rng):
     forms, call = models(small), arguments(small, rng)
     for name, override in several(small, rng).items():
         explicit, *others = (model(**call, overrides=override) for model in forms.values())
@@ -203,7 +203,7 @@ def test_a_model_computes_the_same_in_every_form(small, rng):
                 assert largest_difference(getattr(other.record, field), getattr(explicit.record, field)) < CLOSE, name
 
 
-def test_a_stack_and_a_sweep_are_the_same_in_every_form(small, rng):
+def test_stacks_and_sweeps_agree_in_all_implementations(small, rng):
     forms, call = models(small, BertForSequenceClassification), arguments(small, rng)
     stack = [one for one in several(small, rng).values() if one is not None and one.outputs is None]
     found, swept = [], []
@@ -217,7 +217,7 @@ def test_a_stack_and_a_sweep_are_the_same_in_every_form(small, rng):
         assert largest_difference(sweep.base, forms["explicit"](**call).logits) < CLOSE
 
 
-def test_gates_have_the_same_gradient_in_every_form(small, rng):
+def test_gradients_of_gates_agree_in_all_implementations(small, rng):
     override, call, found = ov.uniform(small, ov.every_head(small), gate=0.4), arguments(small, rng), []
     for model in models(small).values():
         inputs = model.inputs(**call)
@@ -241,12 +241,12 @@ def test_packed_rows_by_a_mask_for_each_query(small, rng):
     call["attention_mask"] = np.asarray(mask_of(jnp.asarray(rng.integers(0, 3, (4, 9)))))
     explicit, other = (forms[form](**call, overrides=ov.uniform(small, ["0.1"])) for form in ("explicit", "fused"))
     assert largest_difference(other.last_hidden_state, explicit.last_hidden_state) < CLOSE
-    with pytest.raises(InputError, match=r"attention='pallas' takes .*\[batch, token\]"):
+    with pytest.raises(InputError, match=r"attention='pallas' supports only .*\[batch, token\]"):
         forms["pallas"](**call)
 
 
 @pytest.mark.parametrize("form", FUSED)
-def test_what_needs_the_weights_is_refused(small, rng, form):
+def test_overrides_of_weights_need_explicit_attention(small, rng, form):
     explicit, model = (random_model(BertModel, small, attention=one) for one in ("explicit", form))
     call = arguments(small, rng)
     output = model(**call)
@@ -257,8 +257,8 @@ def test_what_needs_the_weights_is_refused(small, rng, form):
         ov.patched_weights(small, ["0.0"], output)
     given = np.zeros((9, 9), np.float32)
     for override, what in (
-        (ov.fixed(small, {"0.0": given}), "given weights"),
-        (ov.patched_weights(small, ["0.0"], explicit(**call)), "given weights"),
+        (ov.fixed(small, {"0.0": given}), "weights"),
+        (ov.patched_weights(small, ["0.0"], explicit(**call)), "weights"),
         (ov.forbidden_edges(small, [(0, 0, 0, 0)]), "single weights"),
         (ov.fixed_edges(small, {(0, 0, 0, 0): 0.5}), "single weights"),
     ):
@@ -270,7 +270,7 @@ def test_what_needs_the_weights_is_refused(small, rng, form):
     )
 
 
-def test_the_form_is_chosen_when_a_model_is_loaded(small, rng, tmp_path):
+def test_the_implementation_is_an_option_of_loading(small, rng, tmp_path):
     random_model(BertModel, small).save_pretrained(tmp_path)
     call = arguments(small, rng)
     explicit = BertModel.from_pretrained(tmp_path)
@@ -287,12 +287,12 @@ def test_the_form_is_chosen_when_a_model_is_loaded(small, rng, tmp_path):
 CALLS = {"cuda": {"custom_call": False}, "tpu": {"tpu_custom_call": True}}
 
 
-@pytest.mark.parametrize(("dtype", "asked"), [("bfloat16", False), ("float32", True)])
-def test_products_of_bfloat16_are_asked_for_as_they_are(dtype, asked):
-    """They are exact, and TPU's compiler refuses to be asked for more."""
+@pytest.mark.parametrize(("dtype", "highest"), [("bfloat16", False), ("float32", True)])
+def test_products_of_bfloat16_use_default_precision(dtype, highest):
+    """They are exact, and the TPU's compiler rejects a higher precision."""
     part, numerics = jnp.zeros((16, 64), dtype), Numerics(dtype, "highest")
     made = jax.make_jaxpr(lambda part: pallas_attention.product(part, part, 1, numerics))(part)
-    assert ("Precision.HIGHEST" in str(made)) == asked
+    assert ("Precision.HIGHEST" in str(made)) == highest
 
 
 @pytest.mark.parametrize("platform", CALLS)

@@ -1,4 +1,4 @@
-"""Properties of the model that hold whatever its weights are."""
+"""Properties of the model that hold for any weights."""
 
 import jax
 import jax.numpy as jnp
@@ -113,7 +113,7 @@ def test_a_plain_call_compiles_once_for_each_shape(small, rng):
 
 @pytest.mark.parametrize("name", ["bert", "deberta-v2", "modernbert"])
 def test_layers_of_a_kind_are_traced_once(name, rng):
-    """BERT-base has twelve of them, and a program for each shape of texts."""
+    """BERT-base has twelve layers, and a program for each shape of input."""
     config = config_of(name, num_hidden_layers=5)
     model = random_model(BertModel, config)
     traced = jax.make_jaxpr(model.forward)(model.inputs(family_arguments(config, rng)))
@@ -197,7 +197,7 @@ def test_an_unknown_keyword_is_an_error(small):
         model([[1, 2]], head_mask=np.ones((2, 3)))
 
 
-def test_numerics_that_cannot_be_are_refused(small):
+def test_invalid_numerics_are_refused(small):
     with pytest.raises(InputError, match="jax_enable_x64"):
         Numerics("float64")
     with pytest.raises(InputError, match="precision"):

@@ -1,4 +1,4 @@
-"""A model takes what tokenizers give, and its output is read as HuggingFace's."""
+"""Models accept batches of tokenizers, and outputs are read like HuggingFace's."""
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ def embedder():
 
 @pytest.mark.needs_torch
 @pytest.mark.parametrize("name", sorted(set(CLASSES) - {"BertForSentenceEmbedding"}))
-def test_numbers_and_names_are_huggingfaces(tmp_path, name):
+def test_output_indices_and_names_match_huggingface(tmp_path, name):
     import torch
     import transformers
 
@@ -67,7 +67,7 @@ def test_an_output_is_read_by_name_and_stays_a_tree(embedder):
     assert fused.keys() == ("last_hidden_state", "pooler_output", "hidden_states")
 
 
-def test_an_indexed_readout_reads_no_more_than_what_it_names():
+def test_an_indexed_readout_reads_only_its_field():
     model = random_model(CLASSES["BertForSequenceClassification"], CONFIG)
     by_number = readouts.inspect_readout(model, lambda output: output[0], 4)
     assert by_number == readouts.inspect_readout(model, readouts.logits, 4)
@@ -75,7 +75,7 @@ def test_an_indexed_readout_reads_no_more_than_what_it_names():
 
 
 @pytest.mark.needs_torch
-def test_a_batch_is_taken_whole_whoever_made_it(embedder, tokenizer):
+def test_batches_of_any_tokenizer_are_accepted(embedder, tokenizer):
     import torch
     from transformers import BatchEncoding
 
@@ -95,7 +95,7 @@ def test_a_batch_is_taken_whole_whoever_made_it(embedder, tokenizer):
     assert np.allclose(result.base, expected, atol=1e-5)
 
 
-def test_texts_are_tokenised_where_a_tokenizer_is_given(embedder, tokenizer):
+def test_texts_are_tokenized_by_the_tokenizer_argument(embedder, tokenizer):
     texts = tokenizer.encode(SENTENCES)
     batch = tokenizer(SENTENCES)
     assert all(np.array_equal(batch[name], value) for name, value in bertjax.collate(texts).items())
@@ -111,7 +111,7 @@ def test_texts_are_tokenised_where_a_tokenizer_is_given(embedder, tokenizer):
     assert np.allclose(runs, tokenised.outputs, atol=1e-5)
 
 
-def test_ids_become_text_again(tokenizer):
+def test_ids_are_decoded(tokenizer):
     batch = tokenizer(SENTENCES[1], SENTENCES[3])
     assert tokenizer.decode(batch["input_ids"][0]) == "[CLS] a dog ran [SEP] red doors are old [SEP]"
     assert tokenizer.decode(batch["input_ids"][0].tolist(), skip_special_tokens=True) == "a dog ran red doors are old"
@@ -120,7 +120,7 @@ def test_ids_become_text_again(tokenizer):
     assert [tokenizer.decode(number) for number in ids] == [f"[{name.upper()}]" for name in special]
 
 
-def test_a_matrix_of_gates_is_each_heads_own(embedder):
+def test_a_matrix_of_gates_sets_the_gate_of_each_head(embedder):
     gates = np.arange(6.0).reshape(2, 3) / 5
     for heads in (ov.every_head(CONFIG), ["1.2", "0.1"]):
         for gated in (ov.factor(CONFIG, heads, gates).output_gate, ov.uniform(CONFIG, heads, gates).weights_gate):
@@ -149,7 +149,7 @@ def test_a_matrix_of_gates_is_differentiable(embedder):
     assert not np.isclose(gradient, 0).any()
 
 
-def test_a_run_of_a_stack_keeps_attentions_too(embedder):
+def test_a_run_of_a_stack_keeps_attentions(embedder):
     stacked = ov.stack([ov.uniform(CONFIG, ["0.1"]), ov.identity(CONFIG)])
     batch = {"input_ids": IDS, "attention_mask": MASK}
     kept = reference.run(embedder, batch, stacked, lambda output: output.attentions)

@@ -1,4 +1,4 @@
-"""A model keeps its name and its tokenizer, which no program is compiled for."""
+"""A model keeps its name and tokenizer, which are not part of compiled programs."""
 
 import copy
 import pickle
@@ -44,7 +44,7 @@ def test_texts_go_through_the_tokenizer_of_the_checkpoint(directory):
 
 def test_without_a_tokenizer_one_line_says_what_to_do(in_memory):
     assert in_memory.tokenizer is None
-    with pytest.raises(InputError, match=r"found texts, and it has no tokenizer: give tokenizer=, or set model\.tok"):
+    with pytest.raises(InputError, match=r"but the model has no tokenizer: pass tokenizer=, or set model\.tok"):
         in_memory("the cat sat")
 
 
@@ -64,7 +64,7 @@ def test_a_sweep_of_texts_uses_the_models_tokenizer(directory, in_memory):
     texts = list(SENTENCES[:2])
     expected = bertjax.sweep(model, model.tokenizer.encode(texts), heads, readouts.logits).outputs
     assert np.array_equal(bertjax.sweep(model, texts, heads, readouts.logits).outputs, expected)
-    with pytest.raises(InputError, match="examples are plain texts, and the model has no tokenizer: give tokenizer="):
+    with pytest.raises(InputError, match="examples are strings, and the model has no tokenizer: give tokenizer="):
         bertjax.sweep(in_memory, texts, heads, readouts.logits)
 
 
@@ -112,8 +112,8 @@ def test_models_of_one_shape_share_compiled_programs(directory, tmp_path):
     assert pretrained._run._cache_size() == compiled
 
 
-def test_no_program_holds_what_another_models_name_is(directory, tmp_path):
-    """A model that comes out of compiled code may not have the name of the model for which it was compiled."""
+def test_compiled_programs_do_not_hold_names_of_models(directory, tmp_path):
+    """A model returned by compiled code must not have the name of the model for which it was compiled."""
     first = bertjax.load(directory)
     second = bertjax.load(shutil.copytree(directory, tmp_path / "other"))
     identity = jax.jit(lambda model: model)
@@ -148,7 +148,7 @@ def test_a_model_without_a_tokenizer_is_saved_without_one(in_memory, tmp_path):
     assert {path.name for path in (tmp_path / "second").iterdir()} == names
 
 
-def test_a_broken_tokenizer_does_not_cost_the_model(directory, tmp_path):
+def test_a_model_with_a_broken_tokenizer_is_saved(directory, tmp_path):
     model = bertjax.load(directory)
     (directory / "tokenizer.json").write_text("{}")
     with pytest.raises(DataError, match="transformers reads no tokenizer"):
@@ -158,7 +158,7 @@ def test_a_broken_tokenizer_does_not_cost_the_model(directory, tmp_path):
     assert bertjax.load(tmp_path / "saved").tokenizer is None
 
 
-def test_an_embedder_cuts_texts_where_its_checkpoint_does(tmp_path):
+def test_an_embedder_truncates_at_the_checkpoints_limit(tmp_path):
     directory = make_embedder(tmp_path)
     (directory / "sentence_bert_config.json").write_text('{"max_seq_length": 9}')
     model = bertjax.load(directory)

@@ -44,7 +44,7 @@ def test_gelu_is_the_exact_one_and_gelu_new_is_not(rng):
 
 
 @pytest.mark.parametrize(("dtype", "close"), [("float32", 2.5e-7), ("bfloat16", 1.001 * 2.0**-8)])
-def test_gelu_is_good_to_the_last_bits(rng, dtype, close):
+def test_gelu_is_accurate_to_the_last_bits(rng, dtype, close):
     x = jnp.asarray(4 * rng.normal(size=10_000), dtype)
     wide = np.asarray(x, np.float64)
     exact = wide * ndtr(wide)

@@ -1,4 +1,4 @@
-"""Checkpoints whose layers have their own numbers of heads: equal to the whole model with the same heads at zero."""
+"""Checkpoints with removed heads equal the full model with the same heads zeroed."""
 
 import json
 from dataclasses import replace
@@ -30,7 +30,7 @@ def first_token(output):
 
 
 def gone_in(config, gone=GONE):
-    """The heads that are gone; of layers that share their weights the same in all."""
+    """Removed heads; the same in layers that share weights."""
     if len(set(config.architecture.parameters_of)) < config.num_hidden_layers:
         return tuple((layer, head) for layer in range(config.num_hidden_layers) for head in (0, 2))
     return gone
@@ -38,7 +38,7 @@ def gone_in(config, gone=GONE):
 
 @pytest.fixture
 def both(request, tmp_path):
-    """A random model, and what is loaded of the checkpoint without some of its heads."""
+    """A random model, and the model loaded from its checkpoint without some heads."""
 
     def make(family="bert", gone=GONE, cls=bertjax.BertModel):
         whole = random_model(cls, config_of(family))
@@ -55,7 +55,7 @@ def zeroed(config, heads, change=None):
 
 
 @pytest.mark.parametrize("family", sometimes(FAMILIES, "bert", "albert", "mpnet", "deberta-v2", "modernbert"))
-def test_a_smaller_model_is_the_whole_one_with_heads_at_zero(family, both, rng):
+def test_a_smaller_model_equals_zeroed_heads(family, both, rng):
     whole, smaller, gone = both(family)
     assert sum(array.size for array in smaller.weights().values()) < sum(one.size for one in whole.weights().values())
     assert {*every_head(smaller.config)} == {*every_head(whole.config)} - {*gone}
@@ -72,7 +72,7 @@ def test_a_smaller_model_is_the_whole_one_with_heads_at_zero(family, both, rng):
 
 @pytest.mark.parametrize("gone", [GONE, WHOLE_LAYER], ids=["some", "a whole layer"])
 @pytest.mark.parametrize("attention", ["explicit", "fused"])
-def test_heads_that_are_left_are_overridden_as_before(gone, attention, both, rng, tmp_path):
+def test_remaining_heads_are_overridden_as_before(gone, attention, both, rng, tmp_path):
     whole, smaller, _ = both(gone=gone)
     if attention == "fused":
         smaller = bertjax.BertModel.from_pretrained(tmp_path / "smaller", attention="fused")
@@ -99,7 +99,7 @@ def test_heads_that_are_left_are_overridden_as_before(gone, attention, both, rng
 
 @pytest.mark.parametrize("family", sometimes(FAMILIES, "bert", "mpnet", "deberta-v2", "modernbert"))
 @pytest.mark.parametrize("mode", ["zero", "uniform", "mean"])
-def test_a_sweep_of_a_smaller_model_is_that_of_the_whole_one(family, mode, both, rng):
+def test_a_sweep_of_a_smaller_model_equals_that_of_all_heads(family, mode, both, rng):
     whole, smaller, gone = both(family)
     examples = encodings(whole.config, rng, fixed_lengths(3, 9, 6))
     own = [
@@ -142,7 +142,7 @@ def test_a_smaller_model_can_lose_more(both, rng, tmp_path):
     np.testing.assert_allclose(smaller(**given).last_hidden_state[real], expected[real], atol=2e-5)
 
 
-def test_the_plain_engine_agrees(both, rng):
+def test_the_reference_engine_agrees(both, rng):
     _, smaller, _ = both()
     examples = encodings(smaller.config, rng, [5] * 4)
     batch = bertjax.collate(examples)
@@ -166,7 +166,7 @@ def test_the_config_is_that_of_transformers_4(tmp_path):
         overrides.uniform(config, ["1.2"])
 
 
-def test_heads_to_leave_out_are_named_as_everywhere(tmp_path):
+def test_removed_heads_accept_all_head_names(tmp_path):
     model = random_model(bertjax.BertModel, make_config())
     for place, form in enumerate((["1.2", "1.0"], [(1, 2), "1.0"], ((1, 0), (1, 2)))):
         model.save_pretrained(tmp_path / f"{place}", without=form)
@@ -181,7 +181,7 @@ def test_heads_to_leave_out_are_named_as_everywhere(tmp_path):
         ("1.2", "heads must be a list of heads, found the string '1.2'"),
     ],
 )
-def test_heads_to_leave_out_that_are_none_are_refused(wrong, line, tmp_path):
+def test_removed_heads_that_do_not_exist_are_refused(wrong, line, tmp_path):
     model = random_model(bertjax.BertModel, make_config())
     with pytest.raises(ConfigError, match=line):
         model.save_pretrained(tmp_path / "m", without=wrong)
@@ -193,7 +193,7 @@ def test_heads_to_leave_out_that_are_none_are_refused(wrong, line, tmp_path):
     [{"1": [3]}, {"2": [0]}, {"-1": [0]}, {"1": 2}, {"1": ["x"]}, {"1": [True]}, "1.2", 7, {"1": [0.5]}],
     ids=str,
 )
-def test_pruned_heads_that_are_none_are_refused(wrong):
+def test_invalid_pruned_heads_are_refused(wrong):
     with pytest.raises(ConfigError, match="pruned_heads"):
         BertConfig.from_dict(make_config().to_dict() | {"pruned_heads": wrong})
 
@@ -203,7 +203,7 @@ def test_layers_that_share_their_weights_lose_a_head_together():
         config_of("albert").without_heads([(0, 1)])
 
 
-def test_a_plan_counts_the_heads_that_there_are():
+def test_a_plan_counts_the_remaining_heads():
     config = replace(BertConfig(), num_hidden_layers=2)
     half = config.without_heads([(layer, head) for layer in range(2) for head in range(6)])
     work = [Work(full=1)] * 2
@@ -222,7 +222,7 @@ def test_the_command_writes_a_smaller_checkpoint(tmp_path, capsys):
     assert "has pruned heads, which transformers reads no more" in capsys.readouterr().err
 
 
-def test_records_have_a_place_for_each_head():
+def test_records_use_original_head_indices():
     ones = jnp.ones((1, 3, 2, 4))
     spread = ops.spread_record(ops.AttentionRecord(ones, ones, ones, None, ones), (0, 2), 3)
     assert spread.values.shape == (1, 3, 3, 4)

@@ -1,4 +1,4 @@
-"""Claims about sentence embedders: their vectors are those of the sentence-transformers package, in every family."""
+"""Vectors of sentence embedders match the sentence-transformers package in every family."""
 
 import json
 import warnings
@@ -57,7 +57,7 @@ FAMILIES = {
 
 
 def make_encoder(directory, family):
-    """A random encoder as transformers writes it, with a tokenizer that belongs to no class."""
+    """A random encoder saved by transformers, with a generic tokenizer."""
     directory.mkdir(exist_ok=True)
     config = getattr(transformers, family)(**FAMILIES[family])
     torch.manual_seed(0)
@@ -75,7 +75,7 @@ def encoder(tmp_path_factory):
 
 
 def packaged(*modules, directory=None):
-    """An embedder of the package, saved where that is asked for."""
+    """An embedder of the package, optionally saved."""
     model = SentenceTransformer(modules=list(modules), device="cpu")
     if directory is not None:
         model.save(str(directory), create_model_card=False)
@@ -87,7 +87,7 @@ def open_packaged(directory):
 
 
 def vectors_of(directory, texts=TEXTS, prompt=None):
-    """bertjax's vectors of a directory, cut where it says."""
+    """bertjax's vectors for a directory, truncated at its limit."""
     model, tokenizer = bertjax.load(directory), Tokenizer.from_pretrained(directory)
     if prompt is not None:
         tokenizer = tokenizer.with_prompt(prompt)
@@ -97,7 +97,7 @@ def vectors_of(directory, texts=TEXTS, prompt=None):
 @pytest.mark.parametrize(
     "family", sometimes(FAMILIES, "BertConfig", "DebertaV2Config", "MPNetConfig", "ModernBertConfig")
 )
-def test_every_pooling_of_every_family_is_the_packages(family, tmp_path):
+def test_every_pooling_matches_the_package_in_every_family(family, tmp_path):
     transformer = Transformer(str(make_encoder(tmp_path / "encoder", family)))
     theirs = packaged(transformer, Pooling(12, JOINED), directory=tmp_path / "saved").encode(TEXTS)
     ours = vectors_of(tmp_path / "saved")
@@ -107,7 +107,7 @@ def test_every_pooling_of_every_family_is_the_packages(family, tmp_path):
 
 
 @pytest.mark.parametrize("mask", ["right", "left", "both"])
-def test_padding_on_any_side_is_left_out_as_the_package_does(mask, rng):
+def test_padding_on_either_side_is_excluded(mask, rng):
     hidden, places = rng.normal(size=(4, 7, 5)).astype(np.float32), np.arange(7)[None]
     first, last = rng.integers(1, 3, (4, 1)), rng.integers(4, 6, (4, 1))
     real = (places >= first * (mask != "right")) & (places <= (last if mask != "left" else 6))
@@ -127,7 +127,7 @@ def test_a_text_of_only_padding_has_a_finite_vector_and_gradient():
     assert np.isfinite(jax.grad(total)(jnp.ones((1, 3, 2)))).all()
 
 
-def test_dense_layers_with_every_activation_are_the_packages(encoder, tmp_path):
+def test_dense_layers_match_the_package(encoder, tmp_path):
     assert set(ACTIVATIONS) == set(TORCH_ACTIVATIONS)
     torch.manual_seed(1)
     widths, dense = [12, 9, 7, 11, 5, 8, 6], []
@@ -147,7 +147,7 @@ def test_dense_layers_with_every_activation_are_the_packages(encoder, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["BertConfig", "MPNetConfig"])
-def test_the_poolers_vector_is_the_packages(family, tmp_path):
+def test_the_poolers_vector_matches_the_package(family, tmp_path):
     gives = {"text": {"method": "forward", "method_output_name": "pooler_output"}}
     path = str(make_encoder(tmp_path / "encoder", family))
     transformer = Transformer(path, modality_config=gives, module_output_name="sentence_embedding")
@@ -159,7 +159,7 @@ def test_the_poolers_vector_is_the_packages(family, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["DistilBertConfig", "ModernBertConfig"])
-def test_a_pooler_that_is_not_there_is_refused(family, tmp_path):
+def test_a_missing_pooler_is_refused(family, tmp_path):
     directory = make_encoder(tmp_path, family)
     with pytest.raises(ConfigError, match="has no pooler: choose another pooling"):
         BertForSentenceEmbedding.from_pretrained(directory, pooling="pooler")
@@ -176,7 +176,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_what_is_saved_is_read_by_the_package_and_again(name, tmp_path):
+def test_saved_embedders_are_read_by_the_package(name, tmp_path):
     model = random_model(BertForSentenceEmbedding, make_config(), **OPTIONS[name])
     tokenizer = Tokenizer.from_pretrained(add_tokenizer(tmp_path))
     model.save_pretrained(tmp_path / "saved", tokenizer)
@@ -210,7 +210,7 @@ def test_truncation_case_and_prompts_match_sentence_transformers(encoder, tmp_pa
     assert largest_difference(again.encode(texts), theirs.encode(texts)) < CLOSE
 
 
-def test_prompts_are_refused_where_the_pooling_leaves_them_out(encoder, tmp_path):
+def test_prompts_are_refused_if_the_pooling_excludes_them(encoder, tmp_path):
     packaged(Transformer(str(encoder)), Pooling(12, "mean", include_prompt=False), directory=tmp_path)
     model, tokenizer = bertjax.load(tmp_path), Tokenizer.from_pretrained(tmp_path)
     assert tokenizer.with_prompt("").prompt == ""
@@ -230,7 +230,7 @@ SWEPT = {
 
 # Poolings that are parts of the joined one by themselves are tried by `make test-slow`.
 @pytest.mark.parametrize("name", sometimes(SWEPT, "joined", "cls and dense", "pooler"))
-def test_sweeps_are_single_runs_whatever_the_pooling(name, rng):
+def test_sweeps_equal_single_runs_for_every_pooling(name, rng):
     model = random_model(BertForSentenceEmbedding, make_config(), **SWEPT[name])
     texts, heads = encodings(model.config, rng, [5, 1, 9, 3, 12]), ab.single_heads(model.config, "zero")
     found = engine.sweep(model, texts, heads, readouts.sentence_embedding, row_length=16)
@@ -265,8 +265,8 @@ DENSE = [
     ({"module_input_name": "token_embeddings"}, 'module_input_name is "token_embeddings"'),
     ({"activation_function": "torch.nn.modules.activation.Mish"}, r'activation_function is "torch\.nn\..*Mish"'),
     ({"activation_function": "own.Tanh"}, 'activation_function is "own.Tanh"; bertjax knows torch'),
-    ({"in_features": 0}, "in_features must be a positive integer, found 0"),
-    ({"bias": "no"}, 'bias must be true or false, found "no"'),
+    ({"in_features": 0}, "in_features must be an integer from 1 to 2147483647, found 0"),
+    ({"bias": "no"}, "bias must be true or false, found 'no'"),
     ({"rank": 3}, 'bertjax does not know the key "rank"'),
     ({"out_features": 6}, r"the tensors must be .*\(6, 12\)"),
     ({"bias": False}, "the tensors must be"),

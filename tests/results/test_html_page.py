@@ -5,7 +5,6 @@ import csv
 import numpy as np
 import pytest
 
-from bertjax.plots.cells import STRENGTH
 from bertjax.results.directory import read_results
 from bertjax.results.page import make_page, write_page
 from tests.browser import (
@@ -81,7 +80,7 @@ def test_insignificant_cells_are_pale_and_show_their_numbers(page, results):
         shown = (full if name in sure else noise)["z"][row.layer][row.head]
         assert shown == pytest.approx(100 * row.difference)
     assert full["opacity"] is None
-    assert noise["opacity"] == means["opacity"] == STRENGTH
+    assert noise["opacity"] == means["opacity"] == 0.22
     assert has_colour_bar(page)
     assert "pale: not significant" in text_of(page, ".of-map")
     go_to(page, 1, 1).perform()

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.testing.compare import compare_images
+from scipy.cluster.hierarchy import linkage
 
 from bertjax.errors import InputError, OutputError
 from bertjax.paths import hash_file
-from bertjax.plots import Panel, canvas, make_grids
+from bertjax.plots import Curve, Frame, Panel, canvas, make_curves, make_distances, make_grids, make_pairs
 from bertjax.plots.attention import make_attention
 from bertjax.plots.bars import make_sets
 from bertjax.plots.canvas import save_page
@@ -103,9 +105,35 @@ PICTURES = {
     "sets": lambda results, path: sets(path),
     "effect_maps": lambda results, path: draw_effect_maps(path, effects(), TEXTS),
     "effect_bars": lambda results, path: effect_bars(path),
+    "pairs": lambda results, path: pairs(path),
+    "curves": lambda results, path: curves(path),
     "patterns": lambda results, path: patterns(path),
     "cls_rows": lambda results, path: cls_rows(path),
 }
+
+
+PRUNING = Measure("Accuracy")
+POINTS = np.array([36, 18, 0])
+
+
+def pruning_curves():
+    """An order with intervals, its reverse, gates that end early, and random orders."""
+    scores = {"gradient": [85.0, 70.0, 50.0], "gradient reversed": [60.0, 52.0, 50.0]}
+    found = [Curve(name, np.array([own]), np.add([own, own], [[-3.0], [3.0]])) for name, own in scores.items()]
+    gates = Curve("gates", np.array([[84.0, 78.0]]), left=np.array([30, 20]))
+    return [*found, gates, Curve("random", np.array([[80.0, 60.0, 50.0], [70.0, 52.0, 50.0]]))]
+
+
+def curves(path):
+    save_page(make_curves(POINTS, pruning_curves(), (54, 86.7), "As heads go", "a model", measure=PRUNING), path)
+
+
+def pairs(path):
+    rng, heads = np.random.default_rng(3), [(layer, head) for layer in range(3) for head in range(3)]
+    found = np.array([(one, other) for one in range(9) for other in range(one)])
+    changes, measure = rng.normal(size=len(found)), Measure("Interaction", of_effects=True)
+    figure = make_pairs(heads, found, changes, np.abs(changes) > 1, "Pairs", "a model", measure=measure)
+    save_page(figure, path)
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -172,9 +200,87 @@ def test_the_picture_of_attention_says_of_which_example(results):
     assert f"example 7, label {label}: {example['first']} / {example['second']}" in told
 
 
+@pytest.mark.parametrize("figure", ["map", "ranking", "layers", "attention"])
+def test_a_figure_is_drawn_into_axes_that_exist(results, figure):
+    page = Figure()
+    left, right = page.subplots(1, 2)
+    assert results["heads"].plot(figure, ax=left, title="a $b$") is page
+    assert left.get_title() == "a $b$"
+    assert left.has_data()
+    assert not right.has_data()
+    assert not page.texts
+    assert not page.legends
+
+
+def test_curves_and_pairs_are_drawn_into_axes_that_exist():
+    for draw in (
+        lambda frame: make_curves(POINTS, pruning_curves(), (54, 86.7), "Title", "", measure=PRUNING, frame=frame),
+        lambda frame: make_pairs(
+            [(0, 0), (0, 1)],
+            np.array([[0, 1]]),
+            np.ones(1),
+            np.ones(1, bool),
+            "Title",
+            "",
+            measure=PRUNING,
+            frame=frame,
+        ),
+    ):
+        axes = Figure().subplots()
+        assert draw(Frame(ax=axes)) is axes.figure
+        assert axes.get_title() == "Title"
+        assert not axes.figure.texts
+
+
+@pytest.mark.parametrize("figure", ["map", "ranking", "layers", "attention", "change"])
+def test_size_and_title_of_a_figure(results, figure):
+    usual, small = results["heads"].plot(figure), results["heads"].plot(figure, size=(4, 2), title="Mine")
+    assert small.get_size_inches().tolist() == [4, 2]
+    assert [text.get_text() for text in small.texts][:2] == ["Mine", ""]
+    scale = min(4 / usual.get_size_inches()[0], 2 / usual.get_size_inches()[1])
+    ours, theirs = (page.axes[0].get_yticklabels()[0].get_fontsize() for page in (small, usual))
+    assert ours < theirs
+    assert small.texts[0].get_fontsize() == pytest.approx(13 * min(4 / 8, scale), rel=0.3)
+    bare = results["heads"].plot(figure, title="")
+    assert bare.get_size_inches()[1] < usual.get_size_inches()[1]
+    assert not bare.texts[0].get_text()
+
+
+def boxes_of(figure, texts):
+    renderer = figure.canvas.get_renderer()
+    return [text.get_window_extent(renderer) for text in texts if text.get_text()]
+
+
+def overlaps(boxes):
+    return [1 for one, other in itertools.combinations(boxes, 2) if one.overlaps(other)]
+
+
+def test_names_of_curves_do_not_overlap_and_lie_on_the_page():
+    figure = make_curves(POINTS, pruning_curves(), (54, 86.7), "Title", "", measure=PRUNING)
+    boxes = boxes_of(figure, figure.axes[0].texts)
+    assert len(boxes) == 4
+    assert not overlaps(boxes)
+    assert all(figure.bbox.contains(box.x1, box.y0) for box in boxes)
+    lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) > 2 and line.get_clip_on()]
+    assert len({line.get_marker() for line in lines}) == 4
+
+
+def test_names_in_the_map_of_distances_do_not_overlap(rng, monkeypatch):
+    monkeypatch.setattr(canvas, "PIXELS_PER_INCH", 200)  # extents of texts are whole pixels
+    points = np.concatenate([rng.normal(0, 0.05, (30, 2)), rng.normal(0, 3.0, (10, 2))])
+    tree = linkage(points)
+    names, layers = [f"{head // 10}.{head % 10}" for head in range(40)], np.arange(40) // 10
+    figure = make_distances(names, layers, points, tree, "Title", "")
+    texts = figure.axes[0].texts
+    assert 10 < len(texts) <= 40
+    assert not overlaps(boxes_of(figure, texts))
+
+
 @pytest.mark.parametrize(
     ("which", "options", "message"),
     [
+        ("heads", {"figure": "change", "ax": Figure().subplots()}, "several panels, which need a page: leave ax out"),
+        ("heads", {"size": (4, 3), "ax": Figure().subplots()}, "give ax or size"),
         ("heads", {"figure": "pie"}, "is not one of " + ", ".join(FIGURES)),
         ("heads", {"metric": "bleu"}, "has no metric 'bleu'"),
         ("layers", {"figure": "map"}, "has no single heads to map, but layers"),
@@ -237,4 +343,4 @@ def test_names_beside_grids_of_patches_do_not_overlap(layers, heads, spans):
             assert not [1 for one, other in itertools.combinations(boxes, 2) if one.overlaps(other)]
             assert all(page.contains(box.x0, box.y0) and page.contains(box.x1, box.y1) for box in boxes)
     below = min(label.get_window_extent(renderer).y0 for label in figure.axes[len(grids) - 1].get_xticklabels())
-    assert below > max(text.get_window_extent(renderer).y1 for text in figure.texts if "full colour" in text.get_text())
+    assert below > max(text.get_window_extent(renderer).y1 for text in figure.texts if "stroke" in text.get_text())

@@ -16,7 +16,6 @@ from bertjax.errors import DataError, OutputError
 from bertjax.formatting import format_change
 from bertjax.plots.bars import Certainty, make_layers, make_sets
 from bertjax.plots.canvas import save_page
-from bertjax.plots.cells import STRENGTH
 from bertjax.plots.heads_map import make_heads
 from bertjax.statistics import Measure
 
@@ -149,21 +148,19 @@ def test_numbers_can_be_read_on_every_colour():
             assert (light + 0.05) / (dark + 0.05) > 4
 
 
-def test_what_is_not_told_from_0_is_pale_and_said_to_be_so():
+def test_cells_that_are_not_significant_have_a_stroke():
     scores = random_scores(4, 5)
     found = np.zeros((4, 5), bool)
     found[1, 2] = found[3, 0] = True
     scores[0, 0], scores[2, 3] = np.nan, BASE
     figure, full = make_heads(scores, BASE, "Title", significant=found), make_heads(scores, BASE, "Title")
     cells, means = figure.axes[:2]
-    ours, theirs = colours_of(cells), colours_of(full.axes[0])
-    assert np.array_equal(ours[found], theirs[found])
-    pale = ~found & np.isfinite(scores)
-    np.testing.assert_allclose(ours[pale], 1 - STRENGTH * (1 - theirs[pale]), atol=1e-6)
-    assert colours_of(means).min() > 1 - STRENGTH  # of means nothing is known
-    assert "pale: not significant: 17; means are not tested" in legend_of(figure)
-    assert "full colour, dot: more than chance (q < 0.05): 2" in legend_of(figure)
-    assert not any("pale" in text for text in legend_of(full))
+    assert np.array_equal(colours_of(cells), colours_of(full.axes[0]), equal_nan=True)
+    struck = {(int(stroke[0, 0]), int(stroke[1, 1])) for stroke in cells.collections[1].get_segments()}
+    assert struck == {(head, layer) for layer, head in np.argwhere(~found & np.isfinite(scores)).tolist()}
+    assert len(means.collections) == len(full.axes[0].collections) == 1
+    assert "stroke: not significant (q ≥ 0.05): 17 of 19; means are not tested" in legend_of(figure)
+    assert not any("stroke" in text for text in legend_of(full))
 
 
 def test_layers_become_bars_around_the_base():
@@ -180,8 +177,8 @@ def test_layers_become_bars_around_the_base():
 def test_bars_show_how_sure_they_are():
     """Filled where more than chance; a line from end to end of each interval; the number beyond both."""
     ends = np.array([[-9.0, -0.5, np.nan, 0.2], [-3.0, 1.5, np.nan, 2.5]])
-    weighed = Certainty(ends, np.array([True, False, False, True]))
-    figure = make_layers(np.array([0.80, BASE + 0.004, np.nan, 0.88]), BASE, "Title", "", LABEL, weighed)
+    certainty = Certainty(ends, np.array([True, False, False, True]))
+    figure = make_layers(np.array([0.80, BASE + 0.004, np.nan, 0.88]), BASE, "Title", "", LABEL, certainty)
     axes = figure.axes[0]
     hollow = [bar.get_facecolor() == (1, 1, 1, 1) for bar in axes.patches]
     assert hollow == [False, True, True, False]

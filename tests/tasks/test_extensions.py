@@ -297,7 +297,7 @@ def test_modes_of_ones_own_in_sets_are_read_again(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["Half", "zéro", "a b", "=", "1st"])
 def test_a_name_that_no_file_of_sets_could_hold_is_refused(name, monkeypatch):
     monkeypatch.setitem(MODES, name, MODES_OF_ONES_OWN["half"])
-    with pytest.raises(InputError, match="a mode's name must be of lower-case letters, digits, - and _"):
+    with pytest.raises(InputError, match="a mode's name must be lower-case letters, digits, - and _"):
         Change(0, 0, name)
 
 

@@ -1,9 +1,8 @@
-"""ALBERT (Lan et al. 2020): narrow embeddings, and layers that share their parameters by group.
+"""ALBERT (Lan et al. 2020): narrow embeddings, and layers that share parameters by group.
 
-After HuggingFace's `modeling_albert.py`. A layer here is one application: application `i` of HuggingFace's `n` goes
-through group `int(i / (n / groups))`, whose inner layers follow one another and count one by one. So a head (layer,
-head) is one application's, and overrides and gradients of its gate leave the other applications of the same
-parameters alone.
+Source: HuggingFace's `modeling_albert.py`. A layer of bertjax is one application: round `i` of HuggingFace's `n` rounds
+applies all inner layers of group `int(i / (n / groups))`, each of which counts as a layer. A head (layer, head) thus
+belongs to one application, and overriding it does not affect other applications of the same parameters.
 """
 
 from typing import Any
@@ -63,7 +62,7 @@ def _check(config: ConfigFields) -> None:
 
 
 def _read(mapping: dict[str, Any]) -> dict[str, Any]:
-    """Count applications of a layer, not rounds through the groups."""
+    """Count applications of layers instead of rounds."""
     rounds, inner = mapping.get("num_hidden_layers", DEFAULTS["num_hidden_layers"]), mapping.get("inner_group_num", 1)
     if is_integer(rounds) and is_integer(inner) and inner > 0:
         return mapping | {"num_hidden_layers": rounds * inner}
@@ -124,7 +123,7 @@ FAMILY = Family(
     keys={"classifier_dropout": "classifier_dropout_prob"},
     defaults=DEFAULTS,
     settings={"inner_group_num": Setting(1, INTEGER), "num_hidden_groups": Setting(1, INTEGER)},
-    # of the first release's TensorFlow program, which no one reads
+    # unused settings of the first release's TensorFlow program
     harmless=frozenset({"down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks"}),
     read=_read,
     write=_write,

@@ -65,7 +65,7 @@ FAMILY = Family(
         CHOICE: Head("BertForMultipleChoice", CLASSIFIER),
     },
     harmless=frozenset(
-        # a pooler that Google's multilingual configs describe and no BERT has
+        # a pooler in Google's multilingual configs that no BERT has
         [
             "directionality",
             "pooler_fc_size",

@@ -1,16 +1,15 @@
-"""DeBERTa-v2 and -v3 (He et al. 2021, 2023): attention by content and by distance, each with projections of its own.
+"""DeBERTa-v2 and -v3 (He et al. 2021, 2023): disentangled attention by content and by distance.
 
-After HuggingFace's `modeling_deberta_v2.py`. With query `q`, key `k` and a vector for each bucket of distances,
-projected as keys `K` and as queries `Q`, the score of query i for key j is
+Source: HuggingFace's `modeling_deberta_v2.py`. With query `q`, key `k` and position vectors for each distance bucket,
+projected as keys `K` and as queries `Q`, the score of query i and key j is
 
     (q_i . k_j + q_i . K[d(i - j)] + k_j . Q[d(i - j)]) / sqrt(3 head_dim)
 
-Buckets are exact near the query and grow with the logarithm. No position is added to the embeddings of v3. The first
-release of v2-xlarge mixes in a convolution, which is refused.
+Buckets are exact near the query and logarithmic beyond. v3 adds no positions to the embeddings. The first release of
+v2-xlarge has a convolution, which is not supported.
 
-The masked-LM head of Microsoft's own files is under `lm_predictions.lm_head`, where transformers does not look unless
-the config says `legacy: false`; it is read here either way, since both classes compute the same from the same
-tensors.
+Microsoft's files name the masked-LM head `lm_predictions.lm_head`, which transformers reads only with `legacy: false`.
+It is always read here: both classes of transformers compute the same function.
 """
 
 from typing import Any
@@ -56,7 +55,7 @@ C2P, P2C = "c2p", "p2c"
 def _describe(config: ConfigFields) -> Architecture:
     layers, own = config.num_hidden_layers, config.own
     relative = _relative(config) if own["relative_attention"] else None
-    # The scale counts the kinds that are named, whether or not there are relative positions.
+    # The scale counts the kinds in pos_att_type even without relative positions.
     scale = float((config.head_dim * (1 + len(set(own["pos_att_type"])))) ** -0.5)
     projected = config.embedding_size != config.hidden_size
     return Architecture(
@@ -91,7 +90,7 @@ def _relative(config: ConfigFields) -> RelativePositions:
 
 
 def _read(mapping: dict[str, Any]) -> dict[str, Any]:
-    """Kinds of attention and norms, which files write as lists or as 'p2c|c2p'."""
+    """Read kinds of attention and norms, which are lists or strings such as 'p2c|c2p'."""
     kinds, norms = mapping.get("pos_att_type"), mapping.get("norm_rel_ebd")
     mapping = dict(mapping)
     width, heads = mapping.get("hidden_size", 1536), mapping.get("num_attention_heads", 24)
@@ -124,7 +123,7 @@ def _write(mapping: dict[str, Any]) -> dict[str, Any]:
     return mapping | {"pos_att_type": kinds, "norm_rel_ebd": norms}
 
 
-_USUAL = ("attention_head_size", "pooler_hidden_size")  # widths that follow from others
+_USUAL = ("attention_head_size", "pooler_hidden_size")  # widths that other sizes determine
 _KINDS = Rule("a list of 'c2p' and 'p2c'", lambda value: _are(value, C2P, P2C))
 _NORMS = Rule("'none' or 'layer_norm'", lambda value: _are(value, "none", "layer_norm"))
 # transformers divides by the logarithm of half of them
@@ -193,5 +192,5 @@ FAMILY = Family(
     harmless_only_at={"conv_kernel_size": (0, None), "conv_groups": (1, None), **dict.fromkeys(_USUAL, (None,))},
     read=_read,
     write=_write,
-    leftovers=(r"mask_predictions\..*",),  # of Microsoft's files: the head that finds replaced words
+    leftovers=(r"mask_predictions\..*",),  # in Microsoft's files: the head for replaced tokens
 )

@@ -1,7 +1,6 @@
-"""DistilBERT (Sanh et al. 2019): BERT without token types and pooler, with half its layers and names of its own.
+"""DistilBERT (Sanh et al. 2019): BERT without token types and pooler, with half the layers and other names.
 
-After HuggingFace's `modeling_distilbert.py`. The norms' epsilon is no setting there. Nothing is dropped between
-attention and its sum.
+Source: HuggingFace's `modeling_distilbert.py`. The epsilon of the norms is fixed, and attention has no output dropout.
 """
 
 from bertjax.checkpoints.architecture import (
@@ -85,7 +84,7 @@ FAMILY = Family(
     absent={"type_vocab_size": 0, "layer_norm_eps": 1e-12, "embedding_size": None},
     defaults={"num_hidden_layers": 6, "classifier_dropout": 0.2},
     settings={"qa_dropout": Setting(0.1, FRACTION, is_rate=True)},
-    # Sinusoidal positions are in the file like any others: the setting says what they were at first.
+    # Positions are in the file in any case; the setting only describes their initial values.
     harmless=frozenset({"sinusoidal_pos_embds"}),
     harmless_only_at={"tie_weights_": (True, None)},
 )

@@ -1,8 +1,6 @@
-"""ELECTRA (Clark et al. 2020): BERT's layers over embeddings that may be narrower, with a head that finds replaced
-words.
+"""ELECTRA (Clark et al. 2020): BERT's layers, optionally narrower embeddings, and a head that detects replaced tokens.
 
-After HuggingFace's `modeling_electra.py`. The norm of the embeddings is as wide as their tables; the encoder has no
-pooler.
+Source: HuggingFace's `modeling_electra.py`. The norm of the embeddings has the width of the tables; there is no pooler.
 """
 
 from dataclasses import replace

@@ -1,8 +1,8 @@
-"""ModernBERT (Warner et al. 2024): norms before, no biases, rotary positions, windows in two layers of three, gates.
+"""ModernBERT (Warner et al. 2024): pre-norm, no biases, rotary positions, local attention, gated feed-forward layers.
 
-After HuggingFace's `modeling_modernbert.py`. Layer 0 reads the embeddings as they are. In every third layer a token
-attends to all others; in the rest it sees `local_attention / 2` tokens to either side. Rotary positions have a base
-for each kind. The feed-forward layer is `W2 (activation(a) * b)` with `[a, b] = W1 h`. A norm follows the last layer.
+Source: HuggingFace's `modeling_modernbert.py`. Attention of layer 0 reads the embeddings without a norm. Every third
+layer attends to all tokens, the others to `local_attention / 2` tokens on either side; each kind has its rotary base.
+The feed-forward layer is `W2 (activation(a) * b)` with `[a, b] = W1 h`. A norm follows the last layer.
 """
 
 from typing import Any
@@ -40,7 +40,7 @@ from bertjax.checkpoints.rules import FLAG, FRACTION, POSITIVE, Rule, integer, i
 from bertjax.errors import ConfigError
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
-MOST_LAYERS = 10_000  # whose kinds are written out
+MOST_LAYERS = 10_000  # of which the kinds are listed
 EVERY, BASES = 3, {GLOBAL: 160_000.0, LOCAL: 10_000.0}
 _BASE_KEYS = {GLOBAL: "global_rope_theta", LOCAL: "local_rope_theta"}
 
@@ -105,18 +105,18 @@ def _heads(config: ConfigFields) -> dict[str, HeadPlan]:
 
 
 def _kinds(layers: int, every: int) -> tuple[str, ...]:
-    """Every so many layers, from the first, one is global."""
+    """Kinds of layers if every n-th layer, starting with the first, is global."""
     return tuple(LOCAL if number % every else GLOBAL for number in range(layers))
 
 
 def _read(mapping: dict[str, Any]) -> dict[str, Any]:
-    """Kinds of layers and bases of rotation, which files before transformers 5 wrote otherwise."""
+    """Read kinds of layers and rotary bases in the forms of transformers 4 and 5."""
     mapping = dict(mapping)
     every, layers = mapping.pop("global_attn_every_n_layers", EVERY), mapping.get("num_hidden_layers", 22)
     if mapping.get("layer_types") is None:
         if not is_integer(every) or every < 1:
             raise ConfigError(f"global_attn_every_n_layers must be a positive integer, found {every!r:.80}")
-        usual = every == EVERY or not is_integer(layers)  # which is refused by its name, where all sizes are checked
+        usual = every == EVERY or not is_integer(layers)  # an invalid number of layers is refused later
         mapping["layer_types"] = None if usual else _kinds(min(layers, MOST_LAYERS), every)
     elif isinstance(mapping["layer_types"], list):
         kinds = tuple(mapping["layer_types"])
@@ -124,7 +124,7 @@ def _read(mapping: dict[str, Any]) -> dict[str, Any]:
         mapping["layer_types"] = None if usual else kinds
     rotations = mapping.pop("rope_parameters", None) or {}
     if not isinstance(rotations, dict) or set(rotations) - set(BASES):
-        raise ConfigError(f"rope_parameters must be those of {GLOBAL} and {LOCAL}, found {rotations!r:.80}")
+        raise ConfigError(f"rope_parameters must be a dict with {GLOBAL} and {LOCAL}, found {rotations!r:.80}")
     for kind, key in _BASE_KEYS.items():
         rotation = rotations.get(kind) or {}
         if not isinstance(rotation, dict) or set(rotation) - {"rope_type", "rope_theta"}:
@@ -152,7 +152,7 @@ _THEIRS, _OURS = "model.layers.{layer}", "bert.encoder.layers.{layer}"
 
 
 def _projection(number: int, name: str) -> tuple[TensorEntry, ...]:
-    """A third of the one matrix that holds queries, keys and values."""
+    """One third of the matrix that holds queries, keys and values."""
     return linear(f"{_THEIRS}.attn.Wqkv", f"{_OURS}.attention.{name}", INTO_HEADS, HEAD_BIAS, part=(number, 3))
 
 
@@ -213,7 +213,7 @@ FAMILY = Family(
         "embedding_dropout": Setting(0.0, FRACTION, is_rate=True),
         "mlp_dropout": Setting(0.0, FRACTION, is_rate=True),
     },
-    # how the first weights are drawn, how PyTorch computes the same, and a key of BERT's that nothing reads
+    # initialization, PyTorch's implementation, and an unused key of BERT
     harmless=frozenset(
         [
             "initializer_cutoff_factor",
@@ -227,7 +227,7 @@ FAMILY = Family(
     ),
     harmless_only_at={
         "rope_scaling": (None,),
-        "position_embedding_type": ("absolute", "sans_pos", None),  # transformers does not read it
+        "position_embedding_type": ("absolute", "sans_pos", None),  # transformers ignores it
     },
     read=_read,
     write=_write,

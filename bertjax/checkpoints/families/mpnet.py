@@ -1,8 +1,8 @@
-"""MPNet (Song et al. 2020): BERT's layers with scores by distance that all layers share, and RoBERTa's positions.
+"""MPNet (Song et al. 2020): BERT's layers with relative position biases that all layers share, and RoBERTa's positions.
 
-After HuggingFace's `modeling_mpnet.py`. Distances fall into buckets as T5's do (Raffel et al. 2020): half of them for
-keys before the query and half for keys behind it, the nearest apart, the rest by the logarithm up to 128. The
-positions' first row is 2 whatever the padding's id is.
+Source: HuggingFace's `modeling_mpnet.py`. Distance buckets are T5's (Raffel et al. 2020): half of them for keys before
+the query and half for keys after it; near distances have their own buckets, the rest are logarithmic up to 128. The
+first position is 2 for any padding id.
 """
 
 from dataclasses import replace
@@ -38,8 +38,8 @@ from bertjax.checkpoints.families.family import (
 )
 from bertjax.checkpoints.rules import one_of
 
-PADDING = 1  # the embeddings' own, in transformers, not the config's
-BUCKETS, LARGEST = 32, 128  # in transformers whatever the config says, which must fit
+PADDING = 1  # fixed in transformers' embeddings, whatever the config's pad_token_id
+BUCKETS, LARGEST = 32, 128  # fixed in transformers; the config must agree
 
 
 def _describe(config: ConfigFields) -> Architecture:

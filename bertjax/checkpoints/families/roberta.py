@@ -1,7 +1,7 @@
 """RoBERTa (Liu et al. 2019), XLM-RoBERTa (Conneau et al. 2020) and CamemBERT (Martin et al. 2020).
 
-A layer is BERT's. Positions are counted over tokens that are not padding, from the padding's id on: the first token
-of a text has position 2, and a table of 514 rows takes 512 tokens. After HuggingFace's `modeling_roberta.py`.
+Layers are BERT's. Positions count only tokens that are not padding, starting after the padding id: the first token of a
+text has position 2, and a table of 514 rows supports 512 tokens. Source: HuggingFace's `modeling_roberta.py`.
 """
 
 from dataclasses import replace

@@ -1,1 +1,1 @@
-"""Attention that keeps no weights: `jax.nn`'s form, the Pallas kernel, and what it measures of heads."""
+"""Attention without stored weights: `jax.nn`'s, cuDNN's, and a Pallas kernel."""

@@ -1,8 +1,8 @@
-"""Attention that keeps no weights, chosen by `Numerics.attention`: `jax.nn`'s form, or the Pallas kernel.
+"""Attention without stored weights, selected by `Numerics.attention`: `jax.nn`'s implementation or the Pallas kernel.
 
-Both take overrides of whole heads: gates, uniform weights, factors, given outputs. What needs the weights of single
-queries and keys needs the explicit form. `jax.nn`'s form is XLA's own, which makes all weights and is no more than
-another way to write the explicit one; or, in half precision on an NVIDIA GPU from Ampere on, cuDNN's flash attention.
+Both support overrides of whole heads: gates, uniform weights, factors, replacement outputs. Overrides of single weights
+require explicit attention. `jax.nn`'s implementation is XLA's, which still computes all weights, or cuDNN's flash
+attention in half precision on NVIDIA GPUs from Ampere on.
 """
 
 import re
@@ -19,7 +19,7 @@ from bertjax.models import ops
 from bertjax.models.types import Numerics, Overrides
 
 Implementation = Literal["xla", "cudnn"]
-# Of each head of a layer: what its learned weights are multiplied by, and the share of uniform weights.
+# For each head of a layer: the factor on its learned weights, and the fraction of uniform weights.
 Gates = tuple[Float[Array, " heads"], Float[Array, " heads"]] | None
 
 
@@ -35,18 +35,23 @@ def attend(
     scale: float | None = None,
     bias: Float[Array, "#batch heads query key"] | None = None,
 ) -> Float[Array, "batch query heads head_dim"]:
-    """Each head's outputs after overrides, in wide floats; 0 for a query that may attend to no key.
+    """Head outputs after overrides, in wide floats; 0 for a query that may attend to no key.
 
     Args:
-        scale: of the products of queries and keys; None for 1/sqrt(head_dim).
-        bias: what is added to them.
+        queries, keys, values: vectors of all heads.
+        keep: mask.
+        overrides: overrides of all layers.
+        layer: index of the layer in the overrides.
+        numerics: dtypes, precision and attention implementation.
+        scale: factor on the products of queries and keys; None for 1/sqrt(head_dim).
+        bias: bias of the scores.
 
     Raises:
         OverrideError: overrides of weights or edges.
         InputError: a mask `[batch, query, key]`, a bias or another scale for the Pallas kernel.
     """
     if overrides is not None and (overrides.weights is not None or overrides.edges is not None):
-        what = "single weights" if overrides.weights is None else "given weights"
+        what = "single weights" if overrides.weights is None else "weights"
         raise OverrideError(f"overrides of {what} need attention='explicit', found {numerics.attention!r}")
     if overrides is not None and overrides.tokens is not None:
         raise OverrideError(f"overrides at single tokens need attention='explicit', found {numerics.attention!r}")
@@ -63,13 +68,14 @@ def _pallas(queries: Array, keys: Array, values: Array, keep: Array, gates: Gate
 
     if keep.shape[1] != 1:
         raise InputError(
-            "attention='pallas' takes an attention_mask of whole tokens, [batch, token]; for [batch, query, key] use "
+            "attention='pallas' supports only an attention_mask [batch, token]; for [batch, query, key] use "
             "'explicit' or 'fused'"
         )
-    marks = (keep[:, 0] > 0).astype(jnp.int32)
-    asking = jnp.ones(queries.shape[:2], jnp.int32)  # padding attends to the real tokens, as in the explicit form
-    whole = None if gates is None else pallas_attention.HeadGates(*gates, jnp.ones(queries.shape[2]))
-    return pallas_attention.attend(queries, keys, values, (asking, marks), whole, numerics)
+    key_segments = (keep[:, 0] > 0).astype(jnp.int32)
+    # Padding attends to the real tokens, as in explicit attention.
+    query_segments = jnp.ones(queries.shape[:2], jnp.int32)
+    head_gates = None if gates is None else pallas_attention.HeadGates(*gates, jnp.ones(queries.shape[2]))
+    return pallas_attention.attend(queries, keys, values, (query_segments, key_segments), head_gates, numerics)
 
 
 def attend_in_rows(
@@ -83,12 +89,13 @@ def attend_in_rows(
     scale: float | None = None,
     bias: Float[Array, "#batch heads token token"] | None = None,
 ) -> Float[Array, "batch token heads head_dim"]:
-    """Each head's outputs in rows that hold several examples, in wide floats.
-
-    At padding, whose segment is 0, something finite: nothing attends to it, so that it does no harm.
+    """Head outputs in rows that hold several examples, in wide floats; finite at padding (segment 0).
 
     Args:
-        keep: which keys each query may attend to, where that is not its whole example.
+        queries, keys, values: vectors of all heads.
+        segments: example of each token, from 1; 0 for padding.
+        numerics: dtypes, precision and attention implementation.
+        keep: mask, if a query does not attend to its whole example.
         scale, bias: as in `attend`.
     """
     if numerics.attention == "pallas":
@@ -102,11 +109,11 @@ def attend_in_rows(
 
 
 def has_cudnn(numerics: Numerics, head_dim: int) -> bool:
-    """Whether cuDNN's flash attention can run here: half precision, heads of at most 128, an Ampere GPU or newer."""
+    """Whether cuDNN's flash attention is available: half precision, head_dim up to 128, GPU from Ampere on."""
     if numerics.dtype not in ("bfloat16", "float16") or head_dim % 8 or head_dim > 128:
         return False
     version = re.fullmatch(r"(\d+)\.\d+", str(getattr(jax.local_devices()[0], "compute_capability", "")))
-    return version is not None and int(version[1]) >= 8  # AMD's are named otherwise
+    return version is not None and int(version[1]) >= 8  # AMD GPUs have other version names
 
 
 def _gated(
@@ -121,7 +128,7 @@ def _gated(
     bias: Array | None,
 ) -> Array:
     learned = _jax(queries, keys, values, keep, numerics, scale=scale, bias=bias)
-    has_keys = jnp.max(keep, axis=-1) > 0  # without keys it would be the mean over padding
+    has_keys = jnp.max(keep, axis=-1) > 0  # without keys the output would be the mean over padding
     learned = jnp.where(has_keys[:, :, None, None], learned, 0)
     if gates is None:
         return learned
@@ -142,7 +149,7 @@ def _jax(
     bias: Array | None = None,
 ) -> Array:
     plain = scale is None and bias is None
-    # Inside, jax.nn mixes dtypes of its own, which a caller's strict promotion would refuse.
+    # jax.nn mixes dtypes internally, which strict promotion would refuse.
     with jax.default_matmul_precision(numerics.precision), jax.numpy_dtype_promotion("standard"):
         if plain and keep.shape[1] == 1 and has_cudnn(numerics, queries.shape[-1]):
             learned = real_keys_first(queries, keys, values, keep[:, 0], "cudnn")
@@ -162,10 +169,10 @@ def real_keys_first(
     keep: Float[Array, "batch key"],
     implementation: Implementation,
 ) -> Float[Array, "batch query heads head_dim"]:
-    """Attention whose mask is a number of keys, so that none of its size is made.
+    """Attention with a number of keys in place of a mask, which therefore is never allocated.
 
-    Attention does not ask for the order of keys: those that are not padding go first, wherever they stand. A row
-    without any key gets something finite.
+    Attention does not depend on the order of keys, so real keys are moved to the front. The output of a row without
+    keys is finite.
     """
     order = jnp.argsort(keep <= 0, axis=1, stable=True)[:, :, None, None]
     keys, values = (jnp.take_along_axis(part, order, axis=1) for part in (keys, values))
@@ -177,7 +184,7 @@ def real_keys_first(
 def _attend_to_first(
     queries: Array, keys: Array, values: Array, count: Int[Array, " batch"], implementation: Implementation
 ) -> Array:
-    """Attention to the first `length` keys; differentiable once, in reverse."""
+    """Attention to the first `count` keys; once differentiable, in reverse mode."""
     return _batchable(partial(_call, implementation=implementation))(queries, keys, values, count)
 
 
@@ -197,15 +204,15 @@ _attend_to_first.defvjp(_attend_forward, _attend_backward)
 
 
 def _call(queries: Array, keys: Array, values: Array, count: Array, implementation: Implementation) -> Array:
-    # cuDNN's gradient wants even lengths; the keys that fill up are beyond the number of keys.
-    tokens, asking = queries.shape[1], jnp.full_like(count, queries.shape[1])
+    # cuDNN's gradient requires even lengths; the added keys are beyond `count`.
+    tokens, query_count = queries.shape[1], jnp.full_like(count, queries.shape[1])
     queries, keys, values = (_even(part) for part in (queries, keys, values))
-    attend = partial(jax.nn.dot_product_attention, query_seq_lengths=asking, key_value_seq_lengths=count)
+    attend = partial(jax.nn.dot_product_attention, query_seq_lengths=query_count, key_value_seq_lengths=count)
     return attend(queries, keys, values, implementation=implementation)[:, :tokens]
 
 
 def _batchable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of batches that takes several under `jax.vmap` as one; cuDNN's own rule refuses some of them."""
+    """A function of batches that merges the axis of `jax.vmap` into the batch; cuDNN's rule fails in some cases."""
     batchable = jax.custom_batching.custom_vmap(function)
 
     @batchable.def_vmap

@@ -1,18 +1,17 @@
-"""Attention whose weights are never written to memory: a Pallas kernel for TPU, with overrides of heads inside.
+"""Attention whose weights are never written to memory: a Pallas kernel for TPU, with overrides of heads.
 
-For a query and the keys of its own segment, of which there are n:
+For a query and the n keys of its segment:
 
     w(k)   = weights_gate * softmax_k(query . key / sqrt(head_dim)) + (1 - weights_gate) * uniform / n
     output = output_gate * sum_k w(k) value(k)
 
-Without overrides, as in a sweep, all keys of a row are on the chip at once where they fit, their heads side by side as
-projections give and take them, if heads fill lanes. Else a block of queries goes through its keys block by block, with
-a running maximum and sum (Milakov and Gimelshein 2018; Dao et al. 2022, FlashAttention), so memory grows with the
-length and not with its square. What uniform attention gives is the mean of a segment's values, which is made before,
-once for all queries. The gradient recomputes the weights, of one block of queries at a time. On a GPU the outputs are
-computed so too, by XLA: Pallas' compiler for all of NVIDIA's GPUs (Triton) is deprecated, its other one is for Hopper
-and newer, and in half precision cuDNN is faster than either was ('fused'). Elsewhere the kernel is interpreted, to be
-tested: that is slow.
+Without overrides, as in a sweep, all keys of a row are on the chip at once if they fit and if heads fill the lanes; all
+heads are in one axis, the layout of the projections. Otherwise a block of queries iterates over blocks of keys with a
+running maximum and sum (Milakov and Gimelshein 2018; Dao et al. 2022, FlashAttention), so that memory grows linearly
+with the length. The output of uniform attention is the mean of a segment's values, computed once for all queries. The
+gradient recomputes the weights of one block of queries at a time. On a GPU XLA computes the outputs in the same blocks:
+Pallas' compiler for all NVIDIA GPUs (Triton) is deprecated, the other requires Hopper, and in half precision cuDNN was
+faster ('fused'). On other platforms the kernel is interpreted for tests, which is slow.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +30,7 @@ from bertjax.models.types import Numerics, record
 
 @record
 class HeadGates:
-    """The overrides of whole heads in one layer; all 1, 0 and 1 leave them as learned. As in `Overrides`."""
+    """Overrides of whole heads in one layer, as in `Overrides`; 1, 0 and 1 leave a head unchanged."""
 
     weights: Float[Array, "heads"]
     uniform: Float[Array, "heads"]
@@ -48,16 +47,14 @@ def attend(
     *,
     places: int = 1,
 ) -> Float[Array, "batch query heads head_dim"]:
-    """Each head's outputs, in wide floats; 0 for a query whose segment has no key.
+    """Head outputs, in wide floats; 0 for a query whose segment has no key.
 
     Args:
-        queries: of all heads.
-        keys: likewise.
-        values: likewise.
-        segments: which segment each query, and each key, belongs to, counted from 1; a key of 0 is padding.
+        queries, keys, values: vectors of all heads.
+        segments: segment of each query and of each key, from 1; 0 for padding.
         gates: overrides of heads, or None.
-        numerics: dtype and precision of the two products.
-        places: how many segments a row has at most.
+        numerics: dtype and precision of the products.
+        places: largest number of segments in a row.
     """
     return _attend(queries, keys, values, gates, segments, numerics, places)
 
@@ -103,12 +100,12 @@ def _attend_forward(*arguments: Any) -> tuple[Array, Any]:
 
 def _attend_backward(numerics: Numerics, places: int, kept: Any, cotangent: Array) -> Any:
     del places
-    *given, segments = kept
+    *arrays, segments = kept
 
-    def again(queries: Array, keys: Array, values: Array, gates: HeadGates | None) -> Array:
+    def recompute(queries: Array, keys: Array, values: Array, gates: HeadGates | None) -> Array:
         return attend_by_blocks(queries, keys, values, segments, gates, numerics)
 
-    _, pull = jax.vjp(again, *given)
+    _, pull = jax.vjp(recompute, *arrays)
     return (*pull(cotangent), None)
 
 
@@ -123,14 +120,14 @@ def attend_by_blocks(
     gates: HeadGates | None,
     numerics: Numerics,
 ) -> Float[Array, "batch query heads head_dim"]:
-    """The same as `attend` without a kernel: weights of one block of queries at a time, also in its gradient."""
+    """`attend` without a kernel, for one block of queries at a time, also in the gradient."""
     size = block_size(queries.shape[1])
 
     @jax.checkpoint
     def one(block: tuple[Array, Array]) -> Array:
-        asking, marks = block
+        block_queries, marks = block
         keep = ((marks[:, :, None] == segments[1][:, None]) & (segments[1] > 0)[:, None]).astype(numerics.wide)
-        weights = ops.attention_weights(ops.attention_scores(asking, keys, numerics), keep[:, None])
+        weights = ops.attention_weights(ops.attention_scores(block_queries, keys, numerics), keep[:, None])
         if gates is not None:
             gate, share = (part[None, :, None, None].astype(weights.dtype) for part in (gates.weights, gates.uniform))
             weights = ops.blend(gate, weights, share * ops.uniform_weights(keep)[:, None])
@@ -168,16 +165,24 @@ def _call_attend(*arrays: Array, scale: float, numerics: Numerics, overridden: b
 
 
 def _attend_kernel(
-    queries: Any, keys: Any, values: Any, asking: Any, asked: Any, *rest: Any, block: int, scale: float, numerics: Any
+    queries: Any,
+    keys: Any,
+    values: Any,
+    query_segments: Any,
+    key_segments: Any,
+    *rest: Any,
+    block: int,
+    scale: float,
+    numerics: Any,
 ) -> None:
     """One block of queries of one head; `rest` is shares and means, if any, and the outputs."""
-    query, mark = queries[0, 0], asking[0]
+    query, segment = queries[0, 0], query_segments[0]
     start = running(query.shape[0], numerics)
 
-    def step(number: Array, carry: Any) -> Any:
+    def step(index: Array, carry: Any) -> Any:
         highest, total, mixed = carry
-        window = pl.ds(number * block, block)
-        scores, allowed = score_block(query, keys[0, 0, window], mark, asked[0, :, window], scale, numerics)
+        window = pl.ds(index * block, block)
+        scores, allowed = score_block(query, keys[0, 0, window], segment, key_segments[0, :, window], scale, numerics)
         peak = jnp.maximum(highest, scores.max(-1, keepdims=True))
         share = jnp.where(allowed, jnp.exp(scores - peak), 0)
         shrink = jnp.exp(highest - peak)
@@ -191,43 +196,44 @@ def _attend_kernel(
     if shares:
         gate, uniform, factor, means = (part[0] for part in shares)
         places = jax.lax.broadcasted_iota(jnp.int32, (1, means.shape[1]), 1) + 1
-        mean = product((mark == places).astype(numerics.wide), means[0], 0, numerics)
+        mean = product((segment == places).astype(numerics.wide), means[0], 0, numerics)
         outputs = factor * (gate * outputs + (1 - gate) * uniform * mean)
     output[0, 0] = outputs
 
 
 def fills_lanes(head_dim: int) -> bool:
-    """Whether heads of this size fill a TPU's lanes, alone or side by side, so that whole rows can be computed."""
+    """Whether one or several heads of this size fill a TPU's lanes, so that whole rows can be computed."""
     return head_dim % 8 == 0 and (BLOCK % head_dim == 0 or head_dim % BLOCK == 0)
 
 
 def choose_part(shape: Sequence[int], keys: int, numerics: Numerics) -> tuple[int, int, int] | None:
-    """Rows, queries of each, and lanes (a part of the heads) that are computed in one go; None where no part fits.
+    """Numbers of rows, queries and lanes that are computed at once; None if no part fits.
 
     Args:
-        shape: of the queries.
-        keys: of a row.
+        shape: shape of the queries.
+        keys: number of keys in a row.
+        numerics: dtypes.
     """
     batch, tokens, heads, head_dim = shape
     if not fills_lanes(head_dim):
         return None
-    asking = BLOCK if tokens > 2 * BLOCK and tokens % BLOCK == 0 else tokens
+    count = BLOCK if tokens > 2 * BLOCK and tokens % BLOCK == 0 else tokens
     embed, width = heads * head_dim, max(head_dim, BLOCK)
     narrower = range(embed - width, 0, -width) if embed % width == 0 else ()
     lanes = [embed, *(size for size in narrower if embed % size == 0)]
     few = max(1, TOKENS_AT_ONCE // tokens)
     rows = [size for size in range(min(few, batch), 0, -1) if batch % size == 0]
-    parts = ((several, asking, some) for some in lanes for several in rows)
+    parts = ((several, count, some) for some in lanes for several in rows)
     return next((part for part in parts if part_bytes(part, keys, numerics) <= KERNEL_BYTES), None)
 
 
 def part_bytes(part: tuple[int, int, int], keys: int, numerics: Numerics) -> int:
-    """What a part of whole rows fills on the chip, about: the next part comes in while one is computed."""
-    rows, asking, lanes = part
-    wide, given = numerics.wide.itemsize, np.dtype(numerics.dtype).itemsize
-    result = given if numerics.narrow else wide
-    scores = 8 * asking * keys * wide  # and shares and masks, of a head or two
-    return 2 * rows * lanes * ((asking + 2 * keys) * given + asking * result) + scores
+    """Approximate memory of a part on the chip, with the next part, which is loaded during the computation."""
+    rows, count, lanes = part
+    wide, narrow = numerics.wide.itemsize, np.dtype(numerics.dtype).itemsize
+    result = narrow if numerics.narrow else wide
+    scores = 8 * count * keys * wide  # and shares and masks, of a head or two
+    return 2 * rows * lanes * ((count + 2 * keys) * narrow + count * result) + scores
 
 
 def _attend_in_whole_rows(
@@ -240,22 +246,22 @@ def _attend_in_whole_rows(
     numerics: Numerics,
     interpret: bool,
 ) -> Array:
-    """`attend` without overrides where whole rows fit: what goes in and out has all heads side by side."""
+    """`attend` without overrides if whole rows fit; inputs and outputs have all heads in one axis."""
     batch, tokens, heads, head_dim = queries.shape
-    rows, asking, lanes = part
+    rows, count, lanes = part
     flat = [each.astype(numerics.dtype).reshape(*each.shape[:2], -1) for each in (queries, keys, values)]
     arrays = [*flat, segments[0][:, None], segments[1][:, None]]
     result = jax.ShapeDtypeStruct(flat[0].shape, numerics.dtype if numerics.narrow else numerics.wide)
-    of_queries = pl.BlockSpec((rows, asking, lanes), lambda row, head, block: (row, block, head))
+    of_queries = pl.BlockSpec((rows, count, lanes), lambda row, head, block: (row, block, head))
     of_keys = pl.BlockSpec((rows, keys.shape[1], lanes), lambda row, head, block: (row, 0, head))
     scores = batch * heads * tokens * keys.shape[1]
     outputs = pl.pallas_call(
         partial(_whole_rows_kernel, head_dim=head_dim, numerics=numerics),
         result,
-        grid=(batch // rows, heads * head_dim // lanes, tokens // asking),
+        grid=(batch // rows, heads * head_dim // lanes, tokens // count),
         in_specs=[
             *(of_queries, of_keys, of_keys),
-            pl.BlockSpec((rows, 1, asking), lambda row, head, block: (row, 0, block)),
+            pl.BlockSpec((rows, 1, count), lambda row, head, block: (row, 0, block)),
             pl.BlockSpec((rows, 1, keys.shape[1]), lambda row, head, block: (row, 0, 0)),
         ],
         out_specs=of_queries,
@@ -270,40 +276,50 @@ def _attend_in_whole_rows(
 
 
 def _whole_rows_kernel(
-    queries: Any, keys: Any, values: Any, asking: Any, asked: Any, outputs: Any, *, head_dim: int, numerics: Numerics
+    queries: Any,
+    keys: Any,
+    values: Any,
+    query_segments: Any,
+    key_segments: Any,
+    outputs: Any,
+    *,
+    head_dim: int,
+    numerics: Numerics,
 ) -> None:
-    """Some rows, all heads of these lanes.
+    """Some rows, with all heads in these lanes.
 
-    A TPU's products are as wide as its lanes, 128. Heads that share them are computed at that width: each with the
-    keys' other lanes zero, which adds nothing to its scores, and of what comes out its own lanes are kept.
+    A TPU's products are 128 lanes wide. Heads that share them are computed at that width: for each head, keys are 0 in
+    the lanes of other heads, which do not contribute to its scores, and its lanes of the output are kept.
     """
     lanes = queries.shape[2]
     width, scale = min(max(head_dim, BLOCK), lanes), ops.score_scale(head_dim)
 
-    def row(number: Array, carry: None) -> None:
-        marks = asking[number].swapaxes(0, 1), asked[number]
+    def row(index: Array, carry: None) -> None:
+        segments = query_segments[index].swapaxes(0, 1), key_segments[index]
         for start in range(0, lanes, width):
             some = pl.ds(start, min(width, lanes - start))
-            query, key, value = (part[number, :, some] for part in (queries, keys, values))
+            query, key, value = (part[index, :, some] for part in (queries, keys, values))
             head_of_lane = jax.lax.broadcasted_iota(jnp.int32, (1, query.shape[1]), 1) // head_dim
             mixed = jnp.zeros(query.shape, numerics.wide)
             for head in range(query.shape[1] // head_dim):
-                own = head_of_lane == head
-                scores, allowed = score_block(query, jnp.where(own, key, jnp.zeros_like(key)), *marks, scale, numerics)
+                of_head = head_of_lane == head
+                scores, allowed = score_block(
+                    query, jnp.where(of_head, key, jnp.zeros_like(key)), *segments, scale, numerics
+                )
                 shares = jnp.where(allowed, jnp.exp(scores - scores.max(-1, keepdims=True)), 0)
                 total = shares.sum(-1, keepdims=True)
                 weights = (shares / jnp.where(total > 0, total, 1)).astype(numerics.dtype)
-                mixed = jnp.where(own, product(weights, value, 0, numerics), mixed)
-            outputs[number, :, some] = mixed.astype(outputs.dtype)
+                mixed = jnp.where(of_head, product(weights, value, 0, numerics), mixed)
+            outputs[index, :, some] = mixed.astype(outputs.dtype)
         return carry
 
     jax.lax.fori_loop(0, queries.shape[0], row, None)
 
 
-def _shares(gates: HeadGates, values: Array, marks: Array, numerics: Numerics, places: int) -> list[Array]:
-    """The gates, one for each head, and the mean of each segment's values."""
-    numbers = 1 + jnp.arange(places, dtype=marks.dtype)
-    members = (marks[:, None] == numbers[None, :, None]).astype(numerics.wide)
+def _shares(gates: HeadGates, values: Array, segments: Array, numerics: Numerics, places: int) -> list[Array]:
+    """Gates of each head, and the mean of each segment's values."""
+    indices = 1 + jnp.arange(places, dtype=segments.dtype)
+    members = (segments[:, None] == indices[None, :, None]).astype(numerics.wide)
     members = members / jnp.maximum(members.sum(-1, keepdims=True), 1)
     means = ops.contract("bpt,bthd->bhpd", members, values, numerics)
     parts = (gates.weights, gates.uniform, gates.output)
@@ -311,14 +327,14 @@ def _shares(gates: HeadGates, values: Array, marks: Array, numerics: Numerics, p
 
 
 BLOCK = 128  # tokens; a TPU's lanes
-LEAST = 16  # of each side of a matrix product
-MASKED = -1e30  # a score of no key
-KERNEL_BYTES = 12 * 2**20  # that a part of rows may fill, of the 16 MiB on the chip that the compiler gives a kernel
-TOKENS_AT_ONCE = 512  # of several rows, where these are short
+LEAST = 16  # smallest side of a matrix product
+MASKED = -1e30  # score of a masked key
+KERNEL_BYTES = 12 * 2**20  # for a part of rows, of the 16 MiB that the compiler assigns to a kernel
+TOKENS_AT_ONCE = 512  # in several short rows
 
 
 def by_platform(kernel: Callable[..., Any], blocks: Callable[..., Any], *arrays: Any) -> Any:
-    """Run a kernel on a TPU, its plain form on a GPU; elsewhere the kernel is interpreted."""
+    """Run the kernel on a TPU and `blocks` on a GPU; on other platforms the kernel is interpreted."""
     return jax.lax.platform_dependent(
         *arrays,
         tpu=partial(kernel, interpret=False),
@@ -334,49 +350,49 @@ def by_head(part: Array) -> Array:
 
 
 def block_size(tokens: int) -> int:
-    """Tokens of a block, by the texts' length."""
+    """Number of tokens in a block, for a row of this length."""
     return min(BLOCK, max(LEAST, 1 << (tokens - 1).bit_length()))
 
 
 def pad(part: Array, axis: int) -> Array:
-    """Zeros after an axis of tokens, to whole blocks."""
+    """Pad an axis of tokens with zeros to a multiple of the block size."""
     return extend(part, axis, -part.shape[axis] % block_size(part.shape[axis]))
 
 
 def widen(part: Array, axis: int) -> Array:
-    """Zeros after an axis, to a power of two."""
+    """Pad an axis with zeros to a power of two."""
     size = part.shape[axis]
     return extend(part, axis, max(LEAST, 1 << (size - 1).bit_length()) - size)
 
 
 def extend(part: Array, axis: int, count: int) -> Array:
-    """So many zeros after an axis."""
-    return jnp.pad(part, [(0, count if place == axis else 0) for place in range(part.ndim)])
+    """Append zeros to an axis."""
+    return jnp.pad(part, [(0, count if index == axis else 0) for index in range(part.ndim)])
 
 
 def cut(part: Array, size: int) -> Array:
-    """Blocks of the second axis first: `[blocks, batch, size, ...]`."""
+    """Split the second axis into blocks: `[blocks, batch, size, ...]`."""
     batch, tokens, *rest = part.shape
     return part.reshape(batch, tokens // size, size, *rest).swapaxes(0, 1)
 
 
 def running(rows: int, numerics: Numerics) -> tuple[Array, Array]:
-    """The highest score and the sum, before any key."""
+    """Initial maximum and sum."""
     return jnp.full((rows, 1), MASKED, numerics.wide), jnp.zeros((rows, 1), numerics.wide)
 
 
 def score_block(
-    query: Array, key: Array, asking: Array, asked: Array, scale: float, numerics: Numerics
+    query: Array, key: Array, query_segments: Array, key_segments: Array, scale: float, numerics: Numerics
 ) -> tuple[Array, Array]:
-    """Scores of a block, and which of them are of a key that the query may attend to."""
-    allowed = (asking == asked) & (asked > 0)
+    """Scores of a block, and whether the query may attend to the key."""
+    allowed = (query_segments == key_segments) & (key_segments > 0)
     return jnp.where(allowed, product(query, key, 1, numerics) * scale, MASKED), allowed
 
 
 def product(left: Array, right: Array, axis: int, numerics: Numerics, precision: Any = None) -> Array:
-    """A matrix product over the left's last axis and the right's `axis`, summed in wide floats.
+    """A matrix product over the left's last axis and the right's `axis`, accumulated in wide floats.
 
-    Products of 16-bit floats are exact however precise is asked for, and TPU's compiler refuses to be asked for more.
+    Products of 16-bit floats are exact at any precision, and the TPU's compiler rejects a higher one for them.
     """
     exact = left.dtype.itemsize < 4
     precision = precision or (jax.lax.Precision.DEFAULT if exact else numerics.precision)

@@ -1,1 +1,1 @@
-"""Sentence embedders: how tokens become one vector, and the model that does it."""
+"""Sentence embedders: poolings and the model."""

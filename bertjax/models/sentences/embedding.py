@@ -1,4 +1,4 @@
-"""The sentence embedder: an encoder, a pooling, dense layers on its vector, and perhaps a length of 1."""
+"""The sentence embedder: an encoder, a pooling, dense layers and normalization."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,24 +28,27 @@ from bertjax.models.pretrained import check_config, split_key
 from bertjax.models.sentences.pooling import ACTIVATIONS, POOLER, POOLINGS, normalize, pool
 from bertjax.models.types import ModelOutput, Numerics
 
-DENSE = "dense."  # how paths of the dense layers' parameters begin
+DENSE = "dense."  # prefix of the parameters of dense layers
 
 
 class BertForSentenceEmbedding(TaskModel):
-    """One vector for each text, as sentence-transformers makes it: `sentence_embedding`, `[batch, width]`.
+    """Sentence vectors as in sentence-transformers: `sentence_embedding`, `[batch, width]`.
 
     Args:
-        pooling: 'mean' over the real tokens, 'cls' (the first one), 'lasttoken', 'max', 'weightedmean' (weights 1, 2,
-            3 ...), 'mean_sqrt_len_tokens' (the sum over the root of their number), or several, whose vectors are joined
-            in this order; or 'pooler', the encoder's own.
-        normalize: scale the vector to length 1.
-        max_length: tokens after which a text is cut, or None for all that the model takes.
-        dense: layers between pooling and normalisation, in their order.
-        include_prompt: whether sentence-transformers counts a prompt's tokens in the pooling, as bertjax always does:
-            where it does not, the checkpoint's tokenizer refuses prompts.
+        config: sizes and settings of the encoder.
+        key: `jax.random.key` for the initial weights.
+        numerics: dtypes, precision and attention implementation.
+        pooling: 'mean' over the real tokens, 'cls' (the first token), 'lasttoken', 'max', 'weightedmean' (weights 1, 2,
+            3 ...), 'mean_sqrt_len_tokens' (the sum over the square root of the length), or several, whose vectors are
+            joined in this order; or 'pooler', the output of the encoder's pooler.
+        normalize: whether to scale the vector to length 1.
+        max_length: longest text in tokens; longer ones are truncated. None for the limit of the model.
+        dense: layers between pooling and normalization, in order.
+        include_prompt: whether sentence-transformers includes the tokens of a prompt in the pooling. bertjax always
+            does, so if False the tokenizer of the checkpoint refuses prompts.
 
     Raises:
-        ConfigError: an unknown pooling, a pooler where the family has none, or dense layers that do not fit.
+        ConfigError: an unknown pooling, a pooler that the family lacks, or dense layers that do not fit.
     """
 
     def __init__(
@@ -73,29 +76,29 @@ class BertForSentenceEmbedding(TaskModel):
         self.dense = nnx.List(
             [
                 Dense(
-                    own,
+                    layer_key,
                     (plan.inputs, plan.outputs),
                     (plan.outputs,) if plan.bias else None,
                     config.initializer_range,
                     self.numerics,
                 )
-                for plan, own in zip(plans, jax.random.split(head, len(plans)), strict=True)
+                for plan, layer_key in zip(plans, jax.random.split(head, len(plans)), strict=True)
             ]
         )
 
     @property
     def poolings(self) -> tuple[str, ...]:
-        """What is joined, in this order."""
+        """The poolings whose vectors are joined, in order."""
         return (self.pooling,) if isinstance(self.pooling, str) else self.pooling
 
     @property
     def fields_of_first_token(self) -> frozenset[str]:
-        """The sentence vector, where it is [CLS]'s or the pooler's."""
+        """Also the sentence vector, if it is that of [CLS] or the pooler."""
         first = self.poolings in (("cls",), (POOLER,))
         return super().fields_of_first_token | ({"sentence_embedding"} if first else set())
 
     def _tokenize(self, texts: Sequence[str]) -> dict[str, Any]:
-        """Texts as a batch, cut where sentence-transformers cuts them."""
+        """A batch of texts, truncated as in sentence-transformers."""
         tokenizer = self._own_tokenizer()
         return tokenizer(texts, max_length=self.max_length or tokenizer.max_length)
 
@@ -106,8 +109,8 @@ class BertForSentenceEmbedding(TaskModel):
             vectors = ACTIVATIONS[plan.activation](layer(vectors))
         return {"sentence_embedding": normalize(vectors) if self.normalize else vectors}
 
-    def _of_file(self) -> dict[str, Array]:
-        """The encoder's parameters; those of dense layers lie in files of their own."""
+    def _file_parameters(self) -> dict[str, Array]:
+        """Parameters of the encoder; those of dense layers are in other files."""
         return {name: value for name, value in self.parameters().items() if not name.startswith(DENSE)}
 
     @classmethod
@@ -115,48 +118,50 @@ class BertForSentenceEmbedding(TaskModel):
         return read_pooling(directory)
 
     @classmethod
-    def _read_own(cls, directory: Path, options: dict[str, Any]) -> dict[str, np.ndarray]:
+    def _read_extra_parameters(cls, directory: Path, options: dict[str, Any]) -> dict[str, np.ndarray]:
         return read_dense_weights(directory, options.get("dense", ()))
 
     @property
     def _modules(self) -> SentenceModules:
-        """What makes its vectors, besides the encoder."""
+        """The modules after the encoder."""
         return SentenceModules(
             self.config.hidden_size, self.poolings, self.plans, self.normalize, include_prompt=self.include_prompt
         )
 
-    def _names_of_more_files(self) -> list[str]:
+    def _extra_files(self) -> list[str]:
         return sentence_file_names(self._modules)
 
-    def _write_more_files(self, directory: Path, tokenizer: Tokenizer | None) -> None:
-        """Write what makes its vectors for sentence-transformers, with the tokenizer's prompts."""
+    def _write_extra_files(self, directory: Path, tokenizer: Tokenizer | None) -> None:
+        """Write the files of sentence-transformers, with the prompts of the tokenizer."""
         prompt, prompts = ("", {}) if tokenizer is None else (tokenizer.prompt, tokenizer.prompts)
         parameters = {name: np.asarray(value) for name, value in self.parameters().items() if name.startswith(DENSE)}
         text = TextSettings(self.max_length, prompt=prompt, prompts=prompts)
         write_sentence_files(directory, self._modules, parameters, text)
 
 
-def _check_poolings(config: BertConfig, given: Any) -> tuple[str, ...]:
-    """Names of poolings, from one or several."""
+def _check_poolings(config: BertConfig, pooling: Any) -> tuple[str, ...]:
+    """Checked names of poolings."""
     expected = f"one or several of {', '.join(POOLINGS)}"
     poolings = (
-        (given,) if isinstance(given, str) else arguments.check_sequence(given, "pooling", expected, str, ConfigError)
+        (pooling,)
+        if isinstance(pooling, str)
+        else arguments.check_sequence(pooling, "pooling", expected, str, ConfigError)
     )
     for name in poolings:
         arguments.check_choice(name, "pooling", POOLINGS, ConfigError)
     if not poolings or len(set(poolings)) < len(poolings):
-        arguments.refuse("pooling", f"{expected}, each once", given, ConfigError)
+        arguments.refuse("pooling", f"{expected}, each once", pooling, ConfigError)
     if POOLER in poolings and len(poolings) > 1:
-        raise ConfigError(f"pooling '{POOLER}' stands alone: found {', '.join(poolings)}")
+        raise ConfigError(f"pooling '{POOLER}' cannot be combined: found {', '.join(poolings)}")
     if POOLER in poolings and config.architecture.pooler is None:
         raise ConfigError(f"{config.family.name} has no pooler: choose another pooling, such as 'mean'")
     return poolings
 
 
 def _check_widths(width: int, plans: Sequence[DensePlan]) -> None:
-    """Raise `ConfigError` where a dense layer does not take what comes before it."""
-    for number, plan in enumerate(plans):
+    """Raise `ConfigError` if the widths of the dense layers do not match."""
+    for index, plan in enumerate(plans):
         arguments.check_choice(plan.activation, "activation of a dense layer", ACTIVATIONS, ConfigError)
         if plan.inputs != width:
-            raise ConfigError(f"dense layer {number} takes vectors of {plan.inputs} numbers, but they have {width}")
+            raise ConfigError(f"dense layer {index} has input width {plan.inputs}, but its input has width {width}")
         width = plan.outputs

@@ -1,7 +1,7 @@
-"""How the hidden states of a text's tokens become one vector, as free functions; no parameters, no Flax.
+"""Poolings of the hidden states of a text into one vector, as free functions.
 
-Source: the module `Pooling` of sentence-transformers 6.2, whose names these are. Real tokens are those that any query
-may attend to; padding may be on either side. A text of padding alone has a finite vector.
+Source: the module `Pooling` of sentence-transformers 6.2, with its names. Real tokens are those that any query may
+attend to; padding may be on either side. The vector of a text without real tokens is finite.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,18 +20,18 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "sigmoid": jax.nn.sigmoid,
     **{name: ops.ACTIVATIONS[name] for name in ("tanh", "relu", "gelu", "silu")},
 }
-"""What may follow a dense layer on vectors, or a score."""
+"""Activations of dense layers on vectors, and of scores."""
 
 
 def real_tokens(keep: Float[Array, "batch #query key"]) -> Float[Array, "batch key"]:
-    """1 for each token that any query may attend to, 0 for padding."""
+    """1 for tokens that any query may attend to, 0 for padding."""
     return jnp.max(keep, axis=1)
 
 
 def mean_of_real_tokens(
     hidden: Float[Array, "batch token embed"], keep: Float[Array, "batch #query key"]
 ) -> Float[Array, "batch embed"]:
-    """The mean over tokens that any query may attend to, summed in the mask's floats; 0 where there are none."""
+    """The mean over real tokens, in the dtype of the mask; 0 without real tokens."""
     return _mean(hidden, real_tokens(keep))
 
 
@@ -42,7 +42,7 @@ def _mean(hidden: Float[Array, "batch token embed"], real: Float[Array, "batch t
 def _mean_by_root(
     hidden: Float[Array, "batch token embed"], real: Float[Array, "batch token"]
 ) -> Float[Array, "batch embed"]:
-    """The sum divided by the square root of how many tokens there are."""
+    """The sum divided by the square root of the number of tokens."""
     return _weighted_sum(hidden, real) / jnp.sqrt(jnp.maximum(jnp.sum(real, axis=-1, keepdims=True), FLOOR))
 
 
@@ -50,15 +50,15 @@ def _weighted_mean(
     hidden: Float[Array, "batch token embed"], real: Float[Array, "batch token"]
 ) -> Float[Array, "batch embed"]:
     """The mean with weights 1, 2, 3 ... from the first real token on."""
-    places = jnp.arange(1, real.shape[1] + 1, dtype=real.dtype)
-    weights = real * (places[None] - _first(real).astype(real.dtype)[:, None])
+    positions = jnp.arange(1, real.shape[1] + 1, dtype=real.dtype)
+    weights = real * (positions[None] - _first(real).astype(real.dtype)[:, None])
     return _weighted_sum(hidden, weights) / jnp.maximum(jnp.sum(weights, axis=-1, keepdims=True), FLOOR)
 
 
 def _maximum(
     hidden: Float[Array, "batch token embed"], real: Float[Array, "batch token"]
 ) -> Float[Array, "batch embed"]:
-    """The largest number at each place of the vector."""
+    """The elementwise maximum."""
     largest = jnp.max(jnp.where(real[:, :, None] > 0, hidden, -jnp.inf), axis=1)
     return jnp.where(jnp.max(real, axis=1)[:, None] > 0, largest, 0)
 
@@ -76,13 +76,13 @@ def _last_token(
 
 
 def _first(real: Float[Array, "batch token"]) -> Int[Array, " batch"]:
-    """The place of the first real token."""
+    """Index of the first real token."""
     return jnp.argmax(real > 0, axis=1)
 
 
-def _token(hidden: Float[Array, "batch token embed"], places: Int[Array, " batch"]) -> Float[Array, "batch embed"]:
-    """The token at its text's place, to the bit: a gather would be fused with the last norm and compute it anew."""
-    return _weighted_sum(hidden, jax.nn.one_hot(places, hidden.shape[1], dtype=hidden.dtype))
+def _token(hidden: Float[Array, "batch token embed"], index: Int[Array, " batch"]) -> Float[Array, "batch embed"]:
+    """One token of each text, bit-identical: a gather would be fused with the last norm and recompute it."""
+    return _weighted_sum(hidden, jax.nn.one_hot(index, hidden.shape[1], dtype=hidden.dtype))
 
 
 def _weighted_sum(
@@ -101,18 +101,18 @@ _OF_TOKENS: dict[str, Callable[[Array, Array], Array]] = {
     "lasttoken": _last_token,
 }
 POOLINGS = (*_OF_TOKENS, POOLER)
-"""Names of poolings; the pooler's vector is the encoder's own, and stands alone."""
+"""Names of poolings; 'pooler' cannot be combined with others."""
 
 
 def pool(
     output: ModelOutput, keep: Float[Array, "batch #query key"], poolings: Sequence[str]
 ) -> Float[Array, "batch width"]:
-    """The poolings of a text, one after another in one vector, in the mask's floats.
+    """The joined vectors of several poolings, in the dtype of the mask.
 
     Args:
-        output: the encoder's.
-        keep: the mask; 0 for padding.
-        poolings: names of `POOLINGS`.
+        output: output of the encoder.
+        keep: mask; 0 for padding.
+        poolings: names in `POOLINGS`.
     """
     if POOLER in poolings:
         assert output.pooler_output is not None
@@ -122,14 +122,14 @@ def pool(
 
 
 def normalize(vectors: Float[Array, "batch width"]) -> Float[Array, "batch width"]:
-    """Vectors of length 1; sentence-transformers divides by the same floored length."""
+    """Scale vectors to length 1, with the same lower bound of the length as sentence-transformers."""
     return vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 def read_vector(
     output: ModelOutput, keep: Float[Array, "batch #query key"], reads: str
 ) -> Float[Array, "batch *token embed"]:
-    """What a task's head reads: the pooler's vector, [CLS], the mean of real tokens, or every token."""
+    """The input of a task head: pooler output, [CLS], mean over real tokens, or all tokens."""
     hidden = output.last_hidden_state
     if reads == "pooler":
         assert output.pooler_output is not None

@@ -12,7 +12,6 @@ from bertjax.plots import Panel
 from experiments.shared.map_table import MapRow, Scale, draw_table, plain_scale, ratio_scale
 from experiments.shared.run import Figures, Numbers, name_maps
 from experiments.shared.tables import make_table, name_head
-from experiments.words.cls_row import FORMS
 from experiments.words.estimates import LEVEL, differing, read_estimate
 from experiments.words.features import FEATURES
 from experiments.words.links import CONTROLS
@@ -163,8 +162,7 @@ def tables(numbers: Numbers) -> str:
             sections.append(_published_table(relations, source))
     if shared := _with(sources, "shared_words"):
         sections.append(_shared_table(shared))
-    sections.append(_row_table(sources))
-    return "\n\n".join(sections) + "\n"
+    return "\n\n".join(sections)
 
 
 def _relation_table(relations: Numbers) -> str:
@@ -257,30 +255,3 @@ def _by_seed(heads: Int[np.ndarray, " chosen"], tuned: Sequence[Float[np.ndarray
     return (
         "; ".join(f"{name_head(int(index), tuned[0].shape[1])} {values}" for index, values in by_head) if tuned else ""
     )
-
-
-def _row_table(sources: Numbers) -> str:
-    """Means over the heads of the last layer, base and tuned."""
-    features = [name for name in FEATURES if any(name in source["models"][0]["cls_row"] for source in sources.values())]
-    rows = []
-    forms = FORMS if len(sources) == 1 else (FORMS[0], FORMS[2])
-    for name, source in sources.items():
-        for form in forms:
-            for label, models in (("base", source["models"][:1]), ("tuned", source["models"][1:])):
-                if models:
-                    cells = [_row_cell([model["cls_row"] for model in models], feature, form) for feature in features]
-                    rows.append([name, label, form.replace("_", " "), *cells])
-    return make_table(["last layer's [CLS]", "", "", *features], rows)
-
-
-def _row_cell(rows: Sequence[Numbers], feature: str, form: str) -> str:
-    if feature not in rows[0]:
-        return ""
-    entries = [row[feature]["all_heads"][form] for row in rows]
-    digits = 3 if form == "largest" else 2
-    mean = np.mean([entry["mean"] for entry in entries])
-    if len(entries) > 1:
-        low, high = (fold(entry["mean"] for entry in entries) for fold in (min, max))
-        return f"{mean:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
-    half = entries[0]["interval"]
-    return f"{mean:.{digits}f}" + (f" ± {half:.{digits}f}" if half is not None else "")

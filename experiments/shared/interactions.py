@@ -1,4 +1,4 @@
-"""Interaction of two places: the change from disabling both, less the sum of the changes from each alone."""
+"""Interaction of two sites: the change from disabling both, less the sum of the changes from each alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,8 +35,8 @@ class Beyond:
 
 
 def measure_beyond(
-    change: Float[np.ndarray, " places"],
-    drawn: Float[np.ndarray, "draws places"],
+    change: Float[np.ndarray, " sites"],
+    drawn: Float[np.ndarray, "draws sites"],
     joint: Sequence[int],
     first: Sequence[int],
     second: Sequence[int],
@@ -44,10 +44,10 @@ def measure_beyond(
     """The change from both less the changes from each alone.
 
     Args:
-        change: of each place, in points.
+        change: of each site, in points.
         drawn: the change in each draw of examples.
-        joint: indices of the places that disable two together.
-        first, second: indices of the places that disable either of the two alone.
+        joint: indices of the sites that disable two together.
+        first, second: indices of the sites that disable either of the two alone.
     """
     beyond = change[joint] - change[first] - change[second]
     beyond_drawn = drawn[:, joint] - drawn[:, first] - drawn[:, second]

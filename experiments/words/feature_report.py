@@ -1,6 +1,6 @@
 """Tables and pictures of section 4.4 from the contents of `numbers.json`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from experiments.shared.map_table import MapRow, Scale, draw_table, ratio_scale
 from experiments.shared.run import Figures, Numbers, name_maps
 from experiments.shared.tables import make_table, name_head
 from experiments.words.estimates import LEVEL, Estimate, differing, read_estimate
-from experiments.words.features import FEATURES, TEXT
+from experiments.words.features import FEATURES
 
 COLUMNS = 4
 # Paul Tol's bright scheme, which colour-blind people can tell apart.
@@ -79,7 +79,7 @@ def _draw_base(path: Path, numbers: Numbers) -> None:
             feature: Panel(
                 _title(sources, name, feature, source["features"][feature]["examples"]),
                 estimate.mean,
-                pale=~significant[feature],
+                struck=~significant[feature],
             )
             for feature, estimate in estimates.items()
         }
@@ -101,7 +101,7 @@ def _draw_change(path: Path, numbers: Numbers) -> None:
             entry = source["features"][feature]
             base = read_estimate(entry["base"]["relative"]).mean
             title = _title(sources, name, feature, entry["examples"])
-            panels[name][feature] = Panel(title, (base + change.mean) / base, pale=~significant[feature])
+            panels[name][feature] = Panel(title, (base + change.mean) / base, struck=~significant[feature])
     seeds = {len(source["tuned"]) for source in sources.values()}
     count = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else f"{max(seeds)}"
     note = f"Fine-tuned models of each task: {count}, their mean. Pale: no significant change (q ≥ {LEVEL})."
@@ -146,19 +146,13 @@ def _draw_trend(axes: Any, entry: Numbers, name: str, colour: str) -> None:
 
 
 def tables(numbers: Numbers) -> str:
-    """The tables of the section in Markdown: those of a single source, or several sources side by side.
-
-    Args:
-        numbers: the contents of `numbers.json`.
-    """
+    """A table in Markdown: all numbers of one source, or the means over heads of several sources."""
     sources = numbers["results"]["sources"]
-    sections = [_base_table(name, source) for name, source in sources.items()]
-    if len(sources) > 1:
-        sections = [_side_by_side(sources, "mean over heads", _overall), _side_by_side(sources, "layers", _ends)]
-        sections.insert(1, _side_by_side(sources, "heads", _counts))
-    else:
-        sections += [_layer_table(source) for source in sources.values()]
-    return "\n\n".join(sections) + "\n"
+    if len(sources) == 1:
+        return _base_table(*next(iter(sources.items())))
+    features = [feature for feature in FEATURES if any(feature in source["features"] for source in sources.values())]
+    rows = [[feature, *(_overall(source, feature) for source in sources.values())] for feature in features]
+    return make_table(["mean over heads", *sources], rows)
 
 
 def _base_table(name: str, source: Numbers) -> str:
@@ -181,18 +175,15 @@ def _base_table(name: str, source: Numbers) -> str:
     return make_table(header, rows)
 
 
-def _beyond(source: Numbers, sign: int = 1) -> dict[str, int]:
-    """How many heads give a feature more than the text's other tokens, or, for sign -1, less."""
+def _beyond(source: Numbers) -> dict[str, int]:
+    """How many heads give a feature more than the text's other tokens."""
     estimates = {
         feature: read_estimate(entry["base"]["beyond_text"])
         for feature, entry in source["features"].items()
         if "beyond_text" in entry["base"]
     }
     significant = differing(estimates)
-    return {
-        feature: int((significant[feature] & (sign * estimate.mean > 0)).sum())
-        for feature, estimate in estimates.items()
-    }
+    return {feature: int((significant[feature] & (estimate.mean > 0)).sum()) for feature, estimate in estimates.items()}
 
 
 def _published_cells(source: Numbers, feature: str) -> list[str]:
@@ -213,65 +204,13 @@ def _format_highest(estimate: Estimate, digits: int) -> str:
     return f"{name_head(index, estimate.mean.shape[1])} {estimate.mean.max():.{digits}f}{spread}"
 
 
-def _layer_table(source: Numbers) -> str:
-    layers = range(len(next(iter(source["features"].values()))["base"]["layers"]["mean"]))
-    rows = []
-    for feature, entry in source["features"].items():
-        rows.append([feature, "relative", *_cells(entry["base"]["layers"])])
-        if "layers_beyond_text" in entry["base"]:
-            rows.append(["", "more than the text's others", *_cells(entry["base"]["layers_beyond_text"], "+")])
-        if "tuned" in entry:
-            rows.append(["", "change by fine-tuning", *_cells(entry["tuned"]["layers_change"], "+")])
-    return make_table(["layer", "", *map(str, layers)], rows)
-
-
-def _cells(entry: Numbers, sign: str = "") -> list[str]:
-    estimate = read_estimate(entry)
-    return [
-        f"{mean:{sign}.2f} ± {half:.2f}" if np.isfinite(half) else f"{mean:{sign}.2f}"
-        for mean, half in zip(estimate.mean, estimate.interval, strict=True)
-    ]
-
-
-def _side_by_side(sources: Numbers, name: str, say: Callable[[Numbers, str, bool], str]) -> str:
-    """A row for each feature, followed by one for the fine-tuned models; a column for each source."""
-    rows = []
-    for feature in FEATURES:
-        for tuned in (False, True):
-            cells = [
-                say(source, feature, tuned) if feature in source["features"] and (source["tuned"] or not tuned) else ""
-                for source in sources.values()
-            ]
-            if any(cells):
-                rows.append([f"{feature}, tuned" if tuned else feature, *cells])
-    return make_table([name, *sources], rows)
-
-
-def _overall(source: Numbers, feature: str, tuned: bool) -> str:
-    """The mean over heads; for tuned models with the range over seeds."""
-    entry = source["features"][feature]
-    if not tuned:
-        return f"{np.mean(entry['base']['relative']['mean']):.2f}"
-    seeds = np.array(entry["tuned"]["relative_by_seed"]).mean((1, 2))
-    return f"{seeds.mean():.2f}" + (f" ({seeds.min():.2f} to {seeds.max():.2f})" if len(seeds) > 1 else "")
-
-
-def _counts(source: Numbers, feature: str, tuned: bool) -> str:
-    """How many heads give more, and less, than the text's other tokens get; tuned: how many rose and fell."""
-    if feature == TEXT:
+def _overall(source: Numbers, feature: str) -> str:
+    """The mean over heads, and that of the tuned models with its range over seeds."""
+    if feature not in source["features"]:
         return ""
-    if not tuned:
-        return f"{_beyond(source)[feature]} more, {_beyond(source, -1)[feature]} less"
-    changes = {name: read_estimate(entry["tuned"]["change"]) for name, entry in source["features"].items()}
-    significant = differing(changes)[feature]
-    up, down = (int((significant & (sign * changes[feature].mean > 0)).sum()) for sign in (1, -1))
-    return f"{up} rose, {down} fell"
-
-
-def _ends(source: Numbers, feature: str, tuned: bool) -> str:
-    """The means of the first and the last layer."""
     entry = source["features"][feature]
-    layers: Sequence[float] = entry["base"]["layers"]["mean"]
-    if tuned:
-        layers = np.array(entry["tuned"]["relative_by_seed"]).mean((0, -1)).tolist()
-    return f"{layers[0]:.2f} to {layers[-1]:.2f}"
+    base = f"{np.mean(entry['base']['relative']['mean']):.2f}"
+    if "tuned" not in entry:
+        return base
+    seeds = np.array(entry["tuned"]["relative_by_seed"]).mean((1, 2))
+    return f"{base}; {seeds.mean():.2f}" + (f" ({seeds.min():.2f} to {seeds.max():.2f})" if len(seeds) > 1 else "")

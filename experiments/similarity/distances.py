@@ -14,9 +14,9 @@ from jax.scipy.special import xlogy
 from jaxtyping import Array, Bool, Float, Int
 
 from bertjax.data import Encoding
-from experiments.likeness.partners import Partners
 from experiments.shared.attention import WIDTHS, reduce_attention, whole_maps
 from experiments.shared.run import Run
+from experiments.similarity.partners import Partners
 
 MAPS_BYTES = 128 * 10**6  # for texts and their partners together
 

@@ -4,7 +4,7 @@ Reads directories of `bertjax ablate` for single heads of one model, of any task
 rank correlations of the heads between modes of a task and between tasks in a mode, with intervals over heads; groups
 (BLiMP's paradigms). The figure maps changes in accuracy, or in the first score in points.
 
-    python -m experiments.beyond.several_tasks DIR DIR ... --output DIR
+    python -m experiments.beyond.tasks_and_modes DIR DIR ... --output DIR
 """
 
 from collections.abc import Mapping, Sequence
@@ -95,9 +95,9 @@ def _drawn(run: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
 
 
 def tables(numbers: Mapping[str, Any]) -> str:
-    """The tables in Markdown, from `numbers.json` alone: tasks and modes; correlations; groups."""
+    """The tables in Markdown: tasks and modes; correlations."""
     results = numbers["results"]
-    return "\n\n".join([_tasks(results), _correlations(results), *_groups(results)])
+    return "\n\n".join([_tasks(results), _correlations(results)])
 
 
 def _tasks(results: Mapping[str, Any]) -> str:
@@ -117,18 +117,18 @@ def _tasks(results: Mapping[str, Any]) -> str:
                 run["mode"],
                 f"{measure.label} {measure.with_unit(measure.score(metric['base']))} ({', '.join(others)})",
                 *(f"{int((found & (sign * gains > 0)).sum())}" for sign in (-1, 1)),
-                *(_extreme(results, metric, int(place)) for place in (gains.argmin(), gains.argmax())),
+                *(_extreme(results, metric, int(index)) for index in (gains.argmin(), gains.argmax())),
             ]
         )
     headings = ["task (examples)", "mode", "nothing ablated", f"worse (q < {Q})", f"better (q < {Q})"]
     return make_table([*headings, "most worse", "most better"], rows)
 
 
-def _extreme(results: Mapping[str, Any], metric: Mapping[str, Any], place: int) -> str:
+def _extreme(results: Mapping[str, Any], metric: Mapping[str, Any], index: int) -> str:
     """A head with its change and interval."""
     measure = _measure(metric)
-    change, low, high = (measure.change(metric[name][place]) for name in ("difference", "low", "high"))
-    return f"{results['names'][place]}: {change} ({low} to {high})"
+    change, low, high = (measure.change(metric[name][index]) for name in ("difference", "low", "high"))
+    return f"{results['names'][index]}: {change} ({low} to {high})"
 
 
 def _correlations(results: Mapping[str, Any]) -> str:
@@ -147,32 +147,6 @@ def _correlations(results: Mapping[str, Any]) -> str:
         names = [f"{run['task']}, {run['mode']}" for run in (first, second)]
         rows.append([*names, f"{correlation:.2f}{interval}", f"{int((both[0] & both[1]).sum())}"])
     return make_table(["first", "second", "rank correlation of heads", "worse without, in both"], rows)
-
-
-def _groups(results: Mapping[str, Any]) -> list[str]:
-    """For each task with groups a table: the score of each, and how many heads are found by it in each mode."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for run in results["runs"]:
-        if any(":" in name for name in run["metrics"]):
-            found.setdefault(run["task"], []).append(run)
-    parts = []
-    for task, runs in found.items():
-        names = [name for name in runs[0]["metrics"] if ":" in name]
-        rows = [[name.partition(":")[2].replace("_", " "), *_group(results, runs, name)] for name in names]
-        modes = [f"{run['mode']}: worse, better; most worse" for run in runs]
-        parts.append(make_table([f"{task}, by paradigm", "accuracy", *modes], rows))
-    return parts
-
-
-def _group(results: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], name: str) -> list[str]:
-    cells = [_measure(runs[0]["metrics"][name]).score(runs[0]["metrics"][name]["base"])]
-    for run in runs:
-        metric, gains = run["metrics"][name], _changes(run, name)
-        counts = [int((_found(metric) & (sign * gains > 0)).sum()) for sign in (-1, 1)]
-        worst = int(np.nanargmin(gains))
-        change = _measure(metric).change(metric["difference"][worst])
-        cells.append(f"{counts[0]}, {counts[1]}; {results['names'][worst]} {change}")
-    return cells
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

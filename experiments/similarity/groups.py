@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from scipy.cluster.hierarchy import fcluster, leaves_list, linkage
 from sklearn.metrics import adjusted_rand_score
 
-from experiments.likeness.distances import Distances, nearest_heads
+from experiments.similarity.distances import Distances, nearest_heads
 from experiments.words.estimates import listed
 
 SPLITS = 50
@@ -46,7 +46,7 @@ def report_groups(distances: Distances, seed: int) -> dict[str, Any]:
         "cut": listed(cut),
         "count": len(members),
         "alone": sum(len(group) == 1 for group in members),
-        "members": [[distances.names[place] for place in group] for group in larger_groups],
+        "members": [[distances.names[index] for index in group] for group in larger_groups],
         "count_at_quartiles": counts,
         "halves": compare_halves(distances, seed),
     }

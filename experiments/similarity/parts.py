@@ -21,8 +21,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bertjax.statistics import bootstrap_counts, percentile
-from experiments.likeness.distances import Distances, nearest_heads, pair_layers, square
-from experiments.likeness.groups import cut_of, group_heads
+from experiments.similarity.distances import Distances, nearest_heads, pair_layers, square
+from experiments.similarity.groups import cut_of, group_heads
 from experiments.words.estimates import differing, estimate, listed
 
 DRAWS = 1000  # of texts

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,13 @@ from scipy.stats import spearmanr
 
 from bertjax.plots import INK, WIDTH, add_axes, add_note, save_page, start_page
 from bertjax.statistics import Q
-from experiments.likeness.distances import nearest_heads, square
-from experiments.likeness.groups import order_heads
-from experiments.likeness.parts import Means, read_means
 from experiments.shared.example import draw_example
 from experiments.shared.figures import draw_effect_bars
 from experiments.shared.run import Figures, Numbers, array
 from experiments.shared.tables import format_estimate, format_p, make_table
+from experiments.similarity.distances import nearest_heads, square
+from experiments.similarity.groups import order_heads
+from experiments.similarity.parts import Means, read_means
 
 KINDS = {
     "all": "all",
@@ -28,7 +27,6 @@ KINDS = {
     "nearest heads": "a head, its nearest",
 }
 LEFT, BOTTOM, RIGHT = 0.75, 0.8, 0.9  # inches
-LISTED = 10
 
 
 def figures(numbers: Numbers) -> Figures:
@@ -91,14 +89,14 @@ def _what(results: Numbers) -> str:
 
 
 def tables(numbers: Numbers) -> str:
-    """Markdown tables: kinds of pairs, the nearest pairs, the groups, and the disabled pairs.
+    """Markdown tables: kinds of pairs, and the disabled pairs.
 
     Args:
         numbers: the contents of `numbers.json`.
     """
     results = numbers["results"]
-    parts = [_table_of_kinds(results), _table_of_pairs(results), _table_of_groups(results)]
-    return "\n\n".join(parts + ([_table_of_disabled(results)] if "disabled" in results else []))
+    parts = [_table_of_kinds(results), *([_table_of_disabled(results)] if "disabled" in results else [])]
+    return "\n\n".join(parts)
 
 
 def _table_of_kinds(results: Numbers) -> str:
@@ -117,29 +115,6 @@ def _estimate(estimate: Mapping[str, Any], digits: int = 3) -> str:
     low, high = estimate["interval"]
     mean = "undefined" if estimate["mean"] is None else f"{estimate['mean']:.{digits}f}"
     return mean if low is None or high is None else f"{mean} ({low:.{digits}f} to {high:.{digits}f})"
-
-
-def _table_of_pairs(results: Numbers) -> str:
-    means, names = read_means(results), results["names"]
-    rows = []
-    for number in np.argsort(means.same, kind="stable")[:LISTED].tolist():
-        first, second = (names[int(end[number])] for end in np.triu_indices(len(names), 1))
-        values = [f"{getattr(means, name)[number]:.3f}" for name in ("same", "other", "place")]
-        rows.append([f"{first} and {second}", *values, f"{means.shared[number]:.2f}"])
-    head = ["nearest pairs", "same text", "another text", "mean patterns apart", "correlation of what changes"]
-    return make_table(head, rows)
-
-
-def _table_of_groups(results: Numbers) -> str:
-    means, names = read_means(results), results["names"]
-    matrices = {name: square(getattr(means, name), len(names)) for name in ("same", "other")}
-    rows = []
-    for group in results["groups"]["members"]:
-        places = np.array([names.index(name) for name in group])
-        upper = np.triu_indices(len(places), 1)
-        mean_distances = [f"{matrices[name][np.ix_(places, places)][upper].mean():.3f}" for name in ("same", "other")]
-        rows.append([", ".join(group), str(len(group)), *mean_distances])
-    return make_table(["group", "heads", "same text", "another text"], rows)
 
 
 def _table_of_disabled(results: Numbers) -> str:
@@ -166,7 +141,7 @@ def _table_of_disabled(results: Numbers) -> str:
 
 
 def overview(runs: Mapping[str, Numbers]) -> str:
-    """Runs side by side, and their agreement on distances and nearest heads."""
+    """Runs side by side."""
     rows = []
     for numbers in runs.values():
         results = numbers["results"]
@@ -184,13 +159,7 @@ def overview(runs: Mapping[str, Numbers]) -> str:
         "of two or more",
         "halves agree",
     ]
-    parts = [make_table(head, rows)]
-    if len(all_results := [numbers["results"] for numbers in runs.values()]) > 1:
-        rows = [
-            _agree(first, second) for first, second in combinations(all_results, 2) if first["names"] == second["names"]
-        ]
-        parts.append(make_table(["runs", "rank correlation of distances", "same nearest head"], rows))
-    return "\n\n".join(parts)
+    return make_table(head, rows)
 
 
 def _where(results: Numbers) -> str:
@@ -201,13 +170,6 @@ def _kept_order(results: Numbers) -> float:
     """The rank correlation over all pairs between distances on the same text and on another."""
     means = read_means(results)
     return float(spearmanr(means.same, means.other).statistic)
-
-
-def _agree(first: Numbers, second: Numbers) -> list[str]:
-    first_means, second_means = read_means(first), read_means(second)
-    same = float(np.mean([a == b for a, b in zip(first["nearest"], second["nearest"], strict=True)]))
-    ranks = float(spearmanr(first_means.same, second_means.same).statistic)
-    return [f"{_where(first)}; {_where(second)}", f"{ranks:.2f}", f"{same:.0%}"]
 
 
 def choose_examples(means: Means, names: list[str]) -> dict[str, tuple[list[str], str]]:

@@ -45,17 +45,17 @@ def compare(
     scores = {kind: one["hits"][drawn].sum(axis=1) / totals for kind, one in found.items()}
     difference = scores["head"] - scores["distance"]
     tail = min((difference <= 0).sum(), (difference >= 0).sum())
-    told: dict[str, Any] = {"count": int(count.sum()), "p": min(1.0, 2 * (1 + int(tail)) / (1 + DRAWS))}
+    comparison: dict[str, Any] = {"count": int(count.sum()), "p": min(1.0, 2 * (1 + int(tail)) / (1 + DRAWS))}
     for kind, one in found.items():
         ends = np.nanquantile(scores[kind], [0.025, 0.975]).tolist()
-        told[kind] = {
+        comparison[kind] = {
             "guess": one["guess"],
             "direction": one["direction"],
             "score": float(one["hits"].sum() / count.sum()),
             "ends": ends,
             "chosen": one["chosen"],
         }
-    return {**told, "difference": np.nanquantile(difference, [0.025, 0.975]).tolist()}
+    return {**comparison, "difference": np.nanquantile(difference, [0.025, 0.975]).tolist()}
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -65,7 +65,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     [0.03, 0.06, 0.06]
     """
     order, corrected, largest = np.argsort(p_values, kind="stable"), [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(order.tolist()):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        corrected[place] = largest
+    for rank, index in enumerate(order.tolist()):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        corrected[index] = largest
     return corrected

@@ -7,7 +7,7 @@ heads); and whether heads of one layer attend alike.
 
     bertjax roles --task qnli --data GLUE --limit 1000 --output qnli
     bertjax roles --task mlm --data LINES.txt --output lines
-    python -m experiments.beyond.head_kinds qnli lines --output DIR
+    python -m experiments.beyond.head_roles qnli lines --output DIR
 """
 
 from collections.abc import Mapping, Sequence
@@ -102,7 +102,7 @@ def _between_texts(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def tables(numbers: Numbers) -> str:
     """Roles, agreement between texts, kinds."""
     results = numbers["results"]
-    return "\n\n".join([_roles(results["runs"]), _agreement(results["between_texts"]), _kinds(results["runs"])])
+    return "\n\n".join([_roles(results["runs"]), _kinds(results["runs"])])
 
 
 def _roles(runs: Sequence[Mapping[str, Any]]) -> str:
@@ -125,18 +125,6 @@ def _cell(run: Mapping[str, Any], name: str) -> str:
 
 def _mean(run: Mapping[str, Any], name: str) -> float:
     return float(np.mean(run["norms"][name]))
-
-
-def _agreement(pairs: Sequence[Mapping[str, Any]]) -> str:
-    names = list(dict.fromkeys(name for pair in pairs for name in pair["correlations"]))
-    rows = [
-        [
-            f"{pair['model']}: {' and '.join(pair['texts'])}",
-            *(f"{pair['correlations'][name]:.2f}" if name in pair["correlations"] else "" for name in names),
-        ]
-        for pair in pairs
-    ]
-    return make_table(["rank correlation over heads", *names], rows)
 
 
 def _kinds(runs: Sequence[Mapping[str, Any]]) -> str:

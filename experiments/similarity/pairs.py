@@ -9,10 +9,10 @@ from jaxtyping import Float
 
 import bertjax
 from bertjax.statistics import RESAMPLES, make_scorer, percentile
-from experiments.likeness.distances import square
-from experiments.shared.beyond_sum import Beyond, describe_beyond, measure_beyond
 from experiments.shared.effects import draw_changes, outputs_of
+from experiments.shared.interactions import Beyond, describe_beyond, measure_beyond
 from experiments.shared.run import Run, rounded, short
+from experiments.similarity.distances import square
 
 SIGNS = 10_000
 Pair = tuple[int, int]

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import spearmanr
 
 import bertjax
-from experiments.beyond import head_kinds
+from experiments.beyond import head_roles
 from tests.factories import make_embedder, write_lines, write_pairs
 
 pytestmark = pytest.mark.integration
@@ -26,14 +26,14 @@ def several(tmp_path_factory):
 
 
 def run(results, output):
-    return head_kinds.main([*(str(one.directory) for one in results), "--output", str(output)])
+    return head_roles.main([*(str(one.directory) for one in results), "--output", str(output)])
 
 
 def test_numbers_are_those_of_the_results(several, tmp_path, capsys):
     assert run(several, tmp_path / "out") == 0
     printed = capsys.readouterr().out
     numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
-    assert head_kinds.tables(numbers) in printed
+    assert head_roles.tables(numbers) in printed
     first, second = numbers["results"]["runs"]
     assert (first["texts"], second["texts"]) == ("mrpc", "lines")
     assert "other_text" in first["weights"]
@@ -48,6 +48,6 @@ def test_numbers_are_those_of_the_results(several, tmp_path, capsys):
     assert means in printed
     for run_ in (first, second):  # what words attend to: all of it, by either
         for kind in ("uniform", "weights", "norms"):
-            total = np.sum([run_["parts"][kind][part] for part in head_kinds.PARTS], axis=0)
+            total = np.sum([run_["parts"][kind][part] for part in head_roles.PARTS], axis=0)
             np.testing.assert_allclose(total, 1, atol=1e-3)
     assert {"figure.png", "figure.pdf"} <= {path.name for path in (tmp_path / "out").iterdir()}

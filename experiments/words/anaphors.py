@@ -1,0 +1,117 @@
+"""Anaphors of a sentence, and the antecedents to which heads attend."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from bertjax.data import Encoding
+from experiments.shared.run import Run
+from experiments.words.annotated import Annotated
+from experiments.words.spans import pieces_of
+from experiments.words.word_attention import read_words
+
+BASELINES = ("nearest", "nearest of its kind", "nearest with its word")
+
+
+@dataclass(frozen=True)
+class Anaphor:
+    """A word that stands for what was mentioned before.
+
+    Args:
+        word: the anaphor.
+        candidates: earlier mentions' head words, ascending.
+        true: which of them are of its entity.
+        others: head words of other entities' mentions after the nearest true antecedent, other than the anaphor.
+    """
+
+    word: int
+    candidates: tuple[int, ...]
+    true: tuple[bool, ...]
+    others: tuple[int, ...]
+
+    @property
+    def antecedent(self) -> int:
+        """The nearest true antecedent."""
+        return max(index for index, is_true in zip(self.candidates, self.true, strict=True) if is_true)
+
+
+def find_anaphors(sentence: Annotated) -> list[Anaphor]:
+    """All anaphors of a sentence that have a choice: two candidates or more, not all of them true."""
+    mentions, found = sentence.mentions or (), []
+    for entity, word in sorted({*mentions}, key=lambda mention: mention[1]):
+        candidates = tuple(sorted({other for _, other in mentions if other < word}))
+        own = {other for name, other in mentions if name == entity}
+        true = tuple(candidate in own for candidate in candidates)
+        if any(true) and not all(true):
+            nearest = max(candidate for candidate in candidates if candidate in own)
+            later = {other for name, other in mentions if other > nearest and name != entity}
+            found.append(Anaphor(word, candidates, true, tuple(sorted(later - own - {word}))))
+    return found
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What each attention head, and each baseline, makes of a sentence's anaphors.
+
+    Args:
+        count: how many there are.
+        hits: how many each head gets right, and then each of `BASELINES`.
+        chance: how many a draw would get right.
+        asked: of how many anaphors there are other mentions to compare with.
+        knows: of how many of those each head gives the antecedent more than the others do.
+    """
+
+    count: int
+    hits: Int[np.ndarray, " guesses"]
+    chance: float
+    asked: int
+    knows: Int[np.ndarray, " all_heads"]
+
+
+def resolve(
+    sentence: Annotated, anaphors: Sequence[Anaphor], weights: Float[np.ndarray, "all_heads word other"]
+) -> Resolved:
+    """What heads and baselines make of the anaphors of a sentence."""
+    hits, chance = np.zeros(len(weights) + len(BASELINES), np.int64), 0.0
+    knows, asked = np.zeros(len(weights), np.int64), 0
+    for anaphor in anaphors:
+        true, candidates = np.array(anaphor.true), np.array(anaphor.candidates)
+        hits[: len(weights)] += true[weights[:, anaphor.word, candidates].argmax(axis=1)]
+        hits[len(weights) :] += true[_baselines(sentence, anaphor)]
+        chance += float(true.mean())
+        if anaphor.others:
+            own = weights[:, anaphor.word, anaphor.antecedent]
+            knows += own > weights[:, list(anaphor.others), anaphor.antecedent].mean(axis=1)
+            asked += 1
+    return Resolved(len(anaphors), hits, chance, asked, knows)
+
+
+def _baselines(sentence: Annotated, anaphor: Anaphor) -> list[int]:
+    """Which candidate each of `BASELINES` takes."""
+    words, own = [sentence.words[index] for index in anaphor.candidates], sentence.words[anaphor.word]
+    nearest = len(words) - 1
+    alike = max((index for index, word in enumerate(words) if word.kind == own.kind), default=nearest)
+    same = [index for index, word in enumerate(words) if word.form.casefold() == own.form.casefold()]
+    return [nearest, alike, max(same, default=alike)]
+
+
+def read_resolved(run: Run, sentences: Sequence[Annotated]) -> list[Resolved]:
+    """What is made of each sentence, in order, with anaphors whose words all have tokens."""
+    known = list(_usable(run, sentences))
+    encodings, pieces = [encoding for encoding, *_ in known], [own for *_, own in known]
+    return read_words(run, encodings, pieces, lambda number, maps: resolve(*known[number][1:3], maps))
+
+
+def _usable(
+    run: Run, sentences: Sequence[Annotated]
+) -> Iterator[tuple[Encoding, Annotated, list[Anaphor], list[list[int]]]]:
+    with_anaphors = [(sentence, find_anaphors(sentence)) for sentence in sentences]
+    with_anaphors = [(sentence, anaphors) for sentence, anaphors in with_anaphors if anaphors]
+    texts = [sentence.text for sentence, _ in with_anaphors]
+    encodings = run.tokenizer.encode(texts, max_length=run.model.config.max_tokens)
+    for encoding, (sentence, anaphors) in zip(encodings, with_anaphors, strict=True):
+        pieces = [pieces_of(encoding, word.span) for word in sentence.words]
+        if all(pieces):
+            yield encoding, sentence, anaphors, pieces
