@@ -14,7 +14,6 @@ from jaxtyping import Int, Int32
 from bertjax import arguments
 from bertjax.checkpoints import (
     TextSettings,
-    base_options,
     locate,
     read_pooling,
     read_text_settings,
@@ -165,7 +164,7 @@ class Tokenizer:
             ConfigError: sentence-transformers' files ask for text settings that bertjax does not support.
             MissingDependencyError: a package that reads the vocabulary is not installed.
         """
-        directory = texts_directory(locate(name_or_path, **hub), **base_options(hub))
+        directory = texts_directory(locate(name_or_path, **hub), **hub)
         text = read_text_settings(directory)
         counts_prompts = read_pooling(directory).get("include_prompt", True)
         return cls._wrap(read_tokenizer(directory), str(directory), text, counts_prompts)
