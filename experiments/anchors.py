@@ -153,7 +153,7 @@ def figures(numbers: Numbers) -> Figures:
     shape = numbers["model"]["layers"], numbers["model"]["heads"]
     panels = [Panel(name, np.array(check[name]).reshape(shape)) for name in ("published", "found")]
     subtitle = f"{model}: {check['verdict']}"
-    texts = {"title": "From frame elements to predicates", "subtitle": subtitle, "label": "mean weight"}
+    texts: dict[str, Any] = {"title": "From frame elements to predicates", "subtitle": subtitle, "label": "mean weight"}
     title = "The two heads of the paper's figure 3"
     example = partial(draw_example, example=results["example"], title=title, subtitle=model, notes={})
     return {"figure": partial(draw_maps, panels=panels, **texts), "examples": example}
