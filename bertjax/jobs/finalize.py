@@ -1,4 +1,4 @@
-"""Results of an analysis: scores, statistics, attention of the largest effects, and a directory of all of it."""
+"""From an outcome to results: scores, statistics, attention of the largest effects, and the directory."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ from bertjax.statistics import predictions_from_logits
 from bertjax.tasks import EncodedDataset, Form, OutputSpec, TaskResult, positive_label
 
 SAMPLED_EXAMPLES, SAMPLED_ABLATIONS = 8, 5
-ATTENTION_BYTES = 2 << 30  # of the weights that are kept, at most: long texts must not end a job that is done
+ATTENTION_BYTES = 2 << 30  # the maximum size of saved attention weights
 
 
 class NoEffectWarning(UserWarning):
@@ -52,14 +52,14 @@ def finalize(
     """Compute scores and statistics of all ablations, and write the directory of results.
 
     Args:
-        seconds: how long the outputs took.
+        seconds: the time that the outputs took.
         analysis: name, options and hashes, for the summary.
         say: called with a line at each step.
-        statistics_progress: called with how far the statistics are.
-        keep: whether anything is written.
+        statistics_progress: called with the work done and the total work of the statistics.
+        keep: whether results are written.
 
     Raises:
-        OutputError: something cannot be written.
+        OutputError: a file cannot be written.
     """
     job, ablations = outcome.job, outcome.ablations
     settings, kept = job.settings, outcome.kept
@@ -137,7 +137,7 @@ def _attention_of(
 
 
 def _how(settings: Settings, keep: bool) -> dict[str, Any]:
-    """What a summary says of the settings."""
+    """The entries of the summary about settings."""
     mode = find_mode(settings.analysis.mode)
     return {
         "settings": {**settings.describe(), "output": str(settings.directory) if keep else None},
@@ -173,7 +173,7 @@ def _compare_precisions(job: Job, means: Means, coarse: TaskResult, say: Say) ->
 
 
 def _warn_if_silent(base: np.ndarray, outputs: np.ndarray, ablations: Sequence[Ablation]) -> list[str]:
-    """Name the ablations that changed no output by more than rounding: often a mistake, never silent."""
+    """Warn about ablations that changed no output by more than rounding, often a mistake, and return their names."""
     scale = 64 * float(np.finfo(np.float32).eps) * max(1.0, float(np.abs(base).max()))
     changes = np.abs(outputs - base[None]).reshape(len(ablations), -1).max(axis=1)
     pairs = zip(ablations, changes, strict=True)
@@ -186,13 +186,13 @@ def _warn_if_silent(base: np.ndarray, outputs: np.ndarray, ablations: Sequence[A
 def choose_examples(
     form: OutputSpec, swept: SweepResult, units: Int[np.ndarray, " outputs"] | None = None
 ) -> list[int]:
-    """Whose attention is kept: half spread evenly over the data, half those that these ablations change most.
+    """Choose examples whose attention is saved: half at equal intervals, half those that ablations change most.
 
-    Those whose prediction flips come first; each ablation in turn gives one, the first ablation first.
+    Examples with another prediction come first; each ablation in turn chooses one.
 
     Args:
-        form: of the outputs.
-        units: the example of each output, in ascending order, where examples have several; some may have none.
+        form: the specification of the outputs.
+        units: the example of each output in ascending order, if examples have several outputs or none.
     """
     base, outputs = form.sizes(swept)
     numbers = np.arange(len(base)) if units is None else np.unique(units)
@@ -216,10 +216,10 @@ def choose_examples(
 
 
 def within_budget(chosen: Sequence[int], encoded: EncodedDataset, pair_bytes: int) -> list[int]:
-    """Of some examples those whose attention stays within `ATTENTION_BYTES`, the shortest first, but one at least.
+    """Keep the shortest examples whose attention fits into `ATTENTION_BYTES`, at least one.
 
     Args:
-        pair_bytes: of all weights between two tokens.
+        pair_bytes: the bytes of all weights between two tokens.
     """
     pairs = {example: sum(int(encoded.lengths[row]) ** 2 for row in encoded.kept_of(example)) for example in chosen}
     shortest = sorted(chosen, key=lambda example: pairs[example])
