@@ -18,7 +18,6 @@ from bertjax.jobs.options import Say
 from bertjax.jobs.outputs import best_guesses, sampled_attention, sweep_examples
 from bertjax.jobs.provenance import provenance
 from bertjax.jobs.scoring import label_metrics, score_ablations, statistics_of_outputs
-from bertjax.jobs.settings import Settings
 from bertjax.progress import Progress, silent
 from bertjax.results import (
     InMemory,
@@ -78,14 +77,15 @@ def finalize(
     statistics = statistics_of_outputs(
         metrics, positive, result, units=outcome.units, seed=settings.seed, progress=statistics_progress
     )
-    measure = metrics[0].metric.measure
+    measure, mode = metrics[0].metric.measure, find_mode(settings.analysis.mode)
     ablates = not measure.compared_with and measure.by == "ablation"
     largest = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
     sampled = replace(job, ablations=[ablations[number] for number in largest])
     coarse = TaskResult(outcome.base, outcome.outputs[largest])
     summary = {
         **provenance(outcome, examples, metrics, positive),
-        **_how(settings, keep),
+        "settings": {**settings.describe(), "output": str(settings.directory) if keep else None},
+        "mode": {"name": settings.analysis.mode, "definition": mode.definition, "title": mode.title},
         "seconds": round(seconds, 3),
         "without_effect": (
             [] if measure.of_effects or not ablates else _warn_if_silent(*outcome.form.sizes(result), ablations)
@@ -134,15 +134,6 @@ def _attention_of(
         )
         arrays |= words
     return arrays
-
-
-def _how(settings: Settings, keep: bool) -> dict[str, Any]:
-    """The entries of the summary about settings."""
-    mode = find_mode(settings.analysis.mode)
-    return {
-        "settings": {**settings.describe(), "output": str(settings.directory) if keep else None},
-        "mode": {"name": settings.analysis.mode, "definition": mode.definition, "title": mode.title},
-    }
 
 
 def _compare_precisions(job: Job, means: Means, coarse: TaskResult, say: Say) -> dict[str, Any]:

@@ -470,7 +470,7 @@ def test_transformers_reads_it(pruned_model, tmp_path):
         (("--heads", "9.9"), "there is no head 9.9"),
         (("--from", "PRUNED"), "give either --heads"),
         (("--from", "PRUNED", "--run", "best"), "has no run 'best'"),
-        (("--from", "UNIFORM", "--run", "0.0"), "only 'zero' can be done to weights"),
+        (("--from", "UNIFORM", "--run", "0.0"), "only mode 'zero' can be applied to weights"),
         (("--from", "OTHER", "--run", "0.0"), "is of another model"),
     ],
     ids=str,

@@ -269,7 +269,7 @@ def test_bars_show_how_sure_they_are():
     found = [[*path.vertices[:, 0]] for path in lines.get_paths()]
     assert found == [[-9, -3], [-0.5, 1.5], [0.2, 2.5]]
     assert [text.get_position()[0] for text in axes.texts] == [-9, 1.5, 0, 2.5]
-    assert figure.texts[-1].get_text() == "filled: more than chance (q < 0.05), 2 of 4; lines: 95 % intervals"
+    assert figure.texts[-1].get_text() == "filled: significant (q < 0.05), 2 of 4; lines: 95 % intervals"
 
 
 def test_the_most_changed_sets_are_drawn_from_gain_to_loss():
