@@ -137,7 +137,7 @@ def cell_texts(figure) -> dict[tuple[int, int], str]:
     return {(int(t.get_position()[1]), int(t.get_position()[0])): t.get_text() for t in figure.axes[0].texts}
 
 
-def test_the_map_is_centred_on_the_base_and_says_so():
+def test_the_map_is_centred_on_the_base():
     scores = random_scores(6, 12)
     figure = make_heads(scores, BASE, "Title", "Subtitle", LABEL)
     heads, bar = figure.axes
@@ -257,7 +257,7 @@ def test_layers_become_bars_around_the_base():
     assert axes.get_xlim()[0] < -6.72 < 1.28 < axes.get_xlim()[1]
 
 
-def test_bars_show_how_sure_they_are():
+def test_bars_have_intervals_and_significance():
     """Filled where more than chance; a line from end to end of each interval; the number beyond both."""
     ends = np.array([[-9.0, -0.5, np.nan, 0.2], [-3.0, 1.5, np.nan, 2.5]])
     certainty = Certainty(ends, np.array([True, False, False, True]))
