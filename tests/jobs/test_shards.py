@@ -149,7 +149,7 @@ def test_a_shard_is_not_shown_as_results(pairs, capsys):
 
 
 @pytest.mark.parametrize("use", ["names", "rows", "frame", "examples", "attention", "outputs", "plot", "report"])
-def test_results_of_a_shard_refuse_what_only_the_merge_has(use, pairs):
+def test_results_of_a_shard_refuse_methods_of_merged_results(use, pairs):
     given, (first, *_) = pairs
     shard = bertjax.ablate(**given, output=first, shard="1/3")
     assert shard.directory == first
@@ -158,7 +158,7 @@ def test_results_of_a_shard_refuse_what_only_the_merge_has(use, pairs):
         getattr(shard, use)()
 
 
-def test_other_results_take_the_place_of_a_shard(pairs, tmp_path):
+def test_other_results_replace_a_shard(pairs, tmp_path):
     given, (first, *_) = pairs
     shutil.copytree(first, tmp_path / "first")
     bertjax.importance(**given, output=tmp_path / "first", overwrite=True)
@@ -291,7 +291,7 @@ def test_auto_is_the_host_of_a_pod(monkeypatch):
     assert find_shard() == (4, 4)
 
 
-def test_auto_names_what_it_looked_for(pairs, monkeypatch, capsys, tmp_path):
+def test_auto_reports_the_variables_it_needs(pairs, monkeypatch, capsys, tmp_path):
     command = ["ablate", "--model", pairs[0]["model"], "--output", str(tmp_path / "out"), "--shard", "auto"]
     assert main(command) == 2
     error = capsys.readouterr().err
@@ -301,7 +301,7 @@ def test_auto_names_what_it_looked_for(pairs, monkeypatch, capsys, tmp_path):
     assert "a Kubernetes Job must set JOB_COMPLETION_INDEX, JOB_COMPLETIONS to numbers" in capsys.readouterr().err
 
 
-def test_shards_of_a_scheduler_have_directories_of_their_own(pairs, monkeypatch, capsys, tmp_path):
+def test_shards_of_a_scheduler_have_separate_directories(pairs, monkeypatch, capsys, tmp_path):
     given, _ = pairs
     monkeypatch.setenv("SLURM_PROCID", "1")
     monkeypatch.setenv("SLURM_NTASKS", "3")
@@ -313,7 +313,7 @@ def test_shards_of_a_scheduler_have_directories_of_their_own(pairs, monkeypatch,
 
 
 @pytest.mark.parametrize("shard", ["0/3", "4/3", "3", "1/3/4", "-1/3", "a/b", ""])
-def test_what_is_no_shard_is_refused(shard, pairs, tmp_path):
+def test_invalid_shards_are_refused(shard, pairs, tmp_path):
     with pytest.raises(InputError, match="is not a shard: write 3/16"):
         bertjax.ablate(**pairs[0], output=tmp_path / "out", shard=shard)
 
@@ -334,7 +334,7 @@ REFUSED = "--shard splits the sweeps of ablate and interactions only"
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_an_analysis_that_has_no_shards_says_so(command, message, pairs, capsys, tmp_path):
+def test_analyses_without_shards_refuse_them(command, message, pairs, capsys, tmp_path):
     given, _ = pairs
     data = [] if command[0] == "patch" else ["--task", given["task"], "--data", given["data"]]
     output = [] if command[0] == "plan" else ["--output", str(tmp_path / "out")]
@@ -362,7 +362,7 @@ def test_a_shard_is_not_written_over_results(pairs, tmp_path):
         bertjax.ablate(**given, output=tmp_path / "merged", shard="1/1", overwrite=True)
 
 
-def test_a_metric_of_the_users_is_not_replaced_by_a_built_in_one(tmp_path):
+def test_a_custom_metric_is_not_replaced_by_a_built_in_one(tmp_path):
     def f1(labels, outputs):
         return 0.123
 
