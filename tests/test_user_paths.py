@@ -82,7 +82,7 @@ def test_a_path_that_cannot_be_looked_at_is_told(tmp_path):
     [
         ("~nosuchuser/data.tsv", "Could not determine home directory"),
         ("", "a path is empty"),
-        ("data\0.tsv", "holds a NUL character"),
+        ("data\0.tsv", "contains a NUL character"),
         ("\ud800.tsv", "surrogates not allowed"),
         (5, "a path must be a text or a pathlib.Path, found 5"),
         (None, "found None"),

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import numpy as np
 from jaxtyping import Float
-from rich.console import RenderableType
 
 from bertjax.analyses.gradients import head_gradients
 from bertjax.checkpoints import BertConfig
@@ -57,7 +56,6 @@ from bertjax.jobs import (
     score_job,
 )
 from bertjax.paths import is_there, user_path
-from bertjax.results import Results, ablation_table, measure_of
 from bertjax.statistics import LEVEL, seconds_of_statistics
 from bertjax.tasks import TaskResult
 
@@ -199,12 +197,6 @@ class Ablate(Sweep):
         introduce(job, context, "run")
         result, means = context.sweep(job)
         return outcome_of_sweep(job, result, means, {"screen": describe_screen(job, result, audited, left_out)})
-
-    def show(self, results: Results) -> Sequence[RenderableType]:
-        """The scores of the largest effects, and the sentence."""
-        summary = results.summary
-        measure = measure_of(summary, summary["metric"]["name"])
-        return [ablation_table(summary["ablations"], summary["base"]["score"], measure), results.sentence]
 
     def estimate(self, settings: Settings) -> Estimate:
         """What the sweep will cost; each kind of step is run a few times.

@@ -25,7 +25,7 @@ from bertjax.models import (
     BertForSequenceClassification,
     PretrainedModel,
 )
-from bertjax.tasks import MARKS, cosine, differing_piece, fill_place, hide
+from bertjax.tasks import MARKS, cosine, differing_piece, fill_template, hide
 
 SPANS = ("auto", "tokens", "regions", "all")
 ALL_TOKENS = "all tokens"
@@ -281,7 +281,7 @@ def _masked(
 
 def _fill(text: str, number: int, more: Mapping[str, tuple[str, ...]]) -> tuple[str, str]:
     """A text with the good and with the bad word at its masked place."""
-    filled = fill_place(text, more["good"][number], more["bad"][number])
+    filled = fill_template(text, more["good"][number], more["bad"][number])
     if filled is None:
         raise DataError(f"contrast {number} (from 0) has no single masked place, marked by {MARKS[0]}")
     return filled

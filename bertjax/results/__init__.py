@@ -1,11 +1,10 @@
-"""Results: what a sweep found as a table, directory, pictures, comparison and page. No model is needed."""
+"""Results: their directory, tables, figures, comparison and page. No model is needed."""
 
 from bertjax.results.comparison import compare_data, compare_table
-from bertjax.results.contents import Contents, InMemory, describe_silhouette, measure_of
+from bertjax.results.contents import Contents, InMemory, describe_silhouette
 from bertjax.results.directory import (
     NOT_COMPARED,
-    WRITING,
-    Place,
+    AblationName,
     check_directory,
     describe_examples,
     output_arrays,
@@ -33,7 +32,7 @@ from bertjax.results.results import Results, ShardResults, make_results
 from bertjax.results.shards import Shard, check_shard, read_shards, write_shard
 from bertjax.results.summary import Entry, read_recorded
 from bertjax.results.table import Row, column, significant
-from bertjax.results.terminal import ablation_table, show_table, show_text
+from bertjax.results.terminal import show_table, show_text
 
 __all__ = [
     "LONGEST",
@@ -42,20 +41,18 @@ __all__ = [
     "PLAIN",
     "RIGHT",
     "TRUE",
-    "WRITING",
     "WRONG",
+    "AblationName",
     "Contents",
     "Display",
     "Entry",
     "InMemory",
     "Line",
     "NumberDisplay",
-    "Place",
     "Results",
     "Row",
     "Shard",
     "ShardResults",
-    "ablation_table",
     "check_directory",
     "check_replaceable",
     "check_shard",
@@ -67,7 +64,6 @@ __all__ = [
     "describe_silhouette",
     "make_figure",
     "make_results",
-    "measure_of",
     "output_arrays",
     "pruning_curves",
     "read_complete",

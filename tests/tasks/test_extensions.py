@@ -101,7 +101,7 @@ def test_the_main_job_takes_it(tmp_path, capsys):
 
 def test_one_that_does_not_fit_is_refused_before_the_sweep(tmp_path):
     model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
-    with pytest.raises(InputError, match="error does not judge predicted classes of mrpc: choose accuracy"):
+    with pytest.raises(InputError, match="error cannot score predicted classes of mrpc: choose accuracy"):
         bertjax.ablate(model, "mrpc", data=pairs, metric=ERROR, progress=False)
     with pytest.raises(DataError, match="no metric is called 'nonsense'"):
         bertjax.ablate(model, "mrpc", data=pairs, metric="nonsense", progress=False)
@@ -236,7 +236,7 @@ class Triplets(Task):
     def read_table(self, table, source):
         choices = tuple(map(Choices, zip(table.texts("similar"), table.texts("other"), strict=True)))
         labels = np.ones(len(table), np.int32)
-        rows = tuple(table.numbers), table.texts("text"), None, labels, str(table.path), source.split
+        rows = tuple(table.indices), table.texts("text"), None, labels, str(table.path), source.split
         return Examples(self, *rows, content=choices)
 
     def encode(self, model, tokenizer, examples, arguments):

@@ -227,7 +227,7 @@ def test_what_does_not_fit_is_refused_in_a_line(model, lines, classifier, embedd
     for other in (classifier, embedder):
         with pytest.raises(ConfigError, match="has no masked-LM head, which mlm needs"):
             bertjax.ablate(other, "mlm", progress=False)
-    with pytest.raises(InputError, match="accuracy does not judge masked words of mlm: choose cross_entropy or word"):
+    with pytest.raises(InputError, match="accuracy cannot score masked words of mlm: choose cross_entropy or word"):
         bertjax.ablate(model, "mlm", metric="accuracy", progress=False)
     with pytest.raises(InputError, match="--every-word is an option of mlm, which qnli-sample does not have"):
         bertjax.ablate(classifier, every_word=True, progress=False)

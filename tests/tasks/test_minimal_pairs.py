@@ -196,7 +196,7 @@ def test_a_sentence_without_words_is_named(model, tmp_path):
             '{"good": "a b", "bad": "c", "UID": "x"}\n{"good": "a b", "bad": "c", "UID": null}',
             "line 2: column 'UID' is null, and other rows have a group",
         ),
-        ('{"good": "a b", "bad": 3}', "line 1: column 'bad' holds 3, which is not a text"),
+        ('{"good": "a b", "bad": 3}', "line 1: column 'bad' holds 3, which is not a string"),
         ('{"sentence": "a b", "good": "c", "bad": "d"}', "'a b' has no single place for the forms, marked by .MASK."),
         ('{"sentence": "[MASK] [MASK]", "good": "c", "bad": "d"}', "has no single place for the forms"),
     ],

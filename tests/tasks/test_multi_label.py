@@ -291,8 +291,8 @@ def test_label_names_with_a_separator_use_another_separator(tmp_path):
         ({"text": "a", "labels": [-1]}, ", line 2: label -1 is none of"),
         ({"text": "a", "labels": ["joy", "Joy"]}, ", line 2: column 'labels' has a label twice: ['joy', 'Joy']"),
         ({"text": "a", "labels": [2, 2]}, ", line 2: column 'labels' has a label twice: [2, 2]"),
-        ({"text": "a", "labels": None}, ", line 2: column 'labels' is null, which is no list of labels"),
-        ({"text": "a", "labels": [None]}, ", line 2: column 'labels' holds [None], which is no list of labels"),
+        ({"text": "a", "labels": None}, ", line 2: column 'labels' is null, which is not a list of labels"),
+        ({"text": "a", "labels": [None]}, ", line 2: column 'labels' holds [None], which is not a list of labels"),
         ({"text": "a", "labels": {"joy": 1}}, ", line 2: column 'labels' holds {'joy': 1}, which is no list"),
         ({"text": "a", "labels": True}, ", line 2: column 'labels' holds True, which is no list"),
         ({"text": "a", "labels": 1.5}, ", line 2: column 'labels' holds 1.5, which is no list"),
@@ -300,8 +300,8 @@ def test_label_names_with_a_separator_use_another_separator(tmp_path):
         ({"text": "a", "labels": "joy,,love"}, ", line 2: column 'labels' has a label that is empty"),
         ({"text": "a", "labels": "joy,anger|love"}, ", line 2: labels 'joy,anger|love' are parted by , and by |"),
         ({"text": "a", "labels": [0.5, 0.0, 1.0, 0.0]}, ", line 1: ['joy'] has 1 value: each of 4 labels needs a 0"),
-        ({"text": "a"}, ", line 2: column 'labels' is null, which is no list of labels"),
-        ({"text": 5, "labels": []}, ", line 2: column 'text' holds 5, which is not a text"),
+        ({"text": "a"}, ", line 2: column 'labels' is null, which is not a list of labels"),
+        ({"text": 5, "labels": []}, ", line 2: column 'text' holds 5, which is not a string"),
     ],
 )
 def test_bad_rows_are_named(tmp_path, row, message):
@@ -312,7 +312,7 @@ def test_bad_rows_are_named(tmp_path, row, message):
 @pytest.mark.parametrize(
     ("columns", "values", "names", "message"),
     [
-        (["text", "joy", "hate"], ["a", "1", "0"], ("joy", "love"), ", line 1: no column is called as labels are"),
+        (["text", "joy", "hate"], ["a", "1", "0"], ("joy", "love"), ", line 1: no label column found"),
         (["text", "joy", "love"], ["a", "1", "2"], ("joy", "love"), ", line 2: column 'love' holds '2', which is nei"),
         (["text", "joy", "love"], ["a", "1", "-1"], ("joy", "love"), ", line 2: column 'love' holds '-1', which is"),
         (
@@ -321,9 +321,9 @@ def test_bad_rows_are_named(tmp_path, row, message):
             None,
             ", line 2: column 'rest' holds 'b', which is neither 0 nor 1",
         ),
-        (["text"], ["a"], None, ", line 1: no column is called as labels are (labels, label, ...), nor any for single"),
+        (["text"], ["a"], None, ", line 1: no label column found (usual names: labels, label, ...), nor any for single"),
         (["text", "label", "target"], ["a", "1", "1"], None, ", line 1: labels may be in label, or in target"),
-        (["words", "labels"], ["a", "1"], None, ", line 1: no column is called as texts are"),
+        (["words", "labels"], ["a", "1"], None, ", line 1: no text column found"),
         (["text", "labels"], ["a", ""], None, ": no row has a label; name the labels with --label-names"),
         (["text", "labels"], ["a", "999999999"], None, ", line 2: label 999999999 is too large a number"),
         (["text", "labels"], ["a", "x"], ("LABEL_0", "LABEL_1"), ", line 2: label 'x' is none of LABEL_0, LABEL_1"),
@@ -360,7 +360,7 @@ def test_what_does_not_fit_is_refused_in_a_line(model, data, tmp_path):
         load(tmp_path)
     with pytest.raises(DataError, match="takes one or two text columns"):
         load(data, text_columns=["a", "b", "c"])
-    with pytest.raises(InputError, match="accuracy does not judge sets of labels of multi-label: choose micro_f1 or"):
+    with pytest.raises(InputError, match="accuracy cannot score sets of labels of multi-label: choose micro_f1 or"):
         bertjax.ablate(model, "multi-label", data=data, metric="accuracy", progress=False)
-    with pytest.raises(InputError, match="--metric micro_f1 does not judge"):
+    with pytest.raises(InputError, match="--metric micro_f1 cannot score"):
         bertjax.ablate(make_classifier(tmp_path), metric="micro_f1", progress=False)

@@ -146,7 +146,7 @@ def test_without_a_scheme_the_strict_metric_is_left_out(tmp_path, capsys):
     assert results.summary["metrics"] == ["entity_f1", "tag_accuracy"]
     said = "3 tags, which follow no tagging scheme: no strict_entity_f1"
     assert said in results.summary["data"]["source"]
-    with pytest.raises(InputError, match=r"strict_entity_f1 does not judge tags of words .*: choose entity_f1 or tag"):
+    with pytest.raises(InputError, match=r"strict_entity_f1 cannot score tags of words .*: choose entity_f1 or tag"):
         bertjax.ablate(model, "ner", data=path, metric="strict_entity_f1", progress=False)
     given = ["--model", str(model), "--task", "ner", "--data", str(path), "--output", str(tmp_path / "out")]
     assert main(["ablate", *given, "--heads", "0.0"]) == 0
@@ -336,11 +336,11 @@ def test_parquet_and_saved_datasets_give_the_same(tmp_path):
 def test_lists_that_cannot_be_tags_are_named_by_row(tmp_path):
     words = [["the"], ["a", "cat"]]
     for tags, message in (
-        ([[0], [1, 1]], r"row 0 \(from 0\): column 'tags' holds \[0\], which is no list of texts"),
+        ([[0], [1, 1]], r"row 0 \(from 0\): column 'tags' holds \[0\], which is not a list of strings"),
         ([["O"], ["O"]], r"row 1 \(from 0\): there are 2 words and 1 tags"),
-        ([["O"], None], r"row 1 \(from 0\): column 'tags' holds None, which is no list of texts"),
+        ([["O"], None], r"row 1 \(from 0\): column 'tags' holds None, which is not a list of strings"),
         ([["O"], ["O", None]], r"row 1 \(from 0\): column 'tags' holds \['O', None\], which is no list"),
-        ([[["O"]], [["O"]]], "column 'tags' holds ..'O'.., which is no list of texts"),
+        ([[["O"]], [["O"]]], "column 'tags' holds ..'O'.., which is not a list of strings"),
     ):
         pq.write_table(pa.table({"tokens": words, "tags": tags}), tmp_path / "a.parquet")
         with pytest.raises(DataError, match=message):
@@ -378,7 +378,7 @@ def test_the_first_of_several_tags_is_taken_and_said(tmp_path):
         ("a.conll", "the\t \n", "line 1: 1 column: a word and its tag are needed"),
         ("a.conll", "\n\t\n", "holds no examples"),
         ("a.jsonl", '{"tokens": ["a"], "tags": []}', "line 1: there are 1 words and 0 tags"),
-        ("a.jsonl", '{"tokens": "a", "tags": ["O"]}', "column 'tokens' holds 'a', which is no list of texts"),
+        ("a.jsonl", '{"tokens": "a", "tags": ["O"]}', "column 'tokens' holds 'a', which is not a list of strings"),
         ("a.jsonl", '{"tokens": ["a"], "tags": [""]}', "column 'tags' holds an empty text: each word needs a tag"),
         ("a.jsonl", '{"tokens": [], "tags": []}', "no sentence has a word"),
         ("a.conll", "the\t\tO\n\ncat\t\t \n", "line 3: 1 column, not the 3 of the lines before"),
