@@ -184,6 +184,13 @@ class Counter:
     def _true(self) -> tuple[set[Entity], set[Entity]]:
         return self._strict(self._sentence.tags), entities(self._sentence.tags)
 
+    def _predicted(self, tag_ids: Sequence[int]) -> list[str]:
+        """The tag of each word of the sentence."""
+        tags = [self._outside] * len(self._sentence.tags)
+        for word, tag_id in zip(self._words, tag_ids, strict=True):
+            tags[word] = self._names[tag_id]
+        return tags
+
     def count(self, predicted: Int[np.ndarray, " words"]) -> tuple[int, ...]:
         """Right words and words; then right, predicted and true entities, by strict and by default rules.
 
@@ -192,9 +199,7 @@ class Counter:
         """
         key = predicted.tobytes()
         if key not in self._known:
-            tags = [self._outside] * len(self._sentence.tags)
-            for word, tag_id in zip(self._words, predicted.tolist(), strict=True):
-                tags[word] = self._names[tag_id]
+            tags = self._predicted(predicted.tolist())
             correct = sum(tag == true for tag, true in zip(tags, self._sentence.tags, strict=True))
             counts = [correct, len(tags)]
             for found, true_entities in zip((self._strict(tags), entities(tags)), self._true, strict=True):

@@ -278,7 +278,7 @@ def _windows(pair: Encoding, most: int, stride: int) -> list[_Window] | str:
     room = most - first - (len(pair) - last)
     if room <= stride and room < last - first:
         return (
-            f"without room for a window: the question leaves {room} of {most} tokens for the context, and successive "
+            f"without room for a window: the question leaves too few of {most} tokens for the context, and successive "
             f"windows share {stride}; give a larger --max-length or a smaller --stride"
         )
     windows, start = [], first

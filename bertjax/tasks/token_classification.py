@@ -363,6 +363,6 @@ def _read_columns(path: Path) -> Table:
         sentences[-1][0].append(word)
         sentences[-1][1].append(tag.strip())
     if not sentences:
-        raise DataError(f"{path}: has no examples")
+        raise DataError(f"{path}: holds no examples")
     values = {"tokens": [words for words, _ in sentences], "tags": [tags for _, tags in sentences]}
     return Table(path, ("tokens", "tags"), values.__getitem__, range(len(sentences)), lambda: lines)

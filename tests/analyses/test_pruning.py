@@ -297,7 +297,7 @@ def test_an_interrupted_pruning_resumes_to_the_same_results(pruned_model, tmp_pa
     assert not [*(tmp_path / "job").glob("pruning-*")]
 
 
-def test_words_can_score_span_too(tmp_path):
+def test_words_can_judge_too(tmp_path):
     make, write, name = TASK_FACTORIES["mlm"]
     made, data = make(tmp_path / "model"), write(tmp_path / name)
     few = {"orders": ("gradient",), "points": 2}
@@ -530,7 +530,7 @@ def test_leftover_files_do_not_replace_finished_results(pruned_model, tmp_path, 
         bertjax.prune(model, "mrpc", **given, orders=("magnitude",), progress=False)
 
 
-def test_orders_that_need_no_data_are_score_spand_on_all(pruned_model):
+def test_orders_that_need_no_data_are_judged_on_all(pruned_model):
     _, model, data, _ = pruned_model
     found = bertjax.prune(model, "mrpc", data=data, mode="zero", orders=("magnitude",), progress=False)
     assert found.summary["pruning"]["chosen_on"] == 0

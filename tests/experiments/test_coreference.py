@@ -36,7 +36,7 @@ def test_anaphors_have_a_choice():
     assert find_anaphors(Annotated("a", (), None)) == []
 
 
-def test_heads_and_baselines_are_score_spand():
+def test_heads_and_baselines_are_judged():
     one = sentence()
     weights = np.full((2, 12, 12), 0.01)
     weights[0, 5, 0] = weights[0, 10, 3] = 0.9  # right about both, and only from the anaphors

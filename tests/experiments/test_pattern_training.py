@@ -89,7 +89,7 @@ class Witness(ClassifierMixin, BaseEstimator):
         return np.full(len(numbers), len(self.examples_))
 
 
-def test_nothing_is_score_spand_by_what_was_trained_on_its_example(monkeypatch):
+def test_nothing_is_judged_by_what_was_trained_on_its_example(monkeypatch):
     several = [make_labels(15, 4), make_labels(3, 2, seed=1)]
     classes, groups = classes_of(several)
     marks = np.stack([np.arange(len(groups)), [int(name.split()[1]) for name in groups]], axis=-1).astype(np.float32)

@@ -103,7 +103,7 @@ def test_hits_are_counted_word_by_word():
     assert hits[0, 0, 0, 2 + offsets.index(-2)] == 1  # from 3 to 1
 
 
-def test_what_is_chosen_on_one_half_is_score_spand_on_the_other():
+def test_what_is_chosen_on_one_half_is_judged_on_the_other():
     """Of guesses that are all noise, the best of one half is as good as chance on the other; a true one stays."""
     rng = np.random.default_rng(0)
     counts = np.ones(400, np.int64)

@@ -181,7 +181,7 @@ def write_task(path, labels):
     }
 
 
-def test_a_cross_encoder_is_score_spand_on_yes_and_no_by_how_it_ranks(tmp_path):
+def test_a_cross_encoder_is_judged_on_yes_and_no_by_how_it_ranks(tmp_path):
     directory = make_cross_encoder(tmp_path / "model", SAID["identity"][0])
     labels = ["no", "yes", "yes", "no", "no"]
     given = write_task(tmp_path / "task.tsv", labels) | {"label_names": ["no", "yes"]}
@@ -198,7 +198,7 @@ def test_a_cross_encoder_is_score_spand_on_yes_and_no_by_how_it_ranks(tmp_path):
         bertjax.ablate(directory, **other)
 
 
-def test_ratings_are_score_spand_by_cross_encoder_score_or_by_logit(tmp_path):
+def test_ratings_are_judged_by_cross_encoder_score_or_by_logit(tmp_path):
     given = write_task(tmp_path / "task.tsv", [3, 1, 4, 1.5, 5, 2.6])
     ratings = [[3, 1, 4, 1.5, 5, 2.6][number % 6] for number in range(len(PAIRS))]
     for name, kind, chosen in (("sigmoid, older", "score", "spearman"), ("nothing", "logits", None)):
@@ -212,7 +212,7 @@ def test_ratings_are_score_spand_by_cross_encoder_score_or_by_logit(tmp_path):
         assert chosen is None or bertjax.ablate(directory, **given).summary["metric"]["name"] == chosen
 
 
-def test_errors_score_span_ratings_by_the_logit_alone(tmp_path, capsys):
+def test_errors_judge_ratings_by_the_logit_alone(tmp_path, capsys):
     given = write_task(tmp_path / "task.tsv", [3, 1, 4, 1.5, 5, 2.6])
     directory = make_cross_encoder(tmp_path / "model", SAID["nothing"][0])
     results = bertjax.ablate(directory, metric="mean_squared_error", output=tmp_path / "out", **given)

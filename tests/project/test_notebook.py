@@ -149,7 +149,7 @@ def check_places(notebook):
     assert all(abs(float(change)) < 2 for change in re.findall(r"\d\.\d+ ([+-][\d.]+)", printed(notebook, "by_path =")))
 
 
-def test_pruning_score_spans_its_orders_and_saves_what_is_left(executed):
+def test_pruning_judges_its_orders_and_saves_what_is_left(executed):
     notebook, folder = executed("pruning")
     shows_pictures(notebook, "pruned.plot()")
     assert printed(notebook, "bertjax.prune").startswith("8 examples chose, 8 others judge; ROC AUC")

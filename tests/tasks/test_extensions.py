@@ -262,7 +262,7 @@ def test_a_kind_of_task_of_ones_own_is_one_class(tmp_path, monkeypatch):
     model, tokenizer, examples = bertjax.load(folder), Tokenizer.from_pretrained(folder), own.read(Source(data=rows))
     swapped = encode_examples(model, tokenizer, examples, swapped=True)
     assert swapped.encodings[2 * len(rows)].input_ids == swapped.encodings[0].input_ids
-    with pytest.raises(InputError, match="--swapped is an option of triplets, which mlm does not have: leave it out"):
+    with pytest.raises(InputError, match="--swapped is an option of triplets, not of mlm: leave it out"):
         encode_examples(model, tokenizer, bertjax.load_examples("mlm", limit=2), swapped=True)
     with pytest.raises(InputError, match="--nonsense is no option of a task: leave it out"):
         encode_examples(model, tokenizer, examples, nonsense=1)
@@ -352,5 +352,5 @@ def test_a_task_of_ones_own_that_cannot_be_had_is_refused(tmp_path, monkeypatch)
 def test_a_task_with_a_text_in_place_of_several_is_refused(wrong, unchecked):
     given = {"name": "own", "text_columns": ("a",), "label_column": "b", "label_names": None, "metrics": ("f1",)}
     (name,) = wrong
-    with pytest.raises(DataError, match=f"{name} of task own must be a tuple of texts, found the string"):
+    with pytest.raises(DataError, match=f"{name} of task own must be a tuple of str, found the string"):
         TextClassification(**given | wrong)
