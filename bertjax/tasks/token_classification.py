@@ -316,7 +316,11 @@ def _alternatives(tag: str) -> list[str]:
 
 def _sentence(table: Table, row: int, columns: Sequence[tuple[str, Sequence[object]]]) -> Tagged:
     (_, words), (tag_column, tags) = ((name, values[row]) for name, values in columns)
-    if isinstance(tags, list) and any(isinstance(tag, int) for tag in tags):
+    unnamed = [tag for tag in tags if isinstance(tag, int)] if isinstance(tags, list) else []
+    if unnamed and (classes := table.classes.get(tag_column)):
+        problem = f"is not a class id: the classes of the {table.noun} are {some_of(classes)}"
+        raise table.error(row, f"tag {unnamed[0]} of column {tag_column!r} {problem}")
+    if unnamed:
         raise table.error(row, f"column {tag_column!r} holds {brief(tags)}, which is not a list of strings{NUMBERED}")
     words, tags = (table.text_list(row, name, values[row]) for name, values in columns)
     if not all(map(str.strip, tags)):

@@ -147,7 +147,10 @@ def test_csv_may_have_quotes_blank_lines_and_long_fields(tmp_path):
         ('text,label\na,1\n"b,2\nc,3\n', ", line 3: a quoted field is not closed"),
         ('text,label\na,1\n\nb,"2\nc,3\n', ", line 4: a quoted field is not closed"),
         ('label,text\n1,"a\n0,"b"\n1,"c"\n', ", line 2: text after a closing quotation mark"),  # not two rows
-        ('text,label\n\n"a" b,1\n', ", line 3: text after a closing quotation mark; inside a quoted field write the mark"),
+        (
+            'text,label\n\n"a" b,1\n',
+            ", line 3: text after a closing quotation mark; inside a quoted field write the mark",
+        ),
         ('text,label\n"a\nb\0",1\n', ", line 3: contains a NUL character"),
         (b'text,label\n"a\n\xff",1\n', ", line 3: not UTF-8 .invalid start byte.; save the file as UTF-8"),
         ("text,label\na,1\n".encode("utf-16"), ", line 1: not UTF-8, but looks like UTF-16"),
@@ -201,7 +204,10 @@ def test_only_glues_tsv_of_cola_and_qqp_is_read_with_leniency(tmp_path):
         ({"text": ["a"] * 2, "label": [1.0, float("nan")]}, ", row 1 (from 0): label nan is neither"),
         ({"text": [1, 2], "label": [1, 0]}, ", row 0 (from 0): column 'text' holds 1, which is not a string"),
         ({"text": [["a"]], "label": [1]}, ", row 0 (from 0): column 'text' holds ['a'], which is not a string"),
-        ({"text": [{"a": "b"}], "label": [1]}, ", row 0 (from 0): column 'text' holds {'a': 'b'}, which is not a string"),
+        (
+            {"text": [{"a": "b"}], "label": [1]},
+            ", row 0 (from 0): column 'text' holds {'a': 'b'}, which is not a string",
+        ),
         ({"text": [b"a"], "label": [1]}, ", row 0 (from 0): column 'text' holds b'a', which is not a string"),
         ({"text": pa.array([], pa.string()), "label": pa.array([], pa.int64())}, ": holds no examples"),
         ({"words": ["a"], "label": [1]}, ": no text column found"),
@@ -419,7 +425,8 @@ def test_without_datasets_a_line_says_what_to_install(tmp_path, monkeypatch):
     path = save(tmp_path / "saved", {"sentence1": ["a"], "sentence2": ["b"], "label": [1]})
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(
-        MissingDependencyError, match=r"saved: reading a saved data set needs datasets .*: pip install 'bertjax\[datasets\]'"
+        MissingDependencyError,
+        match=r"saved: reading a saved data set needs datasets .*: pip install 'bertjax\[datasets\]'",
     ):
         load_examples("mrpc", data=path)
 

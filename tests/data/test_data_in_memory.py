@@ -119,9 +119,7 @@ def test_class_labels_of_a_dataset_name_the_classes(tmp_path):
     assert (found.task.label_names, found.labels.tolist()) == (("pos", "neg"), [1, 0])
     assert found.sha256 == load_examples(None, data=tmp_path / "saved").sha256
     assert load_examples("sst2", data=dataset, label_names=["neg", "pos"]).labels.tolist() == [0, 1]
-    assert "row 0 (from 0): label 1 is 'neg' in the Dataset, not one of negative" in refusal(
-        "sst2", data=dataset
-    )
+    assert "row 0 (from 0): label 1 is 'neg' in the Dataset, not one of negative" in refusal("sst2", data=dataset)
 
 
 def test_a_split_is_chosen_as_of_saved_datasets(tmp_path):
@@ -169,7 +167,10 @@ def test_missing_labels_of_any_kind_name_their_rows():
         (datasets.Dataset.from_dict({}), "Dataset: holds no examples"),
         ({"text": "abc"}, "column 'text' must be a list with a value for each row, found the string 'abc'"),
         ({"text": ["a"], "label": [1, 0]}, "dict of columns: columns must have equal lengths; 'text' has 1, 'label' "),
-        (frame(sentence1=["a", 5, "b"]), "DataFrame, row 1 (from 0): column 'sentence1' holds 5, which is not a string"),
+        (
+            frame(sentence1=["a", 5, "b"]),
+            "DataFrame, row 1 (from 0): column 'sentence1' holds 5, which is not a string",
+        ),
         (frame(sentence1=["a", "b", None]), "DataFrame, row 2 (from 0): column 'sentence1' is null, which is not a "),
         (frame(sentence1=["a", "b\0", "c"]), "DataFrame, row 1 (from 0): column 'sentence1' contains a NUL character"),
         (frame(label=["x", 0.5, "y"]), "DataFrame, row 0 (from 0): label 'x' is a name, but label 0.5 on row 1 (from"),

@@ -130,7 +130,10 @@ def test_special_tokens_are_found_by_their_own_names(tmp_path: Path) -> None:
         ({"vocab.txt": ""}, "its vocabulary is empty"),
         ({"tokenizer.json": '{"model": {"vo'}, "transformers cannot read a tokenizer from it"),
         ({"tokenizer.json": '{"model":' * 100_000}, "transformers cannot read a tokenizer from it"),
-        ({"tokenizer.json": '{"model": {"type": "WordPiece", "vocab": {"a": -1}}}'}, "transformers cannot read a tokenizer"),
+        (
+            {"tokenizer.json": '{"model": {"type": "WordPiece", "vocab": {"a": -1}}}'},
+            "transformers cannot read a tokenizer",
+        ),
         ({"tokenizer_config.json": "{"}, "tokenizer_config.json: cannot be read .not valid JSON"),
         (
             {"config.json": '{"model_type": "bert", "auto_map": {"AutoModel": "x.Y"}}'},

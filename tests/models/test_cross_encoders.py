@@ -225,7 +225,7 @@ def test_errors_judge_ratings_by_the_logit_alone(tmp_path, capsys):
         for row, values in zip(rows, arrays["outputs"][..., 0], strict=True):
             assert row.score == pytest.approx(function(labels, values), rel=1e-6)
     assert main(["show", str(tmp_path / "out")]) == 0
-    assert "scores and changes as they are; lower is better" in capsys.readouterr().out
+    assert "scores and changes without a unit; lower is better" in capsys.readouterr().out
     glue = bertjax.ablate(directory, **given | {"task": "stsb"})
     assert glue.summary["metrics"] == ["pearson", "spearman"]
     (tmp_path / "embedder").mkdir()

@@ -12,7 +12,8 @@ from rich.console import Console
 import bertjax
 from bertjax.errors import DataError
 from bertjax.plots import make_heads, make_layers
-from bertjax.results import ablation_table, measure_of, read_results, show_table, show_text
+from bertjax.results import read_results, show_table, show_text
+from bertjax.results.contents import measure_of
 from bertjax.results.page import write_page
 from bertjax.statistics import SCORE, Measure, compute_statistics, describe_statistics, summarise
 from tests.browser import assert_quiet, browser_needed, text_of, wait_for
@@ -98,14 +99,12 @@ def test_sentences_say_which_way_is_better(rng):
 
 
 def test_tables_begin_with_the_largest_loss(results):
-    for name, verbs in (("error", ["raises", "lowers"]), ("closeness", ["lowers", "raises"])):
+    for name in ("error", "closeness"):
         console = Console(width=90, record=True)
-        console.print(ablation_table(results[name].summary["ablations"], results[name].base, results[name].measure()))
         console.print(show_table(results[name]))
         text = console.export_text()
-        assert re.findall(r"Heads whose ablation (\w+) the score most", text) == verbs
         assert ("lower is better" in text) == (name == "error")
-        assert text.count("in years") >= 2
+        assert "in years" in text
         rows = [line.split()[0] for line in text[text.index("95 % CI") :].splitlines() if re.match(r" *\d\.\d ", line)]
         markdown = [line.split(" | ")[0][2:] for line in show_text(results[name], "md").splitlines() if "| 0." in line]
         sign = results[name].measure().sign

@@ -1,6 +1,5 @@
-"""The report: a table that sorts and counts rightly, pictures that show what they claim to show."""
+"""Figures of scores show what they claim to show."""
 
-import io
 import os
 import re
 import subprocess
@@ -12,7 +11,6 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 from matplotlib.text import Text
-from rich.console import Console
 
 from bertjax.errors import DataError, OutputError
 from bertjax.formatting import format_change
@@ -20,7 +18,6 @@ from bertjax.plots.bars import Certainty, make_layers, make_sets
 from bertjax.plots.canvas import save_page
 from bertjax.plots.cells import STRENGTH
 from bertjax.plots.heads_map import make_heads
-from bertjax.results.terminal import ablation_table
 from bertjax.statistics import Measure
 
 BASE, LABEL, TITLE = 0.8672, Measure("Spearman correlation"), "A title that is no formula: $_$ and $x^^$"
@@ -31,86 +28,6 @@ def random_scores(layers: int, heads: int) -> np.ndarray:
     rng = np.random.default_rng(3)
     changes = -0.15 * np.abs(rng.standard_t(3, size=(layers, heads))) + 0.08 * rng.normal(size=(layers, heads))
     return BASE + np.clip(changes, -0.9, 0.3) / 100
-
-
-def entries_of(scores: np.ndarray) -> list[dict]:
-    """Entries of `summary.json` for a map of scores, NaN written as null is read."""
-    return [
-        {"layer": layer, "head": head, "score": None if np.isnan(score) else float(score), "delta": 0.0}
-        for (layer, head), score in np.ndenumerate(scores)
-    ]
-
-
-def printed(entries: list[dict], base: float = BASE, count: int = 10, encoding: str = "utf-8") -> str:
-    """What a user sees who sends the table to a file of 80 columns."""
-    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    Console(file=file, width=80).print(ablation_table(entries, base, LABEL, count))
-    file.seek(0)
-    return file.read()
-
-
-def blocks(text: str) -> list[list[tuple[str, str, str]]]:
-    """Name, score and change of each row, of what lowers the score and of what raises it."""
-    row = re.compile(r"^ *\d+[ |]+(\d+(?:\.\d+)?)[ |]+(\S+)[ |]+([+-]\S+)", re.MULTILINE)
-    return [row.findall(block) for block in text.split(" whose ablation ")[1:]]
-
-
-def test_the_table_ranks_losses_first_and_gains_second():
-    scores = np.array([[0.86, 0.87, 0.8672], [0.85, 0.8772, 0.8662]])
-    losses, gains = blocks(printed(entries_of(scores)))
-    assert losses == [("1.0", "85.00", "-1.72"), ("0.0", "86.00", "-0.72"), ("1.2", "86.62", "-0.10")]
-    assert gains == [("1.1", "87.72", "+1.00"), ("0.1", "87.00", "+0.28")]
-
-
-def test_the_table_shows_at_most_count_rows_and_says_of_how_many():
-    scores = random_scores(6, 12)
-    text = printed(entries_of(scores), count=7)
-    losses, gains = blocks(text)
-    assert len(losses) == len(gains) == 7
-    assert f"(7 of {(scores < BASE - 5e-5).sum()})" in text
-    assert losses[0][0] == "{}.{}".format(*np.unravel_index(scores.argmin(), scores.shape))
-
-
-def test_no_head_is_in_both_blocks_and_the_rest_is_counted():
-    text = printed(entries_of(np.array([[BASE, np.nan, 0.9, BASE + 4e-5]])))
-    assert blocks(text) == [[], [("0.2", "90.00", "+3.28")]]
-    assert "lowers the score most (none)" in text
-    assert "of 4 ablations: 2 that left the score unchanged, 1 whose change is undefined" in " ".join(text.split())
-
-
-@pytest.mark.parametrize("base", [None, float("nan")])
-def test_an_undefined_base_leaves_every_change_undefined(base):
-    text = printed(entries_of(np.array([[0.5, 0.25, np.nan]])), base)
-    assert f"{LABEL.label} without ablation: undefined" in text
-    assert "of 3 ablations: 3 whose change is undefined" in text
-    assert blocks(text) == [[], []]
-
-
-def test_whole_layers_are_called_layers():
-    entries = [{"layer": 0, "head": None, "score": 0.8}, {"layer": 11, "score": 0.9}]
-    text = printed(entries)
-    assert [[row[0] for row in block] for block in blocks(text)] == [["0"], ["11"]]
-    assert "Layers whose ablation raises the score most (1 of 1)" in text
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "cp1252"])
-def test_the_table_fits_80_columns_and_any_encoding(encoding):
-    text = printed(entries_of(random_scores(24, 16) - 0.3), encoding=encoding)
-    assert max(map(len, text.splitlines())) <= 80
-    assert len(blocks(text)[0]) == 10  # not wrapped
-    assert "…" not in text
-
-
-def test_bars_are_to_one_scale():
-    lines = printed(entries_of(np.array([[BASE - 0.02, BASE + 0.01]])), encoding="ascii").splitlines()
-    lengths = [line.count("-") for line in lines if re.match(r" +1 \|", line)]
-    assert lengths == [1 + 30, 15]  # the first line's minus sign counts too
-
-
-@pytest.mark.parametrize(("entries", "words"), [([], "no ablations"), ([{"layer": 3, "head": 1}], "'score'")])
-def test_a_table_of_nothing_is_an_error(entries, words):
-    with pytest.raises(DataError, match=words):
-        ablation_table(entries, BASE, LABEL)
 
 
 def test_changes_are_written_with_their_sign_and_short():

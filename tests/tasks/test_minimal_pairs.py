@@ -163,7 +163,7 @@ def test_pairs_truncated_before_they_differ_are_left_out(model, tmp_path):
     right = whole.outputs["base"][[1, 2, 4], 1] > whole.outputs["base"][[1, 2, 4], 0]
     assert cut.rows_of()[0].base == pytest.approx(right.mean())
     data = write_pairs(tmp_path / "one.tsv", CUT[:1])
-    with pytest.raises(DataError, match="no pair can be scored: 1 pair left out, truncated before their sentences"):
+    with pytest.raises(DataError, match="no pair can be scored: 1 pair left out, truncated before the sentences"):
         bertjax.ablate(model, "minimal-pairs", data=data, max_length=6, progress=False)
 
 
@@ -174,7 +174,7 @@ def test_agreement_says_why_each_pair_is_skipped(model, tmp_path):
     assert [example["first"] for example in results.examples] == [CUT[1][0], CUT[4][0], pairs[-1][0]]
     source = results.summary["data"]["source"]
     assert "2 pairs left out, truncated before the sentences differ: give a larger --max-length" in source
-    assert "1 pair skipped, whose sentences have the same pieces" in source
+    assert "1 pair left out, with sentences of the same pieces" in source
     assert "1 pair left out, with forms that differ in several pieces" in source
     results = bertjax.ablate(model, "agreement", data=data, max_length=6, heads=["0.0"], progress=False)
     assert [example["first"] for example in results.examples] == [CUT[1][0], CUT[4][0]]
@@ -219,7 +219,7 @@ def test_what_does_not_fit_is_refused_in_a_line(model, blimp, tmp_path):
         load_examples("minimal-pairs", data=blimp, text_columns=["good"])
     with pytest.raises(ConfigError, match="has no masked-LM head, which minimal-pairs needs"):
         bertjax.ablate(make_classifier(tmp_path), "minimal-pairs", data=blimp, progress=False)
-    with pytest.raises(InputError, match="--stride is an option of question-answering, which minimal-pairs does not"):
+    with pytest.raises(InputError, match="--stride is an option of question-answering, not of minimal-pairs"):
         bertjax.ablate(model, "minimal-pairs", data=blimp, stride=3, progress=False)
     with pytest.raises(InputError, match="--pll is an option of mlm and minimal-pairs, which agreement does not have"):
         bertjax.ablate(model, "agreement", data=blimp, pll="within-word", progress=False)

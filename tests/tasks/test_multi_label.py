@@ -287,8 +287,8 @@ def test_label_names_with_a_separator_use_another_separator(tmp_path):
     ("row", "message"),
     [
         ({"text": "a", "labels": ["joy", "hate"]}, ", line 2: label 'hate' is not one of joy, anger, Deep-fear, love,"),
-        ({"text": "a", "labels": [4]}, ", line 2: label 4 is not one of joy, anger, Deep-fear, love, nor its number"),
-        ({"text": "a", "labels": [-1]}, ", line 2: label -1 is none of"),
+        ({"text": "a", "labels": [4]}, ", line 2: label 4 is not one of joy, anger, Deep-fear, love, or its index"),
+        ({"text": "a", "labels": [-1]}, ", line 2: label -1 is not one of"),
         ({"text": "a", "labels": ["joy", "Joy"]}, ", line 2: column 'labels' has a label twice: ['joy', 'Joy']"),
         ({"text": "a", "labels": [2, 2]}, ", line 2: column 'labels' has a label twice: [2, 2]"),
         ({"text": "a", "labels": None}, ", line 2: column 'labels' is null, which is not a list of labels"),
@@ -296,8 +296,8 @@ def test_label_names_with_a_separator_use_another_separator(tmp_path):
         ({"text": "a", "labels": {"joy": 1}}, ", line 2: column 'labels' holds {'joy': 1}, which is not a list"),
         ({"text": "a", "labels": True}, ", line 2: column 'labels' holds True, which is not a list"),
         ({"text": "a", "labels": 1.5}, ", line 2: column 'labels' holds 1.5, which is not a list"),
-        ({"text": "a", "labels": [""]}, ", line 2: column 'labels' has a label that is empty"),
-        ({"text": "a", "labels": "joy,,love"}, ", line 2: column 'labels' has a label that is empty"),
+        ({"text": "a", "labels": [""]}, ", line 2: column 'labels' has an empty label"),
+        ({"text": "a", "labels": "joy,,love"}, ", line 2: column 'labels' has an empty label"),
         ({"text": "a", "labels": "joy,anger|love"}, ", line 2: labels 'joy,anger|love' are separated by , and by |"),
         ({"text": "a", "labels": [0.5, 0.0, 1.0, 0.0]}, ", line 1: ['joy'] has 1 value: each of 4 labels needs a 0"),
         ({"text": "a"}, ", line 2: column 'labels' is null, which is not a list of labels"),
@@ -321,11 +321,16 @@ def test_bad_rows_are_named(tmp_path, row, message):
             None,
             ", line 2: column 'rest' holds 'b', which is neither 0 nor 1",
         ),
-        (["text"], ["a"], None, ", line 1: no label column found (usual names: labels, label, ...), nor any for single"),
+        (
+            ["text"],
+            ["a"],
+            None,
+            ", line 1: no label column found (usual names: labels, label, ...), nor columns of single",
+        ),
         (["text", "label", "target"], ["a", "1", "1"], None, ", line 1: labels may be in label, or in target"),
         (["words", "labels"], ["a", "1"], None, ", line 1: no text column found"),
         (["text", "labels"], ["a", ""], None, ": no row has a label; name the labels with --label-names"),
-        (["text", "labels"], ["a", "999999999"], None, ", line 2: label 999999999 is too large a number"),
+        (["text", "labels"], ["a", "999999999"], None, ", line 2: label 999999999 is too large for a label id"),
         (["text", "labels"], ["a", "x"], ("LABEL_0", "LABEL_1"), ", line 2: label 'x' is not one of LABEL_0, LABEL_1"),
     ],
 )
@@ -346,7 +351,9 @@ def test_what_does_not_fit_is_refused_in_a_line(model, data, tmp_path):
     path = write_csv(tmp_path / "a.csv", ["text", *LABEL_NAMES], [["a", *BITS[0]]])
     with pytest.raises(ConfigError, match="the model has 3 labels, but multi-label has 4: joy, anger, Deep-fear, love"):
         bertjax.ablate(other, "multi-label", data=path, progress=False)
-    with pytest.raises(DataError, match=r"label 'joy' is not one of LABEL_0.*give their names with --label-names, in the"):
+    with pytest.raises(
+        DataError, match=r"label 'joy' is not one of LABEL_0.*give their names with --label-names"
+    ):
         bertjax.ablate(other, "multi-label", data=data, progress=False)
     named = write_csv(tmp_path / "b.csv", ["text", *"abcd"], [["a", *BITS[0]]])
     with pytest.raises(ConfigError, match=r"the model's labels joy, .* are not multi-label's a, b, c, d"):

@@ -65,7 +65,7 @@ def test_the_page_has_the_choices_with_the_right_one_marked(ablated):
 def test_other_forms_of_the_same_data(tmp_path):
     expected = load_examples("swag", data=write_choices(tmp_path / "a.jsonl"))
     assert expected.second == ("an old man",) * 7
-    assert "7 questions with 3 choices each, behind context and question" in expected.source
+    assert "7 questions with 3 choices each, after context and question" in expected.source
     letters = [{**row, "label": None, "answer": "ABC"[row["label"]]} for row in CHOICE_ROWS]
     for row in letters:
         del row["label"]
@@ -207,7 +207,10 @@ def two(label):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([numbered(["1", "2"], "1"), numbered(["1", "2"], "0")], "line 2: label '0' is not one of the labels 1, 2 of its"),
+        (
+            [numbered(["1", "2"], "1"), numbered(["1", "2"], "0")],
+            "line 2: label '0' is not one of the labels 1, 2 of its",
+        ),
         ([numbered(["A", "B"], "A"), numbered(["A", "B"], 1)], "line 2: label 1 is not one of the labels A, B of its"),
         ([numbered(["1", "1"], "1")], "line 1: column 'choices' has a label twice"),
         ([numbered(["1", None], "1")], "line 1: column 'choices' has the labels ..1', None., not one for each of 2"),
@@ -232,7 +235,7 @@ def two(label):
             [two(0), two(None), two(""), two("nan")],
             "lines 2, 3 and 4: labels null, '', 'nan' are none of the 2 choices",
         ),
-        ([two(0), two(-1)], "line 2: label -1 is not one of the 2 choices, but a missing value; .* --split test"),
+        ([two(0), two(-1)], "line 2: label -1 is none of the 2 choices, but a missing value; .* --split test"),
     ],
 )
 def test_labels_that_do_not_agree_are_named_by_row(tmp_path, rows, message):

@@ -353,7 +353,10 @@ def test_leading_blanks_belong_to_the_context(tmp_path):
         ("{", "not valid JSON"),
         ("[]", "data must be a list of objects, as in SQuAD"),
         ('{"data": [{"paragraphs": [{"qas": []}]}]}', "has no questions"),
-        ('{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "b"}]}]}]}', "row 0 .from 0.: column 'answers' needs texts"),
+        (
+            '{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "b"}]}]}]}',
+            "row 0 .from 0.: column 'answers' needs texts",
+        ),
         (
             '{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "", "answers": []}]}]}]}',
             "has no questions with a text",

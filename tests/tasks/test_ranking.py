@@ -236,7 +236,7 @@ def test_collections_and_runs(tmp_path):
     (flat / "qrels.txt").write_text("".join(f"q{q} 0 c{text} {grade}\n" for (q, text), grade in GRADES.items()))
     assert load_examples("ranking", data=flat).sha256 == whole.sha256
     none = write_collection(tmp_path / "none", grades={**GRADES, **{(6, text): 0 for text in range(len(CANDIDATES))}})
-    assert "1 query left out, for which nothing is relevant" in load_examples("ranking", data=none).source
+    assert "1 query left out without relevant candidates" in load_examples("ranking", data=none).source
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,10 @@ def test_collections_and_runs(tmp_path):
         (["query\ttext\tlabel", "a\tb\tmaybe"], "line 2: relevance 'maybe' is neither an integer nor yes or no"),
         (["query\ttext\tlabel", "a\tb\t0.5"], "line 2: relevance '0.5' is neither an integer nor yes or no"),
         (["query\ttext\tlabel", "a\tb\t0"], "none of 1 query has a relevant candidate"),
-        (["qid\tquery\ttext\tlabel", "1\ta\tb\t1", "1\tc\tb\t1"], "line 3: query '1' is 'c', and 'a' in an earlier row"),
+        (
+            ["qid\tquery\ttext\tlabel", "1\ta\tb\t1", "1\tc\tb\t1"],
+            "line 3: query '1' is 'c', and 'a' in an earlier row",
+        ),
         (["query\tpid\ttext\tlabel", "a\t7\tb\t1", "a\t7\tc\t0"], "line 3: candidate '7' of query 'a' occurs twice"),
     ],
 )
@@ -343,7 +346,10 @@ def test_ids_may_hold_spaces_where_tabs_separate(tmp_path):
 @pytest.mark.parametrize(
     ("judged", "message"),
     [
-        ("q1\tParis\t1\nq1\tParis\t0\n", "line 2: text 'Paris' of query 'q1' has relevance 0, and 1 in an earlier line"),
+        (
+            "q1\tParis\t1\nq1\tParis\t0\n",
+            "line 2: text 'Paris' of query 'q1' has relevance 0, and 1 in an earlier line",
+        ),
         ("q1\tParis\t0\nq2\tParis\t1\nq1\tParis\t1\n", "line 3: text 'Paris' of query 'q1' has relevance 1, and 0"),
         ("q1\t0\tParis\t1\nq1\t0\tParis\t2\n", "line 2: text 'Paris' of query 'q1' has relevance 2, and 1"),
         ("q1\t\tParis\t1\n", "line 1: a column is empty"),
@@ -497,7 +503,7 @@ def test_the_own_document_is_excluded_from_a_sweep(tmp_path, make):
 def test_exclude_self_is_refused_where_it_has_no_effect(tmp_path):
     with pytest.raises(DataError, match="--exclude-self needs ids of queries and candidates"):
         load_examples("ranking", data=write_rows(tmp_path / "rows.jsonl"), exclude_self=True)
-    with pytest.raises(InputError, match="--exclude-self is an option of ranking, which mlm does not have"):
+    with pytest.raises(InputError, match="--exclude-self is an option of ranking, not of mlm"):
         load_examples("mlm", exclude_self=True)
     (tmp_path / "ids.tsv").write_text("qid\tpid\tquery\ttext\tlabel\n1\t1\ta\ta\t0\n1\t2\ta\tb\t1\n2\t2\tb\tb\t1\n")
     examples = load_examples("ranking", data=tmp_path / "ids.tsv", exclude_self=True)

@@ -348,7 +348,7 @@ def test_lists_that_cannot_be_tags_are_named_by_row(tmp_path):
     table = make_conll([[("cat", "O")]]).data.table  # with the names of classes
     table = table.set_column(3, "ner_tags", pa.array([[9]]))
     pq.write_table(table, tmp_path / "c.parquet")
-    with pytest.raises(DataError, match=r"row 0 \(from 0\): tag 9 of column 'ner_tags' is none of the classes"):
+    with pytest.raises(DataError, match=r"row 0 \(from 0\): tag 9 of column 'ner_tags' is not a class id"):
         load_examples("ner", data=tmp_path / "c.parquet")
     hidden = pa.array([b"a", b"b", b"\xff"]).view(pa.string())
     broken = pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), hidden)
