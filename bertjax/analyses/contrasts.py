@@ -25,7 +25,7 @@ from bertjax.models import (
     BertForSequenceClassification,
     PretrainedModel,
 )
-from bertjax.tasks import MARKS, cosine, differing_piece, fill_place, hide
+from bertjax.tasks import MARKS, cosine, differing_piece, hide
 
 SPANS = ("auto", "tokens", "regions", "all")
 ALL_TOKENS = "all tokens"
@@ -272,7 +272,7 @@ def _mask(tokenizer: Tokenizer, texts: Sequence[str], contrasts: Contrasts, max_
     """Texts with a masked token; None if one of the words has several pieces."""
     filled = []
     for index, (text, good, bad) in enumerate(zip(texts, contrasts.more["good"], contrasts.more["bad"], strict=True)):
-        both = fill_place(text, good, bad)
+        both = fill_template(text, good, bad)
         if both is None:
             raise DataError(f"contrast {index} (from 0) has no single masked place, marked by {MARKS[0]}")
         filled.append(both)

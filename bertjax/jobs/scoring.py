@@ -10,7 +10,7 @@ from jaxtyping import Int, Num
 from bertjax.engine import SweepResult
 from bertjax.interventions import Ablation, head_names
 from bertjax.progress import Progress, part_of, silent
-from bertjax.results import Entry, Place
+from bertjax.results import AblationName, Entry
 from bertjax.statistics import UNLABELLED, Metric, Statistics, compute_statistics, labelled, score
 
 Labels: TypeAlias = Num[np.ndarray, " outputs"]
@@ -54,7 +54,7 @@ def score_ablations(
     positive: int,
     result: SweepResult,
     ablations: Sequence[Ablation],
-    places: Sequence[Place],
+    places: Sequence[AblationName],
 ) -> tuple[list[Entry], dict[str, float]]:
     """Score all ablations and the base run by all metrics.
 

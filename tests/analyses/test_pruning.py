@@ -517,7 +517,7 @@ def test_leftover_files_do_not_replace_finished_results(pruned_model, tmp_path, 
     other = {"orders": ("greedy",), "greedy_share": 0.5}
     bertjax.prune(model, "mrpc", **given, seed=1, overwrite=True, **other, progress=False)
     assert not [*output.glob("pruning-*")]
-    with pytest.raises(OutputError, match="holds results already"):
+    with pytest.raises(OutputError, match="already has results"):
         bertjax.prune(model, "mrpc", **given, orders=("magnitude",), progress=False)
 
 

@@ -99,7 +99,7 @@ def test_more_examples_than_can_be_ranked(settings, embedder, monkeypatch, tmp_p
 
 @pytest.mark.parametrize(
     ("metric", "message"),
-    [("roc_auc", "choose accuracy or f1 or matthews"), ("pearson", "does not judge predicted classes of mrpc")],
+    [("roc_auc", "choose accuracy or f1 or matthews"), ("pearson", "cannot score predicted classes of mrpc")],
 )
 def test_a_metric_that_does_not_fit(settings, monkeypatch, metric, message):
     assert_refused(settings, monkeypatch, InputError, message, metric=metric)
@@ -107,10 +107,10 @@ def test_a_metric_that_does_not_fit(settings, monkeypatch, metric, message):
 
 def test_half_a_character(settings, monkeypatch, tmp_path):
     own = write_labels(tmp_path / "own.jsonl", ["a\ud800", "b"] * 3)
-    assert_refused(settings, monkeypatch, DataError, "holds half a character", **own)
+    assert_refused(settings, monkeypatch, DataError, "contains a lone surrogate", **own)
     own = write_labels(tmp_path / "own.jsonl", ["a", "b"] * 3)
     assert_refused(
-        settings, monkeypatch, DataError, "holds half a character", **own, label_names=("a", os.fsdecode(b"b\xff"))
+        settings, monkeypatch, DataError, "contains a lone surrogate", **own, label_names=("a", os.fsdecode(b"b\xff"))
     )
 
 

@@ -117,7 +117,7 @@ def test_no_other_run_takes_over_an_unfinished_shard(begun, other, pairs, tmp_pa
     what = f"an unfinished run of shard {begun}, not results" if begun else "an unfinished run, not results"
     for command in ("show", "report"):
         assert main([command, str(tmp_path / "begun")]) == 2
-        error = f"bertjax: error: {tmp_path / 'begun'} holds {what}: the same command resumes it\n"
+        error = f"bertjax: error: {tmp_path / 'begun'} has {what}: run the same command again to resume it\n"
         assert capsys.readouterr().err == error
     bertjax.ablate(**again, shard=begun)
 
@@ -145,7 +145,7 @@ def test_a_shard_is_not_shown_as_results(pairs, capsys):
         assert main(command) == 2
         error = capsys.readouterr().err
         assert error.count("\n") == 1
-        assert f"{directory} holds shard 2/3, not results: join all shards with bertjax merge" in error
+        assert f"{directory} has shard 2/3, not results: join all shards with bertjax merge" in error
 
 
 @pytest.mark.parametrize("use", ["names", "rows", "frame", "examples", "attention", "outputs", "plot", "report"])
@@ -154,7 +154,7 @@ def test_results_of_a_shard_refuse_methods_of_merged_results(use, pairs):
     shard = bertjax.ablate(**given, output=first, shard="1/3")
     assert shard.directory == first
     assert shard.summary["shard"] == "1/3"
-    with pytest.raises(InputError, match=f"{first} holds shard 1/3, not results: join all shards with bertjax merge"):
+    with pytest.raises(InputError, match=f"{first} has shard 1/3, not results: join all shards with bertjax merge"):
         getattr(shard, use)()
 
 
@@ -198,7 +198,7 @@ def test_shards_that_are_not_of_one_run_are_named(pairs, tmp_path, capsys):
         "settings": "limit (None there, 20 here)",
         "model": "weights (",
         "versions": "bertjax (0.1.0 there, 0.0.9 here)",
-        "steps": "77 here): run all shards on machines of one kind, with the same --memory",
+        "steps": "77 here): run all shards on machines of the same kind, with the same --memory",
     }
     cases = [
         ([first, second, changed(third, tmp_path / name, **{name: value})], messages[name])
@@ -208,7 +208,7 @@ def test_shards_that_are_not_of_one_run_are_named(pairs, tmp_path, capsys):
         ([first, third], "missing: shard 2/3"),
         ([second], "missing: shard 1/3, 3/3"),
         ([first, second, third, second], f"shard 2/3 is in {second} and {second}"),
-        ([first, second, tmp_path], f"{tmp_path} holds no shard: there is no shard.json"),
+        ([first, second, tmp_path], f"{tmp_path} has no shard: there is no shard.json"),
     ]
     for directories, message in cases:
         assert main(["merge", *map(str, directories), "--output", str(tmp_path / "out")]) == 2
@@ -245,7 +245,7 @@ def test_data_that_changed_since_are_not_merged(tmp_path):
 def test_a_directory_holds_one_shard(pairs, tmp_path):
     given, (first, *_) = pairs
     for shard in ("2/3", None):
-        with pytest.raises(OutputError, match="holds shard 1/3: give another --output"):
+        with pytest.raises(OutputError, match="has shard 1/3: give another --output"):
             bertjax.ablate(**given, output=first, shard=shard)
     with pytest.raises(InputError, match="give output="):
         bertjax.ablate(**given, shard="1/3")

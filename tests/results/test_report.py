@@ -1,4 +1,4 @@
-"""The report: a table that sorts and counts rightly, pictures that show what they claim to show."""
+"""Figures of scores show what they claim to show."""
 
 import os
 import re
