@@ -25,7 +25,7 @@ from bertjax.models import (
     BertForSequenceClassification,
     PretrainedModel,
 )
-from bertjax.tasks import MARKS, cosine, differing_piece, hide
+from bertjax.tasks import MARKS, cosine, differing_piece, fill_template, hide
 
 SPANS = ("auto", "tokens", "regions", "all")
 ALL_TOKENS = "all tokens"
