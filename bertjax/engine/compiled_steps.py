@@ -145,7 +145,8 @@ class BlockRows:
 
     def flat(self) -> Rows:
         """The rows of all slots, one after another."""
-        return Rows(*(None if array is None else flat(array) for array in vars(self).values()))
+        asked, spans = (None if array is None else flat(array) for array in (self.asked, self.spans))
+        return Rows(flat(self.segments), flat(self.starts), asked, spans)
 
 
 @partial(jax.jit, static_argnums=(0, 3))
