@@ -127,11 +127,7 @@ def sweep(
         tokenizer=tokenizer,
         spans=spans,
     )
-    arguments.check_bool(replace_journal, "replace_journal")
-    if settings is not None:
-        arguments.check_instance(settings, "settings", Mapping, "a dict of options, by name")
-    arguments.check_function(say, "say", "a function of a line")
-    check_progress(progress)
+    _check_options(replace_journal, settings, progress, say)
     memory, devices = read_budget(memory), _check_devices(devices)
     sizes = choose_sizes(
         sweep_input,
@@ -219,6 +215,19 @@ def merge_shards(sweep_input: SweepInput, journals: Sequence[Path]) -> SweepResu
             )
     base, values = outputs.arrays()
     return SweepResult(base, values, sweep_input.plan.ablations, sweep_input.attention, time.monotonic() - started)
+
+
+def _check_options(
+    replace_journal: bool,
+    settings: Mapping[str, Any] | None,
+    progress: Progress | bool,
+    say: Callable[[str], None],
+) -> None:
+    arguments.check_bool(replace_journal, "replace_journal")
+    if settings is not None:
+        arguments.check_instance(settings, "settings", Mapping, "a dict of options, by name")
+    arguments.check_function(say, "say", "a function of a line")
+    check_progress(progress)
 
 
 def _check_devices(devices: Sequence[jax.Device] | None) -> tuple[jax.Device, ...] | None:

@@ -189,9 +189,7 @@ def make_sweep_input(
     source_texts = texts if sources is examples else None if sources is None else read_texts(sources, find, "sources")
     if len(texts[0]) > 1 and combine is None:
         raise InputError(f"each example has {len(texts[0])} texts: give combine=, which combines their readouts")
-    means = None if means is None else _check_means(model, means)
-    if means is None and "mean" in plan.replacements():
-        raise OverrideError(f"mode 'mean' replaces heads by their mean outputs: {GIVE_MEANS}")
+    means = _check_means(model, plan, means)
     if source_texts is None and "source" in plan.replacements():
         raise OverrideError("mode 'patched' takes heads' outputs from other texts: give sources=, of equal lengths")
     if source_texts is not None and source_texts is not texts:
@@ -267,7 +265,11 @@ def only_text(vectors: Shaped[np.ndarray, "*readout"]) -> Shaped[np.ndarray, "*r
     return vectors
 
 
-def _check_means(model: PretrainedModel, means: Any) -> Float[np.ndarray, "layers heads head_dim"]:
+def _check_means(model: PretrainedModel, plan: Plan, means: Any) -> Float[np.ndarray, "layers heads head_dim"] | None:
+    if means is None:
+        if "mean" in plan.replacements():
+            raise OverrideError(f"mode 'mean' replaces heads by their mean outputs: {GIVE_MEANS}")
+        return None
     config = model.config
     expected = (config.num_hidden_layers, config.num_attention_heads, config.head_dim)
     means = np.asarray(arguments.as_array(means, "means", OverrideError))

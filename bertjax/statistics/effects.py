@@ -282,10 +282,9 @@ def _join_groups(
 ) -> Statistics:
     """Join the statistics of all groups of ablations, and add those that depend on all ablations."""
     metric, scores, swapped = task.metric, task.scores, reduce(Swapped.join, (swaps for _, swaps in groups))
-    joined: dict[str, Any] = {}
-    for name in groups[0][0]:
-        joined[name] = np.concatenate([fields[name] for fields, _ in groups], axis=-1)
-    joined["method"] = tuple(joined["method"].tolist())
+    joined: dict[str, Any] = {
+        name: np.concatenate([fields[name] for fields, _ in groups], axis=-1) for name in groups[0][0]
+    }
     gains, losses = _flips(metric, outputs, task.labels)
     p = mcnemar(gains, losses) if task.by_flips else swapped.p
     observed, spread = scores[1:] - scores[0], joined["standard_error"] * np.sqrt(task.examples)
