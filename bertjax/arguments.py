@@ -159,12 +159,12 @@ def as_array(values: Any, name: str, error: type[BertjaxError] = InputError) -> 
         return values
     is_list = isinstance(values, list | tuple)
     with library_errors(f"{name} cannot be read from this tensor of PyTorch", error):
-        given = [_from_torch(part) for part in values] if is_list else _from_torch(values)
+        parts = [_from_torch(part) for part in values] if is_list else _from_torch(values)
     try:
-        converted = np.asarray(given)
+        converted = np.asarray(parts)
     except (ValueError, TypeError) as problem:
         if jax is not None and isinstance(problem, jax.errors.TracerArrayConversionError):  # in a list
-            return jax.numpy.asarray(given)
+            return jax.numpy.asarray(parts)
         if is_list:
             how = "pad them (a tokenizer with padding=True, or bertjax.collate)"
             raise error(f"{name} has rows of different lengths: {how}") from problem

@@ -56,9 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    options = _parser(next((word for word in given if not word.startswith("-")), "")).parse_args(given)
-    options.debug = "--debug" in given
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parser(next((word for word in words if not word.startswith("-")), "")).parse_args(words)
+    options.debug = "--debug" in words
     return int(options.run(options))
 
 

@@ -115,9 +115,9 @@ def use_compile_cache(directory: str | Path | None = None) -> Path | None:
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
-    given = getattr(jax.config, "jax_compilation_cache_dir", None)
-    if given:
-        return Path(given)
+    configured = getattr(jax.config, "jax_compilation_cache_dir", None)
+    if configured:
+        return Path(configured)
     try:
         parent = _user_cache() / "bertjax" / "compiled" if directory is None else Path(directory).expanduser()
         directory = parent / _machine()

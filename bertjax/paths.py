@@ -16,7 +16,7 @@ from bertjax import arguments
 from bertjax.errors import BertjaxError, DataError, OutputError, reading
 
 
-def user_path(given: Any, error: type[BertjaxError] = DataError) -> Path:
+def user_path(value: Any, error: type[BertjaxError] = DataError) -> Path:
     """The path that a user passes; `~` is expanded to the home directory.
 
     Raises:
@@ -26,9 +26,9 @@ def user_path(given: Any, error: type[BertjaxError] = DataError) -> Path:
     'dev.tsv'
     """
     try:
-        text = os.fsdecode(given)
+        text = os.fsdecode(value)
     except TypeError:
-        raise error(f"a path must be a text or a pathlib.Path, found {arguments.describe(given)}") from None
+        raise error(f"a path must be a text or a pathlib.Path, found {arguments.describe(value)}") from None
     if not text:
         raise error("a path is empty: give the name of a file or directory")
     try:
@@ -91,12 +91,12 @@ def refuse_inputs_in(directory: Path, inputs: Iterable[str | Path]) -> None:
     Raises:
         OutputError: an input is in the directory or is the directory itself, also through a link.
     """
-    for given in inputs:
+    for one in inputs:
         with suppress(OSError, RuntimeError, OutputError):  # invalid paths are reported when they are read
-            path, output = user_path(given, OutputError), directory.resolve()
+            path, output = user_path(one, OutputError), directory.resolve()
             places = (path.resolve(), path.parent.resolve() / path.name)
             if os.path.lexists(path) and any(place.is_relative_to(output) for place in places):
                 break
     else:
         return
-    raise OutputError(f"{directory} contains {given}, which is an input: give another --output")
+    raise OutputError(f"{directory} contains {one}, which is an input: give another --output")

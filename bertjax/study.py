@@ -138,12 +138,12 @@ class Study:
             arguments.check_instance(model, "model", PretrainedModel, MODELS)
         if options.tokenizer is not None:
             arguments.check_instance(options.tokenizer, "tokenizer", Tokenizer, "a bertjax.Tokenizer")
-        given: dict[str, Any] = {} if data is None or isinstance(data, str | Path) else {"data": data}
+        data_in_memory: dict[str, Any] = {} if data is None or isinstance(data, str | Path) else {"data": data}
         if options.texts is not None or options.labels is not None:
-            given |= {"texts": options.texts, "labels": options.labels}
-            given |= {} if data is None else {"data": data}
+            data_in_memory |= {"texts": options.texts, "labels": options.labels}
+            data_in_memory |= {} if data is None else {"data": data}
         self.options = options
-        self._sources = Sources(model if in_memory else None, options.tokenizer, given, caches=True)
+        self._sources = Sources(model if in_memory else None, options.tokenizer, data_in_memory, caches=True)
 
     @property
     def model(self) -> PretrainedModel:

@@ -177,7 +177,7 @@ def _compare(published: Mapping[str, Patterns], corrected: Mapping[str, Patterns
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = make_parser(__doc__, published=True, norms=True)
-    add_task_options(parser, several=True)
+    add_task_options(parser, multiple=True)
     add_tuned_option(parser)
     text = "directory of the trained classifier (default: the shipped one)"
     parser.add_argument("--classifier", type=Path, default=DATA, metavar="DIR", help=text)

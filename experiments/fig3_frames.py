@@ -10,22 +10,22 @@ predicate too, so a head that looks at predicates from everywhere passes. Three 
 link (`frames/controls.py`): the same key from other words of the sentence; the same key from words of all sentences at
 the same distance before or after it; and other keys of its word class from the same query. The class of a word is its
 part of speech where the source has one; the authors' sentences have none, and a list of function words and pronouns
-separates these from all other words.
+separates these from all others.
 
 p-values are (1 + hits) / (1 + draws), corrected over all heads and both directions (Benjamini and Hochberg 1995). A
 head is left if it is above both nulls and all controls (q < 0.05 for the largest of its p-values) and has at least a
 quarter more weight than each control, by at least a quarter of what uniform attention gives a token. In the picture a
 dot marks it; heads not above chance by a null are pale and struck through. The results also hold each null's mean and
 the 95th percentile of its draws, each control's means with interval, and the numbers of the sentences, counted from 0
-among those of the source that pass the filters. A second picture shows two heads on one sentence: those that are left,
-or the highest.
+among those of the source that pass the filters. A second picture shows two heads on one sentence: those that remain, or
+the highest.
 
 The results also hold what the authors' code computes: element to predicate only; the pieces of all elements one after
 another, paired in order with those of the predicate, each piece where it first occurs in the sentence; the largest
 weight of the pairs; and, of FrameNet, the sentences that pass filters which compare words, not their places. There
 "above the 99th percentile" marked the two highest heads, which holds for any 144 values; so nothing is marked.
 
-    python -m experiments.fig3_frames                                   the authors' 473 sentences (they come along)
+    python -m experiments.fig3_frames                                   the authors' 473 sentences (included)
     python -m experiments.fig3_frames --source framenet                 FrameNet 1.7 or 1.5, through nltk
     python -m experiments.fig3_frames --source propbank --conllu F.conllu with PropBank's columns, through conllu
 """

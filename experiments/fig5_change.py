@@ -146,13 +146,10 @@ def figures(numbers: Numbers) -> Figures:
             means, others = (np.array(of_task[mode][key], float) for key in ("similarity", "to_other_heads"))
             panels.append(Panel(f"{task}, {of_task[mode]['examples']:,} examples", means, means < others))
         low = float(np.floor(min(panel.values.min() for panel in panels) * 20) / 20)
-        texts: dict[str, Any] = {
-            "title": "Attention before and after fine-tuning",
-            "subtitle": subtitle,
-            "label": "cosine similarity",
-        }
+        texts = ("Attention before and after fine-tuning", subtitle, "cosine similarity")
         look: dict[str, Any] = {"note": note, "scale": (low, 1.0), "colours": "Blues_r"}
-        pictures[name] = partial(draw_maps, panels=panels, **texts, **look)
+        draw = partial(draw_maps, panels=panels, title=texts[0], subtitle=texts[1], label=texts[2])
+        pictures[name] = partial(draw, **look)
     return pictures
 
 
@@ -195,7 +192,7 @@ def _most_changed(result: Mapping[str, Any], count: int) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = make_parser(__doc__, published=True, norms=True)
-    add_task_options(parser, several=True)
+    add_task_options(parser, multiple=True)
     add_tuned_option(parser)
     return run_script(parser, compute, (figures, tables), arguments)
 

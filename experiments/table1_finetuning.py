@@ -75,21 +75,21 @@ def train_one(run: Run, data: tuple[Examples, Examples], init: str, recipe: Reci
     train, validation = data
     model = make_model(run, train, init, recipe.seed)
     length = min(LENGTH, model.config.max_tokens)
-    encoded, judged = (encode_examples(model, run.tokenizer, part, length) for part in data)
+    encoded, encoded_validation = (encode_examples(model, run.tokenizer, part, length) for part in data)
 
-    def judge(loss: float | None) -> dict[str, Any]:
-        logits = predict(model, judged)
-        metrics = metrics_of(judged.form, train.task)
+    def evaluate(loss: float | None) -> dict[str, Any]:
+        logits = predict(model, encoded_validation)
+        metrics = metrics_of(encoded_validation.form, train.task)
         scores = {metric.name: float(score(metric, logits[None], validation.labels)[0]) for metric in metrics}
         return {"loss": loss, "scores": scores}
 
-    epochs = [] if init != "none" else [judge(None)]
+    epochs = [] if init != "none" else [evaluate(None)]
     if init != "none":
         trainer = Trainer(model, encoded, train.labels, recipe)
         for epoch in range(recipe.epochs):
             losses = trainer.run_epoch(epoch)
             model = trainer.model
-            epochs.append(judge(float(np.mean(losses))))
+            epochs.append(evaluate(float(np.mean(losses))))
         model.save_pretrained(directory / "last", run.tokenizer)
     facts = {"task": train.task.name, "init": init, "seed": recipe.seed, "published": recipe.published}
     facts |= {"examples": [len(train), len(validation)], "data": f"{train.sha256} {validation.sha256}"}
@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--init", nargs="+", default=list(INITS), choices=INITS, help="initialisations (default all)")
     add("--seeds", nargs="+", type=int, metavar="S", help="a run for each (default 0; as published 42)")
     add("--data", metavar="PATH", help="GLUE directory")
-    add("--hold-out", type=int, metavar="N", help="judge by N examples held out of the training data")
+    add("--hold-out", type=int, metavar="N", help="evaluate on N examples held out of the training data")
     add("--dropout", type=float, default=0.1, help="share of units dropped in training (default 0.1)")
     for field in dataclasses.fields(Recipe):
         if field.name not in ("seed", "published"):

@@ -82,7 +82,7 @@ def outcome(case: Case) -> str:
             if wrong := half_written(output, case.overwrites):
                 return wrong
         again = subprocess.run(command, capture_output=True, text=True, timeout=WAITING)
-        complete = "holds results already" in again.stderr and not case.overwrites
+        complete = "already has results" in again.stderr and not case.overwrites
         if again.returncode != 0 and not complete:  # the kill came after the last file
             return f"another exit code: {again.returncode} the second time: {again.stderr[-500:]}"
         return differing(output, whole) or OUTCOMES[(2, 0, 1, 1)[killed]]

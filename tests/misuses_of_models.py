@@ -70,7 +70,6 @@ MISUSES = {
     "BertConfig, architectures": (lambda d: BertConfig(architectures=5), "architectures.*5"),
     "BertConfig.from_dict(None)": (lambda d: BertConfig.from_dict(None), "found None"),
     "BertConfig.from_dict(list)": (lambda d: BertConfig.from_dict(["a"]), "found a list"),
-    "BertConfig.from_file(5)": (lambda d: BertConfig.from_file(5), "found 5"),
     "BertConfig.from_directory(None)": (lambda d: BertConfig.from_directory(None), "found None"),
     # calls
     "model()": (lambda d: d.model(), "no input_ids"),

@@ -379,7 +379,7 @@ def test_an_analysis_of_ones_own(classifier, pairs, tmp_path):
     assert found.names == ["0.0", "0.1", "0.2"]
     assert [row.score for row in found.rows_of()] == [row.score for row in exact.rows_of()[:3]]
     assert bertjax.read_results(tmp_path / "out").analysis == "first-heads"
-    with pytest.raises(OutputError, match="of an analysis of your own"):
+    with pytest.raises(OutputError, match="of a custom analysis"):
         study.run(FirstHeads(count=3, output=tmp_path / "out", progress=False))
 
 

@@ -1,11 +1,11 @@
-"""Analyses of attention heads, one file each: their fields are their options (`bertjax.jobs.Analysis`)."""
+"""Analyses of attention heads, one module each. The fields of an analysis are its options (`bertjax.jobs.Analysis`)."""
 
 from collections.abc import Mapping
 
 from bertjax.analyses.ablate import Ablate, plan_table
 from bertjax.analyses.contrasts import contrasts_of_template
-from bertjax.analyses.gradients import HeadGradients, head_gradients, normalise_by_layer
-from bertjax.analyses.importance import Importance, Trust, compare_with_exact, trust_in
+from bertjax.analyses.gradients import head_gradients, normalise_by_layer
+from bertjax.analyses.importance import Importance, compare_with_exact, trust_in
 from bertjax.analyses.interactions import Interactions
 from bertjax.analyses.learned_gates import (
     AT_FIRST,
@@ -13,7 +13,6 @@ from bertjax.analyses.learned_gates import (
     LOWEST,
     TEMPERATURE,
     GateLearner,
-    Learning,
     draw_gates,
     probabilities_open,
 )
@@ -26,7 +25,7 @@ from bertjax.analyses.roles import Roles
 from bertjax.analyses.shapley import Drawn, Shapley
 from bertjax.jobs import Analysis
 
-# By the name of the method of `Study`.
+# The analyses by the name of their method of `Study`.
 ANALYSES: Mapping[str, type[Analysis]] = {
     "ablate": Ablate,
     "importance": Importance,
@@ -47,16 +46,13 @@ __all__ = [
     "Ablate",
     "Drawn",
     "GateLearner",
-    "HeadGradients",
     "Importance",
     "Interactions",
-    "Learning",
     "Patch",
     "PatchPaths",
     "Prune",
     "Roles",
     "Shapley",
-    "Trust",
     "compare_with_exact",
     "contrasts_of_template",
     "draw_gates",

@@ -25,7 +25,7 @@ from bertjax.models import (
     BertForSequenceClassification,
     PretrainedModel,
 )
-from bertjax.tasks import MARKS, cosine, differing_piece, fill_place, hide
+from bertjax.tasks import MARKS, cosine, differing_piece, fill_template, hide
 
 SPANS = ("auto", "tokens", "regions", "all")
 ALL_TOKENS = "all tokens"
@@ -205,15 +205,15 @@ def _tokenise(
 def _fault(clean: _Text | None, corrupted: _Text | None, max_length: int) -> str:
     """Why a contrast of two texts cannot be patched; empty if it can be."""
     if clean is None or corrupted is None:
-        return "with a word for the masked place that is of several pieces, or twice the same"
+        return "with words of several pieces, or twice the same word, for the masked token"
     one, other = clean.encoding, corrupted.encoding
     if one.truncated or other.truncated:
         return f"of more than {max_length} tokens"
     if len(one) != len(other):
         return "with texts of different numbers of tokens"
     if clean.masked != corrupted.masked:
-        return "whose masked places are not the same"
-    return "with twice the same text" if one.input_ids == other.input_ids else ""
+        return "with different masked tokens"
+    return "with two equal texts" if one.input_ids == other.input_ids else ""
 
 
 def _read(model: PretrainedModel, pairs: Sequence[_Pair], spans: Spans) -> frozenset[int]:
@@ -257,20 +257,22 @@ def _check_columns(model: PretrainedModel, contrasts: Contrasts) -> None:
     embeds = isinstance(model, BertForSentenceEmbedding)
     predicts_words = isinstance(model, BertForMaskedLM | BertForPreTraining)
     if predicts_words and "good" not in contrasts.more:
-        raise DataError("a masked-word model is scored by two words for a masked place: give columns good and bad")
+        raise DataError(
+            "the score of a masked-word model needs two words for a masked token: give columns good and bad"
+        )
     if not predicts_words and "good" in contrasts.more:
         raise ConfigError(f"{model.class_name} has no masked-LM head, which good and bad words need")
     if embeds and "second" not in contrasts.more:
-        raise DataError("a sentence embedder is scored by the similarity with another text: give a column second")
+        raise DataError("the score of a sentence embedder needs a second text: give a column second")
     if not (predicts_words or embeds or isinstance(model, BertForSequenceClassification)):
-        raise ConfigError(f"{model.class_name} gives no single score: take a classifier, embedder or masked-word model")
+        raise ConfigError(f"{model.class_name} has no single score: use a classifier, embedder or masked-word model")
 
 
 def _mask(tokenizer: Tokenizer, texts: Sequence[str], contrasts: Contrasts, max_length: int) -> list[_Text | None]:
     """Texts with a masked token; None if one of the words has several pieces."""
     filled = []
     for index, (text, good, bad) in enumerate(zip(texts, contrasts.more["good"], contrasts.more["bad"], strict=True)):
-        both = fill_place(text, good, bad)
+        both = fill_template(text, good, bad)
         if both is None:
             raise DataError(f"contrast {index} (from 0) has no single masked place, marked by {MARKS[0]}")
         filled.append(both)

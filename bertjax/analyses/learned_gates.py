@@ -22,7 +22,6 @@ import numpy as np
 import optax
 from jaxtyping import Float
 
-from bertjax import arguments
 from bertjax.analyses.gradients import gate_passes
 from bertjax.engine import GatePasses, describe_settings, open_journal
 from bertjax.errors import InputError, SweepInterrupted
@@ -48,20 +47,11 @@ class Learning:
         steps: the number of steps at each price.
         tokens: the approximate number of tokens of a step.
         rate: the initial learning rate of Adam, for log a; it decays to 0 as a cosine.
-
-    Raises:
-        InputError: a value is out of range.
     """
 
     steps: int = 100
     tokens: int = 1024
     rate: float = 0.2
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "tokens"):
-            arguments.check_int(getattr(self, name), name, 1)
-        if not isinstance(self.rate, int | float) or not 0 < self.rate <= 10:
-            arguments.refuse("rate", "a number above 0 and at most 10", self.rate)
 
 
 def probabilities_open(log_a: Float[np.ndarray, "*gates"]) -> Float[np.ndarray, "*gates"]:

@@ -19,7 +19,6 @@ from jaxtyping import Array, Float, Shaped
 
 from bertjax import arguments
 from bertjax.analyses.patches import PatchingAnalysis, PatchingJob, introduce_patches, outcome_of_patches
-from bertjax.checkpoints import BertConfig
 from bertjax.data import Encoding, collate
 from bertjax.engine import reference
 from bertjax.errors import InputError, OverrideError
@@ -67,12 +66,8 @@ class PatchPaths(PatchingAnalysis):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        arguments.check_instance(self.receivers or {}, "receivers", Mapping, "a dict such as {'queries': ['3.7']}")
-        for site in self.receivers or {}:
-            arguments.check_choice(site, "a receiver", RECEIVING)
-        plain = {site: check_option(heads, site, Heads) for site, heads in (self.receivers or {}).items()}
-        if not any(plain.values()):
-            raise InputError("name receivers: heads whose queries, keys or values receive")
+        receivers = _check_receivers(self.receivers or {})
+        plain = {site: check_option(heads, site, Heads) for site, heads in receivers.items()}
         object.__setattr__(self, "receivers", plain)
 
     def run(self, context: Context) -> Outcome:
@@ -194,7 +189,8 @@ def patch_paths(
         OverrideError: a head does not exist, or no receiver comes after a sender.
     """
     config = model.config
-    named = _parse_receivers(config, receivers)
+    checked = _check_receivers(receivers).items()
+    named = {site: [parse_head(head, config) for head in heads] for site, heads in checked}
     last = max(layer for heads in named.values() for layer, _ in heads)
     heads = every_head(config)
     candidates = list(dict.fromkeys(heads if senders is None else [parse_head(head, config) for head in senders]))
@@ -215,19 +211,14 @@ def patch_paths(
     return chosen, np.stack(found)
 
 
-def _parse_receivers(
-    config: BertConfig, receivers: Mapping[str, Iterable[Head]]
-) -> Mapping[str, Sequence[tuple[int, int]]]:
-    """The receivers by site as layer and head. Raises `InputError` for unknown sites or no heads."""
-    arguments.check_instance(receivers, "receivers", Mapping, "a dict from 'queries', 'keys' or 'values' to heads")
-    named = {site: [parse_head(head, config) for head in heads] for site, heads in receivers.items()}
-    for site, heads in named.items():
+def _check_receivers(receivers: Mapping[str, Iterable[Head]]) -> Mapping[str, Iterable[Head]]:
+    """Raise `InputError` for unknown sites, and if there are no receivers."""
+    arguments.check_instance(receivers, "receivers", Mapping, "a dict such as {'queries': ['3.7']}")
+    for site in receivers:
         arguments.check_choice(site, "a receiver", RECEIVING)
-        if not heads:
-            raise InputError(f"no head is named whose {site} receive")
-    if not named:
+    if not receivers or not all(receivers.values()):
         raise InputError("name receivers: heads whose queries, keys or values receive")
-    return named
+    return receivers
 
 
 def _outputs_of_runs(

@@ -216,8 +216,8 @@ def _halves(job: Job, pruning: Prune) -> tuple[Job, Job]:
     for part, called in ((order[: count // 2], "choosing"), (order[count // 2 :], "judging")):
         examples = job.examples.take(np.sort(part).tolist())
         examples = replace(examples, source=f"{examples.source}, the {called} half")
-        own, encoded = encode(job.settings, job.model, job.tokenizer, examples)
-        halves.append(replace(job, examples=own, encoded=encoded))
+        readable, encoded = encode(job.settings, job.model, job.tokenizer, examples)
+        halves.append(replace(job, examples=readable, encoded=encoded))
     return halves[0], halves[1]
 
 

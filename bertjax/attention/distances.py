@@ -1,7 +1,7 @@
-"""How differently two heads attend: the Jensen-Shannon divergence of their weights, token by token.
+"""Distances between heads: the Jensen-Shannon divergence of their weights, averaged over tokens.
 
-Clark et al. 2019 (section 6) compare heads by the sum over tokens of JS(a_i(t), a_j(t)); here it is the mean over
-tokens, in nats, so that it is between 0 and ln 2 however many texts there are. Its square root is a metric.
+Clark et al. 2019 (section 6) compare heads by the sum over tokens of JS(a_i(t), a_j(t)). Here it is the mean over
+tokens in nats, which lies between 0 and ln 2 for any number of texts. Its square root is a metric.
 """
 
 from collections.abc import Sequence
@@ -17,27 +17,27 @@ from bertjax.models import ModelOutput, PretrainedModel, compute
 from bertjax.progress import Progress, silent
 
 TOKENS = 4096
-"""How many tokens' attention is compared, about: the work grows with the square of the number of heads."""
-BATCH_BYTES = 8 * 2**20  # of one head's differences from all others
+"""The approximate number of tokens to compare; the work grows with the square of the number of heads."""
+BATCH_BYTES = 8 * 2**20  # for the differences between one head and all others
 
 
 def texts_to_compare(lengths: Sequence[int], tokens: int = TOKENS) -> list[int]:
-    """Texts spread evenly over all, which have about so many tokens together; at least one.
+    """Choose texts at equal intervals with about this total number of tokens; at least one text.
 
     >>> texts_to_compare([10, 10, 10, 10], 20)
     [0, 2]
     """
     count = min(len(lengths), max(1, round(tokens / (sum(lengths) / len(lengths)))))
-    return [place * len(lengths) // count for place in range(count)]
+    return [index * len(lengths) // count for index in range(count)]
 
 
 def read_distances(
     model: PretrainedModel, encodings: Sequence[Encoding], pad_id: int, *, progress: Progress = silent
 ) -> Float[np.ndarray, "all_heads all_heads"]:
-    """The mean over tokens of the divergence of each two heads' weights; heads as `every_head` lists them.
+    """The mean divergence of the weights of each two heads; heads in the order of `every_head`.
 
     Args:
-        progress: called with the texts done and all texts.
+        progress: called with the number of texts done and in total.
     """
     config = model.config
     lengths = [len(encoding) for encoding in encodings]
@@ -52,23 +52,23 @@ def read_distances(
         done += int(first.sum())
         progress(float(done), float(len(encodings)))
     layers, numbers = np.array(every_head(config)).T
-    own = layers * config.num_attention_heads + numbers
+    present = layers * config.num_attention_heads + numbers
     both = (total + total.T) / 2  # equal but for rounding
-    return both[np.ix_(own, own)] / sum(lengths)
+    return both[np.ix_(present, present)] / sum(lengths)
 
 
 def _sum_of_divergences(output: ModelOutput, counted: Float[Array, " batch"]) -> Float[Array, "all_heads all_heads"]:
-    """Sums over the real tokens of the texts that count."""
+    """Sums of divergences over the real tokens of the counted texts."""
     inside, weights = output.inside, output.attentions
     layers, batch, heads, query, key = weights.shape
     maps = jnp.moveaxis(weights, 1, 2).reshape(layers * heads, batch, query, key)
     real = jnp.max(inside.keep, axis=1) * counted[:, None]
     own = jnp.einsum("nbq,bq->n", _entropies(maps), real, precision="highest")
 
-    def beside(one: Float[Array, "batch query key"]) -> Float[Array, " all_heads"]:
+    def entropies_with(one: Float[Array, "batch query key"]) -> Float[Array, " all_heads"]:
         return jnp.einsum("nbq,bq->n", _entropies((maps + one[None]) / 2), real, precision="highest")
 
-    both = jax.lax.map(beside, maps)
+    both = jax.lax.map(entropies_with, maps)
     return jnp.maximum(both - (own[:, None] + own[None]) / 2, 0.0)
 
 

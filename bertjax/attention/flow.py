@@ -1,8 +1,8 @@
-"""From weights of single layers to what reaches the output: attention rollout and attention flow.
+"""Attention rollout and attention flow: from the weights of layers to the contribution of input tokens.
 
-Both take a layer's weights, the mean over heads, half and half with the residual connection (Abnar and Zuidema 2020):
-A = 0.5 W + 0.5 I. Rollout multiplies these matrices from the first layer on; flow is the largest flow from an output to
-each input through a network whose edges carry no more than A.
+Both average a layer's weights over heads, and mix them with the residual connection (Abnar and Zuidema 2020):
+A = 0.5 W + 0.5 I. Rollout multiplies these matrices, starting at the first layer. Flow is the maximum flow from an
+output to each input in a network whose edges have the capacities A.
 """
 
 import numpy as np
@@ -11,17 +11,17 @@ from jaxtyping import Float
 from bertjax.errors import InputError
 
 CAPACITY = 2**20
-"""What an edge with all of the attention carries: flows are computed in whole numbers."""
+"""The capacity of an edge with all attention; flows are computed with integers."""
 
 
 def with_residual(weights: Float[np.ndarray, "layers heads query key"]) -> Float[np.ndarray, "layers query key"]:
-    """0.5 W + 0.5 I of each layer, W the mean over heads.
+    """0.5 W + 0.5 I of each layer, where W is the mean over heads.
 
     Args:
-        weights: of one text, at its real tokens.
+        weights: the weights of one text without padding.
 
     Raises:
-        InputError: weights that are not square in queries and keys.
+        InputError: the numbers of queries and keys differ.
     """
     if weights.ndim != 4 or weights.shape[2] != weights.shape[3]:
         raise InputError(f"weights must be [layers, heads, query, key] of one text, found {weights.shape}")
@@ -30,13 +30,13 @@ def with_residual(weights: Float[np.ndarray, "layers heads query key"]) -> Float
 
 
 def attention_rollout(weights: Float[np.ndarray, "layers heads query key"]) -> Float[np.ndarray, "token input"]:
-    """How much of each input is in each token of the last layer, if values are what they were; rows sum to 1.
+    """The share of each input token in each token of the last layer; rows sum to 1.
 
     Args:
-        weights: of one text, at its real tokens.
+        weights: the weights of one text without padding.
 
     Raises:
-        InputError: weights that are not square in queries and keys.
+        InputError: the numbers of queries and keys differ.
 
     >>> uniform = np.full((1, 2, 3, 3), 1 / 3)
     >>> attention_rollout(uniform)[0].round(3).tolist()
@@ -52,14 +52,14 @@ def attention_rollout(weights: Float[np.ndarray, "layers heads query key"]) -> F
 def attention_flow(
     weights: Float[np.ndarray, "layers heads query key"], readers: Float[np.ndarray, " token"]
 ) -> Float[np.ndarray, " input"]:
-    """The largest flow from what reads the last layer to each input, each by itself, so that they do not sum to 1.
+    """The maximum flow from the output to each input token. The flows are separate and do not sum to 1.
 
     Args:
-        weights: of one text, at its real tokens.
-        readers: the share of each token of the last layer in what is read: 1 at the first for [CLS], 1/n for a mean.
+        weights: the weights of one text without padding.
+        readers: the weight of each token of the last layer in the output: 1 for [CLS], or 1/n for the mean of n tokens.
 
     Raises:
-        InputError: weights that are not square in queries and keys, or readers of another number of tokens.
+        InputError: the numbers of queries and keys differ, or that of readers differs.
 
     >>> chain = np.zeros((1, 1, 2, 2))
     >>> chain[0, 0, :, 1] = 1  # both tokens attend to the second

@@ -1,8 +1,8 @@
-"""What a head adds to the hidden states: its weights times transformed values, and how long these are.
+"""Norms of the vectors that a head adds to the hidden states: weights times transformed values.
 
 Attention's output at a query q is a sum over heads and keys, and a bias: sum_h sum_k a_hqk f_h(x_k) + b, with
 f_h(x) = (x W_V + b_V) W_O of the head's columns of W_V and rows of W_O (Kobayashi et al. 2020). A key with a large
-weight and a short f_h(x) adds little.
+weight and a small norm of f_h(x) contributes little.
 """
 
 import jax.numpy as jnp
@@ -13,9 +13,9 @@ from bertjax.models import PretrainedModel
 
 
 def output_products(model: PretrainedModel) -> Float[np.ndarray, "layers heads head_dim head_dim"]:
-    """W_O W_O^T of each head's rows of the output projection, of which lengths of transformed values are made.
+    """W_O W_O^T of each head's rows of the output projection, from which norms of transformed values are computed.
 
-    Heads that a checkpoint does not have are 0.
+    Removed heads are 0.
     """
     config = model.config
     products = np.zeros((config.num_hidden_layers, config.num_attention_heads, config.head_dim, config.head_dim))
@@ -32,8 +32,8 @@ def value_lengths(
     """||f_h(x_k)|| of each head and key.
 
     Args:
-        values: of each head, bias and all.
-        products: what `output_products` gives.
+        values: the values of each head, with bias.
+        products: the result of `output_products`.
     """
     squares = jnp.einsum("lbkhd,lhdc,lbkhc->lbhk", values, products, values, precision="highest")
     return jnp.sqrt(jnp.maximum(squares, 0.0))
@@ -44,11 +44,11 @@ def norm_shares(
     values: Float[Array, "layers batch key heads head_dim"],
     products: Float[Array | np.ndarray, "layers heads head_dim head_dim"],
 ) -> Float[Array, "layers batch heads query key"]:
-    """The shares that keys have of the norms of what a head adds up: ||a f_h(x_k)|| over its sum; 0 without a head.
+    """The share of each key in the norms of a head's weighted values: ||a f_h(x_k)|| over its sum; 0 for removed heads.
 
     Args:
-        values: of each head, bias and all.
-        products: what `output_products` gives.
+        values: the values of each head, with bias.
+        products: the result of `output_products`.
     """
     added = weights * value_lengths(values, products)[..., None, :]
     return added / jnp.maximum(added.sum(axis=-1, keepdims=True), jnp.finfo(added.dtype).tiny)

@@ -1,4 +1,4 @@
-"""Numbers of each head on each text, read from a model's attention batch by batch."""
+"""Numbers of each head on each text, computed from a model's attention batch by batch."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from bertjax.models import PretrainedModel, compute
 from bertjax.progress import Progress, silent
 
 BATCH_BYTES = 96 * 2**20
-"""What the maps of a batch take, of all layers, at most; what is made of them takes three times that."""
+"""The maximum size of a batch's attention weights; arrays computed from them take three times that."""
 
 
 def read_roles(
@@ -24,12 +24,12 @@ def read_roles(
     *,
     progress: Progress = silent,
 ) -> Float[np.ndarray, "heads texts numbers"]:
-    """`NUMBERS` of every head on every text; heads as `every_head` lists them.
+    """Compute `NUMBERS` of each head on each text; heads in the order of `every_head`.
 
     Args:
-        encodings: the texts or pairs as the model reads them.
-        known: of each text's tokens.
-        progress: called with the texts done and all texts.
+        encodings: the tokenised texts or pairs.
+        known: the roles of each text's tokens.
+        progress: called with the number of texts done and in total.
     """
     config = model.config
     layers, heads = np.array(every_head(config)).T
@@ -48,9 +48,9 @@ def read_roles(
             pairs[row, :, :length, :length], words[row, :length] = known[place].pairs, known[place].words
         sums = np.asarray(compute(role_sums, model, inputs, products, pairs, words))
         counts = np.stack([known[place].counts for place in places])
-        own = sums[:, layers, heads].swapaxes(0, 1)
-        found[:, list(places), : own.shape[2]] = own
-        found[:, list(places), own.shape[2] :] = counts
+        of_heads = sums[:, layers, heads].swapaxes(0, 1)
+        found[:, list(places), : of_heads.shape[2]] = of_heads
+        found[:, list(places), of_heads.shape[2] :] = counts
         done += len({*places})
         progress(float(done), float(len(encodings)))
     return found

@@ -1,12 +1,12 @@
-"""What kind of head each is: how much of its attention goes where, and how spread it is.
+"""Roles of heads: the shares of attention by type of token, and the entropy of attention.
 
-A role is a set of pairs of query and key: of each query that has such keys, the share of its attention that goes to
-them. Shares are of the weights, as Clark et al. 2019 (section 3) and Voita et al. 2019 (section 5) have them, and of
-the norms of what is added up, the weight times the length of the transformed value ||a_qk f(x_k)||, which is what
-reaches the output (Kobayashi et al. 2020). A head's confidence is the mean of its queries' largest weights
-(Voita et al. 2019); its entropy is -sum a ln a in nats (Clark et al. 2019), at most ln n of n tokens.
+A role is a set of pairs of query and key. Its number is the share of attention that queries give to the keys of these
+pairs, over queries that have any. Shares are those of the weights, as in Clark et al. 2019 (section 3) and Voita et al.
+2019 (section 5), and those of the norms of weighted values ||a_qk f(x_k)|| (Kobayashi et al. 2020). A head's confidence
+is the mean over queries of the largest weight (Voita et al. 2019); its entropy is -sum a ln a in nats (Clark et al.
+2019), at most ln n for n tokens.
 
-Beside each number stands what uniform attention would have on the same tokens.
+Each number is compared with that of uniform attention on the same tokens.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,11 +31,11 @@ class Role:
     """Pairs of query and key.
 
     Args:
-        name: in files and on the command line.
-        label: for people, after "attention to".
-        definition: which queries, which keys.
-        pairs: those of a text.
-        largest: whether it is also asked how often a query's largest weight is there.
+        name: the name in files and on the command line.
+        label: the label, after "attention to".
+        definition: the queries and keys in words.
+        pairs: computes the pairs of a text.
+        largest: whether to compute how often a query's largest weight is in the role.
     """
 
     name: str
@@ -46,17 +46,17 @@ class Role:
 
 
 def _to(keys: Callable[[Tokens], Bool[np.ndarray, " token"]], tokens: Tokens) -> Pairs:
-    """From all tokens that are not special."""
+    """From all tokens that are not special to some keys."""
     return np.outer(tokens.plain, keys(tokens))
 
 
 def _beside(step: int, tokens: Tokens) -> Pairs:
-    """From tokens that are not special to the one so many places on."""
+    """From tokens that are not special to the token at a distance."""
     return np.asarray(np.eye(len(tokens), k=step, dtype=np.bool_) & tokens.plain[:, None])
 
 
 def _separators(tokens: Tokens) -> Bool[np.ndarray, " token"]:
-    """Special tokens but the first."""
+    """Special tokens except the first."""
     return tokens.special & (np.arange(len(tokens)) > 0)
 
 
@@ -69,7 +69,7 @@ def _rest(tokens: Tokens) -> Bool[np.ndarray, " token"]:
 
 
 def _same_word(elsewhere: bool, tokens: Tokens) -> Pairs:
-    """From a word's pieces to those of its other occurrences, or of those in the other text alone."""
+    """From a word's pieces to those of its other occurrences, or only to those in the other text."""
     words, places = tokens.words, tokens.places
     pairs = (words[:, None] == words[None]) & (words >= 0)[:, None] & (places[:, None] != places[None])
     return np.asarray(pairs & (tokens.texts[:, None] != tokens.texts[None]) if elsewhere else pairs)
@@ -80,7 +80,7 @@ def _other_text(tokens: Tokens) -> Pairs:
     return np.outer(tokens.plain, tokens.plain) & (tokens.texts[:, None] != tokens.texts[None])
 
 
-# What attention may go to, in the order of the table.
+# All roles, in the order of the table.
 ROLES: tuple[Role, ...] = (
     Role("previous", "the previous token", "from words to the token before", partial(_beside, -1), largest=True),
     Role("next", "the next token", "from words to the token after", partial(_beside, 1), largest=True),
@@ -111,7 +111,7 @@ ROLES: tuple[Role, ...] = (
 )
 LARGEST = tuple(role.name for role in ROLES if role.largest)
 _SPREAD = ("confidence", "entropy", "cls_entropy")
-# What is summed over a text's queries for each head, and how many queries that are, by which each is divided.
+# Sums over a text's queries for each head, and the numbers of queries by which they are divided.
 _SUMS = (
     *(role.name for role in ROLES),
     *(f"norm_{role.name}" for role in ROLES),
@@ -119,16 +119,16 @@ _SUMS = (
     *_SPREAD,
 )
 _COUNTS = (*(f"queries of {role.name}" for role in ROLES), "words", "texts")
-# What is kept for each head and text, by what it is.
+# The names of the numbers of each head and text.
 NUMBERS = (*_SUMS, *_COUNTS)
 
 
 @dataclass(frozen=True)
 class RoleNumbers:
-    """What is said of a text's tokens, ready for a model's attention.
+    """The roles of a text's tokens.
 
     Args:
-        pairs: of each role.
+        pairs: the pairs of each role.
         words: which tokens are not special.
     """
 
@@ -137,17 +137,17 @@ class RoleNumbers:
 
     @classmethod
     def of(cls, tokens: Tokens) -> "RoleNumbers":
-        """Of a text's tokens."""
+        """The roles of a text's tokens."""
         return cls(np.stack([role.pairs(tokens) for role in ROLES]), tokens.plain)
 
     @property
     def counts(self) -> Float[np.ndarray, " counts"]:
-        """How many queries each role has, how many words there are, and 1 for the text."""
+        """The number of queries of each role, the number of words, and 1 for the text."""
         return np.array([*self.pairs.any(axis=2).sum(axis=1), self.words.sum(), 1.0])
 
 
 def uniform_numbers(known: RoleNumbers) -> Float[np.ndarray, " numbers"]:
-    """`NUMBERS` of attention that is 1/n everywhere, where all values are equally long.
+    """`NUMBERS` of uniform attention with values of equal norm.
 
     >>> from bertjax.attention.tokens import Tokens
     >>> special, no = np.array([True, False, False, True]), np.zeros(4, bool)
@@ -169,23 +169,23 @@ def role_sums(
     pairs: Float[Array, "batch roles query key"],
     words: Float[Array, "batch query"],
 ) -> Float[Array, "batch layers heads sums"]:
-    """What of `NUMBERS` differs between heads: the sums over queries.
+    """The sums over queries, the part of `NUMBERS` that differs between heads.
 
     Args:
-        products: what `norms.output_products` gives.
-        pairs: of each role; 0 for padding.
+        products: the result of `norms.output_products`.
+        pairs: the pairs of each role; 0 for padding.
         words: 1 for queries that are not special; 0 for padding.
     """
     weights = output.attentions
     norms = norm_shares(weights, output.inside.values, products)
     is_largest = jax.nn.one_hot(jnp.argmax(weights, axis=-1), weights.shape[-1], dtype=weights.dtype)
-    asked = np.flatnonzero([role.largest for role in ROLES])
+    with_largest = np.flatnonzero([role.largest for role in ROLES])
     entropies = -jnp.where(weights > 0, weights * jnp.log(jnp.where(weights > 0, weights, 1.0)), 0.0).sum(axis=-1)
     total = partial(jnp.einsum, precision="highest")
     parts = [
         total("lbhqk,brqk->blhr", weights, pairs),
         total("lbhqk,brqk->blhr", norms, pairs),
-        total("lbhqk,brqk->blhr", is_largest, pairs[:, asked]),
+        total("lbhqk,brqk->blhr", is_largest, pairs[:, with_largest]),
         total("lbhq,bq->blh", weights.max(axis=-1), words)[..., None],
         total("lbhq,bq->blh", entropies, words)[..., None],
         jnp.moveaxis(entropies[..., 0], 0, 1)[..., None],
@@ -194,7 +194,7 @@ def role_sums(
 
 
 def role_metrics(counted: Float[np.ndarray, " counts"]) -> tuple[Metric, ...]:
-    """A metric for each role and measure, those alone that these texts have.
+    """The metrics of the roles that occur in the texts.
 
     Args:
         counted: the sum over texts of `RoleNumbers.counts`.
@@ -205,7 +205,7 @@ def role_metrics(counted: Float[np.ndarray, " counts"]) -> tuple[Metric, ...]:
     labels = {role.name: role.label for role in ROLES}
     entries += [(f"largest_{name}", f"Largest weight at {labels[name]}", f"queries of {name}") for name in LARGEST]
     metrics = [_metric(*entry) for entry in entries if there[entry[2]]]
-    # No attention is less confident than uniform attention, and none has a higher entropy: there is nothing to test.
+    # Uniform attention has the least confidence and the highest entropy: differences from it need no test.
     metrics.append(_metric("confidence", "Confidence (largest weight)", "words", tested=False))
     nats = {"unit": "nats", "highest": np.inf, "tested": False}
     metrics.append(_metric("entropy", "Entropy of attention", "words", **nats))
@@ -218,7 +218,7 @@ def _metric(name: str, label: str, count: str, **more: object) -> Metric:
     return Metric.of_sums(name, label, sums, compared_with="uniform attention", **more)
 
 
-# What heads are called, with the criterion of each.
+# The kinds of heads and their criteria.
 KINDS: Mapping[str, str] = {
     "positional": "for 90 % of words the largest weight is at the previous token, or at the next (Voita et al. 2019)",
     "previous": "more than half of the attention goes to the previous token (Clark et al. 2019)",
@@ -230,11 +230,11 @@ POSITIONAL, HALF, BROAD = 0.9, 0.5, 0.9
 
 
 def kinds_of(scores: Mapping[str, float], uniform_entropy: float) -> list[str]:
-    """Which of `KINDS` a head is.
+    """The `KINDS` of a head.
 
     Args:
-        scores: the head's, by metric.
-        uniform_entropy: of uniform attention on the same texts.
+        scores: the head's scores by metric.
+        uniform_entropy: the entropy of uniform attention on the same texts.
 
     >>> kinds_of({"previous": 0.7, "largest_previous": 0.95, "next": 0.1, "sep": 0.1, "entropy": 1.0}, 3.0)
     ['positional', 'previous']

@@ -1,4 +1,4 @@
-"""What is known of a text's tokens before a model reads them: special, punctuation, of which word, in which text."""
+"""Properties of a text's tokens that do not depend on a model: special, punctuation, word, and text."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ class Tokens:
 
     Args:
         special: [CLS], [SEP] and their like in other families.
-        punctuation: pieces of which every character is punctuation.
-        words: of each token the number of its word's form, the same wherever the word occurs, whatever its case; -1 of
-            special tokens, of punctuation, and of pieces that stand for a space and belong to no word.
-        places: of each token which word of all it is a piece of; -1 of special tokens.
+        punctuation: pieces that consist of punctuation characters.
+        words: the id of each token's word form, ignoring case; -1 for special tokens, punctuation, and pieces that
+            stand for a space and belong to no word.
+        places: the index of the word that each token is a piece of; -1 for special tokens.
         texts: 0 for the first text and its special tokens, 1 for the second.
     """
 
@@ -41,11 +41,11 @@ class Tokens:
 
 
 def tokens_of(encoding: Encoding, texts: Sequence[str]) -> Tokens:
-    """What is known of the tokens of a text or pair.
+    """The properties of the tokens of a text or pair.
 
     Args:
-        encoding: with `word_ids`.
-        texts: those that were encoded, with their prompts.
+        encoding: an encoding with `word_ids`.
+        texts: the encoded texts, with their prompts.
 
     >>> from bertjax.data import Tokenizer
     >>> tokenizer = Tokenizer.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")
@@ -78,7 +78,7 @@ def tokens_of(encoding: Encoding, texts: Sequence[str]) -> Tokens:
 
 
 def _places(word_ids: Sequence[int | None], segments: Sequence[int]) -> Int[np.ndarray, " token"]:
-    """Words counted through both texts."""
+    """The index of each token's word, counted through both texts."""
     keys = [None if word is None else (segment, word) for word, segment in zip(word_ids, segments, strict=True)]
     numbers = {key: number for number, key in enumerate(dict.fromkeys(key for key in keys if key is not None))}
     return np.array([-1 if key is None else numbers[key] for key in keys], np.int64)
@@ -88,7 +88,7 @@ def _characters(token: str, text: str) -> str:
     """The characters that a piece stands for, without spaces.
 
     Args:
-        text: what is at the piece's offsets. They may include the space before a word; those of a lone SentencePiece
+        text: the text at the piece's offsets. They may include the space before a word; those of a single SentencePiece
             space may be the next piece's.
     """
     return "" if token == SPACE and text != SPACE else text.strip()

@@ -17,7 +17,7 @@ from bertjax.checkpoints.architecture import (
 from bertjax.checkpoints.config import BertConfig
 from bertjax.checkpoints.families import FAMILIES
 from bertjax.checkpoints.in_memory import InMemory, read_in_memory
-from bertjax.checkpoints.location import DEFAULT_MODEL, BaseOptions, HubOptions, base_options, has_tokenizer, locate
+from bertjax.checkpoints.location import DEFAULT_MODEL, HubOptions, has_tokenizer, locate
 from bertjax.checkpoints.saved_files import MODEL, MODEL_FILES, TOKENIZER, TOKENIZER_FILES, check_saving, saving
 from bertjax.checkpoints.sentence_modules import (
     DensePlan,
@@ -41,7 +41,6 @@ __all__ = [
     "MODEL_FILES",
     "TOKENIZER",
     "TOKENIZER_FILES",
-    "BaseOptions",
     "BertConfig",
     "CheckpointWarning",
     "DensePlan",
@@ -53,7 +52,6 @@ __all__ = [
     "SentenceModules",
     "TextSettings",
     "architecture",
-    "base_options",
     "check_saving",
     "has_tokenizer",
     "hash_weights",

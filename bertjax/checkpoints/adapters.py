@@ -17,7 +17,7 @@ import numpy as np
 
 from bertjax.checkpoints.architecture import ANSWERS, BODY, SEQUENCE, TOKENS, numbered_labels
 from bertjax.checkpoints.config import BertConfig
-from bertjax.checkpoints.location import BaseOptions, has_tokenizer, locate
+from bertjax.checkpoints.location import HubOptions, has_tokenizer, locate
 from bertjax.checkpoints.tensor_names import canonical_name
 from bertjax.checkpoints.torch_models import make_torch_model, read_torch_model
 from bertjax.checkpoints.weight_files import (
@@ -50,7 +50,7 @@ def holds_adapter(directory: str | Path) -> bool:
     return is_there(user_path(directory, CheckpointError) / ADAPTER_CONFIG, CheckpointError)
 
 
-def locate_base(adapter: Path, **hub: Unpack[BaseOptions]) -> Path:
+def locate_base(adapter: Path, **hub: Unpack[HubOptions]) -> Path:
     """Find the base of an adapter.
 
     A model in the adapter's directory takes precedence, as in transformers. Otherwise adapter_config.json names the
@@ -59,7 +59,7 @@ def locate_base(adapter: Path, **hub: Unpack[BaseOptions]) -> Path:
 
     Args:
         adapter: directory of the adapter.
-        hub: options of `locate`.
+        hub: options of `locate`; the revision is that in adapter_config.json.
 
     Raises:
         CheckpointError: no base is named or found, or the base is an adapter.
@@ -84,7 +84,7 @@ def locate_base(adapter: Path, **hub: Unpack[BaseOptions]) -> Path:
     if len(named) > 1:
         raise CheckpointError(f"{path}: the base {name!r} may be {named[0]} or {named[1]}; write its full path there")
     try:
-        base = named[0] if named else locate(name, revision=revision, **hub)
+        base = named[0] if named else locate(name, **{**hub, "revision": revision})
     except CheckpointError as error:
         raise CheckpointError(f"{path}: the base is not found (base_model_name_or_path): {error}") from None
     if holds_adapter(base):
@@ -113,7 +113,7 @@ def _directories(adapter: Path, name: str) -> list[Path]:
     return list({directory.resolve(): directory for directory in found}.values())
 
 
-def texts_directory(directory: Path, **hub: Unpack[BaseOptions]) -> Path:
+def texts_directory(directory: Path, **hub: Unpack[HubOptions]) -> Path:
     """The directory with the tokenizer and sentence-transformers files: that of the base if the adapter's has none.
 
     Args:
@@ -128,7 +128,7 @@ def texts_directory(directory: Path, **hub: Unpack[BaseOptions]) -> Path:
     return locate_base(directory, **hub)
 
 
-def read_config(directory: Path, **hub: Unpack[BaseOptions]) -> BertConfig:
+def read_config(directory: Path, **hub: Unpack[HubOptions]) -> BertConfig:
     """Read the config of a checkpoint; for an adapter that of its base, with the adapter's class and number of labels.
 
     The class is the one that peft recorded, or that of its `task_type`, or that of the base. A config.json in the
@@ -181,7 +181,7 @@ def _find_weights(adapter: Path) -> Path:
 
 
 def read_checkpoint(
-    directory: Path, config: BertConfig | None = None, **hub: Unpack[BaseOptions]
+    directory: Path, config: BertConfig | None = None, **hub: Unpack[HubOptions]
 ) -> tuple[BertConfig, dict[str, np.ndarray]]:
     """Read the config and tensors of a checkpoint; an adapter is merged into its base.
 

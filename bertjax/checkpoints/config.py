@@ -239,25 +239,20 @@ class BertConfig(ConfigFields):
         return cls(**(values | {"model_type": family.model_type, "own": own}))
 
     @classmethod
-    def from_file(cls, path: str | Path) -> "BertConfig":
-        """`from_dict` of a config.json file.
+    def from_directory(cls, directory: str | Path) -> "BertConfig":
+        """`from_dict` of the config.json in a model directory, with the score activation of a cross-encoder.
 
         Raises:
-            ConfigError: as `from_dict`, or the file cannot be read or holds no JSON object.
+            ConfigError: as `from_dict`, or config.json is missing, cannot be read, or holds no JSON object.
         """
-        path = user_path(path, ConfigError)
-        mapping = read_json(path, ConfigError)
-        with error_prefix(f"{path}: "):
-            return cls.from_dict(mapping)
-
-    @classmethod
-    def from_directory(cls, directory: str | Path) -> "BertConfig":
-        """`from_file` of a model directory, with the score activation of a cross-encoder that has its own file."""
         directory = user_path(directory, ConfigError)
         path = directory / "config.json"
         if not is_there(path, ConfigError) and is_directory(directory, ConfigError):
             raise ConfigError(f"{directory}: has no config.json; give the directory of a HuggingFace model")
-        config, activation = cls.from_file(path), read_score_activation(directory)
+        mapping = read_json(path, ConfigError)
+        with error_prefix(f"{path}: "):
+            config = cls.from_dict(mapping)
+        activation = read_score_activation(directory)
         return config if activation is None else replace(config, score_activation=activation)
 
     def to_dict(self) -> dict[str, Any]:

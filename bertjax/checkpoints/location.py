@@ -5,10 +5,9 @@ import importlib.util
 import json
 import os
 import re
-from collections.abc import Mapping
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import TypedDict
 
 from huggingface_hub import HfApi, constants, snapshot_download
 from huggingface_hub.errors import (
@@ -51,27 +50,13 @@ _ADAPTER = re.compile(r"adapter_model\.(safetensors|bin)")
 _HUB_ERRORS = (OSError, HTTPError, json.JSONDecodeError)
 
 
-class BaseOptions(TypedDict, total=False):
-    """Options of `locate` that also apply to the base of an adapter."""
-
-    local_files_only: bool
-    cache_dir: str | Path | None
-    token: str | bool | None
-
-
-class HubOptions(BaseOptions, total=False):
+class HubOptions(TypedDict, total=False):
     """Options of `locate`."""
 
     revision: str | None
-
-
-def base_options(hub: Mapping[str, Any]) -> BaseOptions:
-    """The options of `locate` that also apply to the base of an adapter.
-
-    >>> base_options({"revision": "v2", "token": False})
-    {'token': False}
-    """
-    return cast(BaseOptions, {name: value for name, value in hub.items() if name in BaseOptions.__annotations__})
+    local_files_only: bool
+    cache_dir: str | Path | None
+    token: str | bool | None
 
 
 def has_tokenizer(directory: Path) -> bool:

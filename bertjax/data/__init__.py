@@ -1,7 +1,7 @@
-"""Data: examples from GLUE or from data of your own, and their tokens."""
+"""Data: examples from GLUE or from files and objects of the user, and the tokenizer."""
 
 from bertjax.data.arrow_tables import is_saved_dataset
-from bertjax.data.contrasts import CONTRASTS, Contrasts, read_contrasts
+from bertjax.data.contrasts import Contrasts, read_contrasts
 from bertjax.data.examples import (
     CUSTOM,
     GLUE,
@@ -17,22 +17,20 @@ from bertjax.data.examples import (
 from bertjax.data.glue_by_name import read_by_name
 from bertjax.data.local_files import (
     GENERIC,
+    as_int,
     glue_file,
     guess_label,
     guess_texts,
-    ids_of,
     is_missing,
     missing_labels,
     read_examples,
     read_table,
-    whole_number,
 )
 from bertjax.data.memory import LABEL, is_path, table_of, table_of_texts
 from bertjax.data.rankings import (
     Candidates,
-    Pool,
     Queries,
-    excluding_own,
+    exclude_own_documents,
     is_collection,
     read_collection,
     read_queries,
@@ -43,7 +41,6 @@ from bertjax.data.tfds_glue import prepare
 from bertjax.data.tokenizer import Encoding, Tokenizer, batches_by_length, collate
 
 __all__ = [
-    "CONTRASTS",
     "CUSTOM",
     "GENERIC",
     "GLUE",
@@ -57,22 +54,21 @@ __all__ = [
     "DatasetSpec",
     "Encoding",
     "Examples",
-    "Pool",
     "Queries",
     "Source",
     "Table",
     "Tokenizer",
+    "as_int",
     "available",
     "batches_by_length",
     "brief",
     "collate",
     "draw",
-    "excluding_own",
+    "exclude_own_documents",
     "file_and_split",
     "glue_file",
     "guess_label",
     "guess_texts",
-    "ids_of",
     "is_collection",
     "is_missing",
     "is_path",
@@ -93,5 +89,4 @@ __all__ = [
     "split_named",
     "table_of",
     "table_of_texts",
-    "whole_number",
 ]

@@ -1,4 +1,4 @@
-"""Examples (texts with labels), and the names of columns, labels and splits in their data, such as those of GLUE."""
+"""Examples (texts with labels), and the columns, labels and splits of data sets such as GLUE."""
 
 import difflib
 import hashlib
@@ -19,30 +19,29 @@ from bertjax import arguments
 from bertjax.errors import DataError
 from bertjax.formatting import HALF_CHARACTER
 
-# The task that is a file of your own.
+# The name of the task for data of the user.
 CUSTOM = "custom"
 
 T = TypeVar("T")
-D = TypeVar("D", bound="DatasetSpec")
 
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """Where data have texts and labels.
+    """The columns, labels and splits of a data set.
 
     Args:
         name: the name on the command line and in results.
         text_columns: one or two text columns, as named in GLUE's TSV files.
-        label_column: the column of labels, as named there.
-        label_names: the classes, in the order of their indices; None for regression.
-        folder: its folder in GLUE; empty if there is none.
-        config: its configuration in TensorFlow Datasets' `glue`; empty if there is none.
+        label_column: the label column, as named there.
+        label_names: the classes in the order of their ids; None for regression.
+        folder: the folder in GLUE; empty if there is none.
+        config: the configuration of TensorFlow Datasets' `glue`; empty if there is none.
         renamed: the text columns in TensorFlow Datasets and on the HuggingFace hub.
         section: `matched` or `mismatched` if the names of evaluation splits contain it.
         scale: the lowest and highest rating; None if unknown.
 
     Raises:
-        DataError: columns or label names are not a tuple of texts, or a label holds half a character.
+        DataError: columns or label names are not a tuple of str, or a label contains a lone surrogate.
     """
 
     name: str
@@ -60,16 +59,16 @@ class DatasetSpec:
             self._check_texts(name)
         for name in self.label_names or ():
             if HALF_CHARACTER.search(name):  # cannot be written as UTF-8
-                raise DataError(f"label {name!r} holds half a character (a lone surrogate)")
+                raise DataError(f"label {name!r} contains a lone surrogate")
 
     def _check_texts(self, name: str) -> None:
         """Raise `DataError` if a field is not a tuple of str."""
         if (value := getattr(self, name)) is not None:
-            arguments.check_sequence(value, f"{name} of task {self.name}", "a tuple of texts", str, DataError)
+            arguments.check_sequence(value, f"{name} of task {self.name}", "a tuple of str", str, DataError)
 
     @property
     def kind(self) -> Literal["classification", "regression"]:
-        """Whether labels are class indices or real numbers."""
+        """Whether labels are class ids or real numbers."""
         return "regression" if self.label_names is None else "classification"
 
 
@@ -80,7 +79,7 @@ _Q12 = ("question1", "question2")
 _MNLI = DatasetSpec("mnli", _S12, "gold_label", _THREE_WAY, "MNLI", "mnli", ("premise", "hypothesis"), "matched")
 _NOT_EQUIVALENT = ("not_equivalent", "equivalent")
 
-# Wang et al. 2018. Classes are numbered as by GLUE's loaders.
+# Wang et al. 2018. Class ids are those of GLUE's loaders.
 GLUE: Mapping[str, DatasetSpec] = MappingProxyType(
     {
         spec.name: spec
@@ -104,22 +103,22 @@ SPELLINGS: Mapping[str, str] = MappingProxyType(
 
 
 def plain_name(text: str) -> str:
-    """A name in lower case without punctuation: `STS-B` and `sts_b` become `stsb`."""
+    """Normalise a task or folder name: `STS-B` and `sts_b` become `stsb`."""
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
 def plain_label(name: str) -> str:
-    """A label's name without capitals and punctuation, in any alphabet."""
+    """Normalise a label: lower case, without punctuation, in any alphabet."""
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 def look_up(name: str, tasks: Mapping[str, T], spellings: Mapping[str, str]) -> T:
-    """The task with a name, in any common spelling.
+    """Find a task by its name, in any common spelling.
 
     Args:
         name: such as `mrpc`, `MRPC`, `sts-b`, `glue/sst2` or `mnli_mismatched`.
         tasks: the tasks by name.
-        spellings: other names, plain, with those in `tasks`.
+        spellings: from other (normalised) names to names in `tasks`.
 
     Raises:
         DataError: there is no such task.
@@ -130,14 +129,14 @@ def look_up(name: str, tasks: Mapping[str, T], spellings: Mapping[str, str]) -> 
         return tasks[known[plain]]
     matches = difflib.get_close_matches(plain, known, n=1)
     hint = f"; did you mean {known[matches[0]]}?" if matches else "."
-    raise DataError(f"no task is called {name!r}{hint} Known: {', '.join(tasks)}; {CUSTOM} for your own file")
+    raise DataError(f"no task is called {name!r}{hint} Known: {', '.join(tasks)}; {CUSTOM} for other data")
 
 
 def split_named(task: DatasetSpec, split: str) -> str:
-    """The split's full name in GLUE: `dev` is `validation`, and MNLI's carries the task's section.
+    """The full name of a split in GLUE: `dev` becomes `validation`, and splits of MNLI get the task's section.
 
     Args:
-        task: the task the split belongs to.
+        task: the task.
         split: `train`, `validation` (or `dev`) or `test`; for MNLI also names such as `validation_matched`.
 
     Raises:
@@ -156,20 +155,21 @@ def split_named(task: DatasetSpec, split: str) -> str:
     return f"{base}_{section or task.section}"
 
 
+@dataclass(frozen=True)
 class Content(ABC):
-    """What an example of some tasks has besides texts and label."""
+    """The fields of an example that only some tasks have, such as choices."""
 
-    @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """What a hash of the examples depends on."""
+        """The values that the hash of the examples depends on: by default all fields."""
+        return vars(self)
 
     @abstractmethod
     def describe(self, arrays: Mapping[str, Any], example: int) -> dict[str, Any]:
-        """The fields of a line of `examples.jsonl`.
+        """The additional keys of a line of `examples.jsonl`.
 
         Args:
             arrays: as in `outputs.npz`.
-            example: the position of the example.
+            example: the index of the example.
         """
 
 
@@ -179,14 +179,14 @@ class Examples:
 
     Args:
         task: the task of the examples.
-        ids: one per example: the row number that GLUE's loaders call `idx`, or the id in the source.
-        first: the texts, or the first of each pair.
-        second: the second of each pair, or None.
-        labels: class numbers (int32, -1 where unlabelled) or scores (float32, NaN where unlabelled).
-        source: one line saying where they came from.
+        ids: the id of each example in the source, or its row index (`idx` in GLUE's loaders).
+        first: the texts, or the first text of each pair.
+        second: the second text of each pair, or None.
+        labels: class ids (int32, -1 where unlabelled) or ratings (float32, NaN where unlabelled).
+        source: one line that describes the source.
         split: the part of the task's data.
-        content: what else each example has; None if the task has nothing else.
-        groups: the part of the data to which each belongs, such as a paradigm, which has scores of its own; or None.
+        content: the fields that only some tasks have; None for other tasks.
+        groups: the group of each example, such as a paradigm, for scores by group; None for no groups.
 
     Raises:
         DataError: the columns differ in length.
@@ -208,19 +208,17 @@ class Examples:
     content: tuple[Content, ...] | None = None
 
     def __post_init__(self) -> None:
-        rest = [given for given in (self.second, self.groups, self.content) if given is not None]
-        lengths = len(self.ids), len(self.first), len(self.labels)
-        if len({*lengths, *map(len, rest)}) != 1:
-            second = len(self.first if self.second is None else self.second)
-            counts = (*lengths[:2], second, lengths[2])
-            raise DataError(f"ids, first, second and labels must have equal numbers; they have {counts}")
+        columns = {name: getattr(self, name) for name in ("ids", "first", "second", "labels", "groups", "content")}
+        lengths = {name: len(values) for name, values in columns.items() if values is not None}
+        if len({*lengths.values()}) != 1:
+            raise DataError(f"columns of examples must have equal lengths, found {lengths}")
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @cached_property
     def sha256(self) -> str:
-        """A hash of ids, texts and labels; equal for equal data from any source."""
+        """A hash of ids, texts and labels; equal data from different sources have equal hashes."""
         digest = hashlib.sha256()
         second = self.second or (None,) * len(self)
         contents = [()] * len(self) if self.content is None else [[content.facts()] for content in self.content]
@@ -232,9 +230,9 @@ class Examples:
 
     @property
     def scale(self) -> tuple[float, float] | None:
-        """The lowest and highest rating: the task's, or of these examples if it has none or a rating lies beyond it.
+        """The lowest and highest rating: of the task, or of these examples if the task's scale is unknown or too small.
 
-        None of tasks without ratings, and where no example has one.
+        None for classes, and if no example has a rating.
         """
         rated = self.labels[np.isfinite(self.labels)]
         if self.task.kind != "regression" or not len(rated):
@@ -244,21 +242,18 @@ class Examples:
         return known if known is not None and known[0] <= low and high <= known[1] else (low, high)
 
     def take(self, indices: Sequence[int]) -> "Examples":
-        """The examples at these positions, in the order given; their task keeps the scale of all ratings.
+        """Select examples; the task keeps the scale of all ratings.
 
         Args:
-            indices: positions from 0, not ids.
+            indices: of the examples from 0, not their ids, in the order of the result.
         """
         scale = self.scale
         task = self.task if scale in (None, self.task.scale) else replace(self.task, scale=scale)
-        second = self.second and tuple(self.second[i] for i in indices)
-        ids, first = tuple(self.ids[i] for i in indices), tuple(self.first[i] for i in indices)
-        labels = self.labels[np.asarray(indices, dtype=np.int64)]
-        groups = self.groups and tuple(self.groups[i] for i in indices)
-        content = self.content and tuple(self.content[i] for i in indices)
-        return replace(
-            self, task=task, ids=ids, first=first, second=second, labels=labels, groups=groups, content=content
-        )
+        columns = {name: getattr(self, name) for name in ("ids", "first", "second", "groups", "content")}
+        taken: dict[str, Any] = {
+            name: values and tuple(values[index] for index in indices) for name, values in columns.items()
+        }
+        return replace(self, task=task, labels=self.labels[np.asarray(indices, dtype=np.int64)], **taken)
 
     def head(self, count: int) -> "Examples":
         """The first `count` examples, or all if there are fewer."""
@@ -266,14 +261,14 @@ class Examples:
 
 
 def draw(count: int, size: int, seed: int) -> list[int]:
-    """Draw `size` of `count` positions at random without replacement, in ascending order.
+    """Draw `size` of `count` indices at random without replacement, in ascending order.
 
-    Each position gets a number from Python's `random.random`, the one random stream guaranteed to stay the same across
-    versions; the positions with the smallest numbers are drawn.
+    Each index gets a value of Python's `random.random`, the only random stream that is guaranteed to stay the same
+    across versions; the indices with the smallest values are drawn.
 
     Args:
-        count: the number of positions.
-        size: the number to draw; all are drawn if there are fewer.
+        count: the number of indices.
+        size: the number of indices to draw; all if there are fewer.
         seed: the same seed gives the same draw.
 
     >>> draw(10, 3, seed=1)

@@ -1,4 +1,4 @@
-"""Tasks of GLUE by name: from a copy of TensorFlow Datasets, or from the Hugging Face hub by `datasets`."""
+"""Tasks of GLUE by name: from a copy of TensorFlow Datasets, or from the Hugging Face hub with `datasets`."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -14,22 +14,22 @@ from bertjax.data.memory import table_of
 from bertjax.errors import DataError, MissingDependencyError, library_errors
 
 REPOSITORY = "nyu-mll/glue"
-PATIENCE = 5.0  # seconds in which the hub must answer
+TIMEOUT = 5.0  # seconds
 
 
 def read_by_name(task: DatasetSpec, split: str, data_dir: str | Path | None) -> Examples:
-    """Examples of a task of GLUE, in their original order, from the first of these that there is.
+    """Load examples of a task of GLUE, in their original order.
 
-    A copy of TensorFlow Datasets in `data_dir`; a copy in their default directory; the hub, or the cache of `datasets`.
+    They come from the copy of TensorFlow Datasets, or else from the hub or the cache of `datasets`.
 
     Args:
         task: a task of GLUE.
         split: its full name, such as `validation` or `validation_matched`.
-        data_dir: the directory of TensorFlow Datasets, where no other place is looked at; None for all places.
+        data_dir: the directory of TensorFlow Datasets; then the hub is not used.
 
     Raises:
-        DataError: there is none, or it cannot be read.
-        MissingDependencyError: there is none, and `datasets` is not installed.
+        DataError: the examples are not found, or cannot be read.
+        MissingDependencyError: there is no copy, and `datasets` is not installed.
     """
     if data_dir is not None or tfds_glue.is_prepared(task):
         return tfds_glue.read(task, split, data_dir)
@@ -43,7 +43,7 @@ def read_by_name(task: DatasetSpec, split: str, data_dir: str | Path | None) -> 
         found = datasets.load_dataset(REPOSITORY, task.config, split=split)
     table, _ = table_of(found, task, split)
     examples = read_examples(table, task, split)
-    # The hub numbers MRPC's rows over all splits; only the position in the split is the same in all sources.
+    # On the hub, ids of MRPC run over all splits; only the index in the split is the same in all sources.
     ids = tuple(range(len(examples))) if task.name == "mrpc" else examples.ids
     return replace(examples, ids=ids, source=f"{REPOSITORY} {task.config} {split} of datasets ({len(examples)} rows)")
 
@@ -57,14 +57,14 @@ def _three_ways(task: DatasetSpec, hub: str) -> str:
 
 
 def _is_reachable() -> bool:
-    """Whether the hub answers. `load_dataset` itself would try for 23 seconds."""
+    """Whether the hub answers. Without this, `load_dataset` would try for 23 seconds."""
     with suppress(Exception):
-        HfApi().dataset_info(REPOSITORY, timeout=PATIENCE)
+        HfApi().dataset_info(REPOSITORY, timeout=TIMEOUT)
         return True
     return False
 
 
 def _is_cached(datasets: Any, task: DatasetSpec) -> bool:
-    """Whether the cache of `datasets` has the task."""
+    """Whether the cache of `datasets` contains the task."""
     cache = Path(datasets.config.HF_DATASETS_CACHE) / REPOSITORY.replace("/", "___") / task.config
     return any(cache.glob("*/*"))

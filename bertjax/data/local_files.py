@@ -1,7 +1,6 @@
-"""Examples from local files: GLUE's folders of TSV files, or data of your own.
+"""Examples from tables: texts, labels and ids; and the files of GLUE.
 
-`read_examples` takes texts, labels and ids from a table, and reports what is wrong with them in one line with the line
-or row number.
+Errors are one line with the line or row of the table.
 """
 
 import math
@@ -21,10 +20,10 @@ from bertjax.errors import DataError, some_of
 from bertjax.paths import is_directory, listing
 
 _GLUE_FOLDERS = {plain_name(task.folder) for task in GLUE.values()}
-GENERIC = re.compile(r"LABEL_\d+")  # names of labels that say nothing
-LARGEST_ID = 2**63 - 1  # as a number; larger ids are kept as texts
-_ID_COLUMNS = ("index", "idx")  # GLUE's files number their rows in these
-# What columns of texts and of labels are called, in small letters, where nobody says which they are.
+GENERIC = re.compile(r"LABEL_\d+")  # label names without a meaning
+LARGEST_ID = 2**63 - 1  # larger ids are kept as str
+_ID_COLUMNS = ("index", "idx")  # of GLUE
+# Usual names of text and label columns, in lower case.
 _PAIRS = (
     *(("sentence1", "sentence2"), ("sentence_a", "sentence_b"), ("premise", "hypothesis"), ("question", "sentence")),
     *(("question1", "question2"), ("question", "passage"), ("query", "passage"), ("text1", "text2")),
@@ -32,7 +31,7 @@ _PAIRS = (
 )
 _SINGLES = ("text", "sentence", "review", "content", "comment_text")
 _LABELS = ("label", "labels", "gold_label", "score", "target", "class")
-# Texts that stand for a missing value: the `na_values` of pandas' readers.
+# Strings that mean a missing value: the `na_values` of pandas' readers.
 MISSING = frozenset(
     (
         *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>"),
@@ -45,8 +44,8 @@ def glue_file(directory: Path, task: DatasetSpec, split: str) -> Path:
     """The file of a split in a GLUE directory, or in the task's folder in it.
 
     Args:
-        directory: holds folders such as `MRPC`, or is one.
-        task: the task the file belongs to.
+        directory: contains folders such as `MRPC`, or is one of them.
+        task: the task of the file.
         split: its full name, such as `validation` or `validation_matched`.
 
     Raises:
@@ -66,11 +65,7 @@ def glue_file(directory: Path, task: DatasetSpec, split: str) -> Path:
 
 
 def glue_folder(directory: Path, task: DatasetSpec) -> Path | None:
-    """The task's folder in a GLUE directory, or the directory itself if it is that folder, else None.
-
-    Raises:
-        DataError: the directory does not exist or cannot be listed.
-    """
+    """The task's folder in a GLUE directory, or the directory itself if it is that folder; else None."""
     for path in [*listing(directory), Path(os.path.realpath(directory))]:
         if task.folder and plain_name(path.name) == plain_name(task.folder) and is_directory(path):
             return path
@@ -83,10 +78,7 @@ def split_file(folder: Path, split: str, parts: bool = False) -> Path | None:
     Args:
         folder: the task's folder.
         split: its full name.
-        parts: if the whole is missing, take a part such as `dev_matched_first3000.tsv`.
-
-    Raises:
-        DataError: the folder cannot be listed.
+        parts: if the whole split is missing, use a part such as `dev_matched_first3000.tsv`.
     """
     for suffix in ("", r"_(sample|first\d+)") if parts else ("",):
         for path in listing(folder):
@@ -111,24 +103,24 @@ def read_examples(
     infer_labels: bool = False,
     model_labels: Sequence[str] | None = None,
 ) -> Examples:
-    """Examples from a table: of a file, of a saved dataset or of an object in memory.
+    """Read examples from a table.
 
     Args:
         table: with one row or more.
-        task: the task of the examples; its columns are looked up under GLUE's names or, if the file has those
-            instead, under the HuggingFace hub's. Those of a custom task without text columns are guessed.
+        task: the task of the examples. Its columns are looked up by GLUE's names and by the HuggingFace hub's names;
+            columns of a custom task are guessed.
         split: the split to record; a test split may lack labels.
-        text_columns: one or two names, in place of the task's.
-        label_column: a name, in place of the task's.
-        id_column: a name; by default a column `index` or `idx` of distinct whole numbers if there is one (GLUE's
-            files number their rows in it), else the row's number.
-        has_labels: whether there is a column of labels.
-        infer_labels: infer the classes, or that there are none, from the labels.
-        model_labels: the names of the model's labels in their order, by which inferred classes that are mere numbers
-            are called; None to keep the numbers.
+        text_columns: one or two columns, in place of the task's.
+        label_column: a column, in place of the task's.
+        id_column: a column; by default `index` or `idx` if it has distinct integers, as in GLUE's files, else ids are
+            row indices.
+        has_labels: whether there is a label column.
+        infer_labels: infer from the labels whether they are classes, and which.
+        model_labels: the names of the model's labels in their order, which replace inferred classes that are integers;
+            None to keep the integers.
 
     Raises:
-        DataError: a value of the table is wrong, with its line or row.
+        DataError: a value of the table is wrong.
     """
     columns = _Chosen(task, split, tuple(text_columns or ()) or None, label_column, id_column, has_labels).find(table)
     may_lack = not has_labels or split.startswith("test")
@@ -155,20 +147,20 @@ def read_examples(
         labels=_labels(task, values, table, may_lack),
         source=f"{table.path} ({len(table)} rows"
         + (f", {table.dropped} dropped)" if table.dropped else ")")
-        + columns.said,
+        + columns.note,
         split=split,
     )
 
 
 def read_table(path: Path, task: DatasetSpec) -> Table:
-    """A file or saved dataset of any format.
+    """Read a file of any format, or a saved data set.
 
     Args:
         path: the file or directory.
-        task: whose file it is.
+        task: the task of the data.
 
     Raises:
-        DataError: it cannot be read, or holds no row.
+        DataError: it cannot be read, or has no rows.
     """
     if is_directory(path):
         table = read_saved(path)
@@ -177,7 +169,7 @@ def read_table(path: Path, task: DatasetSpec) -> Table:
     elif path.name.endswith(SUFFIXES):
         table = read_text(path, task)
     else:
-        raise DataError(f"{path}: not a file that can be read; give one that ends in {', '.join(SUFFIXES)}")
+        raise DataError(f"{path}: the format is not supported; give a file that ends in {', '.join(SUFFIXES)}")
     if not len(table):
         raise DataError(f"{path}: holds no examples")
     return table
@@ -185,19 +177,19 @@ def read_table(path: Path, task: DatasetSpec) -> Table:
 
 @dataclass(frozen=True)
 class _Columns:
-    """Which columns of a file are what.
+    """The columns of a table.
 
     Args:
         texts: one or two.
-        label: of the labels, or what it would be called.
+        label: of the labels, even if the table lacks it.
         labelled: whether there are labels.
-        said: which of them were guessed, to stand behind the file's name; empty if none was.
+        note: the guessed columns, for the source of the examples; empty if none was guessed.
     """
 
     texts: tuple[str, ...]
     label: str
     labelled: bool
-    said: str
+    note: str
 
 
 @dataclass(frozen=True)
@@ -212,24 +204,24 @@ class _Chosen:
     has_labels: bool
 
     def find(self, table: Table) -> _Columns:
-        """Find the columns in a file.
+        """Find the columns in a table.
 
         Raises:
-            DataError: one is missing, or what is not said can be guessed in several ways or in none.
+            DataError: a column is missing, or cannot be guessed.
         """
-        said, columns = [], table.columns
+        guessed, columns = [], table.columns
         texts = self.texts or _known(columns, self.task.text_columns, self.task.renamed)
         if not texts:
             texts = guess_texts(table, {self.label, self.ids})
-            said.append(f"column{'s' * (len(texts) - 1)} {' and '.join(texts)}")
+            guessed.append(f"column{'s' * (len(texts) - 1)} {' and '.join(texts)}")
         label = self.label or _known(columns, (self.task.label_column,), ("label",))[0]
         if self.task.name == CUSTOM and self.label is None and not (self.texts and label in columns):
             label = guess_label(table, {*texts, self.ids}, label if self._may_lack_labels else None)
-            said += [f"labels {label}"] if label in columns else []
+            guessed += [f"labels {label}"] if label in columns else []
         labelled = self.has_labels and not (self._may_lack_labels and label not in columns)
         for name in (*texts, *([label] if labelled else []), *([self.ids] if self.ids else [])):
             table.need([name])
-        return _Columns(texts, label, labelled, f", {', '.join(said)}, guessed" if said else "")
+        return _Columns(texts, label, labelled, f", {', '.join(guessed)}, guessed" if guessed else "")
 
     @property
     def _may_lack_labels(self) -> bool:
@@ -237,37 +229,43 @@ class _Chosen:
 
 
 def _known(columns: Sequence[str], names: tuple[str, ...], alternatives: tuple[str, ...]) -> tuple[str, ...]:
-    """Whichever of `names` and `alternatives` the file has as columns; `names` if it has neither."""
+    """Whichever of `names` and `alternatives` are columns of the file; `names` if neither are."""
     present = set(columns)
     renamed = bool(alternatives) and present.issuperset(alternatives) and not present.issuperset(names)
     return alternatives if renamed else names
 
 
 def guess_texts(table: Table, taken: Collection[str | None]) -> tuple[str, ...]:
-    """The one column or pair that is called as texts are, and not taken.
+    """The text column, or pair of text columns, by usual names.
+
+    Args:
+        taken: columns that are not considered.
 
     Raises:
         DataError: there are several, or none.
     """
-    called = {*_SINGLES, *(name for pair in _PAIRS for name in pair)}
-    known = [name for name in table.columns if name.lower() in called and name not in taken]
+    usual = {*_SINGLES, *(name for pair in _PAIRS for name in pair)}
+    known = [name for name in table.columns if name.lower() in usual and name not in taken]
     pairs = [(one, two) for one in known for two in known if (one.lower(), two.lower()) in _PAIRS]
     paired = {name for pair in pairs for name in pair}
     singles = [(name,) for name in known if name.lower() in _SINGLES and name not in paired]
     found: list[tuple[str, ...]] = [*pairs, *singles]
     if len(found) > 1:
         candidates = ", or in ".join(" and ".join(names) for names in found[:6])
-        raise DataError(f"{table.where}: texts may be in {candidates}: say which with --text-columns (text_columns=)")
+        raise DataError(f"{table.header}: texts may be in {candidates}: choose with --text-columns (text_columns=)")
     if not found:
         raise DataError(
-            f"{table.where}: no column is called as texts are ({', '.join(_SINGLES)}, sentence1 and sentence2, ...); "
-            f"there {available(table.columns)}; name one or two with --text-columns (text_columns=)"
+            f"{table.header}: no text column found (usual names: {', '.join(_SINGLES)}, sentence1 and sentence2, "
+            f"...); {available(table.columns)}; name one or two with --text-columns (text_columns=)"
         )
     return found[0]
 
 
 def guess_label(table: Table, taken: Collection[str | None], default: str | None) -> str:
-    """The one column that is called as labels are and not taken, or else the default.
+    """The label column by usual names, or else the default.
+
+    Args:
+        taken: columns that are not considered.
 
     Raises:
         DataError: there are several, or none and no default.
@@ -275,48 +273,52 @@ def guess_label(table: Table, taken: Collection[str | None], default: str | None
     found = [name for name in table.columns if name.lower() in _LABELS and name not in taken]
     if len(found) > 1:
         candidates = ", or in ".join(found[:6])
-        raise DataError(f"{table.where}: labels may be in {candidates}: say which with --label-column (label_column=)")
+        raise DataError(f"{table.header}: labels may be in {candidates}: choose with --label-column (label_column=)")
     if not found and default is None:
         raise DataError(
-            f"{table.where}: no column is called as labels are ({', '.join(_LABELS)}); there "
+            f"{table.header}: no label column found (usual names: {', '.join(_LABELS)}); "
             f"{available(table.columns)}; name it with --label-column (label_column=)"
         )
     return found[0] if found else str(default)
 
 
 def _ids(table: Table, name: str | None) -> tuple[int | str, ...]:
-    if name is None:
-        for column in _ID_COLUMNS:
-            if column in table.columns:
-                ids = [_whole_id(value) for value in table.column(column)]
-                whole = tuple(number for number in ids if number is not None)
-                if len(set(whole)) == len(ids):
-                    return whole
-        return tuple(table.numbers)
-    values = distinct_ids(table, name)
-    numbers = [_whole_id(value) for value in values]
-    whole = tuple(number for number in numbers if number is not None)
-    return whole if len(whole) == len(values) else tuple(str(value) for value in values)
+    if name is not None:
+        values = distinct_ids(table, name)
+        integers = _integer_ids(values)
+        return tuple(str(value) for value in values) if integers is None else integers
+    for column in _ID_COLUMNS:
+        if column in table.columns:
+            integers = _integer_ids(table.column(column))
+            if integers is not None and len(set(integers)) == len(integers):
+                return integers
+    return tuple(table.indices)
+
+
+def _integer_ids(values: Sequence[object]) -> tuple[int, ...] | None:
+    """Ids as integers that fit into an array; None if one of them does not."""
+    integers = tuple(number for number in map(as_int, values) if number is not None and abs(number) <= LARGEST_ID)
+    return integers if len(integers) == len(values) else None
 
 
 def distinct_ids(table: Table, name: str) -> list[str | int | float]:
-    """The ids of a column. Raises `DataError` where one is none, or stands there twice."""
+    """The ids of a column. Raises `DataError` if one is missing, of another type, or not unique."""
     values, seen = ids_of(table, name), dict[str, int]()
     for row, value in enumerate(values):
         first_row = seen.setdefault(str(value), row)
         if first_row != row:
-            raise table.error(row, f"id {brief(value)} of column {name!r} was already on {table.place(first_row)}")
+            raise table.error(row, f"id {brief(value)} of column {name!r} was already on {table.location(first_row)}")
     return values
 
 
 def ids_of(table: Table, name: str) -> list[str | int | float]:
-    """The ids of a column. Raises `DataError` where one is missing, or neither a str nor a whole number."""
+    """The ids of a column. Raises `DataError` if one is missing, or neither a str nor an integer."""
     found: list[str | int | float] = []
     for row, value in enumerate(table.column(name)):
         if value is None or (isinstance(value, str) and not value.strip()):
-            raise table.error(row, f"column {name!r} is {'null' if value is None else 'empty'}, which is no id")
-        if not isinstance(value, str) and (whole_number(value) is None or isinstance(value, bool)):
-            raise table.error(row, f"column {name!r} holds {brief(value)}; an id is a text or a whole number")
+            raise table.error(row, f"column {name!r} is {'null' if value is None else 'empty'}, but needs an id")
+        if not isinstance(value, str) and (as_int(value) is None or isinstance(value, bool)):
+            raise table.error(row, f"column {name!r} holds {brief(value)}; an id must be a string or an integer")
         if problem := problem_of(str(value)):
             raise table.error(row, f"column {name!r} {problem}")
         assert isinstance(value, str | int | float)
@@ -324,19 +326,13 @@ def ids_of(table: Table, name: str) -> list[str | int | float]:
     return found
 
 
-def _whole_id(value: object) -> int | None:
-    """An id as a whole number that fits into an integer array, or None."""
-    number = whole_number(value)
-    return number if number is not None and abs(number) <= LARGEST_ID else None
-
-
 def is_missing(value: object, names: Sequence[str] | None = None, *, minus_one: bool = False) -> bool:
-    """Whether a label is a missing value: null, NaN, or a text in `MISSING` that is the name of no class.
+    """Whether a label is missing: null, NaN, or a string in `MISSING` that is not the name of a class.
 
     Args:
-        value: of a column of labels.
-        names: of the classes, where they are known.
-        minus_one: whether -1 is one too, if it is the name of no class.
+        value: of a label column.
+        names: of the classes, if they are known.
+        minus_one: whether -1 means missing too, unless a class has this name.
 
     >>> is_missing("None"), is_missing("None", ["None", "Some"]), is_missing("none")
     (True, False, False)
@@ -351,12 +347,12 @@ def is_missing(value: object, names: Sequence[str] | None = None, *, minus_one: 
 
 
 def check_missing(table: Table, values: Sequence[object], names: Sequence[str] | None, infer: bool) -> None:
-    """Raise `DataError` with the place of every row that has no label.
+    """Raise `DataError` with the location of every row without a label.
 
     Args:
         values: the labels.
-        names: of the classes, where they are known.
-        infer: whether classes are inferred where no names are known.
+        names: of the classes, if they are known.
+        infer: whether classes are inferred if no names are known.
     """
     rows = [row for row, value in enumerate(values) if is_missing(value, names)]
     if rows:
@@ -371,24 +367,24 @@ def check_missing(table: Table, values: Sequence[object], names: Sequence[str] |
 def missing_labels(
     table: Table, values: Sequence[object], rows: Sequence[int], expected: str, *, alternative: str
 ) -> DataError:
-    """The error for rows that have no label.
+    """The error for rows without a label.
 
     Args:
         values: the labels.
-        rows: those without one.
-        expected: what a missing label is not, in words.
-        alternative: what else may be done than to leave them out.
+        rows: that have no label.
+        expected: the end of "is ...", which says what a label must be.
+        alternative: advice besides leaving the rows out.
     """
-    found = list(dict.fromkeys(_shown(values[row]) for row in rows))
+    found = list(dict.fromkeys(_show(values[row]) for row in rows))
     problem = f"label {found[0]} is {expected}, but a missing value"
     if len(found) > 1:
         problem = f"labels {some_of(found)} are {expected}, but missing values"
     advice = f"leave out the {'row' if len(rows) == 1 else 'rows'}{', or ' * bool(alternative)}{alternative}"
-    return DataError(f"{table.path}, {table.place(*rows)}: {problem}; {advice}")
+    return DataError(f"{table.path}, {table.location(*rows)}: {problem}; {advice}")
 
 
 def _number(value: object) -> float | None:
-    """The value as a finite number, or None."""
+    """Convert a value to a finite float; None if that is impossible."""
     if not isinstance(value, str | int | float) or "_" in str(value):  # float() would read 1_2 as 12
         return None
     try:
@@ -398,8 +394,8 @@ def _number(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def whole_number(value: object) -> int | None:
-    """The value as a whole number, also where it is written as `3.0`; None where it is none."""
+def as_int(value: object) -> int | None:
+    """Convert a value such as `3`, `3.0` or `"3.0"` to an int; None for other values."""
     number = _number(value)
     if not isinstance(value, str | int | float) or number is None or not number.is_integer():
         return None
@@ -410,14 +406,14 @@ def whole_number(value: object) -> int | None:
 
 
 def _class(value: object, names: tuple[str, ...]) -> int | None:
-    """The number of a class, from its name or, unless class names are numbers themselves, its number; else None."""
+    """The id of a class, from its name or, unless class names are integers, from its id; None for other values."""
     if isinstance(value, str) and value in names:
         return names.index(value)
-    whole = whole_number(value)
+    whole = as_int(value)
     for name in (value, whole):
         if str(name) in names:
             return names.index(str(name))
-    if whole is None or any(whole_number(name) is not None for name in names):
+    if whole is None or any(as_int(name) is not None for name in names):
         return None
     return whole if 0 <= whole < len(names) else None
 
@@ -433,14 +429,14 @@ def _labels(
         if row in unlabelled:
             number = math.nan if names is None else -1
         if number is None:
-            expected = "a finite number" if names is None else f"one of {some_of(names)}, or its number from 0"
-            raise table.error(row, f"label {_shown(value)} is not {expected}")
+            expected = "a finite number" if names is None else f"one of {some_of(names)}, or its index from 0"
+            raise table.error(row, f"label {_show(value)} is not {expected}")
         labels.append(number)
     return np.asarray(labels, dtype=np.float32 if names is None else np.int32)
 
 
 def _with_inferred_labels(task: DatasetSpec, values: Sequence[object], table: Table, may_lack: bool) -> DatasetSpec:
-    """The task as a regression if labels are numbers and not all whole, else with each distinct label as a class."""
+    """The task as a regression if labels are numbers but not all integers, else with each distinct label as a class."""
     unlabelled = _unlabelled_rows(values, None) if may_lack else frozenset()
     known = {row: value for row, value in enumerate(values) if row not in unlabelled}
     numbers = {row: number for row, value in known.items() if (number := _number(value)) is not None}
@@ -448,14 +444,14 @@ def _with_inferred_labels(task: DatasetSpec, values: Sequence[object], table: Ta
     classes: tuple[str, ...] | None
     for row, value in names.items():
         if not isinstance(value, str | int | float):
-            raise table.error(row, f"label {_shown(value)} is neither a number nor a name")
+            raise table.error(row, f"label {_show(value)} is neither a number nor a name")
         if _is_infinite(value) and (numbers or isinstance(value, float)):
-            raise table.error(row, f"label {_shown(value)} is not a finite number")
+            raise table.error(row, f"label {_show(value)} is not a finite number")
     if names:
         _check_mixed(table, names, numbers, known)
         classes = tuple(sorted({str(value) for value in known.values()}))
     else:
-        whole = {number for value in known.values() if (number := whole_number(value)) is not None}
+        whole = {number for value in known.values() if (number := as_int(value)) is not None}
         is_rated = not known or any(not number.is_integer() for number in numbers.values())
         classes = None if is_rated else tuple(map(str, sorted(whole)))
     return replace(task, label_names=classes)
@@ -464,18 +460,18 @@ def _with_inferred_labels(task: DatasetSpec, values: Sequence[object], table: Ta
 def _check_mixed(
     table: Table, names: Mapping[int, object], numbers: Mapping[int, float], known: Mapping[int, object]
 ) -> None:
-    """Raise `DataError` where some labels are names and others are floats or numbers with a fraction."""
+    """Raise `DataError` if some labels are names and others are floats or numbers with a fraction."""
     for row, number in numbers.items():
         if not number.is_integer() or isinstance(known[row], float):
-            name, label = next(iter(names)), _shown(known[row])
-            problem = f"label {_shown(names[name])} is a name, but label {label} on {table.place(row)} is a number"
+            name, label = next(iter(names)), _show(known[row])
+            problem = f"label {_show(names[name])} is a name, but label {label} on {table.location(row)} is a number"
             raise table.error(name, f"{problem}; name the classes with --label-names (label_names=)")
 
 
 def _unlabelled_rows(values: Sequence[object], names: Sequence[str] | None) -> frozenset[int]:
-    """The rows of a test split that have no label.
+    """The rows of a test split without a label.
 
-    -1 means that, unless it names a class; where no class is named, unless another row has a number.
+    -1 means no label unless a class has this name or, if no names are known, another label is a number.
     """
     missing = frozenset(row for row, value in enumerate(values) if is_missing(value, names))
     hidden = frozenset(row for row, value in enumerate(values) if is_missing(value, names, minus_one=True))
@@ -484,30 +480,30 @@ def _unlabelled_rows(values: Sequence[object], names: Sequence[str] | None) -> f
 
 
 def _is_infinite(value: object) -> bool:
-    """Whether a value is an infinite number, or a text that stands for one."""
+    """Whether a value is an infinite number or its string."""
     try:
         return isinstance(value, str | float) and math.isinf(float(value))
     except ValueError:
         return False
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     return "null" if value is None else brief(value)
 
 
 def _with_classes(
     task: DatasetSpec, values: Sequence[object], table: Table, label: str, infer: bool, may_lack: bool
 ) -> tuple[DatasetSpec, Sequence[object]]:
-    """The task with the classes that the file names or its labels show, and the labels under these names.
+    """The task with the classes of the file or those inferred, and the labels by their names.
 
-    Where a file names its classes, they need not be in the task's order: its numbers stand for its own names.
+    Class ids of a file that names its classes are converted to these names, whose order may differ from the task's.
     """
     classes = table.classes.get(label, ())
     if infer and classes:
         task = replace(task, label_names=classes)
     elif infer:
         task = _with_inferred_labels(task, values, table, may_lack)
-    # Names that say no more than numbers do leave it to the task what the numbers mean.
+    # If the file's class names are just the ids, the task decides what these mean.
     if task.label_names is None or classes == tuple(map(str, range(len(classes)))):
         return task, values
     named = list(values)
@@ -515,13 +511,11 @@ def _with_classes(
         if isinstance(value, int) and classes and not (may_lack and value == -1):
             if not 0 <= value < len(classes):
                 raise table.error(
-                    row, f"label {value} is not the number of a class: the {table.called} names {some_of(classes)}"
+                    row, f"label {value} is not a class id: the classes of the {table.noun} are {some_of(classes)}"
                 )
             if classes[value] not in task.label_names:
-                expected = f"not one of {some_of(task.label_names)}; give the {table.called}'s classes as --label-names"
-                raise table.error(
-                    row, f"label {value} is {brief(classes[value])} by the {table.called}'s own names, {expected}"
-                )
+                expected = f"not one of {some_of(task.label_names)}; give the {table.noun}'s classes as --label-names"
+                raise table.error(row, f"label {value} is {brief(classes[value])} in the {table.noun}, {expected}")
             named[row] = classes[value]
     return task, named
 
@@ -529,29 +523,29 @@ def _with_classes(
 def _in_models_order(
     columns: _Columns, task: DatasetSpec, labels: Mapping[int, object], table: Table, names: Sequence[str]
 ) -> tuple[_Columns, DatasetSpec]:
-    """The task with the model's names for its classes, where these are numbers; and what the source says of that.
+    """The task with the model's names for classes that are integers; the note of the columns says so.
 
     Args:
         labels: the known labels, by row.
-        names: the model's label names. Generic names (`LABEL_0`), and names with a number that is not their index
-            (`1 star` at index 0), leave the numbers as they are.
+        names: the model's label names. Integers are kept if these are generic (`LABEL_0`), or contain a number that is
+            not their index (`1 star` at index 0).
 
     Raises:
-        DataError: a number is beyond the names.
+        DataError: an integer is not the id of one of the names.
     """
-    counted = [re.search(r"\d+", name) for name in names]
-    other = any(found is not None and int(found[0]) != number for number, found in enumerate(counted))
-    numbers = {row: whole_number(label) for row, label in labels.items()}
-    if task.label_names is None or None in numbers.values() or other or all(map(GENERIC.fullmatch, names)):
+    digits = [re.search(r"\d+", name) for name in names]
+    renumbered = any(found is not None and int(found[0]) != index for index, found in enumerate(digits))
+    class_ids = {row: as_int(label) for row, label in labels.items()}
+    if task.label_names is None or None in class_ids.values() or renumbered or all(map(GENERIC.fullmatch, names)):
         return columns, task
-    for row, number in numbers.items():
-        if number not in range(len(names)):
+    for row, class_id in class_ids.items():
+        if class_id not in range(len(names)):
             raise table.error(
                 row,
-                f"label {_shown(labels[row])} is not the number of one of the model's {len(names)} labels (from 0: "
-                f"{some_of(names)}); give the names of your numbers in ascending order with --label-names "
+                f"label {_show(labels[row])} is not an id of the model's {len(names)} labels (from 0: "
+                f"{some_of(names)}); give the names of your classes in ascending order with --label-names "
                 "(label_names=)",
             )
-    places = some_of([str(number) for number in range(len(names))])
-    said = f"{columns.said}, labels {places} read as {some_of(names)}, the model's order"
-    return replace(columns, said=said), replace(task, label_names=tuple(names))
+    indices = some_of([str(index) for index in range(len(names))])
+    note = f"{columns.note}, labels {indices} read as {some_of(names)}, the model's order"
+    return replace(columns, note=note), replace(task, label_names=tuple(names))

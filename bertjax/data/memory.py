@@ -1,6 +1,6 @@
-"""Tables of what lies in memory: frames of pandas and polars, Arrow tables, `datasets`, lists and dicts, texts.
+"""Tables of objects in memory: data frames, Arrow tables, `datasets`, lists and dicts, texts.
 
-No library is imported for this: an object of pandas exists only where pandas was imported. Objects are only read.
+This imports no library: an object of pandas exists only if pandas was imported. Objects are not changed.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bertjax import arguments
-from bertjax.data.arrow_tables import choose_split, class_names, names_in_metadata, stated_split
+from bertjax.data.arrow_tables import choose_split, names_in_metadata, stated_split, table_of_dataset
 from bertjax.data.examples import DatasetSpec, split_named
 from bertjax.data.tables import Table, brief
 from bertjax.errors import DataError, library_errors
@@ -30,24 +30,24 @@ def is_path(data: object) -> bool:
 
 
 def table_of(data: Any, task: DatasetSpec, split: str) -> tuple[Table, str]:
-    """The table that an object is, and the split that it holds.
+    """Convert an object to a table, and find the full name of its split.
 
     Args:
-        data: one of `KINDS` but a path, or a `Table`.
-        task: the task it belongs to; MNLI's evaluation splits carry its section.
-        split: as the user gave it; it chooses one of a `DatasetDict`.
+        data: one of `KINDS` except a path, or a `Table`.
+        task: the task of the data; evaluation splits of MNLI contain its section.
+        split: as the user named it; it selects a split of a `DatasetDict`.
 
     Raises:
-        DataError: another object, one without rows, or one without this split.
+        DataError: the object has another type, no rows, or not this split.
     """
     if _is_a(data, "datasets", "DatasetDict"):
         key, split = choose_split([*data], "DatasetDict", task, split)
-        table = _of_dataset(data[key], f"DatasetDict[{key!r}]")
+        table = table_of_dataset(data[key], f"DatasetDict[{key!r}]")
     elif _is_a(data, "datasets", "Dataset"):
         split = stated_split(data.split, "Dataset", task, split)
-        table = _of_dataset(data, "Dataset")
+        table = table_of_dataset(data, "Dataset")
     else:
-        split = split if split == "validation" else split_named(task, split)  # as of a file that states none
+        split = split if split == "validation" else split_named(task, split)  # as for a file that states no split
         table = data if isinstance(data, Table) else _of_object(data)
     if not len(table):
         raise DataError(f"{table.path}: holds no examples")
@@ -55,7 +55,7 @@ def table_of(data: Any, task: DatasetSpec, split: str) -> tuple[Table, str]:
 
 
 def _is_a(value: object, module: str, name: str) -> bool:
-    """Whether a value is of a class of a library, which need not be installed."""
+    """Whether a value is an instance of a class of a library that may not be installed."""
     kind = getattr(sys.modules.get(module), name, None)
     return isinstance(kind, type) and isinstance(value, kind)
 
@@ -75,24 +75,24 @@ def _of_object(data: Any) -> Table:
 
 
 def _of_pandas(frame: Any) -> Table:
-    """A DataFrame of pandas; its index is left out, and missing values of any kind are None.
+    """The table of a pandas DataFrame, without its index; missing values of any kind become None.
 
-    Not through Arrow, which refuses a whole column where values have several types: so errors name the row.
+    Arrow would refuse a whole column if its values have several types; here, errors name the row.
     """
     names = [str(name) for name in frame.columns]
 
     def read(name: str) -> list[object]:
         column = frame.iloc[:, names.index(name)]
-        return [_plain(value) for value in column.astype(object).where(column.notna(), None).tolist()]
+        return [_to_python(value) for value in column.astype(object).where(column.notna(), None).tolist()]
 
     return Table("DataFrame", tuple(names), read, range(len(frame)))
 
 
 def _of_arrow(data: Any, method: str = "") -> Table:
-    """An Arrow table, or what can be exported as one.
+    """The table of an Arrow table, or of an object that can be exported as one.
 
     Args:
-        method: of the object, which exports it; empty where `pyarrow.table` takes it.
+        method: the object's method that exports it; empty if `pyarrow.table` accepts the object.
     """
     import pyarrow as pa
 
@@ -109,35 +109,24 @@ def _of_arrow(data: Any, method: str = "") -> Table:
     )
 
 
-def _of_dataset(dataset: Any, name: str) -> Table:
-    """A `Dataset`, in the order and with the rows that `select`, `shuffle` and `filter` left it."""
-
-    def read(column: str) -> Any:
-        with library_errors(f"{name}: column {brief(column)} cannot be read", DataError):
-            return dataset.select_columns([column]).with_format("arrow")[:].column(column)
-
-    names = tuple(dataset.column_names)
-    return Table(name, names, read, range(len(dataset)), classes=class_names(dataset.features))
-
-
 def _of_columns(columns: Mapping[str, list[object]], name: str = "dict of columns") -> Table:
     lengths = {column: len(values) for column, values in columns.items()}
     if len({*lengths.values()}) > 1:
         found = ", ".join(f"{brief(column)} has {length}" for column, length in lengths.items())
-        raise DataError(f"{name}: columns need equally many values; {found}")
+        raise DataError(f"{name}: columns must have equal lengths; {found}")
     return Table(name, tuple(columns), columns.__getitem__, range(max(lengths.values(), default=0)))
 
 
 def _of_rows(data: Sequence[object]) -> Table:
     rows: list[dict[str, object]] = []
-    for number, row in enumerate(data):
+    for index, row in enumerate(data):
         if not isinstance(row, Mapping):
-            if not number:
+            if not index:
                 arguments.refuse("data", KINDS, data, DataError)
-            raise DataError(f"list of dicts, row {number} (from 0): found {brief(row)}, which is no dict")
+            raise DataError(f"list of dicts, row {index} (from 0): found {brief(row)}, which is not a dict")
         rows.append({str(key): value for key, value in row.items()})
     columns = tuple(dict.fromkeys(key for row in rows for key in row))
-    return Table("list of dicts", columns, lambda name: [_plain(row.get(name)) for row in rows], range(len(rows)))
+    return Table("list of dicts", columns, lambda name: [_to_python(row.get(name)) for row in rows], range(len(rows)))
 
 
 def table_of_texts(texts: Any, labels: Any) -> Table:
@@ -145,10 +134,10 @@ def table_of_texts(texts: Any, labels: Any) -> Table:
 
     Args:
         texts: a sequence of str, or of pairs of str.
-        labels: one for each text; None for none.
+        labels: the label of each text; None for no labels.
 
     Raises:
-        DataError: they are anything else, or not equally many.
+        DataError: an argument is something else, or the lengths differ.
     """
     if texts is None:
         raise DataError("labels go with texts: give texts=[...] too, or leave labels out")
@@ -156,41 +145,37 @@ def table_of_texts(texts: Any, labels: Any) -> Table:
     if pairs := any(isinstance(value, list) for value in values):
         for row, value in enumerate(values):
             if not isinstance(value, list) or len(value) != 2:
-                raise DataError(f"texts, row {row} (from 0): found {brief(value)}; give all as texts, or all as pairs")
+                raise DataError(f"texts, row {row} (from 0): found {brief(value)}; give only texts, or only pairs")
     names = PAIR if pairs else TEXT
-    columns = {name: [value[place] if pairs else value for value in values] for place, name in enumerate(names)}
+    columns = {name: [value[index] if pairs else value for value in values] for index, name in enumerate(names)}
     if labels is not None:
         columns[LABEL] = _values(labels, "labels")
         if len(columns[LABEL]) != len(values):
             counts = f"{count_of(len(values), 'text')} and {count_of(len(columns[LABEL]), 'label')}"
-            raise DataError(f"texts and labels must be equally many; found {counts}")
+            raise DataError(f"texts and labels must have equal lengths; found {counts}")
     return _of_columns(columns, "texts")
 
 
 def _values(values: Any, name: str) -> list[Any]:
-    """The values of a sequence: a list, an array, a Series ...
-
-    Raises:
-        DataError: it is none.
-    """
+    """The values of a sequence: a list, an array, a Series ... Raises `DataError` if it is not a sequence."""
     for export in ("tolist", "to_list", "to_pylist"):  # of NumPy, pandas and PyTorch; of polars; of Arrow
         if hasattr(values, export):
             values = getattr(values, export)()
             break
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence):
         arguments.refuse(name, "a list with a value for each row", values, DataError)
-    return [_plain(value) for value in values]
+    return [_to_python(value) for value in values]
 
 
-def _plain(value: Any) -> Any:
-    """A value as Python has it: of NumPy's scalars and arrays, of tuples, and of what pandas writes for none."""
+def _to_python(value: Any) -> Any:
+    """Convert NumPy scalars and arrays, tuples, and the missing values of pandas to Python's types."""
     if value is None or type(value) in (str, int, float, bool):
         return value
     if isinstance(value, np.generic | np.ndarray):
-        plain = value.tolist()
-        return plain if isinstance(plain, np.generic) else _plain(plain)
+        converted = value.tolist()
+        return converted if isinstance(converted, np.generic) else _to_python(converted)
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _to_python(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_to_python(item) for item in value]
     return None if type(value).__name__ in ("NAType", "NaTType") else value

@@ -1,16 +1,15 @@
-"""Queries and their candidates: rows of a file, or a collection in the form of TREC and BEIR.
+"""Queries and their candidates: rows of a file, or a collection in the format of TREC or BEIR.
 
 A file (TSV, CSV, JSONL, Parquet) has a row for each candidate: `query` (or `question`), the candidate (`passage`,
-`document`, `candidate`, `sentence`, `text` ...) and its `relevance` (or `label`, `score` ...): a whole number, or a
-word such as `entailment` or `not_entailment`; queries are distinguished by `query_id` (or `qid`), or by their text.
-JSONL and Parquet may have a query in each row instead, with lists `positive` and `negative`, or `candidates` and
-`relevance`.
+`document`, `candidate`, `sentence`, `text` ...) and its `relevance` (or `label`, `score` ...): an integer, or a word
+such as `entailment` or `not_entailment`. Queries are identified by `query_id` (or `qid`), or by their text. JSONL and
+Parquet may have a row for each query instead, with lists `positive` and `negative`, or `candidates` and `relevance`.
 
-A directory of a collection holds `queries` and `corpus` (or `collection`), each `.jsonl` with `_id`, `text` and perhaps
-`title`, or `.tsv` with the id first; judgments in `qrels` (`.tsv`, `.txt` or none) or in files of a folder `qrels`, in
-four columns as TREC has them, or in BEIR's three; and perhaps a `run` in TREC's six columns, whose texts are then the
-candidates. Columns of judgments and runs are separated by tabs, or in a line without tabs by spaces. Without it each
-query is to find its texts in the whole corpus. A file of judgments in the place of its directory chooses it.
+The directory of a collection contains `queries` and `corpus` (or `collection`), each `.jsonl` with `_id`, `text` and
+optionally `title`, or `.tsv` with the id first; and judgments in `qrels` (`.tsv`, `.txt` or no suffix) or in files of a
+folder `qrels`, in the four columns of TREC or the three of BEIR. The candidates of a query are the whole corpus, or the
+texts of a `run` in TREC's six columns. Columns of judgments and runs are separated by tabs, or by spaces in lines
+without tabs. The path of a file of judgments selects it among several.
 """
 
 import hashlib
@@ -23,7 +22,7 @@ from typing import Any, TypeAlias
 
 from bertjax.data.arrow_tables import is_saved_dataset
 from bertjax.data.examples import Content, DatasetSpec
-from bertjax.data.local_files import ids_of, whole_number
+from bertjax.data.local_files import as_int, ids_of
 from bertjax.data.tables import Table, brief, json_object, numbered_lines, problem_of
 from bertjax.errors import DataError, some_of
 from bertjax.formatting import count_of
@@ -31,9 +30,9 @@ from bertjax.paths import is_directory, is_file, listing
 
 QUERY_IDS = ("query_id", "query-id", "qid", "question_id")
 TEXT_IDS = ("candidate_id", "passage_id", "document_id", "doc_id", "docid", "corpus-id", "corpus_id", "pid")
-OF_QUERIES, OF_TEXTS = ("queries", "topics"), ("corpus", "collection", "documents", "passages")
-OF_JUDGMENTS, OF_RUNS = ("qrels", "qrel"), ("run",)
-KINDS = (".jsonl", ".tsv", ".txt", ".trec", "")
+QUERY_FILES, TEXT_FILES = ("queries", "topics"), ("corpus", "collection", "documents", "passages")
+JUDGMENT_FILES, RUN_FILES = ("qrels", "qrel"), ("run",)
+FILE_SUFFIXES = (".jsonl", ".tsv", ".txt", ".trec", "")
 IDS, CONTENTS = ("_id", "id", "docid", "qid", "query_id", "pid"), ("text", "contents", "body", "query", "question")
 QUERIES = ("query", "question", "premise", "sentence1")
 TEXTS = ("candidate", "passage", "document", "doc", "sentence", "answer", "text", "sentence2", "hypothesis")
@@ -42,17 +41,16 @@ POSITIVE, NEGATIVE = ("positive", "positives", "pos"), ("negative", "negatives",
 LISTS, GRADES = ("candidates", "passages", "documents"), ("relevance", "labels", "relevances")
 YES = ("yes", "true", "relevant", "entailment", "equivalent", "duplicate", "positive")
 NO = ("no", "false", "irrelevant", "not_relevant", "not_entailment", "not_equivalent", "not_duplicate", "negative")
-MISSING = object()  # the value of a key that an object does not have
 HEADERS = {*IDS, *QUERY_IDS, *TEXT_IDS}
 
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Texts among which queries search; several queries may share one.
+    """The candidate texts of one or several queries.
 
     Args:
-        names: of the texts, all different.
-        texts: one for each name.
+        names: of the texts, without duplicates.
+        texts: the text of each name.
     """
 
     names: tuple[str, ...] = field(repr=False)
@@ -66,12 +64,12 @@ class Pool:
 
 @dataclass(frozen=True)
 class Candidates(Content):
-    """The candidates of a query, and which are relevant.
+    """The candidates of a query and their relevance.
 
     Args:
         pool: the candidates.
-        relevance: of the relevant texts by name, integers from 1; also of texts that are not candidates.
-        excluded: the name of the text in the pool that is no candidate, the query's own document; None for none.
+        relevance: the relevance (from 1) of each relevant text by name, whether or not it is a candidate.
+        excluded: the name of a text in the pool that is not a candidate, the document that is the query; None for none.
     """
 
     pool: Pool
@@ -79,20 +77,20 @@ class Candidates(Content):
     excluded: str | None = None
 
     def facts(self) -> dict[str, Any]:
-        """Hash of the pool, relevance and what is excluded."""
+        """The hash of the pool, the relevance and the excluded text."""
         facts = {"pool": self.pool.sha256, "relevance": dict(self.relevance)}
         return facts if self.excluded is None else {**facts, "excluded": self.excluded}
 
     def describe(self, arrays: Mapping[str, Any], example: int) -> dict[str, Any]:
-        """Relevant candidates, and those that some run ranks first."""
+        """The relevant candidates, and all that a run ranks first."""
         firsts = set()
-        if "first" in arrays:  # outputs are rankings
+        if "first" in arrays:  # the outputs are rankings
             firsts = {*arrays["first"][:, example].tolist(), int(arrays["base_first"][example])}
         return {
             "candidates": [
-                {"number": number, "name": name, "text": text, "relevance": self.relevance.get(name, 0)}
-                for number, (name, text) in enumerate(zip(self.pool.names, self.pool.texts, strict=True))
-                if name != self.excluded and (number in firsts or name in self.relevance)
+                {"number": index, "name": name, "text": text, "relevance": self.relevance.get(name, 0)}
+                for index, (name, text) in enumerate(zip(self.pool.names, self.pool.texts, strict=True))
+                if name != self.excluded and (index in firsts or name in self.relevance)
             ]
         }
 
@@ -100,8 +98,8 @@ class Candidates(Content):
 Query: TypeAlias = tuple[str, str, Candidates]  # id, text and candidates
 
 
-def excluding_own(queries: Sequence[Query]) -> list[Query]:
-    """The queries without the candidate that has their id."""
+def exclude_own_documents(queries: Sequence[Query]) -> list[Query]:
+    """Exclude from each query the candidate that has its id."""
     names = {id(one.pool): {*one.pool.names} for _, _, one in queries}
     return [
         (name, text, replace(one, excluded=name if name in names[id(one.pool)] else None))
@@ -110,100 +108,93 @@ def excluding_own(queries: Sequence[Query]) -> list[Query]:
 
 
 def is_collection(path: Path) -> bool:
-    """Whether a path is of a collection: its directory, or a file of judgments."""
+    """Whether a path is the directory of a collection or a file of judgments."""
     if is_directory(path):
         return not is_saved_dataset(path)
-    return _is_called(path, OF_JUDGMENTS) or path.parent.name in OF_JUDGMENTS
+    return _has_name(path, JUDGMENT_FILES) or path.parent.name in JUDGMENT_FILES
 
 
 def read_collection(path: Path) -> tuple[list[Query], list[str]]:
-    """The queries that have judgments: id, text and what each is to find; and what was left out, in words.
+    """Read the queries that have judgments, and notes on what was left out.
 
-    Queries and texts without any text are left out. A judgment whose text is not in the corpus stays: trec_eval counts
-    it as not found.
+    Queries and texts without any text are left out. A judgment whose text is not in the corpus is kept: trec_eval
+    counts the text as not found.
 
     Args:
         path: the directory, or a file of judgments in it or in its folder `qrels`.
 
     Raises:
-        DataError: a file is missing or holds nothing, or a line of it is wrong.
+        DataError: a file is missing or empty, or a line is wrong.
     """
-    judgments, home = _judgments(path)
+    judgments, directory = _judgments(path)
     judged = _read_judgments(judgments)
-    run = _one_of(home, OF_RUNS)
+    run = _one_of(directory, RUN_FILES)
     retrieved = None if run is None else _read_run(run)
-    asked = judged.keys() & retrieved.keys() if retrieved is not None else judged.keys()
-    if not asked:
-        raise DataError(f"{run}: holds none of the queries that {judgments.name} judges")
-    queries = _read_texts(_needed(home, OF_QUERIES), asked)
-    if missing := sorted(asked - queries.names):
-        raise DataError(f"{judgments}: there is no query {some_of(missing)} in {home}")
-    wanted = None if retrieved is None else {name for names in retrieved.values() for name in names}
-    corpus = _read_texts(_needed(home, OF_TEXTS), wanted)
+    selected = judged.keys() & retrieved.keys() if retrieved is not None else judged.keys()
+    if not selected:
+        raise DataError(f"{run}: has no query of {judgments.name}")
+    queries = _read_texts(_needed(directory, QUERY_FILES), selected)
+    if missing := sorted(selected - queries.names):
+        raise DataError(f"{judgments}: there is no query {some_of(missing)} in {directory}")
+    needed = None if retrieved is None else {name for names in retrieved.values() for name in names}
+    corpus = _read_texts(_needed(directory, TEXT_FILES), needed)
     whole = Pool(tuple(corpus.texts), tuple(corpus.texts.values()))
     found = []
     for name, text in queries.texts.items():
         pool = whole
         if retrieved is not None:
             if missing := [one for one in retrieved[name] if one not in corpus.names]:
-                raise DataError(f"{run}: there is no text {some_of(missing)} of query {brief(name)} in {home}")
+                raise DataError(f"{run}: there is no text {some_of(missing)} of query {brief(name)} in {directory}")
             names = tuple(one for one in retrieved[name] if one in corpus.texts)
             pool = Pool(names, tuple(corpus.texts[one] for one in names))
         relevance = {one: grade for one, grade in judged[name].items() if grade > 0}
         found.append((name, text, Candidates(pool, relevance)))
-    absent = [one for name in asked for one in judged[name] if one not in corpus.names]
-    if len(absent) == sum(len(judged[name]) for name in asked):
-        raise DataError(f"{judgments}: no text that it judges is in {corpus.path}, such as {some_of(absent, most=1)}")
-    said = [f"{count_of(len(absent), 'judgment')} of texts that {corpus.path.name} does not hold"] if absent else []
-    return found, [*queries.left_out("query"), *corpus.left_out("text"), *said]
+    absent = [one for name in selected for one in judged[name] if one not in corpus.names]
+    if len(absent) == sum(len(judged[name]) for name in selected):
+        raise DataError(f"{judgments}: none of its texts is in {corpus.path}, such as {some_of(absent, most=1)}")
+    notes = [f"{count_of(len(absent), 'judgment')} of texts that are not in {corpus.path.name}"] if absent else []
+    return found, [*queries.left_out("query"), *corpus.left_out("text"), *notes]
 
 
-def _is_called(path: Path, names: Sequence[str]) -> bool:
-    """Whether a file is called so, whatever it ends in; or ends in that name."""
+def _has_name(path: Path, names: Sequence[str]) -> bool:
+    """Whether a file has one of several names, with any suffix; or one of the names as its suffix."""
     stem = path.name.removesuffix(".gz")
-    return any(stem == f"{name}{kind}" for name in names for kind in KINDS) or stem.endswith(
+    return any(stem == f"{name}{suffix}" for name in names for suffix in FILE_SUFFIXES) or stem.endswith(
         tuple(f".{name}" for name in names)
     )
 
 
-def _one_of(home: Path, names: Sequence[str]) -> Path | None:
-    """The one file of a directory that is called so. Raises `DataError` where several are."""
-    found = [file for file in listing(home) if _is_called(file, names) and is_file(file)]
+def _one_of(directory: Path, names: Sequence[str]) -> Path | None:
+    """The file of a directory that has one of several names. Raises `DataError` if there are several such files."""
+    found = [file for file in listing(directory) if _has_name(file, names) and is_file(file)]
     if len(found) > 1:
-        raise DataError(f"{home}: holds {some_of([file.name for file in found])}: leave one of them there")
+        raise DataError(f"{directory}: has {some_of([file.name for file in found])}: keep one of them")
     return found[0] if found else None
 
 
-def _needed(home: Path, names: Sequence[str]) -> Path:
-    found = _one_of(home, names)
+def _needed(directory: Path, names: Sequence[str]) -> Path:
+    """The file of a directory that has one of several names. Raises `DataError` if there is none."""
+    found = _one_of(directory, names)
     if found is None:
-        raise DataError(f"{home}: holds no {names[0]}.jsonl or {names[0]}.tsv, as a collection of TREC or BEIR has it")
+        files = names[0] if names is JUDGMENT_FILES else f"{names[0]}.jsonl or {names[0]}.tsv"
+        raise DataError(f"{directory}: has no {files}, which a collection of TREC or BEIR needs")
     return found
 
 
 def _judgments(path: Path) -> tuple[Path, Path]:
     """The file of judgments, and the directory of its collection."""
     if not is_directory(path):
-        return path, path.parent.parent if path.parent.name in OF_JUDGMENTS else path.parent
-    several = [file for name in OF_JUDGMENTS for file in (listing(path / name) if is_directory(path / name) else ())]
-    if not several:
-        return _needed_judgments(path), path
-    if len(several) > 1:
-        raise DataError(f"{path}: holds several judgments: give one of {some_of([str(file) for file in several])}")
-    return several[0], path
-
-
-def _needed_judgments(home: Path) -> Path:
-    found = _one_of(home, OF_JUDGMENTS)
-    if found is None:
-        raise DataError(f"{home}: holds no qrels, as a collection of TREC or BEIR has them")
-    return found
+        return path, path.parent.parent if path.parent.name in JUDGMENT_FILES else path.parent
+    files = [file for name in JUDGMENT_FILES for file in (listing(path / name) if is_directory(path / name) else ())]
+    if len(files) > 1:
+        raise DataError(f"{path}: has several judgments: give one of {some_of([str(file) for file in files])}")
+    return files[0] if files else _needed(path, JUDGMENT_FILES), path
 
 
 def _fields(path: Path, counts: Iterable[int]) -> Iterator[tuple[int, list[str]]]:
-    """The columns of each line, but of a first line that names them.
+    """The columns of each line except a header.
 
-    Tabs alone separate the columns of a line that has any, so that ids may hold spaces.
+    In a line with tabs, only tabs separate columns, so that ids may contain spaces.
     """
     for line, text in numbered_lines(path):
         content = text.strip()
@@ -220,31 +211,31 @@ def _fields(path: Path, counts: Iterable[int]) -> Iterator[tuple[int, list[str]]
 
 
 def _read_judgments(path: Path) -> dict[str, dict[str, int]]:
-    """The relevance of each text for each query; its id is the first column, text and relevance are the last two."""
+    """The relevance of each text for each query: the first column is the query, the last two are text and relevance."""
     found: dict[str, dict[str, int]] = {}
     for line, fields in _fields(path, (3, 4)):
         grade = grade_of(fields[-1])
         if grade is None:
-            raise DataError(f"{path}, line {line}: relevance {brief(fields[-1])} is no whole number")
+            raise DataError(f"{path}, line {line}: relevance {brief(fields[-1])} is not an integer")
         earlier = found.setdefault(fields[0], {}).setdefault(fields[-2], grade)
         if earlier != grade:
             pair = f"text {brief(fields[-2])} of query {brief(fields[0])}"
-            raise DataError(f"{path}, line {line}: {pair} has relevance {grade}, and {earlier} in a line before")
+            raise DataError(f"{path}, line {line}: {pair} has relevance {grade}, and {earlier} in an earlier line")
     if not found:
-        raise DataError(f"{path}: holds no judgments")
+        raise DataError(f"{path}: has no judgments")
     return found
 
 
 def _read_run(path: Path) -> dict[str, dict[str, None]]:
-    """The texts that a run has for each query, in its order."""
+    """The texts of a run for each query, in its order."""
     found: dict[str, dict[str, None]] = {}
     for line, fields in _fields(path, (6,)):
-        own = found.setdefault(fields[0], {})
-        if fields[2] in own:
-            raise DataError(f"{path}, line {line}: text {brief(fields[2])} of query {brief(fields[0])} is there twice")
-        own[fields[2]] = None
+        texts = found.setdefault(fields[0], {})
+        if fields[2] in texts:
+            raise DataError(f"{path}, line {line}: text {brief(fields[2])} of query {brief(fields[0])} occurs twice")
+        texts[fields[2]] = None
     if not found:
-        raise DataError(f"{path}: holds no run")
+        raise DataError(f"{path}: has no lines")
     return found
 
 
@@ -254,9 +245,9 @@ class _Texts:
 
     Args:
         path: of the file.
-        texts: those that are wanted, by id.
-        names: the ids of all.
-        empty: the ids of those that are wanted and have no text.
+        texts: the needed texts by id.
+        names: the ids of all texts.
+        empty: the ids of needed texts that are empty.
     """
 
     path: Path
@@ -265,19 +256,19 @@ class _Texts:
     empty: list[str] = field(default_factory=list)
 
     def left_out(self, noun: str) -> list[str]:
-        """In words, what has no text; nothing where all have."""
+        """A note on empty texts; no note if there are none."""
         if not self.empty:
             return []
         return [f"{count_of(len(self.empty), noun)} without text left out: {some_of(self.empty)}"]
 
 
-def _read_texts(path: Path, wanted: Iterable[str] | None) -> _Texts:
-    """A file of queries or texts.
+def _read_texts(path: Path, needed: Iterable[str] | None) -> _Texts:
+    """Read a file of queries or texts.
 
     Args:
-        wanted: only these ids; None for all.
+        needed: the ids of the texts to keep; None for all.
     """
-    chosen, found = None if wanted is None else {*wanted}, _Texts(path)
+    kept, found = None if needed is None else {*needed}, _Texts(path)
     is_json = ".jsonl" in path.name
     for line, text in numbered_lines(path):
         if line == 1 and not is_json and text.split("\t")[0].strip().lower() in HEADERS:
@@ -285,47 +276,48 @@ def _read_texts(path: Path, wanted: Iterable[str] | None) -> _Texts:
         where = f"{path}, line {line}"
         name, content = _of_json(where, text) if is_json else _of_columns(where, text)
         if name in found.names:
-            raise DataError(f"{where}: {brief(name)} is there twice")
+            raise DataError(f"{where}: {brief(name)} occurs twice")
         found.names.add(name)
-        if chosen is not None and name not in chosen:
+        if kept is not None and name not in kept:
             continue
         if content:
             found.texts[name] = content
         else:
             found.empty.append(name)
     if not found.names:
-        raise DataError(f"{path}: holds no texts")
+        raise DataError(f"{path}: has no texts")
     if found.empty and not found.texts:
-        raise DataError(f"{path}: none of the {count_of(len(found.names), 'text')} that are needed holds any text")
+        raise DataError(f"{path}: all needed texts of its {count_of(len(found.names), 'text')} are empty")
     return found
 
 
 def _of_columns(where: str, line: str) -> tuple[str, str]:
     name, tab, text = line.partition("\t")
     if not tab or not name.strip():
-        raise DataError(f"{where}: an id, a tab and a text are needed")
+        raise DataError(f"{where}: expected an id, a tab and a text")
     return name.strip(), text.replace("\t", " ").strip()
 
 
 def _of_json(where: str, line: str) -> tuple[str, str]:
-    """Id and text of an object, behind its title if it has one."""
+    """The id of a JSON object, and its text after its title."""
     row = json_object(where, line)
-    name, text = (next((row[key] for key in keys if key in row), MISSING) for keys in (IDS, CONTENTS))
+    name = next((row[key] for key in IDS if key in row), None)
+    text = next((row[key] for key in CONTENTS if key in row), False)
     text = "" if text is None else text
     if not isinstance(name, str | int) or isinstance(name, bool) or not isinstance(text, str):
-        raise DataError(f"{where}: it takes an id and a text, as {IDS[0]} and {CONTENTS[0]}")
+        raise DataError(f"{where}: an id and a text are needed, as {IDS[0]} and {CONTENTS[0]}")
     title, name = row.get("title"), str(name).strip()
-    whole = f"{title} {text}".strip() if isinstance(title, str) else text.strip()
+    text = f"{title} {text}".strip() if isinstance(title, str) else text.strip()
     if not name:
-        raise DataError(f"{where}: its id is empty")
-    if problem := problem_of(f"{name} {whole}"):
+        raise DataError(f"{where}: the id is empty")
+    if problem := problem_of(f"{name} {text}"):
         raise DataError(f"{where}: it {problem}")
-    return name, whole
+    return name, text
 
 
 @dataclass
 class _Query:
-    """A query as it is read.
+    """A query of a table.
 
     Args:
         text: of the query.
@@ -337,13 +329,13 @@ class _Query:
     texts: dict[str, str] = field(default_factory=dict)
     relevance: dict[str, int] = field(default_factory=dict)
 
-    def add(self, name: str, text: str, grade: int) -> None:
+    def add(self, name: str, text: str, relevance: int) -> None:
         """Add a candidate."""
         self.texts[name] = text
-        self.relevance[name] = grade
+        self.relevance[name] = relevance
 
-    def contradicted(self) -> str | None:
-        """A text that is a candidate twice, and relevant only once; None where there is none."""
+    def contradiction(self) -> str | None:
+        """A text that occurs twice with different relevance; None if there is none."""
         grades: dict[str, int] = {}
         for name, text in self.texts.items():
             if grades.setdefault(text, self.relevance[name]) != self.relevance[name]:
@@ -351,7 +343,7 @@ class _Query:
         return None
 
     def candidates(self) -> Candidates:
-        """What it is to find, and among what."""
+        """The candidates and their relevance."""
         relevance = {name: grade for name, grade in self.relevance.items() if grade > 0}
         return Candidates(Pool(tuple(self.texts), tuple(self.texts.values())), relevance)
 
@@ -361,10 +353,10 @@ class Queries:
     """The queries of a file or collection.
 
     Args:
-        queries: id, text and what each is to find.
-        columns: which columns hold what, where that was guessed; empty or from a comma on.
-        left_out: what was left out, in words.
-        has_ids: whether queries and texts have ids of the data's own.
+        queries: id, text and candidates of each.
+        columns: a note on the guessed columns, after a comma; empty if none was guessed.
+        left_out: notes on what was left out.
+        has_ids: whether the data have ids of queries and texts.
     """
 
     queries: Sequence[Query]
@@ -374,102 +366,100 @@ class Queries:
 
 
 def read_queries(table: Table, spec: DatasetSpec, columns: Sequence[str] | None) -> Queries:
-    """The queries of a table."""
+    """Read the queries of a table."""
     if columns is not None and len(columns) != 2:
-        raise DataError(f"{spec.name} takes two text columns, the queries' first; found {', '.join(columns)}")
+        raise DataError(f"{spec.name} needs two text columns, the queries first; found {', '.join(columns)}")
     if columns is None and isinstance(table.path, str) and table.find(QUERIES) is None:
         raise DataError(f"{table.no_column(QUERIES[0])}; a collection with qrels is read from its directory")
     query = columns[0] if columns else table.need(QUERIES)
     left_out: list[str] = []
     if columns is None and table.find((*POSITIVE, *LISTS)):
-        found, said = _queries_of_lists(table, query, left_out), f", queries in {query}"
+        found, note = _queries_of_lists(table, query, left_out), f", queries in {query}"
         has_ids = False
     else:
         text = columns[1] if columns else table.need([name for name in TEXTS if name != query])
         grade = table.need(RELEVANCE)
         found = _queries_of_rows(table, (query, text, grade), left_out)
-        said = f", queries in {query}, candidates in {text}, relevance in {grade}"
+        note = f", queries in {query}, candidates in {text}, relevance in {grade}"
         has_ids = all(map(table.find, (QUERY_IDS, TEXT_IDS)))
     queries = [(name, one.text, one.candidates()) for name, one in found.items()]
-    places = [*dict.fromkeys(left_out)]
-    several = f"{count_of(len(places), 'row')} left out in whole or part, for want of text: {some_of(places)}"
-    return Queries(queries, said, [several] if left_out else [], has_ids)
+    rows = [*dict.fromkeys(left_out)]
+    notes = [f"{count_of(len(rows), 'row')} left out in whole or part, without text: {some_of(rows)}"] if rows else []
+    return Queries(queries, note, notes, has_ids)
 
 
 def _queries_of_rows(table: Table, columns: tuple[str, str, str], left_out: list[str]) -> dict[str, _Query]:
-    """Queries with a row for each candidate, by id or by text.
+    """Queries of a table with a row for each candidate, by id or by text.
 
     Args:
         columns: of queries, of candidates and of relevance.
-        left_out: takes the places of rows whose query or candidate has no text.
+        left_out: a list to which the locations of rows with an empty query or candidate are added.
     """
     query, text, grade = columns
     queries, texts = table.texts(query), table.texts(text)
-    grades, names = table.column(grade), table.classes.get(grade, ())
-    ids, text_ids = (_optional(table, names) for names in (QUERY_IDS, TEXT_IDS))
+    grades = table.named(grade)
+    ids, text_ids = (_optional_ids(table, names) for names in (QUERY_IDS, TEXT_IDS))
     digits = len(str(len(table)))
     found: dict[str, _Query] = {}
     for row, (content, candidate) in enumerate(zip(queries, texts, strict=True)):
         if not (content.strip() and candidate.strip()):
-            left_out.append(table.place(row))
+            left_out.append(table.location(row))
             continue
         key = content if ids is None else ids[row]
         one = found.setdefault(key, _Query(content))
         name = f"{row:0{digits}}" if text_ids is None else text_ids[row]
         if one.text != content:
-            raise table.error(row, f"query {brief(key)} is {brief(content)}, and {brief(one.text)} in a row before")
+            raise table.error(row, f"query {brief(key)} is {brief(content)}, and {brief(one.text)} in an earlier row")
         if name in one.texts:
-            raise table.error(row, f"candidate {brief(name)} of query {brief(key)} is there twice")
-        value = grades[row]
-        if isinstance(value, int) and 0 <= value < len(names):
-            value = names[value]
-        one.add(name, candidate, _grade(table, row, value))
+            raise table.error(row, f"candidate {brief(name)} of query {brief(key)} occurs twice")
+        one.add(name, candidate, _grade(table, row, grades[row]))
     for key, one in found.items() if text_ids is None else ():
-        if contradicted := one.contradicted():
-            problem = f"query {brief(key)} has the candidate {brief(contradicted)} twice, with different relevance"
+        if candidate := one.contradiction() or "":
+            problem = f"query {brief(key)} has the candidate {brief(candidate)} twice, with different relevance"
             raise DataError(f"{table.path}: {problem}")
-    return found if ids is not None else {str(number): one for number, one in enumerate(found.values())}
+    return found if ids is not None else {str(index): one for index, one in enumerate(found.values())}
 
 
-def _optional(table: Table, names: Sequence[str]) -> list[str] | None:
-    """The ids of a column that may be there."""
+def _optional_ids(table: Table, names: Sequence[str]) -> list[str] | None:
+    """The ids of the first of several columns that exists; None if there is none."""
     name = table.find(names)
     return None if name is None else [str(value).strip() for value in ids_of(table, name)]
 
 
 def _queries_of_lists(table: Table, query: str, left_out: list[str]) -> dict[str, _Query]:
-    """Queries with a row each, whose candidates are lists.
+    """Queries of a table with a row for each query and lists of candidates.
 
     Args:
-        left_out: takes the places of queries and candidates without text, and of queries without candidates.
+        left_out: a list to which the locations of queries and candidates without text, and of queries without
+            candidates, are added.
     """
-    queries, ids = table.texts(query), _optional(table, QUERY_IDS)
+    queries, ids = table.texts(query), _optional_ids(table, QUERY_IDS)
     found: dict[str, _Query] = {}
     for row, content in enumerate(queries):
         one, key = _Query(content), str(row) if ids is None else ids[row]
         if key in found:
-            raise table.error(row, f"query {brief(key)} is there twice")
-        for number, (text, grade) in enumerate(_graded(table, row)):
+            raise table.error(row, f"query {brief(key)} occurs twice")
+        for index, (text, grade) in enumerate(_graded(table, row)):
             if text.strip() and content.strip():
-                one.add(f"{number:06}", text, grade)
+                one.add(f"{index:06}", text, grade)
             else:
-                left_out.append(table.place(row))
+                left_out.append(table.location(row))
         if not one.texts:
-            left_out.append(table.place(row))
+            left_out.append(table.location(row))
             continue
-        if contradicted := one.contradicted():
-            raise table.error(row, f"the candidate {brief(contradicted)} is there twice, with different relevance")
+        if candidate := one.contradiction():
+            raise table.error(row, f"the candidate {brief(candidate)} occurs twice, with different relevance")
         found[key] = one
     return found
 
 
 def _graded(table: Table, row: int) -> Iterator[tuple[str, int]]:
-    """The candidates of a row's lists, with their relevance."""
+    """The candidates in a row's lists, with their relevance."""
     name = table.find(LISTS)
     if name is not None:
         texts, grades = _list(table, row, name), table.column(table.need(GRADES))[row]
         if not isinstance(grades, list) or len(grades) != len(texts):
-            raise table.error(row, f"there are {len(texts)} candidates, whose relevance is {brief(grades)}")
+            raise table.error(row, f"there are {len(texts)} candidates, but the relevance is {brief(grades)}")
         yield from ((text, _grade(table, row, grade)) for text, grade in zip(texts, grades, strict=True))
         return
     for names, grade in ((POSITIVE, 1), (NEGATIVE, 0)):
@@ -479,23 +469,23 @@ def _graded(table: Table, row: int) -> Iterator[tuple[str, int]]:
 
 
 def _list(table: Table, row: int, name: str) -> list[str]:
-    """Texts of a list, or the one text that stands in its place."""
+    """The texts of a list; a single text counts as a list."""
     value = table.column(name)[row]
     return table.text_list(row, name, [value] if isinstance(value, str) else value)
 
 
 def _grade(table: Table, row: int, value: object) -> int:
-    """How relevant a candidate is: a whole number; below 1 it is not."""
+    """The relevance of a candidate: an integer; candidates below 1 are not relevant."""
     text = str(value).strip().lower()
     if text in YES or text in NO:
         return int(text in YES)
     number = grade_of(text)
     if number is None:
-        raise table.error(row, f"relevance {brief(value)} is no whole number, nor yes or no")
+        raise table.error(row, f"relevance {brief(value)} is neither an integer nor yes or no")
     return number
 
 
 def grade_of(value: object) -> int | None:
-    """How relevant something is said to be: a whole number of at most six digits, also as 1.0; None for any other."""
-    number = whole_number(value)
+    """Convert a relevance to an int of at most six digits; None if that is impossible."""
+    number = as_int(value)
     return number if number is not None and abs(number) < 10**6 else None

@@ -1,4 +1,4 @@
-"""Where the examples of a task are read from: a path or an object in memory, and which of its columns and splits."""
+"""The source of examples: a path or an object in memory, its columns and its split."""
 
 import importlib.resources
 import re
@@ -15,22 +15,24 @@ from bertjax.data.tables import Table
 from bertjax.errors import DataError
 from bertjax.paths import is_directory, is_there, user_path
 
-# The files that every task reads, for messages.
+# The formats that every task reads, for messages.
 READABLE = ".tsv, .csv, .jsonl or .parquet"
 
 
 @dataclass(frozen=True)
 class Source:
-    """What `load_examples` reads.
+    """The arguments of `load_examples`.
 
     Args:
         split: as the user named it.
         data: a path or an object in memory; None for a task that is looked up by name.
         data_dir: the directory of TensorFlow Datasets; None for its default.
-        text_columns, label_column, id_column: the columns that the user named; None for those with usual names.
+        text_columns: one or two columns; None for usual names.
+        label_column: a column; None for usual names.
+        id_column: a column; None for usual names or row indices.
         infer_labels: whether the classes are inferred from the labels.
         model_labels: the names of the model's labels; None if unknown.
-        options: the task's own, of the class `Task.options`.
+        options: the options of the task, of the class `Task.options`.
     """
 
     split: str = "validation"
@@ -49,10 +51,10 @@ class Source:
         return self.split.startswith("test")
 
     def open_table(self, spec: DatasetSpec, instead: str = "") -> tuple[Table, str]:
-        """The table of the data, and the full name of its split.
+        """Open the table of the data, and find the full name of its split.
 
         Args:
-            instead: what to give instead of a directory that `datasets` did not save; empty if it may be GLUE's.
+            instead: advice if the path is a directory that `datasets` did not save; empty if GLUE's may be read.
         """
         if not is_path(self.data):
             return table_of(self.data, spec, self.split)
@@ -61,10 +63,10 @@ class Source:
 
 
 def file_and_split(path: Path, spec: DatasetSpec, split: str, instead: str = "") -> tuple[Path, str]:
-    """The file to read and the full name of its split; if `path` is a file, its name may state the split.
+    """Find the file or saved split to read, and the full name of its split, which the name of a file may state.
 
     Raises:
-        DataError: there is no such file, or it is a directory that cannot be read.
+        DataError: there is no such file, or the path is a directory that cannot be read.
     """
     if not is_there(path):
         raise DataError(f"{path}: no such file or directory; check the path")
@@ -84,7 +86,7 @@ def file_and_split(path: Path, spec: DatasetSpec, split: str, instead: str = "")
 
 
 def read_sample(spec: DatasetSpec) -> Examples:
-    """The pairs of QNLI that come with bertjax."""
+    """The pairs of QNLI that are part of bertjax."""
     resource = importlib.resources.files("bertjax.data") / "samples" / "qnli_sample.tsv"
     with importlib.resources.as_file(resource) as path:
         examples = read_examples(read_table(path, spec), spec, "validation")

@@ -1,8 +1,8 @@
-"""Tables: columns of a file by name, and the place of each row in the file, which errors name.
+"""Tables: columns by name, and the location of each row in its file, for errors.
 
-Text files are read here, with Python's parsers: `.tsv` without quoting, `.csv`, `.jsonl`, and `.txt` with a text in
-each line. Arrow's parsers lose data in silence: where a quotation mark is left open two rows of CSV become one, a
-carriage return ends a row of TSV, and in JSON texts that look like dates become dates and large numbers are rounded.
+Text files are read here with Python's parsers: `.tsv` without quoting, `.csv`, `.jsonl`, and `.txt` with a text in each
+line. Arrow's parsers lose data silently: an unclosed quotation mark joins two rows of CSV, a carriage return ends a row
+of TSV, and in JSON, strings that look like dates become dates and large numbers are rounded.
 """
 
 import csv
@@ -20,19 +20,19 @@ from bertjax.formatting import HALF_CHARACTER, visible
 from bertjax.json_files import DuplicateKey, JsonError, parse_json
 from bertjax.paths import open_data
 
-# GLUE's own loaders drop the few rows of QQP that lack fields or the label (line breaks inside questions). So do we, to
-# get the same counts as everybody else. In all other tasks such rows are an error.
+# GLUE's loaders drop the few rows of QQP that lack fields or the label (line breaks inside questions). bertjax does the
+# same, so that counts agree. In all other tasks such rows are an error.
 DROPS_MALFORMED = ("qqp",)
 
 _COLA_COLUMNS = ("source", "label", "star", "sentence")
-# Endings of the files that can be read.
+# Suffixes of readable files.
 SUFFIXES = tuple(f"{suffix}{gz}" for suffix in (".tsv", ".csv", ".jsonl", ".parquet", ".txt") for gz in ("", ".gz"))
 LINE = "text"  # the column of a .txt file
-MOST_SHOWN = 10  # rows that a message names
+MOST_SHOWN = 10  # rows in a message
 _SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
-LONGEST_FIELD = 2**31 - 1  # the most that `csv` takes on all systems
-NUL = "holds a NUL character, which no text does; copy the file again"
-LINE_ENDS = "a carriage return without a line feed; save the file with the line ends of Unix or Windows"
+LONGEST_FIELD = 2**31 - 1  # the maximum of `csv` on all systems
+NUL = "contains a NUL character; copy the file again"
+LINE_ENDS = "a carriage return without a line feed; save the file with the line endings of Unix or Windows"
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class Table:
     """Columns by name, as Python values.
 
     Args:
-        path: the file or directory; of an object in memory, what messages call it.
-        columns: the names of its columns.
-        read: returns a column: a list, or an array of Arrow.
-        numbers: each row's index among the file's rows, from 0, counting dropped rows too.
-        lines: returns the line of each row of a text file, from 1, dropped or not; None for other files.
+        path: the file or directory; for an object in memory, its name in messages.
+        columns: the names of the columns.
+        read: returns a column: a list, or an Arrow array.
+        indices: the index of each row in the file, from 0, dropped rows included.
+        lines: returns the line of each row of a text file, from 1, dropped rows included; None for other files.
         dropped: the number of dropped rows.
-        classes: by column, the names that the file gives to class numbers.
+        classes: the class names of the columns that hold class ids, by column.
 
     Raises:
         DataError: two columns have the same name.
@@ -55,113 +55,125 @@ class Table:
     path: Path | str
     columns: tuple[str, ...]
     read: Callable[[str], Any] = field(repr=False)
-    numbers: Sequence[int] = field(repr=False)
+    indices: Sequence[int] = field(repr=False)
     lines: Callable[[], Sequence[int]] | None = None
     dropped: int = 0
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    _known: dict[str, list[object]] = field(default_factory=dict, repr=False)
+    _cache: dict[str, list[object]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if len({*self.columns}) < len(self.columns):
-            raise DataError(f"{self.where}: a column's name appears twice in {_names(self.columns)}")
+            raise DataError(f"{self.header}: a column name appears twice in {_names(self.columns)}")
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        return len(self.indices)
 
     @property
-    def where(self) -> str:
-        """Where the names of the columns are, for messages."""
+    def header(self) -> str:
+        """The location of the column names, for messages."""
         return f"{self.path}, line 1" if self.lines else str(self.path)
 
     @property
-    def called(self) -> str:
-        """The table in a sentence: `file`, or the object in memory."""
+    def noun(self) -> str:
+        """The table in a message: `file`, or the name of the object in memory."""
         return "file" if isinstance(self.path, Path) else self.path
 
-    def place(self, *rows: int) -> str:
-        """Where rows are in the file: `line 7`, `lines 3 and 5`, or `rows 1 and 3 (from 0)`."""
-        numbers = [self.numbers[row] for row in rows[:MOST_SHOWN]]
+    def location(self, *rows: int) -> str:
+        """The location of rows in the file: `line 7`, `lines 3 and 5`, or `rows 1 and 3 (from 0)`."""
+        indices = [self.indices[row] for row in rows[:MOST_SHOWN]]
         lines = self.lines() if self.lines else None
-        shown = [str(number if lines is None else lines[number]) for number in numbers]
+        shown = [str(index if lines is None else lines[index]) for index in indices]
         last = f"{len(rows) - len(shown)} more" if len(rows) > len(shown) else shown.pop()
         several = f"{', '.join(shown)} and {last}" if shown else last
         plural = "s" * (len(rows) > 1)
         return f"row{plural} {several} (from 0)" if lines is None else f"line{plural} {several}"
 
     def error(self, row: int, problem: str) -> DataError:
-        """A `DataError` that names the file and the row's place."""
-        return DataError(f"{self.path}, {self.place(row)}: {problem}")
+        """A `DataError` that begins with the file and the row's location."""
+        return DataError(f"{self.path}, {self.location(row)}: {problem}")
 
     def column(self, name: str) -> list[object]:
-        """All values of a column; None where a row lacks it.
+        """All values of a column; None for rows without a value.
 
         Raises:
-            DataError: there is no such column, or one of its texts is not UTF-8.
+            DataError: there is no such column, or a value is not UTF-8.
         """
         if name not in self.columns:
             raise self.no_column(name)
-        if name not in self._known:
+        if name not in self._cache:
             values = self.read(name)
             try:
-                self._known[name] = values if isinstance(values, list) else values.to_pylist()
+                self._cache[name] = values if isinstance(values, list) else values.to_pylist()
             except UnicodeDecodeError as error:
                 row = next(row for row, value in enumerate(values) if not _is_utf8(value))
                 raise self.error(row, f"column {brief(name)} is not UTF-8 ({error.reason})") from error
-        return self._known[name]
+        return self._cache[name]
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """The texts of a column. Raises `DataError` where there is no such column, or a value is no text."""
+        """A column of str. Raises `DataError` if there is no such column, or a value is not a str."""
         values = self.column(name)
         try:
             texts = cast(list[str], values)
-            if b"\0" not in "".join(texts).encode():  # fails where one is no text, or holds half a character
+            if b"\0" not in "".join(texts).encode():  # fails for other types and lone surrogates
                 return tuple(texts)
         except (TypeError, UnicodeEncodeError):
             pass
         return tuple(self.text(row, name, value) for row, value in enumerate(values))
 
     def text(self, row: int, name: str, value: object) -> str:
-        """A value of a row. Raises `DataError` where it is no text."""
+        """A value as str. Raises `DataError` if it is not a str."""
         if not isinstance(value, str):
-            holds = "is null" if value is None else f"holds {brief(value)}"
-            raise self.error(row, f"column {name!r} {holds}, which is not a text")
+            found = "is null" if value is None else f"holds {brief(value)}"
+            raise self.error(row, f"column {name!r} {found}, which is not a string")
         if problem := problem_of(value):
             raise self.error(row, f"column {name!r} {problem}")
         return value
 
     def text_list(self, row: int, name: str, value: object, least: int = 0) -> list[str]:
-        """A list of texts. Raises `DataError` where it is none, or has fewer than `least`."""
+        """A value as a list of str. Raises `DataError` if it is something else, or has fewer than `least` items."""
         if not isinstance(value, list) or len(value) < least or not all(isinstance(text, str) for text in value):
-            what = f"list of {least} texts or more" if least else "list of texts"
-            raise self.error(row, f"column {name!r} holds {brief(value)}, which is no {what}")
+            expected = f"list of {least} or more strings" if least else "list of strings"
+            raise self.error(row, f"column {name!r} holds {brief(value)}, which is not a {expected}")
         return [self.text(row, name, text) for text in value]
 
+    def named(self, name: str) -> list[object]:
+        """A column with the names of its classes in place of their ids, also in lists; other values are unchanged."""
+        classes = self.classes.get(name, ())
+
+        def convert(value: object) -> object:
+            if isinstance(value, list):
+                return [convert(item) for item in value]
+            is_id = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(classes)
+            return classes[cast(int, value)] if is_id else value
+
+        return [convert(value) for value in self.column(name)] if classes else self.column(name)
+
     def find(self, names: Sequence[str]) -> str | None:
-        """The first of these columns that there is."""
+        """The first of several columns that exists; None if there is none."""
         return next((name for name in names if name in self.columns), None)
 
     def need(self, names: Sequence[str]) -> str:
-        """The first of these columns that there is. Raises `DataError` where there is none."""
+        """The first of several columns that exists. Raises `DataError` if there is none."""
         found = self.find(names)
         if found is None:
             raise self.no_column(names[0])
         return found
 
     def no_column(self, name: str) -> DataError:
-        """The error for a column that there is not."""
+        """The error for a missing column."""
         matches = difflib.get_close_matches(name, [column for column in self.columns if len(column) < 100], n=1)
         hint = f" (did you mean {matches[0]!r}?)" if matches else ""
-        return DataError(f"{self.where}: no column {brief(name)}{hint}; there {available(self.columns)}")
+        return DataError(f"{self.header}: no column {brief(name)}{hint}; {available(self.columns)}")
 
     def take(self, rows: Sequence[int]) -> "Table":
-        """The table with only these rows; the rest count as dropped."""
+        """Select rows; all others count as dropped."""
 
         def read(name: str) -> list[object]:
             values = self.column(name)
             return [values[row] for row in rows]
 
-        numbers, dropped = [self.numbers[row] for row in rows], self.dropped + len(self) - len(rows)
-        return replace(self, read=read, numbers=numbers, dropped=dropped, _known={})
+        indices, dropped = [self.indices[row] for row in rows], self.dropped + len(self) - len(rows)
+        return replace(self, read=read, indices=indices, dropped=dropped, _cache={})
 
 
 def _is_utf8(value: Any) -> bool:
@@ -173,14 +185,14 @@ def _is_utf8(value: Any) -> bool:
 
 
 def problem_of(text: str) -> str | None:
-    """What a text must not hold and does; None for most texts."""
+    """The problem of a text that contains a NUL character or a lone surrogate; None for other texts."""
     if "\0" in text:
         return NUL
-    return "holds half a character (a lone surrogate)" if HALF_CHARACTER.search(text) else None
+    return "contains a lone surrogate" if HALF_CHARACTER.search(text) else None
 
 
 def brief(value: object, most: int = 60) -> str:
-    """A value shortened for a message.
+    """Shorten a value for a message.
 
     >>> brief("cats and dogs", most=9)
     "'cats and..."
@@ -190,18 +202,18 @@ def brief(value: object, most: int = 60) -> str:
 
 
 def available(columns: Sequence[str]) -> str:
-    """The columns of a file, to stand behind `there`; one name that looks like several is told.
+    """The columns of a file, as part of a message; with advice if one name looks like several.
 
     >>> available(["a;b"])
-    "is only 'a;b', which looks like columns between semicolons: save the file with commas (.csv) or tabs (.tsv)"
+    "the only column is 'a;b', which has semicolons: save the file with commas (.csv) or tabs (.tsv)"
     """
     names = some_of([brief(column) for column in columns], most=20)
     for mark, marks in _SEPARATORS.items():
         if len(columns) == 1 and mark in columns[0]:
             save = "save the file with commas (.csv) or tabs (.tsv)" if mark == ";" else "name the file "
             save += {"\t": ".tsv", ",": ".csv", ";": ""}[mark]
-            return f"is only {names}, which looks like columns between {marks}: {save}"
-    return f"are {names or 'none'}"
+            return f"the only column is {names}, which has {marks}: {save}"
+    return f"the columns are {names}" if columns else "there are no columns"
 
 
 def read_text(path: Path, task: DatasetSpec) -> Table:
@@ -209,7 +221,7 @@ def read_text(path: Path, task: DatasetSpec) -> Table:
 
     Args:
         path: of the file.
-        task: the task the file belongs to; CoLA's TSV files may lack a header, and QQP's malformed rows are dropped.
+        task: the task; TSV files of CoLA may lack a header, and malformed rows of QQP are dropped.
 
     Raises:
         DataError: the file cannot be read or parsed.
@@ -225,10 +237,10 @@ def read_text(path: Path, task: DatasetSpec) -> Table:
 
 
 def _read_tsv(path: Path, task: DatasetSpec) -> Table:
-    """Read tab-separated fields, in which quotation marks are ordinary text.
+    """Read tab-separated fields without quoting.
 
-    Not by Arrow, for which a carriage return inside a text ends the row. Malformed rows of QQP are treated as by the
-    datasets library: those with too few fields are dropped, those with too many are cut.
+    Malformed rows of QQP are treated as in the datasets library: rows with too few fields are dropped, and superfluous
+    fields are ignored.
     """
     lines = [*numbered_lines(path, returns=True)]
     names = tuple(lines[0][1].split("\t")) if lines else ()
@@ -237,22 +249,22 @@ def _read_tsv(path: Path, task: DatasetSpec) -> Table:
     starts = [line for line, _ in rows]
     table = Table(path, names, lambda name: [], range(len(rows)), lambda: starts)
     lenient, kept = task.name in DROPS_MALFORMED, []
-    for number, (_, text) in enumerate(rows):
+    for index, (_, text) in enumerate(rows):
         fields = text.count("\t") + 1
         if fields != len(names) and not lenient:
-            raise _wrong_row(replace(table, numbers=[number]), fields, "tabs")
+            raise _wrong_row(table, index, fields, "tabs")
         if fields >= len(names):
-            kept.append(number)
+            kept.append(index)
 
     def read(name: str) -> list[str]:
         column = names.index(name)
-        return [rows[number][1].split("\t")[column] for number in kept]
+        return [rows[index][1].split("\t")[column] for index in kept]
 
-    return replace(table, read=read, numbers=kept, dropped=len(rows) - len(kept))
+    return replace(table, read=read, indices=kept, dropped=len(rows) - len(kept))
 
 
 def _read_csv(path: Path) -> Table:
-    """Read CSV (RFC 4180). Not by Arrow, which joins two rows without an error where a quotation mark is left open."""
+    """Read CSV (RFC 4180)."""
     starts, rows, end = list[int](), list[list[str]](), 0
     reader = csv.reader((text for _, text in _whole_lines(path)), strict=True)
     before = csv.field_size_limit(LONGEST_FIELD)  # of all readers in this process
@@ -268,28 +280,28 @@ def _read_csv(path: Path) -> Table:
         csv.field_size_limit(before)
     names = tuple(rows.pop(0)) if rows else ()
     table = Table(path, names, lambda name: [], range(len(rows)), lambda: starts[1:])
-    for number, fields in enumerate(rows):
+    for index, fields in enumerate(rows):
         if len(fields) != len(names):
-            is_long = any("\n" in field for field in fields)
-            raise _wrong_row(replace(table, numbers=[number]), len(fields), "commas", is_long=is_long)
+            hint = "; is a quotation mark not closed?" * any("\n" in field for field in fields)
+            raise _wrong_row(table, index, len(fields), "commas", hint)
     columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {}
     return replace(table, read=lambda name: [*columns.get(name, ())])
 
 
 def _csv_problem(reason: str) -> str:
-    """What `csv` reports, in terms of the file."""
+    """The message for an error of `csv`."""
     if "end of data" in reason:
-        return "a quotation mark opens a field that nothing closes"
+        return "a quoted field is not closed"
     if "expected after" in reason:
-        return 'text after a closing quotation mark; inside a quoted field write it twice ("")'
+        return 'text after a closing quotation mark; inside a quoted field write the mark twice ("")'
     return LINE_ENDS if "new-line" in reason else f"not CSV ({reason})"
 
 
-def _wrong_row(table: Table, fields: int, marks: str, is_long: bool = False) -> DataError:
-    """The error for the one row of a table, which has too few or too many fields."""
-    problem = f"{fields} fields between {marks}, not the {len(table.columns)} of {_names(table.columns)}"
-    problem += f"; there {available(table.columns)}" * (len(table.columns) == 1)
-    return table.error(0, problem + "; is a quotation mark left open?" * is_long)
+def _wrong_row(table: Table, row: int, fields: int, marks: str, hint: str = "") -> DataError:
+    """The error for a row with too few or too many fields."""
+    problem = f"{fields} fields separated by {marks}, expected {len(table.columns)} ({_names(table.columns)})"
+    problem += f"; {available(table.columns)}" * (len(table.columns) == 1)
+    return table.error(row, problem + hint)
 
 
 def _names(columns: Sequence[str]) -> str:
@@ -306,7 +318,7 @@ def _read_jsonl(path: Path) -> Table:
 
 
 def json_object(where: str, text: str) -> dict[str, Any]:
-    """The JSON object of a line. Raises `DataError` that begins with `where` if it is none."""
+    """Parse the JSON object of a line. Raises `DataError`, which begins with `where`, if it is something else."""
     try:
         row = parse_json(text)
     except JsonError as error:
@@ -318,14 +330,14 @@ def json_object(where: str, text: str) -> dict[str, Any]:
 
 
 def _read_lines(path: Path) -> Table:
-    """Read a text from each line but blank ones."""
+    """Read a text from each line that is not blank."""
     found = [(line, text.strip()) for line, text in numbered_lines(path, returns=True) if text.strip()]
     texts = [join_wikitext(text) for _, text in found]
     return Table(path, (LINE,), lambda name: texts, range(len(found)), lambda: [line for line, _ in found])
 
 
 def join_wikitext(text: str) -> str:
-    """A text with numbers and compounds written as usual where it marks them as WikiText does.
+    """Remove the marks that WikiText puts around hyphens, commas and points.
 
     >>> join_wikitext("a two @-@ day march of 1 @,@ 500 men")
     'a two-day march of 1,500 men'
@@ -334,26 +346,26 @@ def join_wikitext(text: str) -> str:
 
 
 def numbered_lines(path: Path, *, returns: bool = False) -> Iterator[tuple[int, str]]:
-    """The lines of a file but empty ones, without their ends, each with its number from 1.
+    """The lines of a file that are not empty, without line endings, each with its number from 1.
 
-    Lines are split at line feeds only, because texts may hold other characters that Python treats as line ends.
+    Lines are split only at line feeds, because texts may contain other characters that Python treats as line endings.
 
     Args:
-        returns: whether a carriage return inside a later line than the first is a character of its text.
+        returns: whether lines after the first may contain carriage returns.
 
     Raises:
-        DataError: the file cannot be read, or a line is not UTF-8 or holds a NUL character or a carriage return.
+        DataError: the file cannot be read, or a line is not UTF-8 or contains a NUL character or a carriage return.
     """
-    for number, text in _whole_lines(path):
+    for line, text in _whole_lines(path):
         text = text.removesuffix("\n").rstrip("\r")
-        if "\r" in text and (number == 1 or not returns):
-            raise DataError(f"{path}, line {number}: {LINE_ENDS}")
+        if "\r" in text and (line == 1 or not returns):
+            raise DataError(f"{path}, line {line}: {LINE_ENDS}")
         if text:
-            yield number, text
+            yield line, text
 
 
 def _whole_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a file with their ends, each with its number from 1."""
+    """The lines of a file with their line endings, each with its number from 1."""
     with reading(path, DataError), open_data(path) as file:
         for number, content in enumerate(file, 1):
             try:

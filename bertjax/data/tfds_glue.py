@@ -1,7 +1,7 @@
 """Read and prepare a copy of GLUE for TensorFlow Datasets, without TensorFlow.
 
 TensorFlow Datasets cannot download GLUE without TensorFlow, which it uses to unpack archives, so a copy is prepared
-from GLUE's own TSV files. It has the name, configurations, version and features of the official copy, and
+from GLUE's TSV files. It has the name, configurations, version and features of the official copy, and
 `tfds.data_source("glue/mrpc", data_dir=...)` reads it too.
 """
 
@@ -35,7 +35,7 @@ class Prepared:
         task: the configuration's name, such as `mrpc` or `mnli`.
         split: such as `train` or `validation_matched`.
         rows: the number of examples.
-        note: where they came from, or that they existed already.
+        note: the source, or that the split already existed.
     """
 
     task: str
@@ -47,16 +47,16 @@ class Prepared:
 def _tfds() -> Any:
     try:
         import tensorflow_datasets as tfds
-        import tensorflow_datasets.text.glue  # registers the builder; nothing else does without TensorFlow
+        import tensorflow_datasets.text.glue  # registers the builder
     except ImportError as error:
         raise MissingDependencyError(
-            f"GLUE by name takes tensorflow-datasets ({error}): pip install 'bertjax[datasets]', or give local files"
+            f"GLUE by name needs tensorflow-datasets ({error}): pip install 'bertjax[datasets]', or give local files"
         ) from error
     return tfds
 
 
 def is_prepared(task: DatasetSpec) -> bool:
-    """Whether the default directory of TensorFlow Datasets has a copy of a task of GLUE, and they are installed.
+    """Whether TensorFlow Datasets is installed and its default directory has a copy of a task of GLUE.
 
     Raises:
         DataError: the copy cannot be read.
@@ -70,12 +70,12 @@ def is_prepared(task: DatasetSpec) -> bool:
 
 
 def read(task: DatasetSpec, split: str, data_dir: str | Path | None = None) -> Examples:
-    """Examples from a prepared copy of `glue`, in their original order.
+    """Read examples from a prepared copy of `glue`, in their original order.
 
     Args:
         task: a task of GLUE.
         split: its full name, such as `validation` or `validation_matched`.
-        data_dir: the directory of TensorFlow Datasets; its default where None.
+        data_dir: the directory of TensorFlow Datasets; by default its default.
 
     Raises:
         DataError: the copy does not exist, lacks the split or cannot be read.
@@ -129,8 +129,8 @@ def _absent(task: DatasetSpec, split: str, builder: Any, splits: list[str]) -> D
 def _examples(task: DatasetSpec, split: str, rows: Sequence[Mapping[str, Any]], source: str) -> Examples:
     columns = task.renamed or task.text_columns
     texts = [tuple(row[name].decode() for row in rows) for name in columns]
-    # TensorFlow Datasets numbers MRPC's rows over the undivided training file, GLUE's dev.tsv numbers its own: only the
-    # position in the split is the same in all sources.
+    # In TensorFlow Datasets, ids of MRPC run over the undivided training file; in GLUE's dev.tsv over the split. Only
+    # the index in the split is the same in all sources.
     ids = range(len(rows)) if task.name == "mrpc" else (int(row["idx"]) for row in rows)
     labels = np.asarray([row["label"] for row in rows], np.int32 if task.label_names else np.float32)
     if not task.label_names and split.startswith("test"):
@@ -147,33 +147,33 @@ def prepare(
 ) -> list[Prepared]:
     """Build TensorFlow Datasets' copy of GLUE from local TSV files.
 
-    Each task is written under a temporary name and renamed when complete. Where a whole split is missing, a part of it
-    is used, in a file such as `train_sample.tsv.gz` or `dev_matched_first3000.tsv`; the note and the `source` of the
-    examples then name that file.
+    Each task is written under a temporary name and renamed when complete. If a split is missing, a part of it is used,
+    in a file such as `train_sample.tsv.gz` or `dev_matched_first3000.tsv`; the note and the `source` of the examples
+    then name that file.
 
     Args:
-        glue_dir: holds GLUE's folders, such as `MRPC`, or is one of them.
-        data_dir: where to write; the default directory of TensorFlow Datasets where None.
-            `load_examples(..., data_dir=...)` reads it.
-        tasks: names of tasks; where None, all tasks with at least one file.
-        overwrite: replace an existing copy once the new one is complete.
+        glue_dir: contains GLUE's folders, such as `MRPC`, or is one of them.
+        data_dir: the directory to write, for `load_examples(..., data_dir=...)`; by default that of TensorFlow
+            Datasets.
+        tasks: names of tasks; by default all tasks with at least one file.
+        overwrite: replace an existing copy when the new one is complete.
 
     Returns:
         An entry for each split that now exists.
 
     Raises:
-        DataError: there is nothing to prepare, or a file is invalid.
+        DataError: no files are found, or a file is invalid.
         OutputError: `data_dir` cannot be written.
     """
     tfds, root = _tfds(), user_path(glue_dir)
     target = user_path(tfds.core.constants.DATA_DIR if data_dir is None else data_dir, OutputError)
     if HALF_CHARACTER.search(str(target)):
         raise OutputError(
-            f"cannot write to {visible(str(target))}: TensorFlow Datasets takes only names in UTF-8; give another"
+            f"cannot write to {visible(str(target))}: TensorFlow Datasets needs a name in UTF-8; give another"
         )
     selected_tasks = [look_up(name, GLUE, SPELLINGS) for name in tasks] if tasks else list(GLUE.values())
     prepared: list[Prepared] = []
-    # MNLI's two sections are one configuration: it is prepared once.
+    # The two sections of MNLI are one configuration.
     for config in dict.fromkeys(task.config for task in selected_tasks):
         files = _files(root, GLUE[config])
         if tasks and not files:
@@ -202,7 +202,7 @@ def _prepare(tfds: Any, task: DatasetSpec, files: dict[str, Path], data_dir: Pat
         return _already_there(tfds, task, path, data_dir)
     refuse_inputs_in(path, files.values())
     _check_replaceable(path)
-    # Read all files before writing anything, so that an error in one does not waste the work on the others.
+    # Read all files before writing, so that an error in one does not waste the work on the others.
     splits = {split: read_examples(read_table(file, task), task, split) for split, file in files.items()}
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
@@ -218,14 +218,16 @@ def _prepare(tfds: Any, task: DatasetSpec, files: dict[str, Path], data_dir: Pat
 
 
 def _check_replaceable(path: Path) -> None:
-    """Raise `OutputError` where a directory to be replaced is no copy that `prepare` built."""
+    """Raise `OutputError` if a directory to be replaced was not built by `prepare`."""
     if not os.path.lexists(path):
         return
     names = [] if path.is_symlink() or not path.is_dir() else [file.name for file in path.iterdir()]
     foreign = [name for name in names if not _BUILT.fullmatch(name)]
-    if foreign or "metadata.json" not in names:  # which TensorFlow Datasets' own copies of GLUE do not have
+    if foreign or "metadata.json" not in names:  # only in copies that `prepare` built
         what = f" ({some_of(sorted(foreign))})" if foreign else ""
-        raise OutputError(f"{path} holds what bertjax did not write{what}: give another --data-dir, or move it away")
+        raise OutputError(
+            f"{path} has files that bertjax did not write{what}: give another --data-dir, or move it away"
+        )
 
 
 def _already_there(tfds: Any, task: DatasetSpec, path: Path, data_dir: Path) -> list[Prepared]:
@@ -241,7 +243,7 @@ def _write(tfds: Any, task: DatasetSpec, splits: dict[str, Examples], files: dic
     from tensorflow_datasets.text.glue import Glue
 
     class LocalGlue(Glue, skip_registration=True):  # type: ignore[call-arg]
-        """The official builder, with rows from memory in place of downloads."""
+        """The official builder, with rows from memory instead of downloads."""
 
         name = "glue"
 
@@ -263,7 +265,7 @@ def _write(tfds: Any, task: DatasetSpec, splits: dict[str, Examples], files: dic
 
     builder = LocalGlue(config=task.config, data_dir=directory)
     tfds.disable_progress_bar()
-    with contextlib.redirect_stdout(io.StringIO()):  # it reports a download that does not happen
+    with contextlib.redirect_stdout(io.StringIO()):  # it would report a download
         builder.download_and_prepare(file_format="array_record", download_dir=directory)
     built = Path(builder.data_dir)
     for file in built.iterdir():
@@ -273,7 +275,7 @@ def _write(tfds: Any, task: DatasetSpec, splits: dict[str, Examples], files: dic
 
 
 def _records(task: DatasetSpec, examples: Examples) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows as the official builder yields them, with -1 for unlabelled ones."""
+    """Rows as the official builder yields them, with label -1 for unlabelled rows."""
     columns = task.renamed or task.text_columns
     labels = np.where(np.isnan(examples.labels), -1, examples.labels).astype(examples.labels.dtype)
     texts = (examples.first,) if examples.second is None else (examples.first, examples.second)

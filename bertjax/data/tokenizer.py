@@ -14,13 +14,12 @@ from jaxtyping import Int, Int32
 from bertjax import arguments
 from bertjax.checkpoints import (
     TextSettings,
-    base_options,
     locate,
     read_pooling,
     read_text_settings,
     texts_directory,
 )
-from bertjax.data.long_texts import Texts, shorten, shorten_checked
+from bertjax.data.long_texts import Texts, shorten
 from bertjax.data.tokenizer_files import (
     check_backend,
     lower_first,
@@ -31,12 +30,10 @@ from bertjax.data.tokenizer_files import (
     write_tokenizer,
 )
 from bertjax.errors import DataError, InputError, OutputError, library_errors, some_of
-from bertjax.formatting import format_bytes
-from bertjax.machine import memory_left
 from bertjax.paths import user_path
 
 LARGEST_ID = 2**31 - 1
-TEXTS_AT_ONCE = 1_000  # between two chances for Ctrl-C
+TEXTS_AT_ONCE = 1_000  # Ctrl-C takes effect after this many
 SIDES = ("right", "left")
 TOKEN_NAMES = {
     "pad_token": "[PAD]",
@@ -62,17 +59,15 @@ class Encoding:
     """One text, or pair of texts, as tokens.
 
     Args:
-        input_ids: the tokens' numbers, with [CLS] first and [SEP] after each text.
-        token_type_ids: 0 for the first text and its special tokens, 1 for the second; all 0 where the model is not
-            told (RoBERTa and others).
-        tokens: the word pieces themselves.
-        offsets: each token's first character and one past its last, as positions in its own text; (0, 0) for
-            special tokens.
+        input_ids: the token ids, with [CLS] first and [SEP] after each text.
+        token_type_ids: 0 for the first text and its special tokens, 1 for the second; all 0 if the model takes no token
+            types (RoBERTa and others).
+        tokens: the word pieces.
+        offsets: start and end of each token in its text, in characters; (0, 0) for special tokens.
         truncated: whether tokens were cut off.
-        boundary: tokens of a pair's first text, with its special tokens, where `token_type_ids` do not tell.
-        word_ids: the word that each token is a piece of, as the tokenizer splits texts before it makes pieces of words;
-            None for special tokens. From `encode_words`, the index of the word in its sentence. Empty where `encode`
-            was not asked for it.
+        boundary: the number of tokens of a pair's first text and its special tokens, if `token_type_ids` are all 0.
+        word_ids: the index of each token's word, as the pre-tokenizer splits the text; None for special tokens. From
+            `encode_words`, the index of the word in its sentence. Empty unless `encode` has `word_ids=True`.
     """
 
     input_ids: tuple[int, ...]
@@ -88,7 +83,7 @@ class Encoding:
 
     @property
     def segments(self) -> tuple[int, ...]:
-        """0 for the first text and its special tokens, 1 for the second, whether the model is told or not.
+        """0 for the first text and its special tokens, 1 for the second, for every model.
 
         >>> Encoding((0, 7, 2, 2, 8, 2), (0,) * 6, ("",) * 6, ((0, 0),) * 6, False, boundary=3).segments
         (0, 0, 0, 1, 1, 1)
@@ -101,17 +96,17 @@ class Tokenizer:
     """A checkpoint's tokenizer.
 
     Args:
-        backend: the tokenizer of the `tokenizers` library; its padding and truncation are switched off.
-        names: names of the special tokens, where they differ from [PAD], [CLS], [SEP], [MASK] and [UNK].
-        max_length: the most tokens the model was made for, of a checkpoint of sentence-transformers its
-            `max_seq_length`; `encode` does not truncate to it by itself.
-        truncation_side: where `encode` cuts long texts, 'right' or 'left'.
+        backend: a tokenizer of the `tokenizers` library; its padding and truncation are switched off.
+        names: names of special tokens that differ from [PAD], [CLS], [SEP], [MASK] and [UNK].
+        max_length: the maximum number of tokens of the model (`max_seq_length` in sentence-transformers); `encode` does
+            not truncate to it by default.
+        truncation_side: the side on which `encode` truncates, 'right' or 'left'.
         prompt: text that `encode` puts before each text (the first text of each pair).
-        prompts: texts that may be put there, by name; see `with_prompt`.
-        token_types: whether the model is told which text of a pair a token belongs to.
+        prompts: prompts by name, for `with_prompt`.
+        token_types: whether the model takes token types.
 
     Raises:
-        DataError: a special token is not in the vocabulary, or a token's number does not fit in 32 bits.
+        DataError: a special token is not in the vocabulary, or a token id does not fit in 32 bits.
         InputError: `truncation_side` is neither 'right' nor 'left', or `backend` is not a tokenizer.
     """
 
@@ -135,37 +130,34 @@ class Tokenizer:
         self.max_length, self.truncation_side, self.prompt = max_length, truncation_side, prompt
         self.prompts, self._counts_prompts = dict(prompts or {}), True
         self.token_types = arguments.check_bool(token_types, "token_types")
-        self._theirs: Any = None  # the tokenizer of transformers that `backend` belongs to
+        self._theirs: Any = None  # the tokenizer of transformers that contains `backend`
         self._splits_as_roberta = False
         ids = {key: backend.token_to_id(self._names[key]) for key in ("pad_token", "cls_token", "sep_token")}
-        token_ids = [number for number in ids.values() if number is not None]
-        if len(token_ids) < len(ids):
-            missing = ", ".join(self._names[key] for key, number in ids.items() if number is None)
-            raise DataError(f"the tokenizer's vocabulary lacks {missing}: give the names that it has for them (names=)")
-        self.pad_id, self.cls_id, self.sep_id = token_ids
+        if missing := ", ".join(self._names[key] for key, token_id in ids.items() if token_id is None):
+            raise DataError(f"the tokenizer's vocabulary lacks {missing}: give its names for them (names=)")
+        self.pad_id, self.cls_id, self.sep_id = (int(token_id or 0) for token_id in ids.values())
         self._largest_id = max(backend.get_vocab(with_added_tokens=True).values())
         if self._largest_id > LARGEST_ID:
-            raise DataError(f"the tokenizer numbers a token {self._largest_id}; numbers go to {LARGEST_ID}")
+            raise DataError(f"the tokenizer has the token id {self._largest_id}; the largest possible is {LARGEST_ID}")
 
     @classmethod
     def from_pretrained(cls, name_or_path: str | Path, **hub: Any) -> "Tokenizer":
-        """The tokenizer of a checkpoint, read by `transformers.AutoTokenizer`.
+        """Load the tokenizer of a checkpoint with `transformers.AutoTokenizer`.
 
         No code of the checkpoint runs. The text settings of sentence-transformers (lower-casing, the default prompt)
         apply as well.
 
         Args:
-            name_or_path: as for a model. The directory holds `tokenizer.json`, or the vocabulary alone (`vocab.txt`;
-                `vocab.json` and `merges.txt`; SentencePiece's `spiece.model` and the like, which need the extra
-                `sentencepiece`).
+            name_or_path: as for a model. The directory has `tokenizer.json` or a vocabulary (`vocab.txt`; `vocab.json`
+                and `merges.txt`; SentencePiece's `spiece.model` and the like, which need the extra `sentencepiece`).
             hub: `revision`, `local_files_only`, `cache_dir`, `token`, as for a model.
 
         Raises:
-            DataError: there is no tokenizer, transformers cannot read it, or it needs Python code of its own.
-            ConfigError: sentence-transformers' files ask for text settings that bertjax does not support.
+            DataError: there is no tokenizer, transformers cannot read it, or it needs custom Python code.
+            ConfigError: the files of sentence-transformers have text settings that bertjax does not support.
             MissingDependencyError: a package that reads the vocabulary is not installed.
         """
-        directory = texts_directory(locate(name_or_path, **hub), **base_options(hub))
+        directory = texts_directory(locate(name_or_path, **hub), **hub)
         text = read_text_settings(directory)
         counts_prompts = read_pooling(directory).get("include_prompt", True)
         return cls._wrap(read_tokenizer(directory), str(directory), text, counts_prompts)
@@ -174,16 +166,15 @@ class Tokenizer:
     def from_transformers(
         cls, tokenizer: Any, text: TextSettings | None = None, *, counts_prompts: bool = True
     ) -> "Tokenizer":
-        """A tokenizer of transformers in memory, such as `AutoTokenizer.from_pretrained` makes; it is copied.
+        """Convert a tokenizer of transformers, such as `AutoTokenizer.from_pretrained` returns; it is copied.
 
         Args:
-            tokenizer: one that the `tokenizers` library runs (a "fast" one).
-            text: what a model of sentence-transformers does to texts before they are tokenised.
-            counts_prompts: whether the model's pooling counts a prompt's tokens; where it does not, prompts are
-                refused.
+            tokenizer: a "fast" tokenizer, which the `tokenizers` library runs.
+            text: the text settings of a sentence-transformers model.
+            counts_prompts: whether the model's pooling includes a prompt's tokens; if not, prompts are refused.
 
         Raises:
-            InputError: not a tokenizer of transformers.
+            InputError: it is not a tokenizer of transformers.
             DataError: it runs in Python, has no vocabulary, or lacks a special token.
         """
         name = type(tokenizer).__name__
@@ -191,12 +182,12 @@ class Tokenizer:
             arguments.refuse("tokenizer", "a bertjax.Tokenizer or a fast tokenizer of transformers", tokenizer)
         check_backend(tokenizer, name)
         copied = deepcopy(tokenizer)
-        copied.init_kwargs.setdefault("model_input_names", copied.model_input_names)  # what it does is stated, then
+        copied.init_kwargs.setdefault("model_input_names", copied.model_input_names)  # read by `takes_token_types`
         return cls._wrap(copied, name, text or TextSettings(), counts_prompts)
 
     @classmethod
     def _wrap(cls, theirs: Any, source: str, text: TextSettings, counts_prompts: bool) -> "Tokenizer":
-        """A tokenizer of transformers that nobody else uses; `source` begins messages."""
+        """Wrap a tokenizer of transformers that has no other user; messages begin with `source`."""
         lowered = text.do_lower_case and lower_first(theirs.backend_tokenizer)
         try:
             tokenizer = cls(
@@ -210,21 +201,20 @@ class Tokenizer:
             )
         except DataError as error:
             raise DataError(f"{source}: {error}") from None
-        # Without names of special tokens in the checkpoint's files, those of BERT hold, and are saved.
+        # If the checkpoint names no special tokens, BERT's names are used, and saved.
         tokenizer._splits_as_roberta = type(theirs).__name__ == "RobertaTokenizer"
         tokenizer._theirs = None if lowered or theirs.pad_token is None else theirs
         tokenizer._counts_prompts = counts_prompts
         return tokenizer
 
     def save_pretrained(self, directory: str | Path) -> None:
-        """Write `tokenizer.json` and `tokenizer_config.json`, which transformers and bertjax read alike.
+        """Write `tokenizer.json` and `tokenizer_config.json`, for transformers and bertjax.
 
-        Prompts belong to a sentence embedder and are written by its `save_pretrained`.
-
-        `bertjax.json` lists what was written, so that saving again replaces these files and no others.
+        Prompts are written by the `save_pretrained` of a sentence embedder. `bertjax.json` lists the written files, so
+        that saving again replaces only these.
 
         Raises:
-            OutputError: the directory holds what bertjax did not save, or cannot be written; its earlier content is
+            OutputError: the directory has files that bertjax did not save, or cannot be written; its earlier content is
                 kept.
         """
         path = user_path(directory, OutputError)
@@ -233,28 +223,28 @@ class Tokenizer:
         write_tokenizer(path, self._theirs or wrap(self._backend, self._names, self.token_types), **limits)
 
     def with_prompt(self, prompt: str) -> "Tokenizer":
-        """The same tokenizer with another prompt before each text.
+        """The same tokenizer with another prompt.
 
         Args:
-            prompt: the name of one of `prompts`, as a checkpoint of sentence-transformers has them ('query'); or the
-                text itself, which has white space in it ('query: '), or is empty for none.
+            prompt: a name in `prompts` ('query'), or the prompt itself, which must contain white space ('query: '); an
+                empty string for no prompt.
 
         Raises:
-            InputError: no prompt has this name, and it is no such text; or the checkpoint's pooling leaves prompts out,
-                which bertjax does not do.
+            InputError: there is no such prompt, or the checkpoint's pooling excludes prompts, which bertjax does not
+                support.
         """
-        arguments.check_instance(prompt, "prompt", str, "the name of a prompt, or a text")
+        arguments.check_instance(prompt, "prompt", str, "the name of a prompt, or a string")
         if prompt and prompt not in self.prompts and not any(map(str.isspace, prompt)):
             names = some_of([*self.prompts]) if self.prompts else "none"
             raise InputError(
-                f"there is no prompt {prompt!r}: this checkpoint's prompts are {names}; a text of your own has white "
-                "space in it, such as 'query: '"
+                f"there is no prompt {prompt!r}: this checkpoint's prompts are {names}; a prompt that is not a name "
+                "must contain white space, such as 'query: '"
             )
         text = self.prompts.get(prompt, prompt)
         if text and not self._counts_prompts:
             raise InputError(
-                f"the checkpoint's pooling has include_prompt false: the prompt {text!r} would be left out of the "
-                "vectors, which bertjax does not do"
+                f"the checkpoint's pooling has include_prompt false, which excludes the prompt {text!r} from the "
+                "vectors; bertjax does not support that"
             )
         other = copy(self)
         other.prompt = text
@@ -262,12 +252,12 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """The number of embedding rows the tokens need: one more than the largest id, added tokens included."""
+        """One more than the largest token id, added tokens included: the embedding rows that the model must have."""
         return int(self._largest_id) + 1
 
     @property
     def digest(self) -> str:
-        """A hash of everything besides the texts that determines the tokens."""
+        """A hash of everything that determines the tokens of a text."""
         self._backend.no_truncation()
         settings = [] if (self.truncation_side, self.prompt) == ("right", "") else [self.truncation_side, self.prompt]
         settings += [] if self.token_types else ["without token types"]
@@ -289,21 +279,17 @@ class Tokenizer:
             second: the second of each pair.
             max_length: truncate to this many tokens, special tokens included, as HuggingFace's `longest_first` does:
                 from the longer text of a pair, at the tokenizer's `truncation_side`. None does not truncate.
-            word_ids: say of each token which word it is a piece of.
+            word_ids: also return the index of each token's word.
 
         Raises:
-            InputError: not a list of texts, unequal numbers of first and second texts, a `max_length` too small for
-                the special tokens, or something the tokenizer cannot read as text.
+            InputError: the arguments are not lists of str of equal length, `max_length` is too small for the special
+                tokens, or the tokenizer cannot read a text.
         """
-        first = arguments.check_sequence(first, "texts", "a list of texts", str)
-        second = None if second is None else arguments.check_sequence(second, "second texts", "a list of texts", str)
-        if max_length is not None:
-            max_length = arguments.check_int(max_length, "max_length")
+        first = arguments.check_sequence(first, "texts", "a list of str", str)
+        second = None if second is None else arguments.check_sequence(second, "second texts", "a list of str", str)
         if second is not None and len(first) != len(second):
-            raise InputError(f"there are {len(first)} first texts and {len(second)} second ones; give equal numbers")
-        special_count = self.special_tokens(pairs=second is not None)
-        if max_length is not None and max_length < special_count:
-            raise InputError(f"max_length is {max_length}; the special tokens alone are {special_count}")
+            raise InputError(f"there are {len(first)} first texts and {len(second)} second texts; give equal numbers")
+        self._check_length(max_length, pairs=second is not None)
         with library_errors("these texts cannot be tokenised", InputError):
             first = [self.prompt + text for text in first] if self.prompt else first
             texts: list[Texts] = (
@@ -321,14 +307,13 @@ class Tokenizer:
             sentences: the words of each sentence; a word may contain spaces.
             max_length: as for `encode`.
 
-        Returns: encodings whose `word_ids` are indices of the sentence's words.
+        Returns:
+            Encodings whose `word_ids` are indices of the sentence's words.
 
         Raises:
             InputError: as for `encode`.
         """
-        special_count = self.special_tokens(pairs=False)
-        if max_length is not None and arguments.check_int(max_length, "max_length") < special_count:
-            raise InputError(f"max_length is {max_length}; the special tokens alone are {special_count}")
+        self._check_length(max_length, pairs=False)
         backend, pre_tokenizer = self._backend, self._backend.pre_tokenizer
         with library_errors("these words cannot be tokenised", InputError):
             if self._splits_as_roberta:
@@ -358,33 +343,37 @@ class Tokenizer:
         for start in range(0, len(texts), TEXTS_AT_ONCE):
             chunk = texts[start : start + TEXTS_AT_ONCE]
             inputs: list[Any] = (
-                [list(words) for words in chunk] if are_words else [own[0] if len(own) == 1 else own for own in chunk]
+                [list(words) for words in chunk] if are_words else [one[0] if len(one) == 1 else one for one in chunk]
             )
             encoded = self._backend.encode_batch(inputs, is_pretokenized=are_words)
             chunk_encodings = [_encoding(encoding, interned, prompt, self.token_types) for encoding in encoded]
             if word_ids or are_words:
                 chunk_encodings = [
-                    replace(made, word_ids=_shared(encoding.word_ids, interned))
-                    for made, encoding in zip(chunk_encodings, encoded, strict=True)
+                    replace(encoding, word_ids=_shared(words.word_ids, interned))
+                    for encoding, words in zip(chunk_encodings, encoded, strict=True)
                 ]
             encodings += chunk_encodings
         return encodings
 
     def special_tokens(self, pairs: bool) -> int:
-        """How many special tokens `encode` puts around each text, or each pair of texts."""
+        """The number of special tokens that `encode` adds to each text, or to each pair of texts."""
         return int(self._backend.num_special_tokens_to_add(is_pair=pairs))
 
+    def _check_length(self, max_length: int | None, pairs: bool) -> None:
+        """Raise `InputError` if a maximum length is too small for the special tokens."""
+        needed = self.special_tokens(pairs)
+        if max_length is not None and arguments.check_int(max_length, "max_length") < needed:
+            raise InputError(f"max_length is {max_length}; the special tokens alone are {needed}")
+
     def _shorten(self, texts: list[Texts], max_length: int) -> list[Texts]:
-        """Drop from very long texts an end that truncation on the right would remove anyway."""
+        """Drop the end of very long texts, which truncation on the right would remove anyway."""
         if self.truncation_side != "right":
             return texts
 
         def encode(text: str) -> tokenizers.Encoding:
             return self._backend.encode(text, add_special_tokens=False)
 
-        if isinstance(self._backend.pre_tokenizer, tokenizers.pre_tokenizers.BertPreTokenizer):
-            return [shorten(text_pair, max_length, lambda piece: len(encode(piece))) for text_pair in texts]
-        return [shorten_checked(text_pair, max_length, encode) for text_pair in texts]
+        return [shorten(text_pair, max_length, encode) for text_pair in texts]
 
     def __call__(
         self, first: str | Sequence[str], second: str | Sequence[str] | None = None, max_length: int | None = None
@@ -396,40 +385,39 @@ class Tokenizer:
             second: the second of each pair.
             max_length: as for `encode`.
 
-        Returns: `input_ids`, `attention_mask` and `token_type_ids` (`collate`).
+        Returns:
+            `input_ids`, `attention_mask` and `token_type_ids` (`collate`).
 
         Raises:
             InputError: as for `encode`, or there is no text.
         """
-        first, second = (
-            ([first] if isinstance(first, str) else first),
-            ([second] if isinstance(second, str) else second),
-        )
+        first = [first] if isinstance(first, str) else first
+        second = [second] if isinstance(second, str) else second
         return collate(self.encode(first, second, max_length), pad_id=self.pad_id)
 
     def decode(self, ids: int | Sequence[int] | Int[np.ndarray, "token"], skip_special_tokens: bool = False) -> str:
-        """The text that the ids stand for, as closely as they determine it: capitals and spaces may be lost.
+        """Convert token ids to text; capitals and spaces may be lost.
 
         Args:
             ids: of one text, or a single id.
             skip_special_tokens: leave out [CLS], [SEP], [PAD] and the like.
 
         Raises:
-            InputError: `ids` are not whole numbers, are of several texts, or include one the vocabulary lacks.
+            InputError: `ids` are not the integers of one text, or an id is not in the vocabulary.
         """
         array = arguments.as_array(ids, "ids")
         if array.ndim > 1 or not (np.issubdtype(array.dtype, np.integer) or array.size == 0):
-            arguments.refuse("ids", "the whole numbers of one text", ids)
-        numbers = [int(number) for number in np.ravel(array)]
-        unknown = [number for number in numbers if not 0 <= number < self.vocab_size]
-        if unknown:
-            raise InputError(f"id {unknown[0]} is outside the vocabulary, 0 to {self.vocab_size - 1}")
+            arguments.refuse("ids", "the integers of one text", ids)
+        token_ids = [int(token_id) for token_id in np.ravel(array)]
+        for token_id in token_ids:
+            if not 0 <= token_id < self.vocab_size:
+                raise InputError(f"id {token_id} is outside the vocabulary, 0 to {self.vocab_size - 1}")
         skip = arguments.check_bool(skip_special_tokens, "skip_special_tokens")
-        return str(self._backend.decode(numbers, skip_special_tokens=skip))
+        return str(self._backend.decode(token_ids, skip_special_tokens=skip))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The word pieces that ids stand for, as `Encoding.tokens` has them; '' for an id that the vocabulary lacks."""
-        return [self._backend.id_to_token(number) or "" for number in ids]
+        """Convert token ids to word pieces, as in `Encoding.tokens`; '' for an id that is not in the vocabulary."""
+        return [self._backend.id_to_token(token_id) or "" for token_id in ids]
 
     @property
     def pad_token_id(self) -> int:
@@ -448,22 +436,22 @@ class Tokenizer:
 
     @property
     def mask_token(self) -> str:
-        """What the vocabulary calls [MASK]."""
+        """The name of [MASK] in the vocabulary."""
         return self._names["mask_token"]
 
     @property
     def unk_token(self) -> str:
-        """What the vocabulary calls [UNK]."""
+        """The name of [UNK] in the vocabulary."""
         return self._names["unk_token"]
 
     @property
     def mask_token_id(self) -> int:
-        """The id of [MASK]. Raises `InputError` where the vocabulary has none."""
+        """The id of [MASK]. Raises `InputError` if the vocabulary has none."""
         return self._id_of("mask_token")
 
     @property
     def unk_token_id(self) -> int:
-        """The id of [UNK], for words that cannot be split. Raises `InputError` where the vocabulary has none."""
+        """The id of [UNK], for words that cannot be split. Raises `InputError` if the vocabulary has none."""
         return self._id_of("unk_token")
 
     def _id_of(self, key: str) -> int:
@@ -475,27 +463,26 @@ class Tokenizer:
 
 
 def _encoding(encoded: tokenizers.Encoding, interned: dict[Any, Any], prompt: int, token_types: bool) -> Encoding:
-    """An encoding that shares numbers, word pieces and offsets through `interned`: a large data set has few distinct.
+    """Convert an encoding of tokenizers; equal ids, pieces and offsets are shared through `interned` to save memory.
 
     Args:
-        prompt: characters of the prompt before the first text, which offsets do not count.
-        token_types: whether the model is told which text a token belongs to.
+        prompt: characters of the prompt before the first text, which are subtracted from its offsets.
+        token_types: whether the model takes token types.
     """
-
     offsets = encoded.offsets
     if prompt:
         shifts = [prompt if sequence == 0 else 0 for sequence in encoded.sequence_ids]
-        places = zip(offsets, shifts, strict=True)
-        offsets = [(max(start - shift, 0), max(end - shift, 0)) for (start, end), shift in places]
+        shifted = zip(offsets, shifts, strict=True)
+        offsets = [(max(start - shift, 0), max(end - shift, 0)) for (start, end), shift in shifted]
     types = tuple(encoded.type_ids) if token_types else (0,) * len(encoded)
-    told = encoded.n_sequences < 2 or 1 in types
+    is_pair = encoded.n_sequences == 2 and 1 not in types
     return Encoding(
         input_ids=_shared(encoded.ids, interned),
         token_type_ids=types if any(types) else interned.setdefault(types, types),
         tokens=_shared(encoded.tokens, interned),
         offsets=_shared(offsets, interned),
         truncated=bool(encoded.overflowing),
-        boundary=None if told else _boundary(encoded),
+        boundary=_boundary(encoded) if is_pair else None,
     )
 
 
@@ -504,7 +491,7 @@ def _shared(values: Sequence[Any], interned: dict[Any, Any]) -> tuple[Any, ...]:
 
 
 def _boundary(encoded: tokenizers.Encoding) -> int:
-    """Tokens of a pair's first text, with the special ones before and after it."""
+    """The number of tokens of a pair's first text, with the special tokens before and after it."""
     if 1 in encoded.type_ids:
         return encoded.type_ids.index(1)
     return 2 + encoded.sequence_ids.count(0)
@@ -517,8 +504,8 @@ def collate(
 
     Args:
         encodings: at least one.
-        length: tokens per row; the length of the longest encoding where None.
-        pad_id: the padding token's id; the mask is 0 there.
+        length: tokens in a row; by default the length of the longest encoding.
+        pad_id: the id of the padding token, at which the mask is 0.
 
     Returns:
         `input_ids`, `attention_mask` and `token_type_ids`, each [batch, token].
@@ -533,9 +520,8 @@ def collate(
     encodings = arguments.check_sequence(encodings, "encodings", "what Tokenizer.encode returns", Encoding)
     if not encodings:
         raise InputError("there is nothing to collate; give at least one encoding")
-    pad_id = arguments.check_int(pad_id, "pad_id", 0)
-    if pad_id > LARGEST_ID:
-        raise InputError(f"pad_id is {pad_id}; numbers of tokens go to {LARGEST_ID}")
+    if arguments.check_int(pad_id, "pad_id", 0) > LARGEST_ID:
+        raise InputError(f"pad_id is {pad_id}; the largest possible token id is {LARGEST_ID}")
     length = None if length is None else arguments.check_int(length, "length", 1)
     longest = max(len(encoding) for encoding in encodings)
     width = longest if length is None else length
@@ -544,8 +530,6 @@ def collate(
             f"an encoding has {longest} tokens, but the batch only {width}; encode with max_length={width}"
         )
     shape = len(encodings), width
-    if (needed := 12 * len(encodings) * width) > memory_left():
-        raise InputError(f"a batch of length {width} takes {format_bytes(needed)} of memory, more than is free")
     batch = {name: np.zeros(shape, np.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
     batch["input_ids"][:] = pad_id
     for row, encoding in enumerate(encodings):
@@ -560,19 +544,19 @@ def batches_by_length(
 ) -> list[tuple[tuple[int, ...], int]]:
     """Batches of examples of similar length, with few distinct shapes.
 
-    Examples are sorted by length and cut into batches from the longest down; each batch is padded to the bucket of its
-    longest example. So only the batch of the shortest examples can be incomplete. It is filled by repeating its last
-    example, so that all batches of one padded length have one shape: write results by index, where a repeat rewrites
-    the same value, and exclude repeats from sums over a batch. A single batch stays as it is.
+    Examples are sorted by length, the longest first, and cut into batches; each batch is padded to the bucket of its
+    longest example. Only the last batch can be incomplete. It is filled by repeating its last example, so that all
+    batches of one padded length have one shape: write results by index, and exclude repeats from sums over a batch. A
+    single batch is not filled.
 
     Args:
         lengths: tokens of each example.
         batch_size: examples in a batch.
         buckets: padded lengths to choose from, ascending; longer examples are padded to the next multiple of the last.
-        max_length: the longest padded length allowed (a model's number of positions).
+        max_length: the largest padded length allowed (a model's number of positions).
 
     Returns:
-        For each batch, longest first: the positions of its examples in `lengths`, and the padded length.
+        For each batch, longest first: the indices of its examples in `lengths`, and the padded length.
 
     Raises:
         InputError: a length is below 1 or above `max_length`, `batch_size` is below 1, or `buckets` is empty.

@@ -43,7 +43,7 @@ FASTEST = {("gpu", "bfloat16"): "fused", ("gpu", "float16"): "fused", ("tpu", "b
 
 # Combines the readouts of an example's texts into one output.
 Combine = Callable[..., np.ndarray]
-# Tokenized texts (`Tokenizer.encode`), token ids, strings, or several of these for each example, which are run
+# Tokenised texts (`Tokenizer.encode`), token ids, strings, or several of these for each example, which are run
 # separately; or a batch from `collate` or a tokenizer of `transformers`.
 Examples: TypeAlias = Sequence[Encoding] | Sequence[Sequence[Encoding]] | Sequence[Any] | Mapping[str, Any] | HoldsArray
 # The last layer is computed only at the readout's tokens if they are at most this share of all tokens, since attention

@@ -1,4 +1,4 @@
-"""What each example contributes to a score: analyses of scores keep these numbers, and test them like any outputs."""
+"""Contributions of examples to a score, which analyses of scores test like other outputs."""
 
 import time
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from bertjax.jobs.options import Say
 from bertjax.statistics import Metric, contributions, score
 from bertjax.tasks import OutputSpec, TaskResult
 
-LONG = 5.0  # seconds: what takes less is not worth a line
-ROUNDING = 64 * float(np.finfo(np.float32).eps)  # of outputs of about 1
+LONG = 5.0  # seconds, above which an estimated time is printed
+ROUNDING = 64 * float(np.finfo(np.float32).eps)  # relative rounding error of outputs
 
 
 def outcome_of_examples(
@@ -32,12 +32,12 @@ def outcome_of_examples(
     means: Means = None,
     metadata: dict[str, Any],
 ) -> Outcome:
-    """The outcome of an analysis that has numbers of each example.
+    """The outcome of an analysis with numbers of each example.
 
     Args:
-        form: what the numbers are.
-        kept: which examples have numbers, in ascending order.
-        base: 0 by default, for effects.
+        form: the specification of the numbers.
+        kept: the indices of the examples that have numbers, in ascending order.
+        base: the numbers without interventions; by default 0, for effects.
     """
     labels = job.examples.labels[np.asarray(kept, np.int64)]
     return Outcome(
@@ -55,9 +55,9 @@ def outcome_of_examples(
 
 
 def contributions_of(job: Job, result: TaskResult) -> tuple[Int[np.ndarray, " kept"], Float[np.ndarray, "runs kept"]]:
-    """What each example contributes to a job's main score: without ablation, and then with each ablation.
+    """Each example's contribution to a job's main score, without ablation and then with each ablation.
 
-    A correlation with outputs that are all equal, as where no head is left, is undefined; it counts as 0 here.
+    A correlation with constant outputs, as after the removal of all heads, is undefined and counts as 0.
 
     Raises:
         DataError: the score is undefined without some example.
@@ -74,7 +74,7 @@ def contributions_of(job: Job, result: TaskResult) -> tuple[Int[np.ndarray, " ke
 
 
 def describe_score(job: Job, contributed: Float[np.ndarray, "runs kept"]) -> dict[str, Any]:
-    """The score of which these numbers are effects, for a summary."""
+    """The entry of the summary about the score."""
     metric = job.labelled_metrics[0].metric
     return {
         "metric": metric.name,
@@ -85,10 +85,10 @@ def describe_score(job: Job, contributed: Float[np.ndarray, "runs kept"]) -> dic
 
 
 def say_cost_of_contributions(job: Job, runs: int, say: Say) -> None:
-    """See, before there are outputs, that a score can be shared out among examples; say how long that takes if long.
+    """Check that a score has contributions of examples, and report the estimated time if it is long.
 
     Raises:
-        DataError: the score is undefined without some example, or for fewer than two.
+        DataError: the score is undefined without some example, or for fewer than two examples.
     """
     main = job.labelled_metrics[0]
     if main.metric.reads == "outputs":
@@ -98,13 +98,13 @@ def say_cost_of_contributions(job: Job, runs: int, say: Say) -> None:
     contributions(main.metric, drawn, main.labels, job.positive, units=job.units)
     seconds = runs * (time.perf_counter() - started)
     if seconds > LONG:
-        say(f"what each example contributes to {main.metric.label}: at most {format_duration(seconds)} more")
+        say(f"contributions of examples to {main.metric.label}: at most {format_duration(seconds)} more")
 
 
 def snap_constant_outputs(result: TaskResult) -> TaskResult:
-    """The outcome in which outputs that differ by rounding alone are equal: without any head, of all examples.
+    """Make the outputs of a run equal if they differ only by rounding, as after the removal of all heads.
 
-    A correlation with such outputs would be one with noise.
+    A correlation with such outputs would be a correlation with noise.
     """
     base, outputs = result.base, np.array(result.outputs)
     spread = np.ptp(outputs.reshape(*outputs.shape[:2], -1), axis=1).max(axis=-1)

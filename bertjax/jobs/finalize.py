@@ -1,4 +1,4 @@
-"""Results of an analysis: scores, statistics, attention of the largest effects, and a directory of all of it."""
+"""From an outcome to results: scores, statistics, attention of the largest effects, and the directory."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,6 @@ from bertjax.jobs.options import Say
 from bertjax.jobs.outputs import best_guesses, sampled_attention, sweep_examples
 from bertjax.jobs.provenance import provenance
 from bertjax.jobs.scoring import label_metrics, score_ablations, statistics_of_outputs
-from bertjax.jobs.settings import Settings
 from bertjax.progress import Progress, silent
 from bertjax.results import (
     InMemory,
@@ -33,7 +32,7 @@ from bertjax.statistics import predictions_from_logits
 from bertjax.tasks import EncodedDataset, Form, OutputSpec, TaskResult, positive_label
 
 SAMPLED_EXAMPLES, SAMPLED_ABLATIONS = 8, 5
-ATTENTION_BYTES = 2 << 30  # of the weights that are kept, at most: long texts must not end a job that is done
+ATTENTION_BYTES = 2 << 30  # the maximum size of saved attention weights
 
 
 class NoEffectWarning(UserWarning):
@@ -52,14 +51,14 @@ def finalize(
     """Compute scores and statistics of all ablations, and write the directory of results.
 
     Args:
-        seconds: how long the outputs took.
+        seconds: the time that the outputs took.
         analysis: name, options and hashes, for the summary.
         say: called with a line at each step.
-        statistics_progress: called with how far the statistics are.
-        keep: whether anything is written.
+        statistics_progress: called with the work done and the total work of the statistics.
+        keep: whether results are written.
 
     Raises:
-        OutputError: something cannot be written.
+        OutputError: a file cannot be written.
     """
     job, ablations = outcome.job, outcome.ablations
     settings, kept = job.settings, outcome.kept
@@ -78,14 +77,15 @@ def finalize(
     statistics = statistics_of_outputs(
         metrics, positive, result, units=outcome.units, seed=settings.seed, progress=statistics_progress
     )
-    measure = metrics[0].metric.measure
+    measure, mode = metrics[0].metric.measure, find_mode(settings.analysis.mode)
     ablates = not measure.compared_with and measure.by == "ablation"
     largest = sorted(range(len(entries)), key=lambda number: -entries[number].effect)[:SAMPLED_ABLATIONS]
     sampled = replace(job, ablations=[ablations[number] for number in largest])
     coarse = TaskResult(outcome.base, outcome.outputs[largest])
     summary = {
         **provenance(outcome, examples, metrics, positive),
-        **_how(settings, keep),
+        "settings": {**settings.describe(), "output": str(settings.directory) if keep else None},
+        "mode": {"name": settings.analysis.mode, "definition": mode.definition, "title": mode.title},
         "seconds": round(seconds, 3),
         "without_effect": (
             [] if measure.of_effects or not ablates else _warn_if_silent(*outcome.form.sizes(result), ablations)
@@ -136,15 +136,6 @@ def _attention_of(
     return arrays
 
 
-def _how(settings: Settings, keep: bool) -> dict[str, Any]:
-    """What a summary says of the settings."""
-    mode = find_mode(settings.analysis.mode)
-    return {
-        "settings": {**settings.describe(), "output": str(settings.directory) if keep else None},
-        "mode": {"name": settings.analysis.mode, "definition": mode.definition, "title": mode.title},
-    }
-
-
 def _compare_precisions(job: Job, means: Means, coarse: TaskResult, say: Say) -> dict[str, Any]:
     """Compare outputs and main scores in bfloat16 with float32, for the base run and a job's ablations.
 
@@ -173,7 +164,7 @@ def _compare_precisions(job: Job, means: Means, coarse: TaskResult, say: Say) ->
 
 
 def _warn_if_silent(base: np.ndarray, outputs: np.ndarray, ablations: Sequence[Ablation]) -> list[str]:
-    """Name the ablations that changed no output by more than rounding: often a mistake, never silent."""
+    """Warn about ablations that changed no output by more than rounding, often a mistake, and return their names."""
     scale = 64 * float(np.finfo(np.float32).eps) * max(1.0, float(np.abs(base).max()))
     changes = np.abs(outputs - base[None]).reshape(len(ablations), -1).max(axis=1)
     pairs = zip(ablations, changes, strict=True)
@@ -186,13 +177,13 @@ def _warn_if_silent(base: np.ndarray, outputs: np.ndarray, ablations: Sequence[A
 def choose_examples(
     form: OutputSpec, swept: SweepResult, units: Int[np.ndarray, " outputs"] | None = None
 ) -> list[int]:
-    """Whose attention is kept: half spread evenly over the data, half those that these ablations change most.
+    """Choose examples whose attention is saved: half at equal intervals, half those that ablations change most.
 
-    Those whose prediction flips come first; each ablation in turn gives one, the first ablation first.
+    Examples with another prediction come first; each ablation in turn chooses one.
 
     Args:
-        form: of the outputs.
-        units: the example of each output, in ascending order, where examples have several; some may have none.
+        form: the specification of the outputs.
+        units: the example of each output in ascending order, if examples have several outputs or none.
     """
     base, outputs = form.sizes(swept)
     numbers = np.arange(len(base)) if units is None else np.unique(units)
@@ -216,10 +207,10 @@ def choose_examples(
 
 
 def within_budget(chosen: Sequence[int], encoded: EncodedDataset, pair_bytes: int) -> list[int]:
-    """Of some examples those whose attention stays within `ATTENTION_BYTES`, the shortest first, but one at least.
+    """Keep the shortest examples whose attention fits into `ATTENTION_BYTES`, at least one.
 
     Args:
-        pair_bytes: of all weights between two tokens.
+        pair_bytes: the bytes of all weights between two tokens.
     """
     pairs = {example: sum(int(encoded.lengths[row]) ** 2 for row in encoded.kept_of(example)) for example in chosen}
     shortest = sorted(chosen, key=lambda example: pairs[example])

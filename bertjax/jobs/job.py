@@ -1,4 +1,4 @@
-"""The main job once it is loaded: model, data and ablations as values, checked before anything is computed."""
+"""Jobs: loaded model, data and ablations, checked before anything is computed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -40,15 +40,15 @@ from bertjax.tasks import (
 
 @dataclass(frozen=True)
 class Job:
-    """What is ablated in which model on which examples.
+    """A model, examples, and the ablations to run.
 
     Args:
-        settings: for this device; they say where the results go.
-        model: from memory, or loaded.
-        tokenizer: the model's.
-        examples: as they were read.
-        encoded: the examples as the model reads them.
-        ablations: the sets of heads to run.
+        settings: the settings for this device.
+        model: the model.
+        tokenizer: the tokenizer of the model.
+        examples: the examples.
+        encoded: the tokenised examples.
+        ablations: the sets of heads to ablate.
     """
 
     settings: Settings
@@ -65,12 +65,12 @@ class Job:
 
     @property
     def labels(self) -> Num[np.ndarray, " outputs"]:
-        """The label of each output: of the examples, or the true words."""
+        """The label of each output: that of its example, or the true word."""
         return self.encoded.labels
 
     @property
     def units(self) -> Int[np.ndarray, " outputs"] | None:
-        """The example of each output, where examples have several."""
+        """The example of each output, if examples have several outputs."""
         return self.encoded.units
 
     @property
@@ -90,15 +90,15 @@ class Job:
 
     @property
     def blank(self) -> Num[np.ndarray, "outputs ..."]:
-        """Outputs that are all 0, in the form of a run's."""
+        """Outputs of a run that are all 0."""
         return self.encoded.zeros
 
 
 def load_job(settings: Settings) -> Job:
-    """Load model and data, and see that outputs of this kind can be scored by the labels.
+    """Load model and examples.
 
     Raises:
-        BertjaxError: whatever is wrong with model, data or settings.
+        BertjaxError: an error in model, data or settings.
     """
     model = load_model(settings)
     tokenizer = load_tokenizer(settings)
@@ -113,7 +113,7 @@ def load_job(settings: Settings) -> Job:
 def encode(
     settings: Settings, model: PretrainedModel, tokenizer: Tokenizer, examples: Examples
 ) -> tuple[Examples, EncodedDataset]:
-    """Examples as a model reads them, and those of them that it can read."""
+    """Tokenise examples, and leave out those that the model cannot read."""
     encoded = encode_examples(
         model,
         tokenizer,
@@ -145,16 +145,14 @@ def load_tokenizer(settings: Settings) -> Tokenizer:
 
 
 def load_model(settings: Settings, classes: Sequence[type[PretrainedModel]] | None = None) -> PretrainedModel:
-    """The model with what reads out what the settings ask for.
+    """Load the model with the head for the task.
 
     Args:
-        classes: those that can do the task, of which one is taken where the checkpoint does not say its own; None for
-            those of the settings' task.
+        classes: the classes for checkpoints that do not name theirs; None for those of the task.
 
     Raises:
-        CheckpointError: parameters that the outputs depend on were not in the checkpoint, and the settings do not allow
-            that.
-        InputError: weights that are not finite.
+        CheckpointError: the checkpoint lacks parameters that the outputs depend on, and the settings do not allow it.
+        InputError: weights are not finite.
     """
     sources = settings.sources
     model = sources.model
@@ -179,7 +177,7 @@ def load_model(settings: Settings, classes: Sequence[type[PretrainedModel]] | No
 
 
 def hash_files(model: PretrainedModel, directory: Path) -> str:
-    """SHA-256 of all weights in a checkpoint's files; the dense layers of a sentence embedder have their own files."""
+    """SHA-256 of all weights in a checkpoint's files, including the dense layers of a sentence embedder."""
     weights = read_checkpoint(directory, model.config)[1]
     if isinstance(model, BertForSentenceEmbedding):
         weights = {**weights, **read_dense_weights(texts_directory(directory), model.plans)}
@@ -201,7 +199,7 @@ class AsLoaded:
 
 
 def hash_of_files(settings: Settings, model: PretrainedModel) -> str:
-    """`hash_files` of the settings' checkpoint; of a study when the model was loaded, not when results are written."""
+    """`hash_files` of the settings' checkpoint when the model was loaded."""
     key = ("weights", settings.model, type(model))
     return settings.sources.once(key, lambda: hash_files(model, locate(settings.model)))
 
@@ -215,9 +213,9 @@ def _load(settings: Settings, classes: Sequence[type[PretrainedModel]]) -> Pretr
 
 
 def new_parameters(model: PretrainedModel) -> list[str]:
-    """The tensors that a model's outputs for a task depend on and that its checkpoint lacks, so that they are random.
+    """The tensors that a task needs and the checkpoint lacks, so that they are random.
 
-    For a model with both heads of pre-training only the head for masked words counts; an encoder needs none.
+    A model with both pre-training heads needs only the head for masked words; an encoder needs none.
     """
     if isinstance(model, BertModel):
         return []
@@ -227,9 +225,9 @@ def new_parameters(model: PretrainedModel) -> list[str]:
 
 
 def read_examples(settings: Settings, model: PretrainedModel) -> Examples:
-    """The examples; labels of a user's own file are numbers where the model gives one (`num_labels` 1).
+    """Read the examples. Labels of a custom file are ratings if the model has one output (`num_labels` 1).
 
-    Sets of labels are read by the model's names of these, and so are class numbers of a user's own data.
+    Sets of labels, and indices of classes in custom files, refer to the label names of the model.
     """
     names = settings.label_names
     if names is None and settings.task.lower() == CUSTOM and is_regression(model):
@@ -255,7 +253,7 @@ def read_examples(settings: Settings, model: PretrainedModel) -> Examples:
 
 
 def check_scorable(job: Job) -> None:
-    """Score outputs that are all 0: what is wrong with labels or metrics comes out before the sweep, not after."""
+    """Score outputs that are all 0, to find errors in labels or metrics before the sweep."""
     examples, labels, nothing = job.examples, job.labels, SweepResult(job.blank, job.blank[None])
     ablation = Ablation("0.0", (Change(0, 0),))
     score_ablations(job.labelled_metrics, job.positive, nothing, [ablation], [("0.0", 0, 0)])
@@ -265,7 +263,7 @@ def check_scorable(job: Job) -> None:
 
 
 def score_job(job: Job, result: SweepResult) -> tuple[list[Entry], dict[str, float]]:
-    """The task's scores of a job's ablations, and by metric of the base run."""
+    """The scores of a job's ablations, and those of the base run by metric."""
     mode, config = job.settings.analysis.mode, job.model.config
     places = [name_layer_head(ablation, config, mode) for ablation in job.ablations]
     return score_ablations(job.labelled_metrics, job.positive, result, job.ablations, places)

@@ -1,6 +1,6 @@
-"""Where results go by default: different jobs into different directories, and the same job into its own again.
+"""Default directories of results: each job has its own directory, and the same job has the same one.
 
-What may be there already is checked before anything is loaded (`check_output`).
+`check_output` checks a directory before anything is loaded.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ from bertjax.json_files import read_json
 from bertjax.paths import refuse_inputs_in, user_path
 from bertjax.results import check_directory, read_recorded
 
-# What a name says in words; all other choices that are not the defaults make a few digits at its end.
+# Options that a name contains as words; a hash of other options that are not the defaults follows.
 IN_WORDS = ("task", "split", "mode", "limit", "seed", "engine", "precision", "readout", "metric")
-LONGEST = 30  # bytes of a word: together they stay far below the 255 of a file's name
+LONGEST = 30  # bytes of a word; names of files have at most 255
 DIGITS = 6
 
 
@@ -28,9 +28,9 @@ def name_directory(chosen: Mapping[str, Any], defaults: Mapping[str, Any], word:
     """A name for the results of a job.
 
     Args:
-        chosen: the job's settings that results depend on, by name; files' contents by digests of their own.
-        defaults: of these settings.
-        word: for the analysis.
+        chosen: the settings that results depend on, with digests of files.
+        defaults: the defaults of these settings.
+        word: the word for the analysis.
 
     >>> defaults = {"task": "qnli-sample", "mode": "uniform", "ablate": "heads", "limit": None, "model": "a/b"}
     >>> name_directory(defaults, defaults)
@@ -40,27 +40,28 @@ def name_directory(chosen: Mapping[str, Any], defaults: Mapping[str, Any], word:
     >>> name_directory({**defaults, "model": "models/tuned", "task": "mrpc"}, defaults)
     'bertjax-tuned-mrpc-uniform-heads-909904'
     """
-    own = {name: value for name, value in chosen.items() if value != defaults.get(name)}
-    data = own.get("data") or own.get("contrasts") or ""
-    words = [_last(own.get("model", "")), str(chosen.get("task", "")), _last(data), own.get("split", "")]
+    changed = {name: value for name, value in chosen.items() if value != defaults.get(name)}
+    data = changed.get("data") or changed.get("contrasts") or ""
+    words = [_last(changed.get("model", "")), str(chosen.get("task", "")), _last(data), changed.get("split", "")]
     words += [str(chosen.get("mode", "")), _last(chosen.get("ablate", "")), word]
-    words += [f"{own['limit']}-examples" if "limit" in own else "", f"seed-{own['seed']}" if "seed" in own else ""]
-    words += [str(own.get(name, "")) for name in ("engine", "precision", "readout", "metric")]
-    # A file of sets is the same under another name, and so are its sets.
-    more = {name: value for name, value in own.items() if name not in (*IN_WORDS, "ablate")}
+    words += [f"{changed['limit']}-examples"] if "limit" in changed else []
+    words += [f"seed-{changed['seed']}"] if "seed" in changed else []
+    words += [str(changed.get(name, "")) for name in ("engine", "precision", "readout", "metric")]
+    # A file of sets is identified by its hash, not by its path.
+    more = {name: value for name, value in changed.items() if name not in (*IN_WORDS, "ablate")}
     if more:
         words.append(hashlib.sha256(json.dumps(more, sort_keys=True).encode()).hexdigest()[:DIGITS])
     return "-".join(["bertjax", *filter(None, map(_word, words))])
 
 
 def _last(name: str) -> str:
-    """The last part of a path, hub id or package's name, without the suffix of a file."""
+    """The last part of a path, hub id or package name, without the suffix of a file."""
     last = re.split(r"[/\\:]", name.rstrip("/\\"))[-1]
     return re.sub(r"(\.gz|\.tsv|\.csv|\.jsonl|\.parquet|\.txt)+$", "", last)
 
 
 def _word(text: str) -> str:
-    """A text as a part of a file's name on any system."""
+    """Convert a text to a part of a file name that is valid on all systems."""
     kept = re.sub(r"[^\w.]+", "-", text).strip("-.")
     return kept.encode()[:LONGEST].decode(errors="ignore")
 
@@ -70,7 +71,7 @@ def check_output(directory: Path, journals: str | None, overwrite: bool, inputs:
 
     Args:
         journals: the pattern of the names of the analysis's journals; None if it keeps none.
-        overwrite: replace results that are there, and discard unfinished runs.
+        overwrite: replace existing results, and discard unfinished runs.
         inputs: files and directories that the analysis reads.
 
     Raises:
@@ -79,13 +80,13 @@ def check_output(directory: Path, journals: str | None, overwrite: bool, inputs:
     """
     refuse_inputs_in(directory, [path for given in inputs for path in (given, *_adapter_base(given))])
     begun = {path.name for path in directory.glob("*") if is_unfinished(path) and _is_journal(path)}
-    own = {name for name in begun if journals is not None and fnmatch(name, journals)}
-    if begun - own and not overwrite:
+    matching = {name for name in begun if journals is not None and fnmatch(name, journals)}
+    if begun - matching and not overwrite:
         raise OutputError(
             f"{directory} holds an unfinished run of another analysis: give another --output, finish that run first, "
             "or --overwrite to discard it"
         )
-    check_directory(directory, overwrite or bool(own))
+    check_directory(directory, overwrite or bool(matching))
 
 
 def discard_journals(directory: Path) -> None:
@@ -105,7 +106,7 @@ def _is_journal(path: Path) -> bool:
 
 
 def _adapter_base(given: str | Path) -> list[str]:
-    """The base checkpoint that an adapter names, where `given` is the directory of an adapter."""
+    """The base checkpoint of an adapter, if `given` is the directory of one."""
     with suppress(BertjaxError):  # a damaged adapter is an error where it is loaded
         directory = user_path(given, OutputError)
         base = read_json(directory / "adapter_config.json").get("base_model_name_or_path")

@@ -1,6 +1,6 @@
-"""From a task's examples to the outputs that its metrics read, base and ablated.
+"""From a task's examples to the outputs that its metrics read, with and without ablations.
 
-A `Form` of `bertjax.tasks` says what the engine reads, and an `EncodedDataset` what metrics read of it.
+A `Form` of `bertjax.tasks` defines what the engine reads, and an `EncodedDataset` what metrics read.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from bertjax.models import ModelOutput, Overrides, PretrainedModel
 from bertjax.progress import Progress, part_of, silent
 from bertjax.tasks import EncodedDataset, TargetPositions, TaskResult, batch_encodings
 
-# Sentence vectors of all ablations wait in memory for their partners: so many bytes at a time.
+# The maximum size of sentence vectors that are computed at a time by the reference engine.
 VECTOR_BYTES = 512 * 2**20
 
 
@@ -73,7 +73,7 @@ def sweep_plainly(
     chunk_size: int | None = None,
     progress: Progress = silent,
 ) -> TaskResult:
-    """The same as `sweep_examples`, by `reference.sweep`: `jax.vmap` over stacks of overrides, padded batches."""
+    """`sweep_examples` with the reference engine: `jax.vmap` over stacked overrides, padded batches."""
     if encoded.at is not None:
         raise InputError("--engine reference has no readout at chosen tokens: leave it out")
     positions = model.config.max_tokens
@@ -100,17 +100,17 @@ def sweep_plainly(
 def mean_outputs(
     model: PretrainedModel, encoded: EncodedDataset, batch_size: int, examples: int | None = None
 ) -> Float[np.ndarray, "layers heads head_dim"]:
-    """The heads' mean outputs over the real tokens of examples: what mode 'mean' puts in place of their own.
+    """The heads' mean outputs over the real tokens of examples, for mode 'mean'.
 
     Args:
-        batch_size: texts computed together.
-        examples: use only the first of them, this many; default all.
+        batch_size: the number of texts computed at a time.
+        examples: use only the first examples, this many; by default all.
     """
     return mean_head_outputs(model, _unrepeated(model, encoded, batch_size, range(examples or encoded.examples)))
 
 
 def means_of(job: Job) -> Float[np.ndarray, "layers heads head_dim"] | None:
-    """The heads' mean outputs over all examples, where an ablation puts them in heads' places."""
+    """The heads' mean outputs over all examples; None if no ablation has mode 'mean'."""
     if not any(change.replacement == "mean" for ablation in job.ablations for change in ablation.changes):
         return None
     return mean_outputs(job.model, job.encoded, job.settings.texts_at_once)
@@ -119,11 +119,11 @@ def means_of(job: Job) -> Float[np.ndarray, "layers heads head_dim"] | None:
 def _unrepeated(
     model: PretrainedModel, encoded: EncodedDataset, batch_size: int, examples: Sequence[int]
 ) -> list[dict[str, np.ndarray]]:
-    """Batches of all encodings of examples, in which none counts twice."""
+    """Batches of all encodings of examples, with repeated texts masked."""
     numbers = [number for example in examples for number in encoded.own_of(example)]
     batches = []
     for places, arguments in batch_encodings(encoded, numbers, batch_size, model.config.max_tokens):
-        # A filled-up batch repeats examples, which would count twice in a mean: mask the repeats.
+        # The last batch is filled with repeated texts, which would count twice in a mean.
         first = np.array([places.index(place) == number for number, place in enumerate(places)])
         mask = arguments["attention_mask"] * first[:, None].astype(np.int32)
         batches.append({**arguments, "attention_mask": mask})
@@ -136,8 +136,8 @@ def sampled_attention(
     """Tokens and attention weights of some examples, without and with overrides.
 
     Args:
-        examples: positions of the examples.
-        overrides: runs to record (the identity for the base).
+        examples: the indices of the examples.
+        overrides: the runs (the identity for the base).
 
     Returns: for sample s and text t (0, and 1 for the second text of a similarity) the arrays `tokens_s_t`
         `[token]` and `weights_s_t` `[runs, layers, heads, query, key]`, cut to the real tokens.
@@ -145,11 +145,11 @@ def sampled_attention(
     numbers = [number for example in examples for number in encoded.kept_of(example)]
     per_example = len(numbers) // len(examples)
     texts = [encoded.encodings[number] for number in numbers]
-    # (A multiple of 32 tokens, or as many as the model takes: most other samples find the program compiled.)
+    # A multiple of 32 tokens, so that programs are compiled for few lengths.
     length = min(-(-max(map(len, texts)) // 32) * 32, model.config.max_tokens)
     inputs = model.inputs(**collate(texts, length, encoded.pad_id))
     kept: dict[str, list[np.ndarray]] = {}
-    for override in overrides:  # one after another, each cut at once: uncut, all of them would not fit into memory
+    for override in overrides:  # one by one: weights with padding of all runs might not fit into memory
         weights = np.asarray(reference.run(model, inputs, stack([override]), _attentions)[0])
         for place, text in enumerate(texts):
             name = f"weights_{place // per_example}_{place % per_example}"
@@ -171,14 +171,14 @@ def best_guesses(
     *,
     means: Float[np.ndarray, "layers heads head_dim"] | None = None,
 ) -> dict[str, Shaped[np.ndarray, "..."]]:
-    """The likeliest words at the masked places of some texts, without and with ablations.
+    """The most likely words at the masked positions of some texts, without and with ablations.
 
     Args:
-        at: the masked places.
-        examples: positions of the texts; of several copies of one the first is taken.
+        at: the masked positions.
+        examples: the indices of the texts; the first copy of a text is used.
 
-    Returns: for sample s the arrays `masked_s` `[word]`, the tokens that are masked; `truth_s` `[word]`, the true
-        words; `guesses_s` `[runs, word, guess]`, the likeliest first; and `chances_s`, their probabilities.
+    Returns: for sample s the arrays `masked_s` `[word]`, the masked positions; `truth_s` `[word]`, the true words;
+        `guesses_s` `[runs, word, guess]`, the most likely words first; and `chances_s`, their probabilities.
     """
     numbers = [number for example in examples for number in encoded.kept_of(example)]
     found = sweep(
@@ -195,8 +195,8 @@ def best_guesses(
     arrays: dict[str, Shaped[np.ndarray, "..."]] = {}
     for sample, number in enumerate(numbers):
         real = at.real[number]
-        own = runs[:, sample][:, real]
-        ids, chances = own[..., 0].astype(int), np.exp(own[..., 1])
+        of_text = runs[:, sample][:, real]
+        ids, chances = of_text[..., 0].astype(int), np.exp(of_text[..., 1])
         arrays |= {
             f"masked_{sample}": at.at[number, real],
             f"truth_{sample}": np.array(tokenizer.pieces(at.targets[number, real].tolist())),

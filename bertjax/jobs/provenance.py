@@ -1,4 +1,4 @@
-"""Where results come from: enough to make them again."""
+"""Provenance of results: the information to reproduce them."""
 
 import hashlib
 import json
@@ -29,10 +29,10 @@ from bertjax.tasks import EncodedDataset
 
 
 def describe_analysis(analysis: AnalysisOptions, job: Job | None = None) -> dict[str, Any]:
-    """Name and options of an analysis as JSON has them, and hashes of examples and inputs.
+    """Name and options of an analysis for JSON, and hashes of examples and inputs.
 
     Args:
-        job: as it was loaded; None leaves the hashes out.
+        job: the loaded job; None leaves the hashes out.
     """
     described = {
         "name": analysis.name,
@@ -44,24 +44,24 @@ def describe_analysis(analysis: AnalysisOptions, job: Job | None = None) -> dict
 
 
 def hash_of_inputs(job: Job) -> str:
-    """SHA-256 of what outputs and scores depend on besides weights and examples."""
+    """SHA-256 of the tokenizer, the label names and the properties of the model that outputs and scores depend on."""
     names = job.examples.task.label_names
     return hashlib.sha256(json.dumps([job.tokenizer.digest, names, model_facts(job.model)]).encode()).hexdigest()
 
 
 def find_finished(settings: Settings, load: Callable[[Settings, Say], Job], say: Say) -> Results | None:
-    """The results that the same analysis has written with the same settings; None if there are none.
+    """Find the results of the same analysis with the same settings; None if there are none.
 
-    Model and data are loaded and compared with what the results record.
+    Model and data are loaded, and compared with the record in the results.
 
     Args:
-        settings: for this device.
-        load: makes the job of the settings.
-        say: called with a line where there are results.
+        settings: the settings for this device.
+        load: loads the job of the settings.
+        say: called with a line if there are results.
 
     Raises:
         OutputError: there are results of another analysis, an earlier version, other settings, weights or examples, or
-            of a metric of the user's own, which may have changed.
+            of a custom metric or analysis, which may have changed.
         BertjaxError: there are results, and model or data cannot be loaded.
     """
     analysis = settings.analysis
@@ -72,10 +72,10 @@ def find_finished(settings: Settings, load: Callable[[Settings, Say], Job], say:
         return None
     where, advice = f"{settings.directory} holds results already", "give another --output, or --overwrite"
     if not type(analysis).__module__.startswith("bertjax."):
-        raise OutputError(f"{where}, of an analysis of your own ({analysis.name}), which may have changed: {advice}")
+        raise OutputError(f"{where}, of a custom analysis ({analysis.name}), which may have changed: {advice}")
     chosen = None if analysis.metric is None else as_metric(analysis.metric)
     if chosen is not None and BUILT_IN.get(chosen.name) is not chosen:
-        raise OutputError(f"{where}, with a metric of your own ({chosen.name}), which may have changed: {advice}")
+        raise OutputError(f"{where}, with a custom metric ({chosen.name}), which may have changed: {advice}")
     job = load(settings, lambda line: None)
     if hash_of_weights(job) != summary["model"]["weights_sha256"]:
         raise OutputError(f"{where}, of other weights of {settings.model}: {advice}")
@@ -97,13 +97,13 @@ def provenance(
     """Command, model, data, outputs, versions and device, for `summary.json`.
 
     Args:
-        examples: those of the outputs.
-        labelled_metrics: the metrics.
+        examples: the examples of the outputs.
+        labelled_metrics: the metrics with their labels.
         positive: the label that counts as yes.
     """
     job, form, metrics = outcome.job, outcome.form, [each.metric for each in labelled_metrics]
     encoded = job.encoded
-    own = {metric.name: metric.describe() for metric in metrics if BUILT_IN.get(metric.name) is not metric}
+    custom = {metric.name: metric.describe() for metric in metrics if BUILT_IN.get(metric.name) is not metric}
     where = describe_model(job.model, job.settings.model, hash_of_weights(job), job.directory)
     new = new_parameters(job.model) if job.settings.allow_new_head else []
     return {
@@ -125,12 +125,12 @@ def provenance(
         "metrics": [metric.name for metric in metrics],
         "positive": positive,
         "metric": {"name": metrics[0].name, "label": metrics[0].label},
-        **({"own_metrics": own} if own else {}),
+        **({"own_metrics": custom} if custom else {}),
     }
 
 
 def _count_truncated(encoded: EncodedDataset, kept: Sequence[int] | None) -> int:
-    """How many examples lost tokens to the maximum length.
+    """The number of truncated examples.
 
     Args:
         kept: only these examples; None for all.
@@ -143,22 +143,22 @@ def _count_truncated(encoded: EncodedDataset, kept: Sequence[int] | None) -> int
 def hash_of_weights(job: Job) -> str:
     """SHA-256 of all weights in the checkpoint of a job's model.
 
-    Of a model in memory, and of a loaded one that was changed, it is of the parameters.
+    For a model in memory, and for a loaded model that was changed, it is the hash of the parameters.
     """
     model, sources = job.model, job.settings.sources
     if sources.model is None:
         return hash_of_files(job.settings, model)
-    own, as_loaded = hash_parameters(model), sources.loaded("as loaded")
-    return as_loaded.of_files if as_loaded is not None and as_loaded.of_parameters == own else own
+    digest, as_loaded = hash_parameters(model), sources.loaded("as loaded")
+    return as_loaded.of_files if as_loaded is not None and as_loaded.of_parameters == digest else digest
 
 
 def describe_model(model: PretrainedModel, name: str, sha256: str, directory: Path | None) -> dict[str, Any]:
     """Command, model, versions and device.
 
     Args:
-        name: what the user called the model.
-        sha256: of its weights.
-        directory: of its checkpoint; None for a model in memory.
+        name: the name of the model in the command or call.
+        sha256: the hash of the weights.
+        directory: the directory of the checkpoint; None for a model in memory.
     """
     base = None if directory is None else name_base(directory)
     return {
@@ -177,13 +177,13 @@ def describe_model(model: PretrainedModel, name: str, sha256: str, directory: Pa
 
 
 def command_line() -> str:
-    """What was typed, without the place where the program is installed: it says nothing, and is of one machine."""
+    """The command line, without the directory of the program."""
     program = getattr(sys.modules["__main__"], "__spec__", None)
     name = Path(sys.argv[0]).name if program is None else f"python -m {program.name.removesuffix('.__main__')}"
     return f"{name} {shlex.join(sys.argv[1:])}".rstrip()
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the packages that results depend on."""
+    """The versions of Python and of the packages that results depend on."""
     names = ("bertjax", "jax", "jaxlib", "flax", "numpy", "transformers", "tokenizers", "scikit-learn", "scipy")
     return {"python": platform.python_version(), **{name: package_version(name) for name in names}}

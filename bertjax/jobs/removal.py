@@ -15,23 +15,25 @@ from bertjax.results import Results
 
 
 def heads_gone_in(results: Results, run: str) -> tuple[str, ...]:
-    """The heads that a run of saved results has set to zero.
+    """The heads that are set to zero in a run of saved results.
 
     Args:
-        run: its name, such as 'greedy 36'.
+        run: the name of the run, such as 'greedy 36'.
 
     Raises:
-        InputError: there is no such run, or its heads were replaced by something else than zero.
+        InputError: there is no such run, or its mode is not 'zero'.
     """
     rows = {row.name: row for row in results.rows_of()}
     run = run if run in rows else plain_name(run)
     if run not in rows:
         raise InputError(f"{results.source} has no run {run!r}: bertjax show {results.source} lists them")
     if "sets_sha256" in results.summary["settings"]:
-        raise InputError(f"{results.source} has sets of a file, in any mode: name their heads with --heads")
+        raise InputError(f"{results.source} has sets from a file, which may have any mode: give their heads by --heads")
     if results.summary["mode"]["name"] != "zero" or any("=" in head for head in rows[run].heads):
         mode = results.summary["mode"]["name"]
-        raise InputError(f"{results.source} replaces heads by mode {mode!r}: only 'zero' can be done to weights")
+        raise InputError(
+            f"{results.source} replaces heads by mode {mode!r}: only mode 'zero' can be applied to weights"
+        )
     return tuple(rows[run].heads)
 
 
@@ -44,19 +46,20 @@ def save_without_heads(
     overwrite: bool = False,
     results: Results | None = None,
 ) -> Path:
-    """Write a checkpoint in which heads give exactly nothing, with its tokenizer.
+    """Write a checkpoint without some heads, and its tokenizer.
 
     Args:
-        model: directory, hub id or 'package:NAME'.
-        heads: such as ["3.0", "2.7"].
-        output: a directory.
-        smaller: leave their weights out, which bertjax reads; False keeps the shape, which transformers reads too.
-        overwrite: replace a checkpoint that is there.
-        results: where the heads come from, which must be of this model.
+        model: a directory, hub id or 'package:NAME'.
+        heads: the heads to remove, such as ["3.0", "2.7"].
+        output: the directory of the new checkpoint.
+        smaller: leave the weights out: a smaller checkpoint, readable only by bertjax. False sets them to zero, in a
+            checkpoint that transformers can read, too.
+        overwrite: replace an existing checkpoint.
+        results: the results that the heads come from, which must be those of this model.
 
     Raises:
-        OutputError: there is a checkpoint already, or something that bertjax did not save, or it cannot be written.
-        BertjaxError: whatever is wrong with model or heads.
+        OutputError: the directory has a checkpoint or other files, or cannot be written.
+        BertjaxError: an error in model or heads.
     """
     directory, place = user_path(output, OutputError), locate(model)
     if directory.resolve() == place.resolve():

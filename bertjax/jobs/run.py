@@ -34,17 +34,16 @@ def run_analysis(
         say: called with a line at each step.
         progress: called with the work done and the total work of the analysis.
         statistics_progress: called with the same for the statistics.
-        keep: whether anything is written.
-        shards: take the outputs of the sweep from these, all shards of the job.
+        keep: whether results are written.
+        shards: all shards of the job, whose outputs replace those of the sweep.
 
-    Returns: the results as written; those that are in the directory if the same job has finished; of a shard its
-        `directory` and `summary`, no rows.
+    Returns: the results; existing results if the same job has finished; for a shard only `directory` and `summary`.
 
     Raises:
-        OutputError: the directory cannot be written, holds other results or files, or an unfinished run of other
+        OutputError: the directory cannot be written, or has other results, files, or an unfinished run with other
             settings.
-        SweepInterrupted: Ctrl-C; what is finished is kept, and the same call resumes.
-        BertjaxError: whatever is wrong with model, data or settings; found before anything is computed.
+        SweepInterrupted: Ctrl-C; finished parts are kept, and the same call resumes.
+        BertjaxError: an error in model, data or settings, found before anything is computed.
     """
     started = time.time()
     check_settings(settings)
@@ -74,10 +73,10 @@ def run_analysis(
 
 
 def _check_directory(settings: Settings, analysis: Analysis, say: Say) -> Results | None:
-    """Results that the same job has written; None if the directory can be written.
+    """The results of the same job; None if there are none and the directory can be written.
 
     Raises:
-        OutputError: neither.
+        OutputError: the directory cannot be written.
     """
     directory, overwrite = settings.directory, analysis.overwrite
     if analysis.shard and is_there(directory / "summary.json", OutputError):
@@ -97,10 +96,10 @@ def _check_directory(settings: Settings, analysis: Analysis, say: Say) -> Result
 
 
 def _run_shard(analysis: Sweep, context: Context, described: Mapping[str, Any]) -> Results:
-    """Compute one shard of a sweep, and write in its directory which one it is.
+    """Compute one shard of a sweep, and write its directory.
 
     Args:
-        described: the analysis, for `shard.json`.
+        described: the description of the analysis, for `shard.json`.
     """
     started = time.time()
     job = analysis.prepare(context)

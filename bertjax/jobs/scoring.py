@@ -1,4 +1,4 @@
-"""Scores of all ablations and what they are worth, from the outputs of a sweep."""
+"""Scores and statistics of all ablations, from the outputs of a sweep."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from jaxtyping import Int, Num
 from bertjax.engine import SweepResult
 from bertjax.interventions import Ablation, head_names
 from bertjax.progress import Progress, part_of, silent
-from bertjax.results import Entry, Place
+from bertjax.results import AblationName, Entry
 from bertjax.statistics import UNLABELLED, Metric, Statistics, compute_statistics, labelled, score
 
 Labels: TypeAlias = Num[np.ndarray, " outputs"]
@@ -21,8 +21,8 @@ class LabelledMetric:
     """A metric with its labels.
 
     Args:
-        metric: what is measured.
-        labels: one for each output; those of outputs outside its group are missing.
+        metric: the metric.
+        labels: the label of each output; missing for outputs outside the group.
     """
 
     metric: Metric
@@ -32,20 +32,20 @@ class LabelledMetric:
 def label_metrics(
     metrics: Sequence[Metric], labels: Labels, groups: Sequence[str] | None = None
 ) -> list[LabelledMetric]:
-    """All metrics on all outputs, and the first on each group of them that has two or more.
+    """Add labels to metrics, and add the main metric for each group with at least two outputs.
 
     Args:
-        metrics: the main one first.
-        labels: of the outputs.
-        groups: of each output, where there are some.
+        metrics: the metrics, the main one first.
+        labels: the label of each output.
+        groups: the group of each output, if there are groups.
     """
     labelled_metrics = [LabelledMetric(metric, labels) for metric in metrics]
     main, names = metrics[0], np.array(groups or ())
     for group in dict.fromkeys(groups or ()):
         if (names == group).sum() > 1:
-            own = replace(main, name=f"{main.name}:{group}", label=f"{main.label}, {group}")
+            of_group = replace(main, name=f"{main.name}:{group}", label=f"{main.label}, {group}")
             missing = UNLABELLED if main.targets == "classes" else np.nan
-            labelled_metrics.append(LabelledMetric(own, np.where(names == group, labels, missing)))
+            labelled_metrics.append(LabelledMetric(of_group, np.where(names == group, labels, missing)))
     return labelled_metrics
 
 
@@ -54,16 +54,15 @@ def score_ablations(
     positive: int,
     result: SweepResult,
     ablations: Sequence[Ablation],
-    places: Sequence[Place],
+    places: Sequence[AblationName],
 ) -> tuple[list[Entry], dict[str, float]]:
-    """Scores of all ablations by every metric, and of the base run.
+    """Score all ablations and the base run by all metrics.
 
     Args:
-        labelled_metrics: that of the main metric first.
-        positive: the label that counts as yes.
+        labelled_metrics: the metrics, the main one first.
+        positive: the positive label.
 
-    Returns: one entry for each ablation, scored by the main metric and all others; and the base's
-        scores by metric, the main one first.
+    Returns: an entry for each ablation, and the scores of the base run by metric.
     """
     base, scores = {}, {}
     for each in labelled_metrics:
@@ -94,7 +93,7 @@ def statistics_of_outputs(
     resamples: int | None = None,
     progress: Progress = silent,
 ) -> dict[str, Statistics]:
-    """The statistics of the outputs, by metric; none where fewer than two examples have a label."""
+    """The statistics of the outputs by metric, for metrics with at least two labels."""
     statistics: dict[str, Statistics] = {}
     for number, each in enumerate(labelled_metrics):
         if labelled(each.metric, each.labels).sum() < 2:

@@ -5,6 +5,7 @@ compiled.
 """
 
 from dataclasses import replace
+from typing import ClassVar
 
 from jaxtyping import Array, Float
 
@@ -80,6 +81,8 @@ class BertModel(PretrainedModel):
 class TaskModel(PretrainedModel):
     """A `BertModel` as `bert`, with a task head that subclasses define in `head`."""
 
+    vector_fields: ClassVar[frozenset[str]] = frozenset()  # fields that a head on one vector of each text computes
+
     def __init__(self, config: BertConfig, key: Array, numerics: Numerics | None, *, add_pooling_layer: bool):
         self.config, self.numerics = check_config(config), check_numerics(numerics)
         self.bert = BertModel(config, key, self.numerics, add_pooling_layer=add_pooling_layer)
@@ -88,6 +91,13 @@ class TaskModel(PretrainedModel):
     def body(self) -> BertModel:
         """The encoder below the head."""
         return self.bert
+
+    @property
+    def fields_of_first_token(self) -> frozenset[str]:
+        """Also the fields of the head, if it reads only [CLS]."""
+        plan = self.config.architecture.heads.get(self.task)
+        reads_cls = plan is not None and plan.reads in ("pooler", "cls")
+        return super().fields_of_first_token | (self.vector_fields if reads_cls else frozenset())
 
     def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
         """Fields of `ModelOutput` that the head computes from the encoder's output."""

@@ -21,9 +21,9 @@ from bertjax import arguments
 from bertjax.checkpoints import (
     MODEL,
     MODEL_FILES,
-    BaseOptions,
     BertConfig,
     CheckpointWarning,
+    HubOptions,
     architecture,
     holds_adapter,
     locate,
@@ -288,16 +288,17 @@ class PretrainedModel(nnx.Module):
             CheckpointError: missing, damaged or unfitting weights.
             MissingDependencyError: `pytorch_model.bin` without PyTorch.
         """
-        base_options: BaseOptions = {"local_files_only": local_files_only, "cache_dir": cache_dir, "token": token}
-        directory = locate(name_or_path, revision=revision, **base_options)
+        hub: HubOptions = {"revision": revision, "local_files_only": local_files_only}
+        hub |= {"cache_dir": cache_dir, "token": token}
+        directory = locate(name_or_path, **hub)
         if config is not None:
             check_config(config)
         arguments.check_int(seed, "seed", 0)
         _check_options(cls, options)
         numerics = make_numerics(dtype, precision, attention)
-        config, weights = read_checkpoint(directory, config, **base_options)
+        config, weights = read_checkpoint(directory, config, **hub)
         config = untie_if_different(config, weights, cls.task)
-        texts = texts_directory(directory, **base_options)
+        texts = texts_directory(directory, **hub)
         options = cls._read_options(texts) | options
         extra = cls._read_extra_parameters(texts, options)
 

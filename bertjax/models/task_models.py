@@ -24,7 +24,6 @@ from bertjax.checkpoints import (
     HubOptions,
     InMemory,
     architecture,
-    base_options,
     is_sentence_directory,
     locate,
     read_checkpoint,
@@ -64,11 +63,6 @@ def _plan(config: BertConfig, task: str) -> HeadPlan:
     return heads[task]
 
 
-def _two_keys(key: Array | None) -> tuple[Array, Array]:
-    first, second = split_key(key, 2)
-    return first, second
-
-
 def _linear_head(config: BertConfig, labels: int, key: Array, model: TaskModel) -> Dense:
     return Dense(key, (config.hidden_size, labels), (labels,), config.initializer_range, model.numerics)
 
@@ -103,8 +97,10 @@ class Transform(nnx.Module):
 class LinearTaskModel(TaskModel):
     """A model with a linear head on a vector of each text or on every token, optionally after a transform."""
 
+    vector_fields = frozenset({"logits", "score"})
+
     def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
-        plan, (body, head) = _plan(config, self.task), _two_keys(key)
+        plan, (body, head) = _plan(config, self.task), split_key(key, 2)
         super().__init__(config, body, numerics, add_pooling_layer=plan.reads == "pooler")
         self.transform = _transform(config, plan, head, self.numerics)
         self.classifier = _linear_head(config, plan.labels or config.num_labels, head, self)
@@ -113,12 +109,6 @@ class LinearTaskModel(TaskModel):
     def plan(self) -> HeadPlan:
         """The plan of the head."""
         return self.config.architecture.heads[self.task]
-
-    @property
-    def fields_of_first_token(self) -> frozenset[str]:
-        """Also the logits, if the head reads only [CLS]."""
-        logits = {"logits"} if self.plan.reads in ("pooler", "cls") else set()
-        return super().fields_of_first_token | logits
 
     def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
         """Logits of each label."""
@@ -147,12 +137,6 @@ class BertForSequenceClassification(LinearTaskModel):
 
     task = architecture.SEQUENCE
 
-    @property
-    def fields_of_first_token(self) -> frozenset[str]:
-        """Also logits and score, if the head reads only [CLS]."""
-        fields = super().fields_of_first_token
-        return fields | {"score"} if "logits" in fields else fields
-
     def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
         """Logits of each label, and the score if there is only one."""
         fields = super().head(output, keep)
@@ -174,7 +158,7 @@ class BertForQuestionAnswering(TaskModel):
     task = architecture.ANSWERS
 
     def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
-        plan, (body, head) = _plan(config, self.task), _two_keys(key)
+        plan, (body, head) = _plan(config, self.task), split_key(key, 2)
         super().__init__(config, body, numerics, add_pooling_layer=False)
         self.transform = _transform(config, plan, head, self.numerics)
         self.qa_outputs = _linear_head(config, 2, head, self)
@@ -240,17 +224,13 @@ class BertForNextSentencePrediction(TaskModel):
     """A classifier of pairs: `logits`, `[batch, 2]`, of 'the second segment follows' and 'it is random'."""
 
     task = architecture.NEXT
+    vector_fields = frozenset({"logits"})
 
     def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
         _plan(config, self.task)
-        body, head = _two_keys(key)
+        body, head = split_key(key, 2)
         super().__init__(config, body, numerics, add_pooling_layer=True)
         self.seq_relationship = _linear_head(config, 2, head, self)
-
-    @property
-    def fields_of_first_token(self) -> frozenset[str]:
-        """Also the logits."""
-        return super().fields_of_first_token | {"logits"}
 
     def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
         """Logits of 'follows' and 'is random'."""
@@ -294,7 +274,7 @@ class BertForMaskedLM(TaskModel):
 
     def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
         _plan(config, self.task)
-        body, head = _two_keys(key)
+        body, head = split_key(key, 2)
         super().__init__(config, body, numerics, add_pooling_layer=False)
         self.predictions = MaskedLMHead(config, head, self.numerics)
 
@@ -307,18 +287,14 @@ class BertForPreTraining(TaskModel):
     """Both heads of BERT's or ALBERT's pre-training: `logits` (`prediction_logits`) and `seq_relationship_logits`."""
 
     task = architecture.PRETRAINING
+    vector_fields = frozenset({"seq_relationship_logits"})
 
     def __init__(self, config: BertConfig, key: Array | None = None, numerics: Numerics | None = None):
-        plan, (body, head) = _plan(config, self.task), _two_keys(key)
+        plan, (body, head) = _plan(config, self.task), split_key(key, 2)
         words, sentences = jax.random.split(head)
         super().__init__(config, body, numerics, add_pooling_layer=True)
         self.predictions = MaskedLMHead(config, words, self.numerics)
         self.seq_relationship = _linear_head(config, plan.labels or config.num_labels, sentences, self)
-
-    @property
-    def fields_of_first_token(self) -> frozenset[str]:
-        """Also the next-sentence logits."""
-        return super().fields_of_first_token | {"seq_relationship_logits"}
 
     def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
         """Logits of both heads."""
@@ -373,10 +349,10 @@ def load(name_or_path: str | Path, **options: Unpack[LoadOptions]) -> Pretrained
         InputError: an unknown option.
     """
     hub: Any = {name: value for name, value in options.items() if name in HubOptions.__annotations__}
-    directory, base = locate(name_or_path, **hub), base_options(hub)
-    rest: Any = {name: value for name, value in options.items() if name not in hub or name in base}
-    config = read_config(directory, **base)
-    texts = texts_directory(directory, **base)
+    directory = locate(name_or_path, **hub)
+    rest: Any = {name: value for name, value in options.items() if name != "revision"}
+    config = read_config(directory, **hub)
+    texts = texts_directory(directory, **hub)
     if is_sentence_directory(texts) and (texts == directory or _is_body(config)):
         cls: type[PretrainedModel] = BertForSentenceEmbedding
     else:

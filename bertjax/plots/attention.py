@@ -1,4 +1,4 @@
-"""What a head attends to in one example: weights from token to token, alone or before and after an ablation."""
+"""Attention of a head in one example: weights from token to token, also before and after an ablation."""
 
 import math
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def make_attention(
 
     Args:
         tokens: the example's tokens.
-        maps: weights, one map or several.
+        maps: the weights of each map.
         names: the maps' names.
         frame: title, and axes to draw a single map into.
     """

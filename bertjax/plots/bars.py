@@ -1,4 +1,4 @@
-"""Bars left and right of the base score: for whole layers, and for sets of heads."""
+"""Bars to the left and right of the base score, for whole layers and for sets of heads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,8 +37,8 @@ class Certainty:
     """The certainty of changes.
 
     Args:
-        intervals: both ends of each change's interval, as they are printed; NaN where there is none.
-        significant: which changes are more than chance.
+        intervals: both ends of each change's interval, as they are printed; NaN if there is none.
+        significant: which changes are significant.
     """
 
     intervals: Float[np.ndarray, "2 bars"]
@@ -54,12 +54,13 @@ def make_layers(
     certainty: Certainty | None = None,
     frame: Frame = PAGE,
 ) -> "Figure":
-    """The effect of ablating each whole layer: one bar per layer, left and right of the base score.
+    """The effect of ablating each whole layer, a bar for each layer.
 
     Args:
         scores: `[layers]`, as the metric defines them (not in points); NaN where undefined.
         base, title, subtitle, measure: as in `heads_map.make_heads`.
-        certainty: intervals of the changes, and which of them are more than chance; the others' bars are hollow.
+        certainty: intervals and significance of the changes; bars that are not significant are hollow.
+        frame: title, and axes to draw into.
 
     Raises:
         DataError: `scores` is not a list of layers.
@@ -85,13 +86,13 @@ def make_sets(
     certainty: Certainty | None = None,
     frame: Frame = PAGE,
 ) -> "Figure":
-    """The effect of ablating sets of heads: a bar for each of the sets that change most, at most 24.
+    """The effect of ablating sets of heads, a bar for each of the 24 sets with the largest changes.
 
     Args:
         names: the sets' names; long ones are cut.
         scores: `[sets]`, as the metric defines them (not in points); NaN where undefined.
         base, title, subtitle, measure: as in `heads_map.make_heads`.
-        certainty: as in `make_layers`.
+        certainty, frame: as in `make_layers`.
 
     Raises:
         DataError: `scores` is not a list, or the number of names differs.
@@ -119,7 +120,7 @@ def make_sets(
 
 @dataclass(frozen=True)
 class _Texts:
-    """What stands around the bars; `kind` is what their names stand for."""
+    """Texts around the bars; `kind` is the label of their names."""
 
     title: str
     subtitle: str
@@ -136,7 +137,7 @@ def _make_page(
     left: float,
     certainty: Certainty | None,
 ) -> "Figure":
-    """A picture with one bar per name."""
+    """Draw a bar for each name."""
     from matplotlib.style import context
 
     height, bottom = max(len(changes) * 0.32, 0.7), 0.75 if certainty is None else 1.0
@@ -162,7 +163,7 @@ def _draw_bars(
     significant: Bool[np.ndarray, " bars"],
     measure: Measure,
 ) -> None:
-    """Draw a bar for each change, with its interval, and the change written beyond both."""
+    """Draw a bar for each change, its interval, and the change as a number at the end."""
     import matplotlib
 
     loss, gain = matplotlib.colormaps[COLOURS]([0.12, 0.88])
@@ -188,7 +189,7 @@ def _label_bars(
     base: float,
     texts: _Texts,
 ) -> None:
-    """Order the bars from the top downwards; label the axis below with scores and their changes."""
+    """Order the bars from top to bottom, and label the axis with scores and changes."""
     values = np.concatenate([changes, *ends, [0.0]])
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     margin = 0.13 * max(high - low, 10 * texts.measure.smallest_range)  # for the numbers at the ends of the bars

@@ -1,10 +1,9 @@
-"""The page that every picture is drawn on: its style, headings, axes, scales and file.
+"""The page of all figures: style, headings, axes, ticks and files.
 
 Scores arrive as metrics define them and are drawn as a `Measure` prints them, most of them in points. Colours: red
-where the score gets worse, blue where it gets better, white at the base (ColorBrewer's RdBu, which colour-blind people
-can read). Signs and numbers say the same, so nothing depends on colour alone. Figures use matplotlib's object interface
-on the Agg canvas, in its default style whatever style the user has set: no window, no global figure, and equal input
-gives an equal file.
+for worse scores, blue for better ones, white at the base (ColorBrewer's RdBu, which colour-blind people can read).
+Signs and numbers repeat the information of colours. Figures use matplotlib's object interface on the Agg canvas and
+its default style, independent of the user's style: no window, no global figure, and equal input gives equal files.
 """
 
 import io
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 # Matplotlib's map of colours for changes.
 COLOURS = "RdBu"
-# The colours of text, of what is beside it, and of lines behind it.
+# The colours of text, secondary text, and grid lines.
 INK, GREY, PALE = "#1a1a1a", "#6b6b6b", "#e3e3e3"
 WIDTH, LEFT, RIGHT = 8.0, 0.62, 1.72  # inches; 8 inches are 800 pixels at 100 pixels per inch
 PIXELS_PER_INCH = 200  # twice what a README shows, for high-resolution screens
@@ -39,7 +38,7 @@ PDF_FONTS = 42  # TrueType, which journals require, instead of matplotlib's Type
 def printed_changes(
     scores: Float[np.ndarray, "..."], base: float, measure: Measure, *, axes: tuple[str, ...]
 ) -> Float[np.ndarray, "..."]:
-    """The changes against the base as they are printed, NaN where either score is undefined."""
+    """The changes from the base as they are printed; NaN if either score is undefined."""
     if scores.ndim != len(axes) or 0 in scores.shape:
         raise DataError(f"found scores of shape {list(scores.shape)}: this picture needs [{', '.join(axes)}]")
     changes = measure.factor * (scores.astype(np.float64) - base)
@@ -129,7 +128,7 @@ def start_page(title: str, subtitle: str, bottom: float, height: float, frame: F
 
 
 def shorten_name(name: str, longest: int) -> str:
-    """A name as it is drawn: in visible characters, and cut if it is long.
+    """Shorten a name, and replace invisible characters.
 
     >>> shorten_name("heads of syntax", 9)
     'heads of…'
@@ -139,10 +138,10 @@ def shorten_name(name: str, longest: int) -> str:
 
 
 def text_width(text: str, size: float) -> float:
-    """How wide a text is in inches, written in the default font.
+    """The width of a text in the default font, in inches.
 
     Args:
-        size: of the font in points.
+        size: the font size in points.
     """
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
@@ -152,7 +151,7 @@ def text_width(text: str, size: float) -> float:
 
 
 def _even_lines(text: str, width: int) -> str:
-    """The fewest lines of at most `width` characters, about equally long, so that no last word stands alone.
+    """Break a text into the fewest lines of at most `width` characters, of about equal length.
 
     >>> _even_lines("one two three four", 14)
     'one two\\nthree four'
@@ -195,19 +194,16 @@ def add_note(figure: "Figure", text: str) -> None:
 
 
 def count_found(significant: int, total: int, measure: Measure = SCORE) -> str:
-    """The note that explains filled marks and lines."""
+    """The note about filled marks and lines."""
     if not measure.tested:
         return f"lines: 95 % intervals; {measure.untested}"
-    return f"filled: more than chance (q < {Q}), {significant} of {total}; lines: 95 % intervals"
+    return f"filled: significant (q < {Q}), {significant} of {total}; lines: 95 % intervals"
 
 
 def choose_ticks(
     low: float, high: float, base: float, measure: Measure, *, most: int, separator: str
 ) -> tuple[list[float], list[str]]:
-    """Ticks around the base as changes are printed, and for each a label: the score there with the change or "base".
-
-    Of effects the label is the change alone.
-    """
+    """Ticks around the base as changes are printed, and their labels: score and change; only the change for effects."""
     from matplotlib.ticker import MaxNLocator
 
     candidates = np.round(MaxNLocator(most, steps=STEPS).tick_values(low, high), 6)
@@ -223,8 +219,7 @@ def choose_ticks(
     return ticks, [f"{score}{separator}({change})" for score, change in zip(scores, changes, strict=True)]
 
 
-# What a file says of itself: its author, by which bertjax recognises its pictures (`results.check_replaceable`), and
-# nothing that changes from run to run.
+# Metadata of files: the program, by which bertjax recognises its figures (`results.check_replaceable`), and no dates.
 METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": "bertjax"},
     "pdf": {"Creator": "bertjax", "Producer": None, "CreationDate": None},
@@ -233,10 +228,10 @@ METADATA: dict[str, dict[str, Any]] = {
 
 
 def save_page(figure: "Figure", path: str | os.PathLike[str]) -> None:
-    """Write a PNG, PDF or SVG by the path's suffix, atomically, without version and date, which would differ.
+    """Write a PNG, PDF or SVG file by the path's suffix, without version and date.
 
     Raises:
-        OutputError: the suffix is another, or the file cannot be written.
+        OutputError: the path has another suffix, or the file cannot be written.
     """
     path = user_path(path, OutputError)
     buffer, kind = io.BytesIO(), path.suffix.lstrip(".").lower()

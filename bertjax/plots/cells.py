@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STROKE = "#7f7f7f"  # of cells that are not significant, visible on all colours
-OUTLIER = 3.0  # times the 90th percentile of the changes: the colour scale extends no further
-LETTER = 0.075  # inches, of the scale's caption
+OUTLIER = 3.0  # the colour scale ends at this multiple of the 90th percentile of changes
+LETTER = 0.075  # inches of a letter of the caption
 DARKEST = 0.2  # luminance above which dark letters are as readable as white ones
 
 Map = Float[np.ndarray, "layers heads"]
@@ -37,7 +37,7 @@ Colours = Float[np.ndarray, "layers heads 3"]
 
 
 def colour_limit(changes: Float[np.ndarray, "..."], measure: Measure) -> float:
-    """Where the colours end on both sides of the base: at the largest change unless it is an outlier."""
+    """The end of the colour scale: the largest change unless it is an outlier."""
     sizes = np.abs(changes[np.isfinite(changes)])
     if not sizes.size:
         return 1.0

@@ -1,4 +1,4 @@
-"""Grids of patches: sites of a model down, spans of the text across, one grid below another."""
+"""Grids of patches: layers or heads as rows, spans of the text as columns, a grid for each site."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CAPTION = 0.38  # inches above a grid
-TALLEST, LOWEST = 0.3, 0.085  # of a cell, by how many there are
-SHORTEST = 0.7  # inches of a grid, beside which the scale's labels fit
-MOST_WRITTEN = 14  # spans of a grid in whose cells numbers fit
-NAMED = 26  # rows that are named one by one; of more those with which layers begin
+TALLEST, LOWEST = 0.3, 0.085  # inches of a cell
+SHORTEST = 0.7  # inches of a grid, as needed by the labels of the scale
+MOST_WRITTEN = 14  # spans of a grid with numbers in cells
+NAMED = 26  # rows that are all named; of more rows only the first one of each layer is named
 LONGEST = 16  # characters of a span's name
 FONT, SMALLEST, LINE = 8.5, 6.0, 1.25  # points of names, points at least, and how high a line is for each point
 
 
 @dataclass(frozen=True)
 class Grid:
-    """What patches of a site did.
+    """The effects of patches at a site.
 
     Args:
         title: the site.
-        rows: names of layers or heads.
-        changes: as they are printed; NaN where undefined.
+        rows: the names of layers or heads.
+        changes: as they are printed; NaN if undefined.
         significant: which changes are significant; a stroke crosses the others.
-        kind: of the rows: 'layer' or 'head'.
+        kind: the kind of rows: 'layer' or 'head'.
     """
 
     title: str
@@ -72,12 +72,12 @@ def grids_of_cells(
     changes: Float[np.ndarray, " cells"],
     significant: Bool[np.ndarray, " cells"],
 ) -> list[Grid]:
-    """A grid for each site that cells name, in the order in which they do.
+    """Make a grid for each site, in the order of the cells.
 
     Args:
-        cells: of each its site, layer, head (None where the site is of a whole layer) and span.
-        spans: how many there are.
-        changes, significant: of the cells, as `Grid` has them.
+        cells: site, layer, head (None for sites of whole layers) and span of each cell.
+        spans: the number of spans.
+        changes, significant: as in `Grid`, for each cell.
 
     >>> cells = [{"place": "keys", "layer": 1, "head": 2, "span": span} for span in (0, 1)]
     >>> (grid,) = grids_of_cells(cells, 2, np.array([5.0, 6.0]), np.array([True, False]))
@@ -110,13 +110,13 @@ def make_grids(
     limit: float | None = None,
     frame: Frame = PAGE,
 ) -> "Figure":
-    """All grids on one scale.
+    """Draw all grids with one colour scale.
 
     Args:
-        grids: of the same spans.
-        spans: their names, in the order of the text.
+        grids: grids with the same spans.
+        spans: the names of the spans, in the order of the text.
         note: replaces the note about strokes, for changes that are not tested.
-        measure: of the changes.
+        measure: the measure of the changes.
         limit: where colours end; None for the largest change, unless that is an outlier.
         frame: the title.
 
@@ -157,19 +157,19 @@ def make_grids(
 
 
 def _cell(rows: int) -> float:
-    """How high a cell is: lower where there are many."""
+    """The height of a cell in inches."""
     return max(LOWEST, min(TALLEST, 4.5 / rows), SHORTEST / rows)
 
 
 @dataclass(frozen=True)
 class _Names:
-    """The names below a grid that fit side by side.
+    """The names below a grid, which do not overlap.
 
     Args:
-        columns: those that are named.
-        texts: their names.
-        size: of the font in points.
-        turned: whether they run upwards.
+        columns: the columns with a name.
+        texts: the names.
+        size: the font size in points.
+        turned: whether the names are rotated.
     """
 
     columns: range
@@ -179,7 +179,7 @@ class _Names:
 
 
 def _names_of_spans(spans: Sequence[str]) -> _Names:
-    """Names of all spans, turned where one is wider than its column; of very many every second, third and so on."""
+    """The names of spans, rotated if one is wider than its column; of many spans only every second, third and so on."""
     names, column = [shorten_name(name, LONGEST) for name in spans], (WIDTH - LEFT - RIGHT) / len(spans)
     if all(text_width(name, FONT) + FONT / 72 <= column for name in names):
         return _Names(range(len(names)), names, FONT, False)
@@ -189,12 +189,12 @@ def _names_of_spans(spans: Sequence[str]) -> _Names:
 
 
 def _every(step: float, size: float) -> int:
-    """1 where lines of a font fit into steps of so many inches, 2 where they fit into two of them, and so on."""
+    """The smallest number of steps of this size in inches into which a line of a font fits."""
     return max(1, math.ceil(LINE * size / 72 / step - 1e-9))
 
 
 def _label(axes: "Axes", grid: Grid, height: float, spans: _Names | None) -> None:
-    """Name rows of a height in inches and, below the last grid, spans."""
+    """Name the rows, which have this height in inches, and spans below the last grid."""
     count, columns = grid.changes.shape
     size = FONT if count <= 14 else 7.0
     if count <= NAMED:

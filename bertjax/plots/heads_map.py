@@ -1,4 +1,4 @@
-"""The map of heads: the effect of ablating each one, layers down and heads across."""
+"""The map of heads: the effect of ablating each head, layers as rows and heads as columns."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.patches import Rectangle
 
 HATCHED: dict[str, Any] = {"facecolor": PALE, "edgecolor": "#a0a0a0", "hatch": "/////", "linewidth": 0}
-MEANS = 0.72  # inches beside the map, for the layers' means
-ALIKE = 0.5  # of what is printed as 0: changes that differ by less are printed alike
+MEANS = 0.72  # inches of the column with the means of layers
+ALIKE = 0.5  # in units of the last printed digit: changes that differ by less are equal
 
 Outline = tuple[int, int, "Rectangle"]
 
@@ -44,22 +44,19 @@ def make_heads(
     significant: Bool[np.ndarray, "layers heads"] | None = None,
     frame: Frame = PAGE,
 ) -> "Figure":
-    """The layers x heads map: each head's score when it is ablated, against the base score.
+    """The layers x heads map: the score of each head when it is ablated, compared with the base score.
 
-    Layer 0 is at the top and head 0 at the left: the order of the array, of `summary.json` and of a
-    printed table such as Michel et al. 2019, table 1, so that the picture can be read beside them.
-    The numbers in the cells (where there is room) are changes as they are printed. The colours are centred on the base,
-    red for the worse. Where a few heads lie far beyond the rest, the scale stops at 3 times the 90th percentile of the
-    changes, so that they do not bleach the others; the colour bar then ends in an arrow, and the legend gives the
-    number of heads beyond.
+    Layer 0 is at the top and head 0 at the left, as in the array and in tables such as that of Michel et al. 2019. The
+    numbers in the cells (if they fit) are changes as they are printed. Colours are centred on the base; red is
+    worse. If few heads are far beyond the others, the scale ends at 3 times the 90th percentile of the changes; the
+    colour bar then ends in an arrow, and the legend has the number of heads beyond.
 
     Args:
-        scores: `[layers, heads]`, as the metric defines them (not in points); NaN where undefined or not measured:
-            those cells are grey and hatched.
-        base: the score without any ablation; NaN where undefined, and then no cell has a colour.
-        title: the picture's title, one line.
-        subtitle: smaller, below the title; long ones are broken into lines.
-        measure: how the score is called and printed, and which way is better.
+        scores: `[layers, heads]`, as the metric defines them (not in points); cells with NaN are grey and hatched.
+        base: the score without ablation; if it is NaN, no cell has a colour.
+        title: the title of the figure, one line.
+        subtitle: a smaller line below the title; long ones are broken.
+        measure: name, format and direction of the score.
         significant: which effects are significant: a stroke crosses the others. None if effects are not tested: then
             the map has no column with the means of layers.
         frame: title, and axes to draw into.

@@ -1,4 +1,4 @@
-"""The map of pairs of heads: what each pair does, heads down and across."""
+"""The map of pairs of heads, heads as rows and columns."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_NAMED = 36  # heads that are named at the axes; of more, the layers
+MOST_NAMED = 36  # heads that are named at the axes; of more heads only layers are named
 
 
 def make_pairs(
@@ -30,12 +30,12 @@ def make_pairs(
     measure: Measure,
     frame: Frame = PAGE,
 ) -> "Figure":
-    """Each pair's number as a cell, twice: the map is the same on both sides of its diagonal.
+    """A symmetric map with two cells for each pair.
 
     Args:
-        heads: layer and head of each that occurs, in ascending order.
-        pairs: places in `heads`.
-        changes: as they are printed; NaN where undefined.
+        heads: the heads of all pairs, in ascending order.
+        pairs: the indices of each pair in `heads`.
+        changes: as they are printed; NaN if undefined.
         significant: which changes are significant; a stroke crosses the others.
         frame: title, and axes to draw into.
 
@@ -70,7 +70,7 @@ def make_pairs(
 
 
 def _label(axes: "Axes", heads: Sequence[tuple[int, int]]) -> None:
-    """Name the heads, or of many the layers; lines are where layers end."""
+    """Name the heads, or only the layers of many heads; draw lines between layers."""
     layers = np.array([layer for layer, _ in heads])
     starts = np.flatnonzero(np.diff(layers, prepend=-1))
     ends = np.append(starts[1:], len(heads))

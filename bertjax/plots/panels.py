@@ -1,4 +1,4 @@
-"""Maps with a number for each head, side by side: the layout of Kovaleva et al. 2019's figures 3, 5 and 6."""
+"""Maps of heads side by side: the layout of figures 3, 5 and 6 of Kovaleva et al. 2019."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,10 +46,10 @@ def make_panels(
     colours: str = "Blues",
     frame: Frame = PAGE,
 ) -> "Figure":
-    """Panels on one scale, at most three side by side.
+    """Draw panels with one colour scale, at most three in a row.
 
     Args:
-        panels: all of one shape.
+        panels: panels of the same shape.
         label: the meaning of the colours.
         note: the meaning of dots and strokes.
         scale: where the colours begin and end; by default 0 and the largest value.

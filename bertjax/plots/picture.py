@@ -1,4 +1,4 @@
-"""A figure that shows every text literally, and that notebooks display without pyplot."""
+"""A figure without formulas in texts, which notebooks display without pyplot."""
 
 import io
 from typing import Any
@@ -8,13 +8,13 @@ from matplotlib.text import Text
 
 
 class Picture(Figure):
-    """A matplotlib figure in which no text is a formula: names of sets, paths and tokens may contain dollar signs.
+    """A matplotlib figure in which no text is parsed as a formula, since names and tokens may contain dollar signs.
 
-    It displays itself as the last value of a notebook cell; pyplot would keep every figure in memory.
+    A notebook displays it as the last value of a cell; pyplot would keep all figures in memory.
     """
 
     def draw(self, renderer: Any) -> None:
-        """Draw as matplotlib does, but never parse text between two dollar signs as TeX."""
+        """Draw the figure without parsing text between two dollar signs as TeX."""
         for axes in self.axes:
             for axis in (axes.xaxis, axes.yaxis):
                 axis.get_ticklabels()  # creates the ticks, which matplotlib delays until drawing

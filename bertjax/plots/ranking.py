@@ -1,4 +1,4 @@
-"""All effects from the largest loss to the largest gain, with their intervals."""
+"""All effects with intervals, from the largest loss to the largest gain."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEFT, RIGHT, BOTTOM, HEIGHT = 0.7, 0.3, 0.95, 3.2  # inches
-NAMED = 90  # at most this many are all named below; of more, the significant ones and the extremes
-UPRIGHT = 80  # characters that fit side by side
+NAMED = 90  # ablations that are all named; of more, the significant ones and the extremes are named
+UPRIGHT = 80  # characters that fit into a line of names
 LONGEST_NAME, LETTER, BELOW = 40, 0.056, 0.5  # characters; inches per character of a vertical name, and below the names
 
 
@@ -80,7 +80,7 @@ def make_ranking(
 
 
 def _caption(measure: Measure) -> str:
-    """What the axis of changes is called."""
+    """The label of the axis of changes."""
     if measure.of_effects:
         return measure.label_in_unit
     if measure.compared_with:
@@ -89,7 +89,7 @@ def _caption(measure: Measure) -> str:
 
 
 def _name(axes: "Axes", names: Sequence[str], significant: Bool[np.ndarray, " ablations"]) -> None:
-    """Write names below the marks: all if they fit, else the significant ones and the extremes, as far as they fit."""
+    """Write names below the marks: all if they fit, otherwise those of significant and extreme effects that fit."""
     count, width = len(names), size_of(axes)[0] / (WIDTH - LEFT - RIGHT)
     named = list(range(count))
     if count > NAMED * width:

@@ -1,11 +1,10 @@
-"""Results: what a sweep found as a table, directory, pictures, comparison and page. No model is needed."""
+"""Results: their directory, tables, figures, comparison and page. No model is needed."""
 
 from bertjax.results.comparison import compare_data, compare_table
-from bertjax.results.contents import Contents, InMemory, describe_silhouette, measure_of
+from bertjax.results.contents import Contents, InMemory, describe_silhouette
 from bertjax.results.directory import (
     NOT_COMPARED,
-    WRITING,
-    Place,
+    AblationName,
     check_directory,
     describe_examples,
     output_arrays,
@@ -42,15 +41,14 @@ __all__ = [
     "PLAIN",
     "RIGHT",
     "TRUE",
-    "WRITING",
     "WRONG",
+    "AblationName",
     "Contents",
     "Display",
     "Entry",
     "InMemory",
     "Line",
     "NumberDisplay",
-    "Place",
     "Results",
     "Row",
     "Shard",
@@ -66,7 +64,6 @@ __all__ = [
     "describe_silhouette",
     "make_figure",
     "make_results",
-    "measure_of",
     "output_arrays",
     "pruning_curves",
     "read_complete",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -21,22 +21,24 @@ from bertjax.results.contents import Contents
 from bertjax.results.table import Row, column, significant
 from bertjax.statistics import Q, rank_correlation
 
-SHOWN = 12  # agreeing ablations in the table
+SHOWN = 12  # ablations on which results agree, in the table
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two results compared on the ablations they share.
+    """The comparison of two results on the ablations they share.
 
     Args:
-        first, second: their labels.
+        first: label of the first results.
+        second: label of the second results.
         common: the number of shared ablations.
-        correlation: Spearman's correlation of the effects; NaN where undefined.
-        low, high: its 95 % interval, by drawing ablations with replacement; NaN with fewer than ten.
-        found: the number of ablations each found at q < 0.05.
-        both: the number that both found with the same sign.
-        opposite: the number that both found with opposite signs.
-        chance: the probability that two random sets of these sizes share at least as many; NaN if one was untested.
+        correlation: Spearman's correlation of the effects; NaN if it is undefined.
+        low: lower end of its 95 % interval, from ablations drawn with replacement; NaN for fewer than ten ablations.
+        high: upper end of the interval.
+        found: the number of significant effects (q < 0.05) in each.
+        both: the number of effects that are significant in both, with the same sign.
+        opposite: the number of effects that are significant in both, with opposite signs.
+        chance: the probability that two random sets of these sizes share at least as many; NaN if one was not tested.
     """
 
     first: str
@@ -52,14 +54,13 @@ class Pair:
 
     @property
     def jaccard(self) -> float:
-        """The number that both found over the number that either found; NaN where neither found any."""
-        intersection = self.both + self.opposite
-        union = sum(self.found) - intersection
+        """`both` divided by the number of effects that are significant in either; NaN if there are none."""
+        union = sum(self.found) - self.both - self.opposite
         return self.both / union if union else float("nan")
 
 
 def label_results(results: Sequence[Contents]) -> list[str]:
-    """Labels that distinguish the results: whichever of model, task, mode and so on differ, else the directories."""
+    """Labels that distinguish results: the properties that differ (model, task, mode ...), or else the directories."""
     facts = [
         {
             "model": result.summary["model"]["name"],
@@ -82,67 +83,71 @@ def label_results(results: Sequence[Contents]) -> list[str]:
 
 
 def align(results: Sequence[Contents], metric: str | None = None) -> tuple[list[str], list[list[Row]]]:
-    """The ablations that all results share, and each result's rows for them by a metric, by default its main one.
+    """The names of the ablations that all results share, and their rows in each, by a metric or the main metric.
 
     Raises:
-        InputError: there are fewer than two results, they measure different things, they share fewer than two
-            ablations, one lacks the metric, or a shared name stands for different heads.
+        InputError: there are fewer than two results, they measure different quantities, they share fewer than two
+            ablations, one lacks the metric, or a shared name means different heads.
     """
     if len(results) < 2:
-        raise InputError("give two directories of results at least")
+        raise InputError("give at least two directories of results")
     quantities = [result.quantity(metric) for result in results]
     for result, quantity in zip(results, quantities, strict=True):
         if quantity.compared_as != quantities[0].compared_as:
             raise InputError(
                 f"{results[0].source} measures {quantities[0]}, {result.source} {quantity}: they cannot be compared; "
-                "give results of one analysis, or a metric (--metric) that all of them have"
+                "give results of one analysis, or a metric (--metric) that all have"
             )
     tables = [{row.name: row for row in result.rows_of(metric)} for result in results]
     for name in set.intersection(*map(set, tables)):
         if len({tuple(table[name].heads) for table in tables}) > 1:
-            raise InputError(f"{name!r} is not the same heads in all results: give sets of other heads other names")
+            raise InputError(f"{name!r} means different heads in these results: give different sets different names")
     names = [name for name in tables[0] if all(name in table for table in tables)]
     if len(names) < 2:
         kinds = ", ".join(f"{result.source} has {count_of(len(result.names), result.kind)}" for result in results)
-        raise InputError(f"the results have fewer than two ablations in common: {kinds}")
+        raise InputError(f"the results share fewer than two ablations: {kinds}")
     return names, [[table[name] for name in names] for table in tables]
 
 
 def compare(results: Sequence[Contents], metric: str | None = None, seed: int = 0) -> list[Pair]:
-    """Compare every pair of results by a metric, by default the main one of each; signs are those of gains.
+    """Compare every pair of results by a metric, by default the main one of each.
 
-    Contributions (Shapley values) count with the opposite sign, as the effects of ablating what contributes.
+    A change is positive if the score gets better. Contributions (Shapley values) count with the opposite sign, as
+    effects of ablating the heads.
 
     Raises:
         InputError: as for `align`.
     """
     labels, (_, tables) = label_results(results), align(results, metric)
-    signs = [_sign_of_gains(result, metric) for result in results]
-    effects = [_Effects(*each) for each in zip(labels, tables, signs, strict=True)]
-    return [_pair(first, second, seed) for first, second in combinations(effects, 2)]
+    gains = [_gains(*each, metric) for each in zip(results, tables, strict=True)]
+    return [_pair(*pair, seed) for pair in combinations(zip(labels, tables, gains, strict=True), 2)]
 
 
-@dataclass(frozen=True)
-class _Effects:
-    """The effects of the shared ablations in one of several results."""
-
-    label: str
-    rows: Sequence[Row]
-    sign: int
-
-    @property
-    def gains(self) -> Float[np.ndarray, " ablations"]:
-        """Differences of scores, above 0 where the score gets better."""
-        return self.sign * column(self.rows, "difference")
+def _gains(result: Contents, rows: Sequence[Row], metric: str | None) -> Float[np.ndarray, " ablations"]:
+    """Changes of the score, positive if it gets better without the heads."""
+    return result.measure(metric).sign * result.quantity(metric).sign * column(rows, "difference")
 
 
-def _sign_of_gains(result: Contents, metric: str | None) -> int:
-    """1 where a value above 0 of these results means that the score is better without the heads, else -1."""
-    return result.measure(metric).sign * result.quantity(metric).sign
+_Effects: TypeAlias = tuple[str, Sequence[Row], np.ndarray]  # label, rows and gains
+
+
+def _pair(first: _Effects, second: _Effects, seed: int) -> Pair:
+    from scipy.stats import hypergeom
+
+    tables, gains = (first[1], second[1]), (first[2], second[2])
+    correlation, low, high = rank_correlation(*gains, seed)
+    are_significant = [significant(rows) for rows in tables]
+    in_both = are_significant[0] & are_significant[1]
+    same_sign = np.sign(gains[0]) == np.sign(gains[1])
+    found = int(are_significant[0].sum()), int(are_significant[1].sum())
+    tested = all(any(row.q is not None for row in rows) for rows in tables)
+    chance = float(hypergeom.sf(in_both.sum() - 1, len(in_both), *found)) if tested else float("nan")
+    both, opposite = int((in_both & same_sign).sum()), int((in_both & ~same_sign).sum())
+    return Pair(first[0], second[0], len(in_both), correlation, low, high, found, both, opposite, chance)
 
 
 def describe_quantities(results: Sequence[Contents], metric: str | None = None) -> str:
-    """What results measure, where they do not measure the same; empty where they do."""
+    """A note if results measure different quantities; empty if they measure the same."""
     quantities = [result.quantity(metric) for result in results]
     if len({*quantities}) < 2:
         return ""
@@ -152,61 +157,31 @@ def describe_quantities(results: Sequence[Contents], metric: str | None = None) 
     return f"different quantities: {named}{signs}"
 
 
-def _pair(first: _Effects, second: _Effects, seed: int) -> Pair:
-    from scipy.stats import hypergeom
-
-    effects, common = [first.gains, second.gains], len(first.rows)
-    are_significant = [significant(one.rows) for one in (first, second)]
-    correlation, low, high = rank_correlation(effects[0], effects[1], seed)
-    in_both = are_significant[0] & are_significant[1]
-    same_sign = np.sign(effects[0]) == np.sign(effects[1])
-    sizes = int(are_significant[0].sum()), int(are_significant[1].sum())
-    tested = all(any(row.q is not None for row in one.rows) for one in (first, second))
-    chance = float(hypergeom.sf(in_both.sum() - 1, common, *sizes)) if tested else float("nan")
-    both, opposite = int((in_both & same_sign).sum()), int((in_both & ~same_sign).sum())
-    return Pair(
-        first=first.label,
-        second=second.label,
-        common=common,
-        correlation=correlation,
-        low=low,
-        high=high,
-        found=sizes,
-        both=both,
-        opposite=opposite,
-        chance=chance,
-    )
-
-
 def share_examples(results: Sequence[Contents]) -> bool:
     """Whether any two results share examples of the same task and split."""
-    sources = [(result.summary["data"]["task"], result.summary["data"]["split"], _ids(result)) for result in results]
+    data = [result.summary["data"] for result in results]
+    ids = [{str(example["id"]) for example in result.examples} for result in results]
+    sources = [(one["task"], one["split"], known) for one, known in zip(data, ids, strict=True)]
     return any(first[:2] == second[:2] and first[2] & second[2] for first, second in combinations(sources, 2))
 
 
-def _ids(result: Contents) -> set[str]:
-    return {str(example["id"]) for example in result.examples}
-
-
 def agreeing(results: Sequence[Contents], metric: str | None = None) -> list[tuple[str, list[float], int]]:
-    """Ablations that more than one result found to be gains, or losses: name, changes as printed, number of results.
+    """Ablations with significant effects of the same sign in several results: name, printed changes, number of results.
 
-    Sorted by how often they were found, then by the size of the mean effect.
+    Sorted by the number of results, then by the size of the mean effect.
     """
     names, tables = align(results, metric)
-    measures = [result.measure(metric) for result in results]
-    changes = np.stack(
-        [measure.factor * column(rows, "difference") for rows, measure in zip(tables, measures, strict=True)]
-    )
-    gains = np.array([[_sign_of_gains(result, metric)] for result in results]) * changes
+    factors = np.array([[result.measure(metric).factor] for result in results])
+    changes = factors * np.stack([column(rows, "difference") for rows in tables])
+    gains = factors * np.stack([_gains(*each, metric) for each in zip(results, tables, strict=True)])
     are_significant = np.stack([significant(rows) for rows in tables])
     counts = np.stack([(are_significant & (sign * gains > 0)).sum(0) for sign in (1, -1)]).max(0)
-    order = sorted(range(len(names)), key=lambda place: (-counts[place], -abs(np.nanmean(gains[:, place]))))
-    return [(names[place], changes[:, place].tolist(), int(counts[place])) for place in order if counts[place] > 1]
+    order = sorted(range(len(names)), key=lambda index: (-counts[index], -abs(np.nanmean(gains[:, index]))))
+    return [(names[index], changes[:, index].tolist(), int(counts[index])) for index in order if counts[index] > 1]
 
 
 def compare_table(results: Sequence[Contents], metric: str | None = None) -> Group:
-    """The numbered results, a row for each pair, and the ablations on which results agree, for a terminal."""
+    """A table for terminals: the numbered results, a row for each pair, and the ablations on which results agree."""
     labels, kind = label_results(results), results[0].kind
     numbers = [str(number) for number in range(1, len(labels) + 1)]
     table = PlainTable(box=SIMPLE_HEAD, pad_edge=False)
@@ -215,16 +190,20 @@ def compare_table(results: Sequence[Contents], metric: str | None = None) -> Gro
     for pair, pair_numbers in zip(compare(results, metric), combinations(numbers, 2), strict=True):
         table.add_row(
             *(", ".join(pair_numbers), str(pair.common), _correlation(pair)),
-            *(_shared(pair) if pair.chance == pair.chance else ("not tested", "", "", "")),
+            *(
+                (f"{pair.found[0]}, {pair.found[1]}", str(pair.both), str(pair.opposite), format_p(pair.chance))
+                if pair.chance == pair.chance
+                else ("not tested", "", "", "")
+            ),
         )
     note = (
-        f"rank correlation of effects with 95 % interval (of ten and more); found: {kind}s at q < {Q} in each; both: "
-        "with the same sign; chance: probability that random sets of these sizes share at least as many"
+        f"rank correlation of effects with 95 % interval (for at least ten); found: {kind}s with q < {Q} in each; "
+        "both: with the same sign; chance: probability that random sets of these sizes share at least as many"
     )
     legend = [Text(f"{number}  {label}") for number, label in zip(numbers, labels, strict=True)]
-    parts: list[Any] = [*legend, table, Text(note), *map(Text, _remarks(results, metric))]
+    parts: list[Any] = [*legend, table, Text(note), *map(Text, _warnings(results, metric))]
     agreements = agreeing(results, metric)
-    parts.append(Text(f"\n{count_of(len(agreements), kind)} found in more than one, with the same sign", style="bold"))
+    parts.append(Text(f"\n{count_of(len(agreements), kind)} found in several, with the same sign", style="bold"))
     if agreements:
         agreement_table = PlainTable(box=SIMPLE_HEAD, pad_edge=False)
         for name in (kind, "found in", *(f"change in {number}" for number in numbers)):
@@ -244,22 +223,17 @@ def compare_table(results: Sequence[Contents], metric: str | None = None) -> Gro
     return Group(*parts)
 
 
-def _remarks(results: Sequence[Contents], metric: str | None) -> list[str]:
-    """What must be known of several results before their comparison is believed."""
+def _warnings(results: Sequence[Contents], metric: str | None) -> list[str]:
+    """Warnings on results that are equal, measure different quantities, or share examples."""
     lines = []
     for (first, one), (second, other) in combinations(enumerate(results, 1), 2):
         if one.printed(metric=metric).tolist() == other.printed(metric=metric).tolist():
-            lines.append(f"{first} and {second} are the same results twice")
+            lines.append(f"{first} and {second} are the same results")
     if different := describe_quantities(results, metric):
         lines.append(different)
     if share_examples(results):
         lines.append("some of these results share examples: agreement may be due to those examples")
     return lines
-
-
-def _shared(pair: Pair) -> tuple[str, str, str, str]:
-    """How many each found, both found with the same and with opposite signs, and how probable that is by chance."""
-    return f"{pair.found[0]}, {pair.found[1]}", str(pair.both), str(pair.opposite), format_p(pair.chance)
 
 
 def _correlation(pair: Pair) -> str:
@@ -270,7 +244,7 @@ def _correlation(pair: Pair) -> str:
 
 
 def compare_data(results: Sequence[Contents], metric: str | None = None) -> dict[str, Any]:
-    """All pairs and all ablations on which results agree, for other programs."""
+    """All pairs, and all ablations on which results agree, for `--format json`."""
     labels = label_results(results)
     written = {row.name: row.to_dict()["name"] for row in results[0].rows_of(metric)}
     return {
@@ -294,35 +268,35 @@ def compare_data(results: Sequence[Contents], metric: str | None = None) -> dict
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several results side by side; printed, the table of `bertjax compare`.
+    """The comparison of results; printed, it is the table of `bertjax compare`.
 
     Args:
-        several: two or more results.
-        metric: the metric they are compared by; by default the main one of each.
+        results: at least two.
+        metric: by which they are compared; by default the main one of each.
     """
 
-    several: tuple[Contents, ...]
+    results: tuple[Contents, ...]
     metric: str | None = None
 
     def __post_init__(self) -> None:
-        align(self.several, self.metric)
+        align(self.results, self.metric)
 
     @property
     def pairs(self) -> list[Pair]:
-        """The comparison of every two results."""
-        return compare(self.several, self.metric)
+        """The comparison of each pair of results."""
+        return compare(self.results, self.metric)
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as `bertjax compare --format json` prints it."""
-        return compare_data(self.several, self.metric)
+        return compare_data(self.results, self.metric)
 
     def __str__(self) -> str:
         text = io.StringIO()
-        # A text is neither shown by a notebook nor coloured, whatever the surroundings ask of consoles.
+        # A str is never coloured or displayed, whatever environment variables say.
         console = PlainConsole(
             file=text, width=PIPE_WIDTH, force_jupyter=False, force_terminal=False, color_system=None
         )
-        console.print(compare_table(self.several, self.metric))
+        console.print(compare_table(self.results, self.metric))
         return text.getvalue().rstrip()
 
     def __repr__(self) -> str:

@@ -1,6 +1,5 @@
-"""What results hold and simple queries on them, whether read from a directory or just computed."""
+"""The contents of results, read from a directory or just computed, and simple queries."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -15,18 +14,18 @@ from bertjax.results.table import CELL, Row, column, kind_of, significant
 from bertjax.statistics import BUILT_IN, Measure, Q, fewest_flips
 
 SHOWN = 10  # ablations in the notebook table
-DRAWN = {"gradients": "importance"}  # which metric is drawn, by the form of the outputs, where it is not the main one
+DRAWN = {"gradients": "importance"}  # by outputs, the metric of figures if it is not the main one
 Arrays = Mapping[str, Shaped[np.ndarray, "..."]]
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """What a metric of results measures, which decides with what it may be compared.
+    """What a metric of results measures. Results are compared if they measure the same.
 
     Attributes:
-        name: for people.
-        compared_as: results are compared where this is the same.
-        sign: 1, or -1 where a value above 0 means what a value below 0 means in the others that it is compared with.
+        name: for messages.
+        compared_as: results are compared if this is equal.
+        sign: 1, or -1 if positive values mean what negative values of the compared quantities mean.
     """
 
     name: str
@@ -40,79 +39,45 @@ class Quantity:
 EFFECT = "effect"
 
 
-class Stored(ABC):
-    """Storage of the large parts of results."""
+class Stored:
+    """The large parts of results: arrays of `outputs.npz` and `attention.npz`, and lines of `examples.jsonl`."""
 
     directory: Path | None
+    outputs: Arrays
+    attention: Arrays
+    examples: Sequence[Mapping[str, Any]]
 
     @property
-    @abstractmethod
-    def outputs(self) -> Arrays:
-        """As in `outputs.npz`."""
-
-    @property
-    @abstractmethod
-    def attention(self) -> Arrays:
-        """As in `attention.npz`."""
-
-    @property
-    @abstractmethod
     def has_attention(self) -> bool:
-        """Whether attention was kept."""
-
-    @property
-    @abstractmethod
-    def examples(self) -> Sequence[Mapping[str, Any]]:
-        """As in `examples.jsonl`."""
+        """Whether attention is available."""
+        return bool(self.attention)
 
 
+@dataclass
 class InMemory(Stored):
     """The large parts of results that were just computed.
 
     Args:
-        outputs, attention, examples: as in the files.
-        directory: where they were written; None if they were not.
+        outputs: as in the file.
+        attention: as in the file.
+        examples: as in the file.
+        directory: of the written results; None if they were not written.
     """
 
-    def __init__(
-        self,
-        outputs: Arrays,
-        attention: Arrays,
-        examples: Sequence[Mapping[str, Any]],
-        directory: Path | None = None,
-    ):
-        self._outputs, self._attention, self._examples = outputs, attention, examples
-        self.directory = directory
-
-    @property
-    def outputs(self) -> Arrays:
-        """As in `outputs.npz`."""
-        return self._outputs
-
-    @property
-    def attention(self) -> Arrays:
-        """As in `attention.npz`."""
-        return self._attention
-
-    @property
-    def has_attention(self) -> bool:
-        """Whether attention was kept."""
-        return bool(self._attention)
-
-    @property
-    def examples(self) -> Sequence[Mapping[str, Any]]:
-        """As in `examples.jsonl`."""
-        return self._examples
+    outputs: Arrays
+    attention: Arrays
+    examples: Sequence[Mapping[str, Any]]
+    directory: Path | None = None
 
 
 @dataclass(frozen=True, repr=False)
 class Contents:
-    """What a job found.
+    """The contents of results.
 
     Args:
         summary: as in `summary.json`.
         rows: as in `results.parquet`, one for each ablation and metric.
-        stored: the large parts, read on demand.
+        stored: the large parts, read when they are needed.
     """
 
     summary: dict[str, Any]
@@ -149,7 +114,7 @@ class Contents:
 
     @property
     def has_attention(self) -> bool:
-        """Whether attention is available; it is large, so a copy of the results may lack it."""
+        """Whether attention is available; the file is large, so a copy of the results may lack it."""
         return self.stored.has_attention
 
     @property
@@ -168,12 +133,12 @@ class Contents:
 
     @property
     def picture(self) -> str:
-        """The picture's file name: a map of heads, bars of layers or of the most changing sets, or grids of patches."""
+        """The file name of the figure: a map of heads, bars of layers or sets, or grids of patches."""
         return "patches.png" if self.has_grids else f"{self.kind}s.png"
 
     @property
     def has_grids(self) -> bool:
-        """Whether these are patches of places at spans of tokens, and not of heads alone."""
+        """Whether these are patches of sites at spans of tokens, not only of heads."""
         return self.kind == CELL
 
     @property
@@ -188,13 +153,13 @@ class Contents:
 
     @property
     def drawn_metric(self) -> str:
-        """The metric of the picture and of the page when it opens: the main one, of gradients the importance."""
+        """The metric of the figure and of the page when it opens: the main one, or the importance by gradients."""
         drawn = DRAWN.get(self.summary["outputs"], self.metric)
         return drawn if drawn in self.summary["metrics"] else self.metric
 
     @property
     def too_few_contrasts(self) -> str:
-        """A phrase where patches have too few contrasts for any single cell to be found; else empty."""
+        """A note if patches have too few contrasts for any cell to be significant; else empty."""
         contrasts, rows = self.summary["data"]["examples"], self.rows_of()
         needed = fewest_flips(len(rows))
         if "patching" not in self.summary or contrasts >= needed or significant(rows).any():
@@ -208,38 +173,43 @@ class Contents:
         Raises:
             InputError: the results have no such metric.
         """
-        metric_name = metric or self.metric
-        if metric_name not in self.summary["metrics"]:
-            raise InputError(f"{self.source} has no metric {metric_name!r}: {', '.join(self.summary['metrics'])}")
-        return [row for row in self.rows if row.metric == metric_name]
+        name = self._metric_name(metric)
+        return [row for row in self.rows if row.metric == name]
+
+    def _metric_name(self, metric: str | None) -> str:
+        """The metric, or the main one for None. Raises `InputError` if the results have no such metric."""
+        name = metric or self.metric
+        if name not in self.summary["metrics"]:
+            raise InputError(f"{self.source} has no metric {name!r}: {', '.join(self.summary['metrics'])}")
+        return name
 
     @property
     def base(self) -> float | None:
-        """The main score without ablation; None where it is undefined."""
+        """The main score without ablation; None if it is undefined."""
         score: float | None = self.summary["base"]["score"]
         return score
 
     @property
     def sentence(self) -> str:
-        """How many ablations matter significantly, the extremes, and what is indistinguishable from noise."""
+        """The number of significant ablations, the extremes, and how they compare with chance."""
         return str(self.summary["sentence"])
 
     def sentence_of(self, metric: str | None = None) -> str:
-        """The sentence on a metric, by default the main one."""
+        """The sentence about a metric, by default the main one."""
         statistics = self.summary["statistics"]
         return str(statistics[metric or self.metric]["sentence"] if statistics else self.summary["sentence"])
 
     def least_p(self, metric: str | None = None) -> float | None:
-        """The smallest p that a metric's test can give, by default the main one's; None where there is no bound."""
+        """The smallest possible p of a metric's test, by default the main one's; None if there is no bound."""
         least = self.summary["statistics"].get(metric or self.metric, {}).get("least_p")
         return None if least is None else float(least)
 
     def describe_metric(self, name: str | None = None) -> dict[str, Any]:
-        """The description of a metric, by default the main one: what `Metric.describe` gives."""
+        """The description of a metric, by default the main one, as `Metric.describe` returns it."""
         return describe_metric(self.summary, name or self.metric)
 
     def measure(self, metric: str | None = None) -> Measure:
-        """How a metric, by default the main one, is called and printed, and which way is better."""
+        """The label, unit and direction of a metric, by default the main one."""
         return measure_of(self.summary, metric or self.metric)
 
     @property
@@ -250,15 +220,13 @@ class Contents:
     def quantity(self, metric: str | None = None) -> Quantity:
         """What a metric, by default the main one, measures, and in which direction.
 
-        Effects of ablations are scores with the ablation minus the score without. A Shapley value is what a head
-        contributes to the score: the opposite sign.
+        The effect of an ablation is the score with it minus the score without it. A Shapley value is the contribution
+        of a head to the score, which has the opposite sign.
 
         Raises:
             InputError: the results have no such metric.
         """
-        name = metric or self.metric
-        if name not in self.summary["metrics"]:
-            raise InputError(f"{self.source} has no metric {name!r}: {', '.join(self.summary['metrics'])}")
+        name = self._metric_name(metric)
         label = self.measure(name).label
         known = {
             "predicted_loss": Quantity("effects of ablations on the loss that gradients predict", EFFECT),
@@ -273,28 +241,28 @@ class Contents:
         return Quantity(f"{label}{into}", f"{self.analysis} {name}{into}")
 
     def positive_of(self, metric: str | None = None) -> str | None:
-        """The label that a metric such as F1 is about; None where it is about all labels, or about numbers."""
+        """The label that a metric such as F1 is about; None for metrics of all labels or of numbers."""
         return positive_name(self.summary, [metric or self.metric])
 
     @property
     def texts(self) -> int:
-        """The number of texts of each example that the model read one by one."""
+        """The number of texts of each example that the model read separately."""
         return sum(name.startswith("tokens_0_") for name in self.attention)
 
     @property
     def kept(self) -> list[int | str]:
         """The ids of the examples whose attention was kept."""
-        return [self.examples[number]["id"] for number in self.attention["examples"].tolist()]
+        return [self.examples[index]["id"] for index in self.attention["examples"].tolist()]
 
     def label_of(self, example: Mapping[str, Any]) -> str:
-        """An example's label as text, a class by its name; 'none' where it has no label."""
+        """An example's label as str, a class by its name; 'none' for an example without a label."""
         names, label = self.summary["data"]["label_names"], example["label"]
         if label is None or (names and label < 0):
             return "none"
         return str(names[label]) if names and label < len(names) else f"{label:g}"
 
     def printed(self, name: str = "difference", metric: str | None = None) -> Float[np.ndarray, " ablations"]:
-        """A column of a metric as it is printed: in points, 100 times the stored values, or in the metric's own unit.
+        """A column of a metric in the printed unit: points, 100 times the stored values, or the metric's unit.
 
         NaN where it is undefined.
         """
@@ -305,21 +273,21 @@ class Contents:
         """Model, data and mode in one line."""
         summary = self.summary
         data = f"{summary['data']['task']}, {count_of(summary['data']['examples'], 'example')}"
-        what = f"{summary['model']['name']} on {data}"
-        return what if self.measure().compared_with else f"{what}, mode {summary['mode']['name']}"
+        title = f"{summary['model']['name']} on {data}"
+        return title if self.measure().compared_with else f"{title}, mode {summary['mode']['name']}"
 
     def largest(self, count: int = SHOWN) -> list[tuple[str, ...]]:
-        """The ablations with the largest effects on the main metric as texts."""
+        """The formatted rows of the ablations with the largest effects on the main metric."""
         rows = self.rows_of()
         order = np.argsort(-np.nan_to_num(np.abs(column(rows, "difference")), nan=-1.0), kind="stable")
-        return [as_texts(rows[place], self.measure(), self.least_p()) for place in order[:count]]
+        return [format_row(rows[index], self.measure(), self.least_p()) for index in order[:count]]
 
 
 def describe_analysis(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Name and options of the analysis that made results.
+    """Name and options of the analysis of results.
 
     Args:
-        summary: as in `summary.json`; earlier versions did not record the analysis, which then follows from the
+        summary: as in `summary.json`; earlier versions did not record the analysis, so that it is inferred from the
             outputs, without options.
     """
     if "analysis" in summary:
@@ -332,13 +300,13 @@ def describe_analysis(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_metric(summary: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A metric's label, what it reads, and whether it is about one label; the summary describes a user's own metric."""
+    """A metric's label, what it reads, and whether it is about one label; the summary describes metrics of the user."""
     description: dict[str, Any] | None = summary.get("own_metrics", {}).get(name)
     return BUILT_IN[name].describe() if description is None else description
 
 
 def measure_of(summary: Mapping[str, Any], metric: str) -> Measure:
-    """How a metric is called and printed; summaries of earlier versions say the label alone of a user's own."""
+    """The label, unit and direction of a metric; earlier versions stored only the label of a user's metric."""
     described = describe_metric(summary, metric)
     if summary["outputs"] == "gradients" and "tested" not in described:  # of an earlier version
         described = {**described, "by": "gradients", "tested": metric not in ("importance", "token_importance")}
@@ -346,7 +314,7 @@ def measure_of(summary: Mapping[str, Any], metric: str) -> Measure:
 
 
 def positive_name(summary: Mapping[str, Any], metrics: Sequence[str]) -> str | None:
-    """The name of the label that any of these metrics is about; None where none is about a single label.
+    """The name of the label that one of the metrics is about; None if all are about all labels.
 
     Args:
         summary: as in `summary.json`, or only its provenance.
@@ -358,50 +326,50 @@ def positive_name(summary: Mapping[str, Any], metrics: Sequence[str]) -> str | N
 
 
 def describe_silhouette(found: Mapping[str, float]) -> str:
-    """How far heads of one layer attend alike, in a line.
+    """A line on the similarity of heads in one layer.
 
     Args:
         found: `summary["roles"]["silhouette"]`.
     """
     value, permuted = (format_change(found[name], 2).removeprefix("+") for name in ("value", "permuted"))
     return (
-        f"Heads of one layer beside those of others: silhouette {value}, {permuted} where layers are permuted "
+        f"Heads of one layer against heads of other layers: silhouette {value}, {permuted} for permuted layers "
         f"({equals_p('p', found['p'])})."
     )
 
 
 def describe_numbers(measure: Measure) -> str:
-    """A note below a table: in what its scores and changes are, and which way is better where that is unusual."""
+    """A note below a table: the unit of scores and changes, and which direction is better if that is unusual."""
     numbers = f"{'' if measure.of_effects else 'scores and '}{measure.name_of_change}s"
-    what = f"{numbers} in {measure.unit}" if measure.unit else f"{numbers} as they are"
-    return "; ".join(part for part in (what, measure.direction) if part)
+    unit = f"{numbers} in {measure.unit}" if measure.unit else f"{numbers} without a unit"
+    return "; ".join(part for part in (unit, measure.direction) if part)
 
 
 def headings_of(measure: Measure, flips: bool = True) -> dict[int, str]:
-    """Which of what `as_texts` gives is shown, by number, with its heading; effects are no change of a score.
+    """The headings of the columns of `format_row` that are shown, by index.
 
     Args:
         flips: whether predictions can become right or wrong.
     """
     names = ("", "score", "change", "95 % CI", "p", "q", *(("gains", "losses") if flips else ()))
     hidden = {*(("score",) if measure.of_effects else ()), *(() if measure.tested else ("p", "q"))}
-    shown = {number: name for number, name in enumerate(names) if name not in hidden}
-    return {number: measure.name_of_change if name == "change" else name for number, name in shown.items()}
+    shown = {index: name for index, name in enumerate(names) if name not in hidden}
+    return {index: measure.name_of_change if name == "change" else name for index, name in shown.items()}
 
 
 def note_of_tests(measure: Measure) -> str:
-    """What a table says of its tests: what a star means, or why nothing is tested."""
+    """A note below a table: the meaning of a star, or why nothing is tested."""
     return measure.untested or f"* q < {Q}"
 
 
-def as_texts(row: Row, measure: Measure, least_p: float | None = None) -> tuple[str, ...]:
-    """Name, score, change, interval, p, q, gains and losses as texts.
+def format_row(row: Row, measure: Measure, least_p: float | None = None) -> tuple[str, ...]:
+    """Format name, score, change, interval, p, q, gains and losses.
 
-    A star after q marks a significant effect; p and q are empty where nothing is tested.
+    A star after q marks a significant effect; p and q are empty if nothing is tested.
 
     Args:
         measure: of the row's metric.
-        least_p: the smallest p that the row's test can give (`Contents.least_p`).
+        least_p: the smallest possible p of the row's test (`Contents.least_p`).
     """
     ends = [end for end in (row.low, row.high) if end is not None]
     interval = " to ".join(map(measure.change, ends)) if len(ends) == 2 else ""

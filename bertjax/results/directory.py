@@ -1,18 +1,17 @@
-"""The directory that a sweep leaves behind, from which everything can be recomputed and redrawn.
+"""Read and write a directory of results.
 
     summary.json    provenance, base scores, one entry for each ablation with layer, head, score, delta
     outputs.npz     base [examples(, labels)], outputs [ablations, examples(, labels)], names, layer and head
                     [ablations] (head -1: the whole layer; layer -1 too: a set), ids and labels [examples]; of masked
                     words base [words, 2] and outputs [ablations, words, 2] (log-probability, rank), labels, units (the
-                    example of each) and places (its token) [words]
+                    example of each word) and places (its token) [words]
     examples.jsonl  id, label and texts of each example, in the same order
     results.parquet one row for each ablation and metric: scores, intervals, tests (`table.COLUMNS`)
     attention.npz   tokens and attention weights of a few examples, base and largest effects; of masked words also the
-                    likeliest words there
-    heads.png       the map (layers.png where whole layers were ablated, sets.png where other sets were, patches.png of
-                    patches)
+                    most likely words
+    heads.png       the figure (layers.png of whole layers, sets.png of other sets, patches.png of patches)
 
-`summary.json` is written last, with the SHA-256 of each other file: where it exists, the rest is complete.
+`summary.json` is written last, with the SHA-256 of each other file: if it exists, the other files are complete.
 """
 
 import json
@@ -51,19 +50,17 @@ from bertjax.results.summary import (
 )
 from bertjax.results.table import read_parquet, to_parquet
 
-# Settings that affect how results are written, not what they are.
+# Settings that do not change the results.
 NOT_COMPARED = ("output", "overwrite", "resume", "memory", "shard")
 # Name, layer and head of an ablation.
-Place = tuple[str, int | None, int | None]
+AblationName = tuple[str, int | None, int | None]
 OUTPUTS = ("outputs.npz", "examples.jsonl")
 DERIVED = ("summary.json", "results.parquet", "attention.npz", "heads.png", "layers.png", "sets.png", "patches.png")
 FILES = (*OUTPUTS, *DERIVED)
 WRITTEN = (*FILES, "report.html")
-# Exists while results are written, so that files which a killed process left are known to be bertjax's.
+# Exists while results are written, which shows that files left by a killed process are bertjax's.
 WRITING = ".bertjax-writing"
 PICTURES = (".png", ".pdf", ".svg")
-
-
 NAMED_AS_IN_SUMMARIES = 2  # the last schema in which tables name heads 3.10
 
 
@@ -72,12 +69,7 @@ class WithoutHashesWarning(UserWarning):
 
 
 class _Files(Stored):
-    """The large parts of a results directory, read on demand and verified to be what was written.
-
-    Args:
-        directory: of the results.
-        summary: the content of `summary.json`.
-    """
+    """The large parts of a directory of results, read when they are needed and verified by their hashes."""
 
     directory: Path
 
@@ -85,12 +77,8 @@ class _Files(Stored):
         self.directory, self.summary = directory, summary
 
     @cached_property
-    def outputs(self) -> Arrays:
-        """The arrays of `outputs.npz`: base, outputs, names, layer, head, ids, labels.
-
-        Raises:
-            InputError: the file is missing, damaged or of other results.
-        """
+    def outputs(self) -> Arrays:  # type: ignore[override]
+        """The arrays of `outputs.npz`."""
         path, names = self.directory / "outputs.npz", [entry["name"] for entry in self.summary["ablations"]]
         with open_verified(path, self.summary) as file:
             arrays = _arrays(file)
@@ -102,12 +90,8 @@ class _Files(Stored):
         return arrays
 
     @cached_property
-    def attention(self) -> Arrays:
-        """The arrays of `attention.npz`: tokens and weights of a few examples, for the base and the largest effects.
-
-        Raises:
-            InputError: the file is missing, damaged or of other results.
-        """
+    def attention(self) -> Arrays:  # type: ignore[override]
+        """The arrays of `attention.npz`."""
         path, model = self.directory / "attention.npz", self.summary["model"]
         with open_verified(path, self.summary) as file:
             arrays = _arrays(file)
@@ -122,16 +106,12 @@ class _Files(Stored):
 
     @property
     def has_attention(self) -> bool:
-        """Whether `attention.npz` exists; it is large, so a copy of the results may lack it."""
+        """Whether `attention.npz` exists."""
         return is_there(self.directory / "attention.npz", InputError)
 
     @cached_property
-    def examples(self) -> Sequence[Mapping[str, Any]]:
-        """Id, label and texts of each example.
-
-        Raises:
-            InputError: `examples.jsonl` is missing or damaged.
-        """
+    def examples(self) -> Sequence[Mapping[str, Any]]:  # type: ignore[override]
+        """The lines of `examples.jsonl`."""
         path, count = self.directory / "examples.jsonl", self.summary["data"]["examples"]
         with open_verified(path, self.summary) as file:
             examples: list[dict[str, Any]] = [json.loads(line) for line in file]
@@ -142,31 +122,31 @@ class _Files(Stored):
 
 
 def _arrays(file: BinaryIO) -> dict[str, Shaped[np.ndarray, "..."]]:
-    """All arrays of an `.npz` file; nothing in it is executed."""
+    """All arrays of an `.npz` file; no code in it is executed."""
     with np.load(file, allow_pickle=False) as arrays:
         return dict(arrays)
 
 
 def read_results(directory: str | Path) -> Results:
-    """Read what `bertjax ablate` wrote.
+    """Read a directory of results.
 
     Raises:
-        InputError: there are no results, or they are damaged, were changed since they were written, or come from
-            another version of bertjax.
+        InputError: there are no results, or they are damaged, were changed since they were written, or come from an
+            incompatible version of bertjax.
 
     Warns:
-        WithoutHashesWarning: they come from a version that did not write hashes.
+        WithoutHashesWarning: the results come from a version that did not write hashes.
     """
     directory = user_path(directory, InputError)
     if not is_there(directory / NAME, InputError):
         refuse_shard(directory)
         _refuse_unfinished(directory)
-        raise InputError(f"{directory} holds no results of `bertjax ablate`: there is no {NAME}{_inside(directory)}")
+        raise InputError(f"{directory} has no results of `bertjax ablate`: there is no {NAME}{_inside(directory)}")
     summary = read_summary(directory)
     if summary["schema"] == WITHOUT_HASHES:
         warnings.warn(
-            f"{directory} was written by an earlier bertjax, without the hashes of its files: "
-            "numbers changed since then cannot be detected",
+            f"{directory} was written by an earlier bertjax, without hashes of its files: "
+            "changed numbers cannot be detected",
             WithoutHashesWarning,
             stacklevel=2,
         )
@@ -176,7 +156,7 @@ def read_results(directory: str | Path) -> Results:
     with open_verified(path, summary) as file:
         rows = read_parquet(file)
     if len(rows) != len(entries):
-        raise InputError(f"{path} has {len(rows)} rows, {NAME} has numbers for {len(entries)}: {AGAIN}")
+        raise InputError(f"{path} has {len(rows)} rows, {NAME} has {len(entries)}: {AGAIN}")
     if summary["schema"] > NAMED_AS_IN_SUMMARIES and any(
         row.name != table_name(entry["name"], entry["heads"], entry["layer"])
         for row, entry in zip(rows, entries, strict=True)
@@ -193,12 +173,12 @@ def _refuse_unfinished(directory: Path) -> None:
         facts = next((dict(journal["facts"]) for journal in journals if journal), None)
     if facts is not None:
         shard = facts.get("shard")
-        what = f"an unfinished run of shard {shard}" if shard else "an unfinished run"
-        raise InputError(f"{directory} holds {what}, not results: the same command resumes it")
+        run = f"an unfinished run of shard {shard}" if shard else "an unfinished run"
+        raise InputError(f"{directory} has {run}, not results: run the same command again to resume it")
 
 
 def _inside(directory: Path) -> str:
-    """A hint naming subdirectories that hold results; experiments leave one for each mode."""
+    """A hint with subdirectories that have results, such as one for each mode."""
     try:
         directories = sorted(
             path.parent for path in directory.glob("*/summary.json") if (path.parent / "results.parquet").is_file()
@@ -211,15 +191,15 @@ def _inside(directory: Path) -> str:
 def check_directory(
     directory: Path, overwrite: bool, last: str = "summary.json", files: Sequence[str] = WRITTEN
 ) -> None:
-    """Check that results can be written, before anything is computed; the directory itself is made later.
+    """Check before a run that its results can be written; the directory is made later.
 
     Args:
-        last: the file that is written last; it exists only if there are results.
+        last: the file that is written last, which exists only if results are complete.
         files: all files that may be written or removed.
 
     Raises:
-        OutputError: it is not a directory, cannot be written, holds a directory with the name of a file, holds
-            results and `overwrite` is false, or holds a file of such a name that bertjax did not write.
+        OutputError: the path is not a directory or cannot be written, a file to be written is a directory there, or
+            bertjax did not write it, or results exist and `overwrite` is false.
     """
     try:
         with made_directory(directory):
@@ -232,39 +212,39 @@ def check_directory(
     except (OSError, ValueError) as error:
         raise OutputError(f"cannot write to {directory}: {getattr(error, 'strerror', None) or error}") from error
     if blocked:
-        raise OutputError(f"cannot write to {directory}: {blocked[0]} there is a directory; move it, or give --output")
+        raise OutputError(f"cannot write to {directory}: {blocked[0]} is a directory; move it, or give --output")
     complete = read_recorded(directory / last) if last in present else None
     if complete is not None and not overwrite:
-        raise OutputError(f"{directory} holds results already: give another --output, or --overwrite to replace them")
+        raise OutputError(f"{directory} already has results: give another --output, or --overwrite to replace them")
     foreign = [] if unfinished else _foreign(directory, present, complete)
     if foreign:
-        changed = "" if complete is None else ", or not as it is now"
+        changed = "" if complete is None else ", or which was changed"
         raise OutputError(
-            f"{directory} holds {some_of(foreign)}, which bertjax did not write{changed}: move it away, or give "
-            "another --output"
+            f"{directory} has {some_of(foreign)}, which bertjax did not write{changed}: move it away, or give another "
+            "--output"
         )
 
 
 def is_being_written(directory: Path) -> bool:
-    """Whether bertjax has begun to write results in this directory and has not finished."""
+    """Whether bertjax started to write results in a directory and did not finish."""
     return (directory / WRITING).exists()
 
 
 def _foreign(directory: Path, present: Sequence[str], complete: Mapping[str, Any] | None) -> list[str]:
-    """Which files were not written by bertjax, or were replaced since.
+    """The files that bertjax did not write, or that were replaced.
 
     Args:
-        present: names of results that are in the directory.
-        complete: the content of the file that is written last; None if there are no results.
+        present: the names of files of results in the directory.
+        complete: the content of the file that is written last; None if there are no complete results.
     """
     if complete is None:
         return [*present]
     recorded = complete.get("files")
-    if not isinstance(recorded, dict):  # by an earlier version, or an experiment: without hashes
+    if not isinstance(recorded, dict):  # written without hashes, by an earlier version or an experiment
         return []
     foreign = []
     for name in present:
-        if name in ("summary.json", "report.html"):  # the page is written later, and has a mark of its own
+        if name in ("summary.json", "report.html"):  # the page is written later, and has a mark
             continue
         path, known = directory / name, recorded.get(name)
         if known is None and path.suffix in PICTURES and not path.is_symlink() and has_mark(path):
@@ -275,14 +255,14 @@ def _foreign(directory: Path, present: Sequence[str], complete: Mapping[str, Any
 
 
 def read_complete(directory: Path, settings: Mapping[str, Any], analysis: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The summary of a complete directory; None where there is no summary.
+    """The summary of complete results in a directory; None if there are none.
 
     Args:
-        settings: the settings it must have been made with; those in `NOT_COMPARED` may differ.
-        analysis: name and options of the analysis it must have been made by.
+        settings: that the results must have, except those in `NOT_COMPARED`.
+        analysis: the name and options of the analysis that the results must have.
 
     Raises:
-        OutputError: it is unreadable, or was made by another analysis or with other settings.
+        OutputError: the results are unreadable, or of another analysis or other settings.
     """
     path = directory / "summary.json"
     if not path.exists() or read_recorded(path) is None:
@@ -291,21 +271,21 @@ def read_complete(directory: Path, settings: Mapping[str, Any], analysis: Mappin
         summary = read_summary(directory)
     except InputError as error:
         raise OutputError(f"{error}, or move it away") from error
-    there, here = describe_analysis(summary), analysis
+    found = describe_analysis(summary)
     advice = "give another --output, or --overwrite to replace them"
     if "analysis" not in summary:
-        raise OutputError(f"{directory} holds results already, of an earlier version of bertjax: {advice}")
-    if there["name"] != here["name"]:
-        raise OutputError(f"{directory} holds results already, of {there['name']}, not of {here['name']}: {advice}")
+        raise OutputError(f"{directory} already has results of an earlier version of bertjax: {advice}")
+    if found["name"] != analysis["name"]:
+        raise OutputError(f"{directory} already has results of {found['name']}, not of {analysis['name']}: {advice}")
     differing = _differing(summary["settings"], json.loads(json.dumps(dict(settings))))
-    differing += _differing(there["options"], here["options"])
+    differing += _differing(found["options"], analysis["options"])
     if differing:
-        raise OutputError(f"{directory} holds results already, with other settings: {'; '.join(differing)}: {advice}")
+        raise OutputError(f"{directory} already has results with other settings: {'; '.join(differing)}: {advice}")
     return summary
 
 
 def _differing(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
-    """Settings that differ, each as a phrase; an earlier version did not have those that it did not record."""
+    """Settings that differ, each as a phrase; a setting that was not recorded had its default."""
     return [
         f"{name} ({recorded.get(name)} there, {value} here)"
         for name, value in current.items()
@@ -317,17 +297,18 @@ def output_arrays(
     base: Shaped[np.ndarray, "outputs ..."],
     outputs: Shaped[np.ndarray, "ablations outputs ..."],
     examples: Examples,
-    ablations: Sequence[Place],
+    ablations: Sequence[AblationName],
     labels: Num[np.ndarray, " outputs"] | None = None,
     details: Mapping[str, Shaped[np.ndarray, "..."]] = MappingProxyType({}),
 ) -> dict[str, Shaped[np.ndarray, "..."]]:
     """The arrays of `outputs.npz`.
 
     Args:
-        base, outputs: of a sweep.
-        ablations: name, layer and head of each; None where there is no single layer or head.
-        labels: of the outputs; None for those of the examples.
-        details: what else is kept, by name.
+        base: the outputs without ablation.
+        outputs: with each ablation.
+        ablations: name, layer and head of each; None if there is no single layer or head.
+        labels: of the outputs; None for the labels of the examples.
+        details: further arrays by name.
     """
     return {
         "base": base,
@@ -342,10 +323,10 @@ def output_arrays(
 
 
 def describe_examples(examples: Examples, arrays: Arrays) -> list[dict[str, Any]]:
-    """The content of `examples.jsonl`: id, label and texts of each example, and what else a task's examples have.
+    """The content of `examples.jsonl`: id, label and texts of each example, and the fields of its content.
 
     Args:
-        arrays: as in `outputs.npz`; of candidates only those that some run puts first are told, and relevant ones.
+        arrays: as in `outputs.npz`; they decide which candidates of a query are included.
     """
     missing = (None,) * len(examples)
     rows = zip(
@@ -358,15 +339,15 @@ def describe_examples(examples: Examples, arrays: Arrays) -> list[dict[str, Any]
         strict=True,
     )
     lines = []
-    for place, (name, label, first, second, group, content) in enumerate(rows):
-        known = {key: value for key, value in (("second", second), ("group", group)) if value is not None}
-        known |= content.describe(arrays, place) if content is not None else {}
-        lines.append(msgspec.to_builtins(Example(id=name, label=finite(label), first=first, **known)))
+    for index, (name, label, first, second, group, content) in enumerate(rows):
+        optional = {key: value for key, value in (("second", second), ("group", group)) if value is not None}
+        optional |= content.describe(arrays, index) if content is not None else {}
+        lines.append(msgspec.to_builtins(Example(id=name, label=finite(label), first=first, **optional)))
     return lines
 
 
 def write_outputs(directory: Path, outputs: Arrays, examples: Sequence[Mapping[str, Any]]) -> None:
-    """Write `outputs.npz` and `examples.jsonl`, so that what took long to compute is safe before any use of it.
+    """Write `outputs.npz` and `examples.jsonl` before any use of the outputs, so that a failure does not lose them.
 
     Earlier results in the directory are then no longer complete, so their `summary.json` or `shard.json` is removed.
 
@@ -385,9 +366,10 @@ def write_outputs(directory: Path, outputs: Arrays, examples: Sequence[Mapping[s
 
 
 def write_results(directory: Path, results: Results) -> Results:
-    """Write everything derived from the outputs, each file atomically, `summary.json` last.
+    """Write the other files, each atomically, `summary.json` last.
 
-    Returns: the results with their directory and the hashes of its files.
+    Returns:
+        The results with their directory and the hashes of its files.
 
     Raises:
         OutputError: a file cannot be written.

@@ -1,7 +1,7 @@
-"""Examples as the page shows them: what a value is, and texts with marks on them.
+"""How the page shows examples: their values, and lines of text with marks.
 
-A line of text is a list of pieces, each a text with a mark: what a reader should see in it. Nothing is HTML. How the
-examples of a task are displayed is defined in the task's file, as a subclass of `Display`.
+A line is a list of pieces, each a str and its mark. Nothing is HTML. A task defines the display of its examples as a
+subclass of `Display`, in the file of the task.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from jaxtyping import Float, Num
 from bertjax.results.contents import Contents
 
 Line = list[tuple[str, str]]  # pieces with their marks
-# Marks of pieces: a name, plain text, a true text, and a prediction that is right or wrong.
+# Marks: a name, plain text, the truth, and a right or wrong prediction.
 NAME, PLAIN, TRUE, RIGHT, WRONG = "name", "", "true", "right", "wrong"
 LONGEST = 500  # characters of a text
 AROUND = 40  # characters on each side of an answer
@@ -20,11 +20,11 @@ AROUND = 40  # characters on each side of an answer
 
 @dataclass(frozen=True)
 class Display:
-    """How results show their examples: their texts, and the probability of a label or a single output.
+    """The display of examples: their texts, and the probability of a label or a single output.
 
     Args:
         saved: the results.
-        predicts: whether the largest number of an output is a predicted class, whatever the main metric reads.
+        predicts: whether the largest number of an output is the predicted class.
     """
 
     saved: Contents
@@ -32,13 +32,13 @@ class Display:
 
     @property
     def value(self) -> str:
-        """What a value of an example is called."""
+        """The name of an example's value."""
         return "probability" if self.predicts else "output"
 
     @property
     def note(self) -> str:
-        """What a reader must know of that value."""
-        return "Probability is that of the example's own label." if self.predicts else ""
+        """A note on the value for the reader."""
+        return "The probability is that of the example's label." if self.predicts else ""
 
     def values(self, outputs: Float[np.ndarray, "outputs ..."]) -> Float[np.ndarray, " examples"]:
         """The value of each example in one run; NaN if an example has no output."""
@@ -52,22 +52,26 @@ class Display:
         return [[(shorten(row[name]), PLAIN)] for name in ("first", "second") if name in row]
 
     def change(self, run: int, example: int) -> list[Line]:
-        """What an ablation makes of an example, besides its value."""
+        """Lines on how an ablation changes an example, besides its value."""
         return []
 
 
 class NumberDisplay(Display):
-    """Texts with one of the numbers of each output."""
+    """Texts, and one of the numbers of each output.
+
+    Attributes:
+        number: the index of the number.
+    """
 
     number = 0
 
     def values(self, outputs: Float[np.ndarray, "outputs numbers"]) -> Float[np.ndarray, " examples"]:
-        """That number."""
+        """The number of each output."""
         return np.asarray(outputs[:, self.number])
 
 
 def cut_out(text: str, start: int, end: int, mark: str, around: int = AROUND) -> Line:
-    """A part of a text with what stands around it.
+    """A part of a text with its surroundings.
 
     >>> cut_out("the Panthers defense gave up 308 points in all", 29, 32, "true", around=8)
     [('… up ', ''), ('308', 'true'), (' points …', '')]
@@ -80,14 +84,14 @@ def cut_out(text: str, start: int, end: int, mark: str, around: int = AROUND) ->
 
 
 def shorten(text: str) -> str:
-    """A text as long as the page shows it."""
+    """Shorten a text to the length that the page shows."""
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 
 def _probabilities(
     logits: Float[np.ndarray, "examples labels"], labels: Num[np.ndarray, " examples"]
 ) -> Float[np.ndarray, " examples"]:
-    """The probability of each example's label, or of the likeliest label where an example has none."""
+    """The probability of each example's label, or of the most likely label for examples without a label."""
     shifted = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
     probabilities = shifted / shifted.sum(-1, keepdims=True)
     classes = np.nan_to_num(labels.astype(np.float64), nan=-1.0).astype(int)
@@ -96,8 +100,8 @@ def _probabilities(
 
 
 def display_of(saved: Contents) -> Display:
-    """How these results show their examples."""
-    from bertjax.analyses import ANALYSES  # these import JAX, which reading results does not need
+    """The display of the examples of results."""
+    from bertjax.analyses import ANALYSES  # imports JAX, which reading results does not need
     from bertjax.tasks import form_named
 
     name = saved.summary["outputs"]

@@ -1,8 +1,7 @@
 """The report as a single HTML file: `bertjax report DIR`. It opens from disk and needs no network.
 
-The files in `page_assets/` are its frame, style and program, and plotly.js, which draws the charts: in the page it is
-compressed, and the browser unpacks it. Everything that comes from data is text in a JSON element; the program inserts
-it as text, never as HTML.
+`page_assets/` contains its frame, style and program, and plotly.js, which draws the charts; in the page it is
+compressed. All data are in a JSON element; the program inserts them as text, never as HTML.
 """
 
 import base64
@@ -28,27 +27,27 @@ from bertjax.results.summary import AGAIN, has_mark, read_recorded
 from bertjax.results.table import COLUMNS
 from bertjax.statistics import predictions_from_logits
 
-MOST_ABLATIONS = 2000  # on the page; beyond that, only those with the largest effects
+MOST_ABLATIONS = 2000  # on the page; of more, those with the largest effects are shown
 DIGITS = 12
-PIXELS_PER_INCH = 130  # of pictures
+PIXELS_PER_INCH = 130  # of figures
 PARTS = {"STYLE": "page.css", "CHARTS": "charts.js", "PROGRAM": "page.js", "LICENSE": "plotly-4.1.1.LICENSE"}
-# The smallest published bundle of plotly.js that draws heatmaps. To renew it, `npm pack plotly.js-cartesian-dist-min`;
-# plotly-cartesian.min.js and LICENSE go from there to page_assets/ unchanged, with the version in their names as here,
-# and the hash of the first to tests/results/test_page_data.py.
+# The smallest published bundle of plotly.js with heatmaps. To renew it, `npm pack plotly.js-cartesian-dist-min`, copy
+# plotly-cartesian.min.js and LICENSE to page_assets/ with the version in their names as here, and put the hash of the
+# first into tests/results/test_page_data.py.
 PLOTLY = "plotly-cartesian-4.1.1.min.js"
 
 
 def check_replaceable(path: Path) -> None:
-    """Check that a picture or page may be written to a path.
+    """Check that a figure or page may be written to a path.
 
     Raises:
-        OutputError: a file is there that bertjax did not write, or that belongs to results.
+        OutputError: the file exists and bertjax did not write it, or it belongs to results.
     """
     if not is_file(path, OutputError) and not path.is_symlink():
         return
     summary = read_recorded(path.with_name("summary.json"))
     if summary is not None and path.name in {"summary.json", *summary.get("files", ())}:
-        raise OutputError(f"{path} belongs to the results there: give another name")
+        raise OutputError(f"{path} belongs to the results in its directory: give another name")
     if not has_mark(path):
         raise OutputError(f"{path} exists, and bertjax did not write it: give another name, or move it away")
 
@@ -59,22 +58,23 @@ def write_page(saved: Contents, path: str | Path | None = None) -> Path:
     Args:
         path: the file; by default `report.html` in the directory of the results.
 
-    Returns: the path of the file.
+    Returns:
+        The path of the file.
 
     Raises:
         InputError: the results are damaged.
-        OutputError: the file cannot be written, or is there and bertjax did not write it.
+        OutputError: the file cannot be written, or exists and bertjax did not write it.
 
     Warns:
         UserWarning: `attention.npz` is missing, so the page shows no attention.
     """
     if path is None:
         if saved.directory is None:
-            raise InputError("these results are in no directory: give the page's path, such as report.html")
+            raise InputError("these results were not written: give the path of the page, such as report.html")
         path = saved.directory / "report.html"
     path = user_path(path, OutputError)
     if path.suffix not in (".html", ".htm"):
-        raise OutputError(f"cannot write {path}: a page's name ends in .html")
+        raise OutputError(f"cannot write {path}: the name of a page must end in .html")
     check_replaceable(path)
     if "attention.npz" in saved.summary.get("files", {}) and not saved.has_attention:
         warnings.warn(f"{saved.source} lacks attention.npz, so the page shows no attention: {AGAIN}", stacklevel=2)
@@ -83,7 +83,7 @@ def write_page(saved: Contents, path: str | Path | None = None) -> Path:
 
 
 def make_page(saved: Contents) -> str:
-    """The page as text."""
+    """The page as str."""
     data = to_json(finite(page_data(saved)), separators=(",", ":"))
     parts = {mark: _read(name).decode() for mark, name in PARTS.items()}
     page = _read("page.html").decode()
@@ -97,9 +97,9 @@ def _read(name: str) -> bytes:
 
 
 def page_data(saved: Contents) -> dict[str, Any]:
-    """Everything the page shows, ready for JSON except for NaN."""
+    """The data of the page, ready for JSON except for NaN."""
     summary, kept = saved.summary, _kept(saved)
-    names = [saved.names[number] for number in kept]
+    entries = [summary["ablations"][index] for index in kept]
     return {
         "title": saved.title,
         "sentence": summary["sentence"],
@@ -111,10 +111,10 @@ def page_data(saved: Contents) -> dict[str, Any]:
         "statistics": summary["statistics"],
         "base": summary["base"]["scores"],
         "ablations": len(saved.names),
-        "names": names,
-        "sites": [[summary["ablations"][number][part] for part in ("layer", "head")] for number in kept],
-        "heads": [summary["ablations"][number]["heads"] for number in kept],
-        "written": [_written(summary["ablations"][number]) for number in kept],
+        "names": [entry["name"] for entry in entries],
+        "sites": [[entry["layer"], entry["head"]] for entry in entries],
+        "heads": [entry["heads"] for entry in entries],
+        "written": [_written(entry) for entry in entries],
         "rows": {metric: _columns(saved, metric, kept) for metric in summary["metrics"]},
         "columns": list(COLUMNS),
         "formula": FORMULA,
@@ -131,7 +131,7 @@ def _written(entry: Mapping[str, Any]) -> tuple[str, list[str]]:
 
 
 def _picture(saved: Contents) -> str:
-    """The grids of patches as PNG, in base64; empty for other results, whose charts are drawn by the page itself."""
+    """The grids of patches as PNG in base64; empty for other results, whose charts the page draws."""
     if not saved.has_grids:
         return ""
     buffer = io.BytesIO()
@@ -149,23 +149,22 @@ def _metric(saved: Contents, name: str) -> dict[str, Any]:
 
 
 def _kept(saved: Contents) -> list[int]:
-    """Indices of the ablations on the page, in ascending order."""
+    """The indices of the ablations on the page, in ascending order."""
     sizes = [abs(row.difference or 0.0) for row in saved.rows_of()]
-    largest = sorted(range(len(sizes)), key=lambda number: -sizes[number])[:MOST_ABLATIONS]
+    largest = sorted(range(len(sizes)), key=lambda index: -sizes[index])[:MOST_ABLATIONS]
     return sorted(largest)
 
 
 def _columns(saved: Contents, metric: str, kept: list[int]) -> dict[str, list[Any]]:
-    """A metric's rows as columns, without those the page already has."""
+    """The columns of a metric, except names and heads, which `page_data` has already."""
     rows = saved.rows_of(metric)
-    row_identity = ("name", "layer", "head", "heads")
-    return {
-        name: [_short(getattr(rows[number], name)) for number in kept] for name in COLUMNS if name not in row_identity
-    }
+    known = ("name", "layer", "head", "heads")
+    return {name: [_round(getattr(rows[index], name)) for index in kept] for name in COLUMNS if name not in known}
 
 
-def _short(value: Any) -> Any:
-    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+def _round(value: Any, digits: int = DIGITS) -> Any:
+    """A float rounded to significant digits; other values are unchanged."""
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
 def _facts(saved: Contents) -> list[tuple[str, str]]:
@@ -180,7 +179,11 @@ def _facts(saved: Contents) -> list[tuple[str, str]]:
         ("Task", f"{data['task']}, {data['split']}, {count_of(data['examples'], 'example')}"),
         ("Data", f"{data['source']}"),
         ("Data, SHA-256", data["sha256"]),
-        *_mode(saved),
+        *(
+            []
+            if saved.measure().compared_with
+            else [("Mode", f"{summary['mode']['name']}: {summary['mode']['definition']}")]
+        ),
         ("Command", summary["command"]),
         ("Device", f"{summary['device']['platform']}, {summary['device']['kind']}"),
         ("Versions", ", ".join(f"{name} {version}" for name, version in summary["versions"].items())),
@@ -189,29 +192,24 @@ def _facts(saved: Contents) -> list[tuple[str, str]]:
     ]
 
 
-def _mode(saved: Contents) -> list[tuple[str, str]]:
-    """The mode as a fact; roles have none."""
-    mode = saved.summary["mode"]
-    return [] if saved.measure().compared_with else [("Mode", f"{mode['name']}: {mode['definition']}")]
-
-
 BUDGET = 3_000_000  # characters
 
 
 def pack_attention(saved: Contents, budget: int = BUDGET) -> dict[str, Any]:
-    """Tokens and attention weights of the kept examples, base and ablated.
+    """Tokens and attention weights of the kept examples, for the base and ablated runs.
 
-    An ablated run is stored from the first layer where it differs from the base; below that layer they are equal. What
-    is stored of it is its difference from the base in steps of 1/255, modulo 256, which compresses better.
+    An ablated run is stored from the first layer in which it differs from the base, as its difference from the base in
+    steps of 1/255, modulo 256, which compresses better.
 
-    Returns: `runs`: names, the base first; `first_layers`: the first stored layer of each run; `kept`: the number of
-        examples in the file; `samples`: for each example its number, and for each of its texts the tokens and the
-        packed weights `[layers, heads, query, key]` of all runs, concatenated; empty without `attention.npz`.
+    Returns:
+        `runs`: names, the base first; `first_layers`: the first stored layer of each run; `kept`: the number of
+        examples in the file; `samples`: the index of each example, and for each of its texts the tokens and the
+        compressed weights `[layers, heads, query, key]` of all runs, concatenated; empty without `attention.npz`.
     """
     if not saved.has_attention:
         return {"runs": ["base"], "first_layers": [0], "kept": 0, "samples": []}
     arrays = saved.attention
-    numbers, runs = arrays["examples"].tolist(), arrays["runs"].tolist()
+    examples, runs = arrays["examples"].tolist(), arrays["runs"].tolist()
     first_layers = [0] * len(runs)
     for run in range(1, len(runs)):
         equal_layers = [
@@ -219,8 +217,8 @@ def pack_attention(saved: Contents, budget: int = BUDGET) -> dict[str, Any]:
         ]
         first_layers[run] = int(np.argmin(np.append(np.all(equal_layers, axis=0), False)))
     samples: list[dict[str, Any]] = []
-    for sample, number in enumerate(numbers):
-        packed = {"example": number, "texts": []}
+    for sample, example in enumerate(examples):
+        packed = {"example": example, "texts": []}
         for text in range(saved.texts):
             base, *ablated = _steps(arrays[f"weights_{sample}_{text}"])
             parts = [base, *[run[first:] - base[first:] for run, first in zip(ablated, first_layers[1:], strict=True)]]
@@ -231,7 +229,7 @@ def pack_attention(saved: Contents, budget: int = BUDGET) -> dict[str, Any]:
             break
         budget -= size
         samples.append(packed)
-    return {"runs": runs, "first_layers": first_layers, "kept": len(numbers), "samples": samples}
+    return {"runs": runs, "first_layers": first_layers, "kept": len(examples), "samples": samples}
 
 
 def _steps(
@@ -245,7 +243,7 @@ def _pack(content: bytes) -> str:
 
 
 SHOWN = 20  # examples per ablation
-DETAILS = 4000  # of all ablations: how many examples have what an ablation makes of them in words
+DETAILS = 4000  # examples of all ablations that have lines of `Display.change`
 
 
 def choose_examples(saved: Contents, kept: list[int]) -> dict[str, Any]:
@@ -254,21 +252,21 @@ def choose_examples(saved: Contents, kept: list[int]) -> dict[str, Any]:
     Args:
         kept: indices of the ablations.
 
-    Returns: `reads`: 'predictions' or 'values'; `value`: what a value is called, and `note` what a reader must know of
-        it; `changed`: for each ablation the number of flips (None for values), and its examples as [index into `texts`,
-        value before, value after, prediction before, prediction after] (of values without predictions); `details`: for
-        each ablation and example lines of what became of it (`examples.Line`); `texts`: id, label and lines of the
-        examples that occur.
+    Returns:
+        `reads`: 'predictions' or 'values'; `value`: the name of a value, and `note` a note on it; `changed`: for each
+        ablation the number of flips (None for values), and its examples as [index into `texts`, value before, value
+        after, prediction before, prediction after] (values have no predictions); `details`: for each ablation and
+        example the lines of `Display.change`; `texts`: id, label and lines of these examples.
     """
     display, arrays = display_of(saved), saved.outputs
     base, reads_predictions = arrays["base"], display.predicts
     before = display.values(base)
     base_predictions = predictions_from_logits(base[None])[0] if reads_predictions else None
     chosen: list[tuple[int | None, list[list[Any]]]] = []
-    for number in kept:
-        outputs = arrays["outputs"][number]
+    for ablation in kept:
+        outputs = arrays["outputs"][ablation]
         after = display.values(outputs)
-        sizes = np.nan_to_num(np.abs(after - before))  # an example of which no word is masked does not change
+        sizes = np.nan_to_num(np.abs(after - before))  # an example without masked words does not change
         both, flips = [], None
         if base_predictions is not None:
             both = [base_predictions, predictions_from_logits(outputs[None])[0]]
@@ -277,28 +275,32 @@ def choose_examples(saved: Contents, kept: list[int]) -> dict[str, Any]:
             sizes = sizes + flipped * (1 + sizes.max(initial=0))
         order = np.argsort(-sizes, kind="stable")[:SHOWN]
         rows = [
-            [int(place), _shown_number(before[place]), _shown_number(after[place])]
-            + [int(predictions[place]) for predictions in both]
-            for place in order.tolist()
-            if sizes[place] > 0
+            [int(example), *(_round(float(values[example]), 4) for values in (before, after))]
+            + [int(predictions[example]) for predictions in both]
+            for example in order.tolist()
+            if sizes[example] > 0
         ]
         chosen.append((flips, rows))
     sampled = saved.attention["examples"].tolist() if saved.has_attention else []
-    places = sorted({row[0] for _, rows in chosen for row in rows} | {*sampled})
-    text_index = {place: number for number, place in enumerate(places)}
+    shown = sorted({row[0] for _, rows in chosen for row in rows} | {*sampled})
+    text_index = {example: index for index, example in enumerate(shown)}
     changed = [[flips, [[text_index[row[0]], *row[1:]] for row in rows]] for flips, rows in chosen]
     texts = [
-        [str(saved.examples[place]["id"]), saved.label_of(saved.examples[place]), display.lines(place)]
-        for place in places
+        [str(saved.examples[example]["id"]), saved.label_of(saved.examples[example]), display.lines(example)]
+        for example in shown
     ]
     most = max(1, DETAILS // max(1, len(kept)))
     details = [
-        [display.change(number, row[0]) for row in rows[:most]] for number, (_, rows) in zip(kept, chosen, strict=True)
+        [display.change(ablation, row[0]) for row in rows[:most]]
+        for ablation, (_, rows) in zip(kept, chosen, strict=True)
     ]
-    called = {"reads": "predictions" if reads_predictions else "values", "value": display.value, "note": display.note}
-    names = saved.summary["data"]["label_names"]
-    return {**called, "labels": names, "changed": changed, "details": details, "places": places, "texts": texts}
-
-
-def _shown_number(value: Any) -> float:
-    return float(f"{float(value):.4g}")
+    return {
+        "reads": "predictions" if reads_predictions else "values",
+        "value": display.value,
+        "note": display.note,
+        "labels": saved.summary["data"]["label_names"],
+        "changed": changed,
+        "details": details,
+        "places": shown,
+        "texts": texts,
+    }

@@ -1,4 +1,4 @@
-"""The user-facing results of a job: displayed in a notebook, plotted, compared, as a table or as a page."""
+"""The public class of results: shown in a notebook, plotted, compared, as a table or as a page."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -49,17 +49,17 @@ class Results(Contents):
             path: of the `.html` file; by default `report.html` in the directory of the results.
 
         Raises:
-            InputError: these results are in no directory and no path is given.
+            InputError: these results were not written and there is no path.
             OutputError: the file cannot be written.
         """
         return write_page(self, path)
 
     def compare(self, *others: "Results", metric: str | None = None) -> Comparison:
-        """Compare these results with others: do they show the same heads?
+        """Compare these results with others: whether the same heads have effects.
 
         Args:
             others: results of other seeds, tasks, checkpoints or modes.
-            metric: by default the main one of each.
+            metric: by default the main metric of each.
 
         Raises:
             InputError: `others` is empty, the results share fewer than two ablations, or one lacks the metric.
@@ -71,7 +71,7 @@ class Results(Contents):
         """The summary sentence and the ablations with the largest effects, for notebooks."""
         shown = headings_of(self.measure())
         head = "".join(f'<th style="text-align:right">{name or self.kind}</th>' for name in shown.values())
-        lines = ["".join(f"<td>{escape(visible(cells[number]))}</td>" for number in shown) for cells in self.largest()]
+        lines = ["".join(f"<td>{escape(visible(cells[index]))}</td>" for index in shown) for cells in self.largest()]
         body = "".join(f'<tr style="text-align:right">{line}</tr>' for line in lines)
         text = f"<p><b>{escape(visible(self.title))}</b></p><p>{escape(visible(self.summary['sentence']))}</p>"
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -85,7 +85,7 @@ class Results(Contents):
 
 
 class ShardResults(Results):
-    """What a shard returns: its `directory`, `summary` and `sentence`; anything else raises `InputError`."""
+    """The results of a shard: `directory`, `summary` and `sentence`; all other attributes raise `InputError`."""
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("_") or name in ("directory", "summary", "sentence", "stored"):
@@ -105,12 +105,12 @@ def make_results(
     statistics: Mapping[str, Statistics],
     stored: InMemory,
 ) -> Results:
-    """Results that were just computed.
+    """Make results from what was computed.
 
     Args:
-        provenance: where the results come from, and the base's scores by metric under 'base'.
+        provenance: of the results, and the scores of the base by metric under 'base'.
         entries: one for each ablation.
-        statistics: by metric, the main one first; empty where fewer than two examples have a label.
+        statistics: by metric, the main one first; empty if fewer than two examples have a label.
         stored: outputs, attention and examples.
     """
     rows = make_rows([entry.to_dict() for entry in entries], provenance["base"], statistics)

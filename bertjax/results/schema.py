@@ -1,8 +1,8 @@
-"""What `summary.json` and the lines of `examples.jsonl` hold.
+"""The schema of `summary.json` and of the lines of `examples.jsonl`.
 
-A declaration writes its file (`msgspec.to_builtins`), validates it on reading (`msgspec.convert`), and is the source of
-the JSON Schema in the documentation. A key that may be missing has the default `UNSET`. Readers ignore unknown keys, so
-that later versions can add some; a change of what a key means requires a new `table.SCHEMA`.
+The classes write the files (`msgspec.to_builtins`), validate them on reading (`msgspec.convert`), and are the source of
+the JSON Schema in the documentation. Optional keys have the default `UNSET`. Readers ignore unknown keys, so that later
+versions can add keys; a change of the meaning of a key requires a new `table.SCHEMA`.
 """
 
 from typing import Any, Literal, TypeAlias
@@ -10,21 +10,21 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-Score: TypeAlias = float | None  # null where it is undefined
+Score: TypeAlias = float | None  # null if it is undefined
 
 
 class FileHash(Struct):
-    """SHA-256 and size in bytes of a file as it was written."""
+    """SHA-256 and size in bytes of a file."""
 
     sha256: str
     bytes: int
 
 
 class Model(Struct, kw_only=True):
-    """The model: its name as the user gave it, its sizes, and the SHA-256 of all weights in its files.
+    """The model: its name as the user wrote it, its sizes, and the SHA-256 of all weights in its files.
 
-    `new_parameters` are tensors that the outputs depend on and that are not in the files: they were initialised at
-    random (`--allow-new-head`). `base` is the model that an adapter changes: the path or hub id in its files.
+    `new_parameters` are tensors that the outputs depend on but that are not in the files, and were initialised at
+    random (`--allow-new-head`). `base` is the path or hub id of the model that an adapter changes.
     """
 
     name: str
@@ -46,8 +46,9 @@ class Device(Struct):
 class Data(Struct, kw_only=True):
     """The examples.
 
-    `label_names` are in the order of class ids, and empty for a regression; `truncated` counts texts that were cut;
-    `sha256` is of ids, texts and labels; `scale` is the lowest and highest rating, of the task or of the whole file.
+    `label_names` are in the order of class ids, and empty for a regression; `truncated` is the number of truncated
+    examples; `sha256` is of ids, texts and labels; `scale` is the lowest and highest rating, of the task or of
+    the whole file.
     """
 
     task: str
@@ -68,7 +69,7 @@ class MainMetric(Struct):
 
 
 class OwnMetric(Struct, kw_only=True):
-    """A metric of the user's: the fields of `bertjax.statistics.Measure`, what it reads, and whether of one label."""
+    """A metric of the user: the fields of `bertjax.statistics.Measure`, what it reads, and if it is of one label."""
 
     label: str
     reads: Literal["predictions", "values", "outputs"]
@@ -82,7 +83,7 @@ class OwnMetric(Struct, kw_only=True):
 
 
 class Mode(Struct):
-    """The mode of ablation, and in three words what happens to a head."""
+    """The mode of ablation, its definition, and its title."""
 
     name: str
     definition: str
@@ -90,7 +91,7 @@ class Mode(Struct):
 
 
 class Analysis(Struct):
-    """The analysis, its options that are not among the settings, and the SHA-256 of all examples that it read."""
+    """The analysis, its options besides the settings, and the SHA-256 of all examples that it read."""
 
     name: str
     options: dict[str, Any]
@@ -127,8 +128,8 @@ class Order(Struct):
 class Pruning(Struct, kw_only=True):
     """Orders of removal.
 
-    `chosen_on` is the number of other examples that chose the orders (0 if none did), `points` the numbers of heads
-    left.
+    `chosen_on` is the number of other examples on which the orders were chosen (0 for none), `points` are the numbers
+    of heads left.
     """
 
     chosen_on: int
@@ -151,10 +152,9 @@ class Cell(Struct):
 class Patching(Struct, kw_only=True):
     """A grid of patches, with a cell for each ablation.
 
-    `into` is the text of a contrast that is patched, `score` what is computed; `own_score` is its mean over the texts
-    that are patched, `donor_score` over the others. `right_way` counts contrasts whose clean text scores above the
-    corrupted one, `other_way` other contrasts in these results. Paths have `receivers`, heads by site, and what becomes
-    of feed-forward layers.
+    `into` is the text of a contrast that is patched, `score` the definition of the score; `own_score` is its mean over
+    the patched texts, `donor_score` over the source texts. `right_way` counts contrasts whose clean text scores above
+    the corrupted text, `other_way` all other contrasts. Paths have `receivers` (heads by site) and `feed_forward`.
     """
 
     places: list[str]
@@ -188,10 +188,10 @@ class Roles(Struct):
 
 
 class Screen(Struct):
-    """Ablations that gradients chose.
+    """Ablations chosen by gradients.
 
-    `audited` are the ablations that were left out by the gradients and run anyway; `largest` has the largest effect
-    among these; at most `most_larger` of all that were left out have a larger effect, with 95 % confidence.
+    `audited` are ablations that were run although the gradients left them out; `largest` has the largest effect among
+    them. With 95 % confidence, at most `most_larger` of all that were left out have a larger effect.
     """
 
     chosen: int
@@ -205,9 +205,9 @@ class Screen(Struct):
 class Shapley(Struct):
     """Shapley values.
 
-    `exact` if every set of heads was run, else estimated from this many `orders`. `half_widths` are half of each
-    value's interval over orders (null for too few orders), `within` the half-width at which to stop, `without` the
-    score with all of these heads replaced.
+    `exact` if every set of heads was run, else estimated from `orders` orders. `half_widths` are half of each value's
+    interval over orders (null for too few orders), `within` is the half-width at which the estimate stops, `without`
+    the score with all of these heads replaced.
     """
 
     orders: int
@@ -218,7 +218,7 @@ class Shapley(Struct):
 
 
 class Derived(Struct):
-    """The score on which these results are effects, its unit, and its value without ablation."""
+    """The score whose changes are the effects, its unit, and its value without ablation."""
 
     metric: str
     label: str
@@ -229,7 +229,7 @@ class Derived(Struct):
 class Halves(Struct):
     """The result of choosing the best ablation on a random half of the examples and scoring it on the other.
 
-    `chosen` are names of ablations with the share of halves that chose them, the most frequent first.
+    `chosen` are names of ablations and the shares of halves that chose them, the most frequent first.
     """
 
     chosen: list[list[str | float]]
@@ -240,10 +240,10 @@ class Halves(Struct):
 
 
 class Statistics(Struct, kw_only=True):
-    """How the numbers of a metric were computed.
+    """How the statistics of a metric were computed.
 
-    `level` is that of the intervals, `q` the rate of false discoveries below which an effect is significant, `least_p`
-    and `least_best_p` the smallest values that random swaps can give (null where p is exact).
+    `level` is the level of the intervals, `q` the false discovery rate below which an effect is significant; `least_p`
+    and `least_best_p` are the smallest possible values with random swaps (null if p is exact).
     """
 
     sentence: str
@@ -290,19 +290,19 @@ class Summary(Struct, kw_only=True):
     Attributes:
         files: the other files of the directory by name.
         command: the command line.
-        outputs: what the model gives for each example, and `numbers` the names of its numbers where it is neither
-            logits nor a single number; see docs/guides/tasks.md.
+        outputs: the name of the model's outputs, and `numbers` the names of their numbers unless they are logits or a
+            single number; see docs/guides/tasks.md.
         tags: names of the model's tags by id.
         metrics: the main one first.
-        own_metrics: metrics that are the user's, by name.
-        positive: the id of the label that counts as yes.
-        positive_label: the label that F1, ROC AUC and average precision are about; null where no metric is about one.
+        own_metrics: metrics of the user by name.
+        positive: the id of the positive label.
+        positive_label: the label of F1, ROC AUC and average precision; null if no metric is about one label.
         settings: all options.
-        seconds: of the job, loading included.
+        seconds: of the job, including loading.
         without_effect: ablations that changed no output.
-        float32: for bfloat16, how far scores and outputs are from float32.
-        sentence: what was found.
-        statistics: by metric; empty where fewer than two examples have a label.
+        float32: for bfloat16, the distance of scores and outputs from float32.
+        sentence: the summary sentence.
+        statistics: by metric; empty if fewer than two examples have a label.
     """
 
     schema: int
@@ -352,14 +352,15 @@ class Example(Struct, kw_only=True):
     """A line of `examples.jsonl`.
 
     Attributes:
-        label: a class id or a number; null where there is none.
-        group: the part of the data that has scores of its own, such as a paradigm.
-        words, tags: of a sentence with a tag for each word.
-        candidates: of a query: the relevant ones, and those that some run ranks first.
-        choices: of a question with several answers to choose from.
-        labels: of a text that may have several; missing where they are unknown.
-        beside: of a contrast: good and bad words, and the text beside both.
-        answers: of a question; empty where there is none.
+        label: a class id or a number; null for an example without a label.
+        group: the group of the example, such as a paradigm, for scores by group.
+        words: of a sentence with tags.
+        tags: the tag of each word.
+        candidates: of a query: the relevant candidates, and all that a run ranks first.
+        choices: of a multiple-choice question.
+        labels: of a text that may have several; missing if they are unknown.
+        beside: the texts that both texts of a contrast share: good and bad words, and a second text.
+        answers: of a question; empty if there is no answer.
     """
 
     id: int | str

@@ -1,6 +1,6 @@
-"""Shards: directories that each hold a part of a sweep, until `bertjax merge` joins them.
+"""Shards: directories that each contain a part of a sweep, which `bertjax merge` joins.
 
-`shard.json` is written when a shard is complete. It says which shard it is, and of what.
+`shard.json` is written when a shard is complete, and describes the shard and its run.
 """
 
 from collections import Counter
@@ -23,9 +23,9 @@ class Shard:
     """A complete shard.
 
     Args:
-        directory: where it is.
-        number: from 1.
-        count: of all shards.
+        directory: of the shard.
+        number: of the shard, from 1.
+        count: the number of all shards.
         content: of `shard.json`: settings, analysis, model, data, versions, device, steps and means.
     """
 
@@ -40,7 +40,7 @@ class Shard:
         return f"{self.number}/{self.count}"
 
     def facts(self) -> dict[str, Any]:
-        """All in which the shards of one run must agree."""
+        """The values that are equal in all shards of a run."""
         content, analysis = self.content, self.content["analysis"]
         return {
             "number of shards": self.count,
@@ -62,50 +62,50 @@ def write_shard(directory: Path, content: Mapping[str, Any]) -> None:
 
 
 def check_shard(directory: Path, shard: str | None, overwrite: bool) -> None:
-    """Check that a directory does not hold a complete shard other than the one that is to be computed there.
+    """Check that a directory has no complete shard other than the one to compute there.
 
     Args:
         shard: such as '3/16'; None for a whole run.
-        overwrite: discard what is there.
+        overwrite: discard the shard in the directory.
 
     Raises:
-        OutputError: it does.
+        OutputError: the directory has another shard.
     """
     found = _find(directory)
     if overwrite:
         discard_shard(directory)
     elif found is not None and shard != found.name:
-        raise OutputError(f"{directory} holds shard {found.name}: give another --output, or --overwrite to discard it")
+        raise OutputError(f"{directory} has shard {found.name}: give another --output, or --overwrite to discard it")
 
 
 def discard_shard(directory: Path) -> None:
-    """Remove `shard.json` from a directory, if it is there and bertjax wrote it."""
+    """Remove the `shard.json` of a directory if bertjax wrote it."""
     if _find(directory) is not None:
         (directory / NAME).unlink()
 
 
 def refuse_shard(directory: Path) -> None:
-    """Raise `InputError` for a shard, which has no results until it is merged."""
+    """Raise `InputError` for a shard, which has no results before it is merged."""
     found = _find(directory)
     if found is not None:
         raise InputError(describe_shard(directory, found.name))
 
 
 def describe_shard(directory: Path | None, name: str) -> str:
-    """What a directory holds that has a shard and no results, and what to do; `name` is such as '3/16'."""
-    return f"{directory} holds shard {name}, not results: join all shards with bertjax merge DIR... --output DIR"
+    """The message for a directory with a shard but no results; `name` is such as '3/16'."""
+    return f"{directory} has shard {name}, not results: join all shards with bertjax merge DIR... --output DIR"
 
 
 def read_shards(directories: Sequence[Path]) -> list[Shard]:
-    """All shards of one run, in their order.
+    """Read all shards of a run, in their order.
 
     Raises:
-        InputError: a directory holds no complete shard, one of another run, or one that is there twice; or shards are
-            missing.
+        InputError: a directory has no complete shard, a shard of another run, or a shard that occurs twice; or shards
+            are missing.
     """
     shards = [_read(directory) for directory in directories]
     if not shards:
-        raise InputError("name the directories of all shards")
+        raise InputError("give the directories of all shards")
     first, *others = shards
     for other in others:
         if differing := _differences(first.facts(), other.facts()):
@@ -113,25 +113,27 @@ def read_shards(directories: Sequence[Path]) -> list[Shard]:
     for number, times in Counter(shard.number for shard in shards).items():
         if times > 1:
             twice = [str(shard.directory) for shard in shards if shard.number == number]
-            raise InputError(f"shard {number}/{first.count} is in {' and '.join(twice)}: name one of them")
+            raise InputError(f"shard {number}/{first.count} is in {' and '.join(twice)}: give one of them")
     missing = sorted({*range(1, first.count + 1)} - {shard.number for shard in shards})
     if missing:
         names = some_of([f"{number}/{first.count}" for number in missing])
-        raise InputError(f"missing: shard {names}: name the directories of all shards, or run those with --shard")
+        raise InputError(
+            f"missing: shard {names}: give the directories of all shards, or run the missing ones with --shard"
+        )
     return sorted(shards, key=lambda shard: shard.number)
 
 
 def _read(directory: Path) -> Shard:
     found = _find(directory)
     if found is None and (directory / "journal").is_dir():
-        raise InputError(f"{directory} holds an unfinished shard, or a damaged one: run its command again")
+        raise InputError(f"{directory} has an unfinished or damaged shard: run its command again")
     if found is None:
-        raise InputError(f"{directory} holds no shard: there is no {NAME}")
+        raise InputError(f"{directory} has no shard: there is no {NAME}")
     return found
 
 
 def _find(directory: Path) -> Shard | None:
-    """The complete shard in a directory; None if there is none, or a damaged one."""
+    """The complete shard in a directory; None if there is none, or it is damaged."""
     content = read_recorded(directory / NAME)
     if content is None:
         return None
@@ -144,9 +146,11 @@ def _find(directory: Path) -> Shard | None:
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """What differs, as a phrase; empty if nothing does."""
+    """The differences as a phrase; empty if there are none."""
     names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
     values = {name: "" if name == "means" else f" ({there.get(name)} there, {here.get(name)} here)" for name in names}
     differing = "; ".join(f"{name}{value}" for name, value in values.items())
     of_machine = names and all(name in ("means", "device") or name.endswith(" of steps") for name in names)
-    return f"{differing}: run all shards on machines of one kind, with the same --memory" if of_machine else differing
+    return (
+        f"{differing}: run all shards on machines of the same kind, with the same --memory" if of_machine else differing
+    )

@@ -1,4 +1,4 @@
-"""`summary.json`: written last, with the SHA-256 of each other file of its directory; both are checked on reading."""
+"""`summary.json`, which is written last, and the SHA-256 in it of each other file; both are checked on reading."""
 
 import contextlib
 import hashlib
@@ -21,12 +21,12 @@ from bertjax.results.table import READABLE, SCHEMA, kind_of
 from bertjax.statistics import BUILT_IN, Statistics, describe_statistics, summarise
 
 NAME = "summary.json"
-WITHOUT_HASHES = 1  # a schema version
+WITHOUT_HASHES = 1  # the schema without hashes
 AGAIN = "copy the results again, or run the analysis again"
-# By these a page, PNG, PDF or SVG that bertjax wrote is recognised.
+# A page, PNG, PDF or SVG that bertjax wrote contains one of these.
 MARKS = (b"<title>bertjax report</title>", b"Software\0bertjax", b"/Creator (bertjax)", b"<dc:title>bertjax</dc:title>")
-MARKED = 2**16  # bytes at each end of a file where its mark is
-# Keys by which a file of bertjax is recognised.
+MARKED = 2**16  # bytes at each end of a file in which the mark is searched
+# A file that bertjax wrote has these keys.
 KEYS = {"summary.json": ("schema", "ablations"), "numbers.json": ("program", "versions"), "journal.json": ("facts",)}
 KEYS["shard.json"] = ("shard", "analysis")
 
@@ -35,7 +35,7 @@ def hash_files(paths: Mapping[str, Path]) -> dict[str, FileHash]:
     """SHA-256 and size of each file, by its name in the directory.
 
     Args:
-        paths: the current location of each file.
+        paths: the current path of each file.
     """
     files = {}
     for name, path in paths.items():
@@ -46,10 +46,10 @@ def hash_files(paths: Mapping[str, Path]) -> dict[str, FileHash]:
 
 
 def read_summary(directory: Path) -> dict[str, Any]:
-    """The `summary.json` of a directory, as it was written.
+    """Read the `summary.json` of a directory.
 
     Raises:
-        InputError: it is missing, damaged, or written by another version of bertjax.
+        InputError: it is missing, damaged, or written by an incompatible version of bertjax.
     """
     path = directory / NAME
     with library_errors(f"{path} is damaged", InputError, f": {AGAIN}"):
@@ -71,7 +71,7 @@ def read_summary(directory: Path) -> dict[str, Any]:
 
 
 def read_recorded(path: Path) -> dict[str, Any] | None:
-    """The content of a `summary.json`, `numbers.json` or `journal.json`; None for a foreign file of that name."""
+    """The content of a `summary.json`, `numbers.json` or `journal.json`; None if bertjax did not write the file."""
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -80,7 +80,7 @@ def read_recorded(path: Path) -> dict[str, Any] | None:
 
 
 def has_mark(path: Path) -> bool:
-    """Whether a page, PNG, PDF or SVG was written by bertjax, or the file is empty or missing."""
+    """Whether bertjax wrote a page, PNG, PDF or SVG, or the file is empty or missing."""
     with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
         content = file.read(MARKED)
         file.seek(max(file.seek(0, os.SEEK_END) - MARKED, 0))
@@ -91,21 +91,21 @@ def has_mark(path: Path) -> bool:
 
 @contextlib.contextmanager
 def open_verified(path: Path, summary: Mapping[str, Any]) -> Iterator[BinaryIO]:
-    """Open a file of results if it is the one that was written with this summary.
+    """Open a file of results and verify its hash.
 
     Args:
         path: of the file.
-        summary: of its directory; version 1 has no hashes, so any file is accepted.
+        summary: of its directory; version 1 has no hashes, so that any file is accepted.
 
     Raises:
-        InputError: the file is missing or is another one, or the block fails to read it.
+        InputError: the file is missing or was changed, or the block cannot read it.
     """
     recorded = summary.get("files", {}).get(path.name)
     with library_errors(f"{path} cannot be read", InputError, f": {AGAIN}"), path.open("rb") as file:
         if recorded is not None and hashlib.file_digest(file, "sha256").hexdigest() != recorded["sha256"]:
             sizes = f"it has {file.tell():,} bytes, not {recorded['bytes']:,}"
-            reason = "its content differs: another SHA-256" if file.tell() == recorded["bytes"] else sizes
-            raise InputError(f"{path} is not the file that {NAME} was written with ({reason}): {AGAIN}")
+            reason = "its SHA-256 differs" if file.tell() == recorded["bytes"] else sizes
+            raise InputError(f"{path} is not the file that {NAME} describes ({reason}): {AGAIN}")
         file.seek(0)
         yield file
 
@@ -115,8 +115,8 @@ class Entry:
     """The scores of one ablation.
 
     Args:
-        name: '3.0' for a head, '3' for a whole layer, the set's name otherwise.
-        heads: its heads as '3.0', or as '3.0=zero' where the mode differs from the run's.
+        name: '3.0' for a head, '3' for a whole layer, otherwise the name of the set.
+        heads: its heads as '3.0', or as '3.0=zero' if the mode differs from the mode of the run.
         layer: from 0; None for a set of heads.
         head: from 0; None for a whole layer or a set.
         scores: by metric, the main one first.
@@ -132,7 +132,7 @@ class Entry:
 
     @property
     def score(self) -> float:
-        """The score by the main metric; NaN where undefined."""
+        """The score by the main metric; NaN if it is undefined."""
         return next(iter(self.scores.values()))
 
     @property
@@ -142,11 +142,11 @@ class Entry:
 
     @property
     def effect(self) -> float:
-        """Size of the change, or -1 where undefined; a sort key."""
+        """Size of the change, or -1 if it is undefined; a sort key."""
         return abs(self.delta) if math.isfinite(self.delta) else -1.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The entry as in `summary.json`, where an undefined number is null."""
+        """The entry as in `summary.json`; undefined numbers are null."""
         scores = {name: finite(value) for name, value in self.scores.items()}
         numbers = {"score": finite(self.score), "delta": finite(self.delta), "scores": scores}
         described: dict[str, Any] = msgspec.to_builtins(
@@ -161,17 +161,17 @@ def make_summary(
     """The content of `summary.json` without the files.
 
     Args:
-        provenance: where the results come from, and the base's scores by metric under 'base'.
+        provenance: of the results, and the scores of the base by metric under 'base'.
         entries: one for each ablation.
-        computed: by metric, the main one first; empty where fewer than two examples have a label.
+        computed: by metric, the main one first; empty if fewer than two examples have a label.
     """
     ablations, main = [entry.to_dict() for entry in entries], provenance["metric"]["name"]
     names, kind = [entry.name for entry in entries], kind_of(ablations, of_patches="patching" in provenance)
-    statistics = {name: describe_statistics(weighed, names, kind) for name, weighed in computed.items()}
+    statistics = {name: describe_statistics(one, names, kind) for name, one in computed.items()}
     if main in computed:
         sentence = summarise(computed[main], names, kind)
     else:
-        sentence = "fewer than two examples have a label: nothing can be said of chance."
+        sentence = "fewer than two examples have a label: nothing can be tested."
     if "screen" in provenance:
         sentence = f"{sentence} {provenance['screen']['sentence']}"
     if new := provenance["model"].get("new_parameters"):
@@ -188,7 +188,7 @@ def make_summary(
         "base": {"score": finite(float(provenance["base"][main])), "scores": base},
         "ablations": ablations,
     }
-    given = json.loads(to_json(content))  # NumPy's numbers and tuples as JSON has them
-    described: dict[str, Any] = msgspec.to_builtins(msgspec.convert(given, Summary))
-    assert described == given, "schema.Summary does not declare all keys"
+    plain = json.loads(to_json(content))  # without NumPy's types and tuples
+    described: dict[str, Any] = msgspec.to_builtins(msgspec.convert(plain, Summary))
+    assert described == plain, "schema.Summary does not declare all keys"
     return described

@@ -1,6 +1,6 @@
 """One row for each ablation and metric: the content of `results.parquet`, CSV, JSON, Markdown and the page.
 
-The columns are documented in `docs/guides/results.md`; changing their meaning requires a new `SCHEMA`.
+The columns are documented in `docs/guides/results.md`; a change of their meaning requires a new `SCHEMA`.
 """
 
 import math
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     import pyarrow
 
 SCHEMA = 4
-READABLE = (1, 2, 3, SCHEMA)  # `schema.Summary` says how they differ
+READABLE = (1, 2, 3, SCHEMA)  # see `schema.Summary`
 
 
 def _column(kind: str) -> Any:
-    """A column that every row has; `kind` is its `pyarrow` type name."""
+    """A column with a value in each row; `kind` is its `pyarrow` type name."""
     return field(metadata={"kind": kind})
 
 
 def _optional(kind: str) -> Any:
-    """A column whose value may be missing; `kind` is its `pyarrow` type name."""
+    """A column with missing values; `kind` is its `pyarrow` type name."""
     return field(default=None, metadata={"kind": kind})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One ablation by one metric; undefined or inapplicable values are None. docs/guides/results.md has each column."""
+    """One ablation by one metric; undefined values are None. docs/guides/results.md documents the columns."""
 
     name: str = _column("string")
     layer: int | None = _optional("int32")
@@ -70,16 +70,16 @@ class Row:
 
     @property
     def significant(self) -> bool:
-        """Whether the effect exceeds chance: q < 0.05."""
+        """Whether the effect is significant: q < 0.05."""
         return self.q is not None and self.q < Q
 
     def to_dict(self) -> dict[str, Any]:
-        """All columns by name; names of heads are written L3H10, so that no program reads them as numbers."""
+        """All columns by name; heads are named L3H10, so that programs do not read them as numbers."""
         named = {"name": table_name(self.name, self.heads, self.layer), "heads": table_heads(self.heads)}
         return {name: getattr(self, name) for name in COLUMNS} | named
 
 
-# The `pyarrow` type name of each column; values of all but the names may be missing (null).
+# The `pyarrow` type name of each column.
 COLUMNS: dict[str, str] = {column.name: column.metadata["kind"] for column in fields(Row)}
 
 
@@ -91,7 +91,7 @@ def make_rows(
     Args:
         entries: 'name', 'layer', 'head', 'heads' and 'scores' of each ablation, as in `summary.json`.
         base: scores without ablation by metric, the main one first.
-        statistics: by metric; for a metric without statistics, rows hold only the scores.
+        statistics: by metric; rows of a metric without statistics have only scores.
     """
     main = next(iter(base))
     return [
@@ -103,29 +103,29 @@ def make_rows(
             metric=metric,
             main=metric == main,
             **(
-                _certainty(statistics[metric], number)
+                _statistics_of(statistics[metric], index)
                 if metric in statistics
-                else _unweighed(entry["scores"][metric], base[metric])
+                else _scores(entry["scores"][metric], base[metric])
             ),
         )
-        for number, entry in enumerate(entries)
+        for index, entry in enumerate(entries)
         for metric in base
     ]
 
 
-def _unweighed(score: float | None, base: float) -> dict[str, Any]:
-    """The scores only, where too few labels exist to weigh them."""
+def _scores(score: float | None, base: float) -> dict[str, Any]:
+    """The columns of an ablation without statistics."""
     return {"base": finite(base), "score": score, "difference": None if score is None else finite(score - base)}
 
 
-CELL = "cell"  # what ablations are of a grid of patches
+CELL = "cell"  # the kind of ablations in a grid of patches
 
 
 def kind_of(entries: Sequence[Mapping[str, Any]], of_patches: bool = False) -> str:
     """The kind of ablations: 'head' if all are single heads, 'layer' if all are whole layers, else 'set'.
 
     Args:
-        of_patches: whether they are patches: what is no head is then a cell of a grid.
+        of_patches: whether they are patches, which are cells of a grid if not all are heads.
     """
     if all(entry.get("head") is not None for entry in entries):
         return "head"
@@ -134,40 +134,31 @@ def kind_of(entries: Sequence[Mapping[str, Any]], of_patches: bool = False) -> s
     return "layer" if all(entry["layer"] is not None and entry.get("head") is None for entry in entries) else "set"
 
 
-def _certainty(statistics: Statistics, number: int) -> dict[str, Any]:
-    """The columns that hold one ablation's statistics."""
-    numbers = {
-        "score": statistics.score,
-        "difference": statistics.difference,
-        "low": statistics.low,
-        "high": statistics.high,
+def _statistics_of(statistics: Statistics, index: int) -> dict[str, Any]:
+    """The columns of an ablation with statistics."""
+    same = ("score", "difference", "low", "high", "standard_error", "p", "q", "holm", "effect_size", "detectable")
+    arrays = {name: getattr(statistics, name) for name in same} | {
         "percentile_low": statistics.percentile[0],
         "percentile_high": statistics.percentile[1],
         "bca_low": statistics.bca[0],
         "bca_high": statistics.bca[1],
-        "standard_error": statistics.standard_error,
-        "p": statistics.p,
-        "q": statistics.q,
-        "holm": statistics.holm,
         "best_p": statistics.best,
         "best_p_raw": statistics.best_raw,
-        "effect_size": statistics.effect_size,
-        "detectable": statistics.detectable,
     }
     flips = {"gains": statistics.gains, "losses": statistics.losses}
     return {
-        **{name: finite(float(array[number])) for name, array in numbers.items()},
-        **{name: None if counts is None else int(counts[number]) for name, counts in flips.items()},
+        **{name: finite(float(array[index])) for name, array in arrays.items()},
+        **{name: None if counts is None else int(counts[index]) for name, counts in flips.items()},
         "examples": statistics.examples,
         "base": finite(float(statistics.base)),
-        "interval": statistics.method[number],
+        "interval": statistics.method[index],
         "test": name_test(statistics) if statistics.metric.tested else None,
         "effect_size_kind": statistics.metric.effect_size.text,
     }
 
 
 def to_frame(rows: Sequence[Row]) -> "pandas.DataFrame":
-    """Rows as the `pandas.DataFrame` that pandas reads from `results.parquet`, with the columns `COLUMNS`.
+    """Rows as a `pandas.DataFrame`, as pandas reads it from `results.parquet`.
 
     Raises:
         MissingDependencyError: pandas is not installed.
@@ -205,11 +196,11 @@ def to_parquet(rows: Sequence[Row], file: IO[bytes]) -> None:
 
 
 def read_parquet(file: BinaryIO) -> list[Row]:
-    """Rows written by `to_parquet`; columns added by later versions are ignored.
+    """Read rows written by `to_parquet`; columns added by later versions are ignored.
 
-    Arrow reads from a copy in its memory. Its threads release what they read after `read` has returned, and if that
-    belongs to Python (a file object, or `bytes`), they need Python's lock: when Python exits at that moment, the
-    process aborts (https://github.com/apache/arrow/issues/34314).
+    Arrow reads from a copy in its own memory: its threads release the buffers after `read` has returned, and if these
+    belonged to Python, the process would abort when Python exits meanwhile
+    (https://github.com/apache/arrow/issues/34314).
 
     Raises:
         Exception: of Arrow or msgspec: the file is damaged, or its columns are not the expected ones.
@@ -224,10 +215,10 @@ def read_parquet(file: BinaryIO) -> list[Row]:
 
 
 def column(rows: Sequence[Row], name: str) -> Float[np.ndarray, " rows"]:
-    """A column of numbers, NaN where one is missing."""
+    """A column of numbers, with NaN for missing values."""
     return np.array([math.nan if (value := getattr(row, name)) is None else value for row in rows], np.float64)
 
 
 def significant(rows: Sequence[Row]) -> Bool[np.ndarray, " rows"]:
-    """Which rows show an effect that exceeds chance."""
+    """Which rows have a significant effect."""
     return np.array([row.significant for row in rows], bool)

@@ -1,7 +1,7 @@
-"""Tables of saved results for terminals, CSV, JSON and Markdown.
+"""Tables of results, for terminals, and as Markdown, CSV or JSON.
 
-Scores are printed as a `Measure` formats them, most of them in points, 100 times the score. A change is the score with
-the ablation minus the base score.
+Scores are formatted by their `Measure`, most of them in points (100 times the value). A change is the score with the
+ablation minus the base score.
 """
 
 import csv
@@ -16,27 +16,27 @@ from rich.text import Text
 
 from bertjax.console import PlainTable
 from bertjax.formatting import count_of, to_cell, to_json, visible
-from bertjax.results.contents import Contents, as_texts, describe_numbers, headings_of, note_of_tests
+from bertjax.results.contents import Contents, describe_numbers, format_row, headings_of, note_of_tests
 from bertjax.results.table import COLUMNS, Row, column
 
 
 def rank(rows: Sequence[Row], sign: int = 1) -> list[Row]:
-    """Rows sorted from the largest loss to the largest gain; undefined changes last.
+    """Sort rows from the largest loss to the largest gain, undefined changes last.
 
     Args:
         sign: `order` of the metric's `Measure`.
     """
-    return [rows[place] for place in np.argsort(sign * column(rows, "difference"), kind="stable")]
+    return [rows[index] for index in np.argsort(sign * column(rows, "difference"), kind="stable")]
 
 
 def _largest(rows: Sequence[Row], top: int | None) -> list[Row]:
-    """The `top` rows with the largest effects, in their original order; all rows where `top` is None."""
+    """The `top` rows with the largest effects, in their original order; all rows for None."""
     sizes = -np.nan_to_num(np.abs(column(rows, "difference")), nan=-1.0)
-    return [rows[place] for place in sorted(np.argsort(sizes, kind="stable")[:top].tolist())]
+    return [rows[index] for index in sorted(np.argsort(sizes, kind="stable")[:top].tolist())]
 
 
 def show_table(saved: Contents, metric: str | None = None, top: int | None = None) -> Group:
-    """The summary sentence and all ablations sorted by effect, or only the `top` largest effects.
+    """A table of all ablations sorted by effect, or only of the `top` largest effects; and the summary sentence.
 
     Raises:
         InputError: there is no such metric.
@@ -46,13 +46,13 @@ def show_table(saved: Contents, metric: str | None = None, top: int | None = Non
     base = rows[0].base
     table = PlainTable(box=SIMPLE_HEAD, pad_edge=False)
     shown = headings_of(measure, flips=rows[0].gains is not None)
-    for number, name in shown.items():
-        table.add_column(name or saved.kind, justify="left" if not number else "right", no_wrap=True)
+    for index, name in shown.items():
+        table.add_column(name or saved.kind, justify="right" if index else "left", no_wrap=True)
     for row in ranked:
         style = "" if not row.significant else "bold red" if measure.sign * (row.difference or 0) < 0 else "bold blue"
-        cells = list(as_texts(row, measure, saved.least_p(metric)))
+        cells = list(format_row(row, measure, saved.least_p(metric)))
         cells[5] += "" if row.significant else " "  # keeps the digits aligned
-        table.add_row(*(cells[number] for number in shown), style=style)
+        table.add_row(*(cells[index] for index in shown), style=style)
     lines = [Text(saved.title, style="bold")]
     if not measure.of_effects:
         base_score = measure.score(base) if base is None else measure.with_unit(measure.score(base))
@@ -64,13 +64,13 @@ def show_table(saved: Contents, metric: str | None = None, top: int | None = Non
 
 
 def _about(saved: Contents, metric: str | None) -> str:
-    """The phrase that names the label a metric is about; empty if there is none."""
+    """A phrase with the label that a metric is about; empty if there is none."""
     positive = saved.positive_of(metric)
     return "" if positive is None else f" of the label “{positive}”"
 
 
 def show_text(saved: Contents, form: str, metric: str | None = None, top: int | None = None) -> str:
-    """All columns of all metrics or of one, as CSV or JSON; or a table of one metric as Markdown.
+    """All columns of one metric or all as CSV or JSON; or a table of one metric as Markdown.
 
     Args:
         form: 'csv', 'json' or 'md' (with the summary sentence above the table).
@@ -86,8 +86,8 @@ def show_text(saved: Contents, form: str, metric: str | None = None, top: int | 
         return to_csv(rows)
     measure = saved.measure(metric)
     shown = headings_of(measure, flips=rows[0].gains is not None)
-    texts = [as_texts(row, measure, saved.least_p(metric)) for row in rank(rows, measure.order)]
-    cells = [[text[number] for number in shown] for text in texts]
+    texts = [format_row(row, measure, saved.least_p(metric)) for row in rank(rows, measure.order)]
+    cells = [[text[index] for index in shown] for text in texts]
     lines = [[name or saved.kind for name in shown.values()], ["---:"] * len(shown), *cells]
     positive_label = _about(saved, metric)
     note = f"{measure.label}{_quoted(positive_label)}. " if positive_label else ""
@@ -97,16 +97,15 @@ def show_text(saved: Contents, form: str, metric: str | None = None, top: int | 
 
 
 def _quoted(text: str) -> str:
-    """A text escaped for Markdown, on one line."""
+    """Escape a text for Markdown, on one line."""
     return re.sub(r"[\\|*_`\[]|<(?=[A-Za-z/!?])", r"\\\g<0>", visible(text))
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """Rows as CSV with a header line; the heads of a set are joined by spaces, undefined values are empty.
+    """Rows as CSV with a header; the heads of a set are joined by spaces, undefined values are empty.
 
-    Heads are named L3H10: in a column of names such as 3.10, a program would read numbers.
-
-    A text that a spreadsheet would read as a formula is prefixed with an apostrophe.
+    Heads are named L3H10, because programs would read 3.10 as a number. Strings that a spreadsheet would read as
+    formulas are prefixed with an apostrophe.
     """
     file = io.StringIO()
     writer = csv.DictWriter(file, list(COLUMNS), lineterminator="\n")

@@ -10,7 +10,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Num
+from jaxtyping import Bool, Float, Int, Num, Shaped
 
 from bertjax import arguments
 from bertjax.errors import DataError
@@ -277,23 +277,25 @@ class _Work:
         self.progress(self.total, self.total)
 
 
-def _join_groups(task: "_Task", outputs: Outputs, groups: Sequence["_Group"], halves: dict[str, Any]) -> Statistics:
+def _join_groups(
+    task: "_Task", outputs: Outputs, groups: Sequence[tuple[dict[str, Any], Swapped]], halves: dict[str, Any]
+) -> Statistics:
     """Join the statistics of all groups of ablations, and add those that depend on all ablations."""
-    metric, scores, swapped = task.metric, task.scores, reduce(Swapped.join, (group.swapped for group in groups))
+    metric, scores, swapped = task.metric, task.scores, reduce(Swapped.join, (swaps for _, swaps in groups))
+    joined: dict[str, Any] = {}
+    for name in groups[0][0]:
+        joined[name] = np.concatenate([fields[name] for fields, _ in groups], axis=-1)
+    joined["method"] = tuple(joined["method"].tolist())
     gains, losses = _flips(metric, outputs, task.labels)
     p = mcnemar(gains, losses) if task.by_flips else swapped.p
-    observed, error = scores[1:] - scores[0], np.concatenate([group.error for group in groups])
+    observed, spread = scores[1:] - scores[0], joined["standard_error"] * np.sqrt(task.examples)
     return Statistics(
+        **joined,
         metric=metric,
         examples=task.examples,
         by_flips=task.by_flips,
         base=float(scores[0]),
         score=scores[1:],
-        low=np.concatenate([group.low for group in groups]),
-        high=np.concatenate([group.high for group in groups]),
-        method=tuple(name for group in groups for name in group.method),
-        percentile=np.concatenate([group.percentile for group in groups], axis=1),
-        bca=np.concatenate([group.bca for group in groups], axis=1),
         p=p,
         q=benjamini_hochberg(p),
         holm=holm(p),
@@ -301,15 +303,12 @@ def _join_groups(task: "_Task", outputs: Outputs, groups: Sequence["_Group"], ha
         best_raw=swapped.best(metric.measure.sign * observed, ratio=False),
         gains=gains if metric.reads == "predictions" else None,
         losses=losses if metric.reads == "predictions" else None,
-        effect_size=metric.effect_size.function(
-            float(scores[0]), scores[1:], error * np.sqrt(task.examples), gains, losses
-        ),
+        effect_size=metric.effect_size.function(float(scores[0]), scores[1:], spread, gains, losses),
         detectable=_detectable(task, outputs, swapped, gains, losses),
         resamples=task.resamples,
         draws=len(swapped.largest),
         exact=swapped.exact,
         seed=task.seed,
-        standard_error=error,
         halves=halves,
     )
 
@@ -334,23 +333,10 @@ class _Task:
         return self.metric.tested and self.metric.flips_alone and self.units is None
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Intervals and swaps of one group of ablations."""
-
-    low: Runs
-    high: Runs
-    method: tuple[str, ...]
-    percentile: Float[np.ndarray, "2 runs"]
-    bca: Float[np.ndarray, "2 runs"]
-    error: Runs
-    swapped: Swapped
-
-
 def _compute_group(
     task: _Task, outputs: Float[np.ndarray, "runs examples *labels"], group: range, draws: int, work: "_Work"
-) -> _Group:
-    """Intervals and swaps of one group. (The draws of all ablations would not fit into memory.)"""
+) -> tuple[dict[str, Shaped[np.ndarray, "... runs"]], Swapped]:
+    """Fields of `Statistics` and swaps of one group. (The draws of all ablations would not fit into memory.)"""
     all_outputs, examples = np.concatenate([task.base[None], outputs]), task.examples
     observed = task.scores[1 + group.start : 1 + group.stop] - task.scores[0]
     scorer = make_scorer(task.metric, all_outputs, task.labels, task.positive, task.units)
@@ -382,15 +368,9 @@ def _compute_group(
         units=task.units,
         advance=work.of_draws(len(group), work.swap),
     )
-    return _Group(
-        low=low,
-        high=high,
-        method=method,
-        percentile=ends[0],
-        bca=ends[1],
-        error=_errors(task, all_outputs, resampled),
-        swapped=swapped,
-    )
+    errors = _errors(task, all_outputs, resampled)
+    fields = {"low": low, "high": high, "percentile": ends[0], "bca": ends[1], "standard_error": errors}
+    return fields | {"method": np.array(method)}, swapped
 
 
 def _errors(

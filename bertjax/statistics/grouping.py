@@ -14,7 +14,7 @@ class Silhouette:
 
     Args:
         value: the mean silhouette (Rousseeuw 1987): 1 if groups are separate, 0 if they overlap, below 0 if points are
-            closer to another group than to their own.
+            closer to another group than to theirs.
         permuted: the mean of `value` over random groups of the same sizes.
         p: the share of draws that agree at least as well; the groups themselves count as a draw.
     """

@@ -110,7 +110,7 @@ def spearman_scorer(values: Values, labels: Labels, positive: int) -> Scorer:
     """Spearman's correlation. Raises `DataError` for more than `MOST_RANKED` examples."""
     if values.shape[1] > MOST_RANKED:
         raise DataError(f"ranks of {values.shape[1]:,} examples are not drawn: at most {MOST_RANKED:,}")
-    runs, of_labels = [_Order.of_values(own) for own in values], _Order.of_values(labels)
+    runs, of_labels = [_Order.of_values(run) for run in values], _Order.of_values(labels)
 
     def scorer(counts: Counts) -> DrawnScores:
         found = np.empty((len(counts), len(runs)))
@@ -124,12 +124,12 @@ def spearman_scorer(values: Values, labels: Labels, positive: int) -> Scorer:
             sums = np.empty((2, len(total), len(runs)))
             sums[1] = _spread_of_ranks(drawn)[:, None]
             for run, one in enumerate(runs):
-                own = drawn[one.order]
+                in_order = drawn[one.order]
                 if one.ties:
-                    below, equal = one.below_and_equal(own)
+                    below, equal = one.below_and_equal(in_order)
                     sums[1, :, run] = _spread_of_ranks(equal)
                 else:
-                    below = one.below(own)
+                    below = one.below(in_order)
                 sums[0, :, run] = np.einsum("pd,pd->d", weighted[one.order], (below - total).astype(np.float64))
             found[here] = correlation(
                 sums[0], sums[1], label_spread[:, None], np.broadcast_to(size, sums[1].shape), size
@@ -152,13 +152,13 @@ def _spread_of_ranks(equal: Rows) -> Draws:
 def roc_auc_scorer(values: Values, labels: Labels, positive: int) -> Scorer:
     """ROC AUC (Mann and Whitney 1947)."""
     is_hit = labels == positive
-    return _scorer_of_hits(is_hit, [_Area(own, is_hit) for own in values])
+    return _scorer_of_hits(is_hit, [_Area(run, is_hit) for run in values])
 
 
 def average_precision_scorer(values: Values, labels: Labels, positive: int) -> Scorer:
     """Average precision."""
     is_hit = labels == positive
-    return _scorer_of_hits(is_hit, [_Precision(own, is_hit) for own in values])
+    return _scorer_of_hits(is_hit, [_Precision(run, is_hit) for run in values])
 
 
 class _Area:
@@ -171,10 +171,10 @@ class _Area:
     def score(self, drawn: Rows) -> Draws:
         """That share times the number of hits."""
         counts = drawn[self.one.order]
-        own = counts[self.hits]
+        of_hits = counts[self.hits]
         counts[self.hits] = 0
-        pairs: Draws = (own * self.one.below(counts)[self.hits]).sum(axis=0, dtype=np.float64)
-        return pairs / (2 * (drawn.sum(axis=0, dtype=np.float64) - own.sum(axis=0)))
+        pairs: Draws = (of_hits * self.one.below(counts)[self.hits]).sum(axis=0, dtype=np.float64)
+        return pairs / (2 * (drawn.sum(axis=0, dtype=np.float64) - of_hits.sum(axis=0)))
 
 
 class _Precision:
@@ -194,10 +194,10 @@ class _Precision:
     def score(self, drawn: Rows) -> Draws:
         """That mean times the number of hits."""
         counts = drawn[self.order]
-        own = counts[self.hits]
-        all_above, hits_above = count_up(counts)[self.last], count_up(own)[self.last_hit]
+        of_hits = counts[self.hits]
+        all_above, hits_above = count_up(counts)[self.last], count_up(of_hits)[self.last_hit]
         shares = np.divide(hits_above, np.maximum(all_above, 1), dtype=np.float64)
-        return np.einsum("hd,hd->d", own.astype(np.float64), shares)
+        return np.einsum("hd,hd->d", of_hits.astype(np.float64), shares)
 
     def difference(self, chosen: Rows) -> Draws:
         """The score of places that are not chosen minus the score of those that are, times the hits of one.
@@ -205,11 +205,11 @@ class _Precision:
         Counts above a hit that is not chosen are those of all places minus those of the chosen ones.
         """
         counts = chosen[self.order]
-        own = counts[self.hits]
-        hits_above, all_above = count_up(own)[self.last_hit], count_up(counts)[self.last]
-        left = 1 - own
+        of_hits = counts[self.hits]
+        hits_above, all_above = count_up(of_hits)[self.last_hit], count_up(counts)[self.last]
+        left = 1 - of_hits
         hits_above -= left * (self.last_hit + 1).astype(np.float32)[:, None]
-        all_above -= left * (self.last + 1).astype(np.float32)[:, None]  # below 0 where the place is not chosen
+        all_above -= left * (self.last + 1).astype(np.float32)[:, None]  # below 0 if the place is not chosen
         np.abs(all_above, out=all_above)
         shares = np.divide(hits_above, all_above, dtype=np.float64)
         difference: Draws = -shares.sum(axis=0)
@@ -250,7 +250,8 @@ def swapped_differences(scorer: Any, outputs: Values, labels: Labels, positive: 
 
 def _swapped_precisions(outputs: Values, is_hit: Bool[np.ndarray, " examples"]) -> Difference:
     """Differences of average precision."""
-    runs = [_Precision(np.concatenate([outputs[0], own]), np.concatenate([is_hit, is_hit])) for own in outputs[1:]]
+    both = np.concatenate([is_hit, is_hit])
+    runs = [_Precision(np.concatenate([outputs[0], after]), both) for after in outputs[1:]]
     hits = int(is_hit.sum())
     defined = 0 < hits < len(is_hit)
 
@@ -269,7 +270,7 @@ def _swapped_correlations(outputs: Values, labels: Labels) -> Difference | None:
     of_labels = _Order.of_values(labels)
     ranks = np.empty(len(labels))
     ranks[of_labels.order] = of_labels.first + of_labels.last + 1 - len(labels)
-    runs = [_Correlated(_Order.of_values(np.concatenate([outputs[0], own])), ranks) for own in outputs[1:]]
+    runs = [_Correlated(_Order.of_values(np.concatenate([outputs[0], after])), ranks) for after in outputs[1:]]
     if any(len(run.groups) > MOST_GROUPS for run in runs):
         return None
     weights = np.stack([run.weights for run in runs], axis=1)

@@ -10,9 +10,9 @@ from bertjax.statistics.effects import Q, Statistics
 from bertjax.statistics.intervals import LEVEL
 from bertjax.statistics.metrics import Metric
 
-# The number of examples from which intervals hold in 93 of 100 simulated data sets (`benchmarks/coverage.py`): means,
-# ratios, accuracy and correlations; of scores that count predictions by class; of scores that order two classes; of
-# scores from 0 to 1 that few examples change.
+# The number of examples from which intervals hold in 93 of 100 simulated data sets (`benchmarks/coverage.py`): for
+# means, ratios, accuracy and correlations; for scores that count predictions by class; for scores that order two
+# classes; for scores from 0 to 1 that few examples change.
 FEWEST_EXAMPLES, FEWEST_BY_CLASS, FEWEST_ORDERED, FEWEST_BOUNDED = 10, 13, 20, 30
 
 
@@ -66,16 +66,16 @@ def _findings(statistics: Statistics, names: Sequence[str], kind: str) -> str:
         return _compared(statistics, labels, kind, raised, lowered)
     parts = [f"{_counted(measure.by, kind, total, raised, lowered)}, at q < {Q} ({_name(statistics)})"]
     loss, gain = measure.names_of_changes
-    place = int(np.nanargmax(gains))
-    if gains[place] > 0:
-        p = equals_p("p", statistics.best[place], statistics.least_best_p)
+    run = int(np.nanargmax(gains))
+    if gains[run] > 0:
+        p = equals_p("p", statistics.best[run], statistics.least_best_p)
         chance = f"by chance the best of {total} would stand out as much with {p}"
-        parts.append(f"the largest {gain} is {_change(statistics, place)} for {labels[place]}; {chance}")
+        parts.append(f"the largest {gain} is {_change(statistics, run)} for {labels[run]}; {chance}")
     else:
         parts.append(f"there is no {gain}")
-    place = int(np.nanargmin(gains))
-    if gains[place] < 0:
-        parts.append(f"the largest {loss} is {_change(statistics, place)} for {labels[place]}")
+    run = int(np.nanargmin(gains))
+    if gains[run] < 0:
+        parts.append(f"the largest {loss} is {_change(statistics, run)} for {labels[run]}")
     if unknown:
         parts.append(_unknown(statistics, unknown, kind))
     return "; ".join(parts) + "."
@@ -94,9 +94,9 @@ def _untested(statistics: Statistics, labels: Sequence[str]) -> str:
     """The sentence for a metric whose changes have one sign by construction: the extremes, without a test."""
     differences, measure = statistics.difference, statistics.metric.measure
     parts = []
-    for place, called in ((int(np.nanargmax(differences)), "largest"), (int(np.nanargmin(differences)), "smallest")):
-        score = "" if measure.of_effects else f"{measure.with_unit(measure.score(float(statistics.score[place])))}, "
-        parts.append(f"the {called} is {score}{_change(statistics, place)} for {labels[place]}")
+    for run, extreme in ((int(np.nanargmax(differences)), "largest"), (int(np.nanargmin(differences)), "smallest")):
+        score = "" if measure.of_effects else f"{measure.with_unit(measure.score(float(statistics.score[run])))}, "
+        parts.append(f"the {extreme} is {score}{_change(statistics, run)} for {labels[run]}")
     return f"{_name(statistics)}: {'; '.join(parts)}; {measure.untested}."
 
 
@@ -105,9 +105,9 @@ def _of_effects(statistics: Statistics, labels: Sequence[str], kind: str, above:
     values, measure = statistics.difference, statistics.metric.measure
     counted = f"above 0 for {above} of {count_of(len(labels), kind)} and below 0 for {below}"
     parts = [f"{measure.label}{f' ({measure.direction})' if measure.direction else ''} is {counted}, at q < {Q}"]
-    for place, called, side in ((int(np.nanargmax(values)), "largest", 1), (int(np.nanargmin(values)), "smallest", -1)):
-        if side * values[place] > 0:
-            parts.append(f"the {called} is {_change(statistics, place)} for {labels[place]}")
+    for run, extreme, side in ((int(np.nanargmax(values)), "largest", 1), (int(np.nanargmin(values)), "smallest", -1)):
+        if side * values[run] > 0:
+            parts.append(f"the {extreme} is {_change(statistics, run)} for {labels[run]}")
     unknown = int(np.isfinite(values).sum()) - above - below
     if unknown:
         parts.append(_unknown(statistics, unknown, kind))
@@ -119,9 +119,9 @@ def _compared(statistics: Statistics, labels: Sequence[str], kind: str, above: i
     differences, measure = statistics.difference, statistics.metric.measure
     counted = f"for {above} of {count_of(len(labels), kind)} and below it for {below}"
     parts = [f"{measure.label} is above that of {measure.compared_with} {counted}, at q < {Q}"]
-    for place, called in ((int(np.nanargmax(differences)), "largest"), (int(np.nanargmin(differences)), "smallest")):
-        score = measure.with_unit(measure.score(float(statistics.score[place])))
-        parts.append(f"the {called} is {score} for {labels[place]}, {_change(statistics, place)}")
+    for run, extreme in ((int(np.nanargmax(differences)), "largest"), (int(np.nanargmin(differences)), "smallest")):
+        score = measure.with_unit(measure.score(float(statistics.score[run])))
+        parts.append(f"the {extreme} is {score} for {labels[run]}, {_change(statistics, run)}")
     return "; ".join(parts) + "."
 
 
@@ -151,10 +151,10 @@ def _name(statistics: Statistics) -> str:
     return ", ".join(part for part in (measure.label, measure.direction) if part)
 
 
-def _change(statistics: Statistics, place: int) -> str:
+def _change(statistics: Statistics, run: int) -> str:
     measure = statistics.metric.measure
-    ends = " to ".join(measure.change(float(end[place])) for end in (statistics.low, statistics.high))
-    return f"{measure.with_unit(measure.change(float(statistics.difference[place])))} (95 % CI {ends})"
+    ends = " to ".join(measure.change(float(end[run])) for end in (statistics.low, statistics.high))
+    return f"{measure.with_unit(measure.change(float(statistics.difference[run])))} (95 % CI {ends})"
 
 
 def name_test(statistics: Statistics) -> str:
@@ -181,6 +181,6 @@ def describe_statistics(statistics: Statistics, names: Sequence[str], kind: str)
         "effect_size": statistics.metric.effect_size.text,
         "halves": {
             **statistics.halves,
-            "chosen": [[names[place], share] for place, share in statistics.halves["chosen"]],
+            "chosen": [[names[run], share] for run, share in statistics.halves["chosen"]],
         },
     }

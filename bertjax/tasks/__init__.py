@@ -1,4 +1,4 @@
-"""Tasks: one file for each kind, from its data to the outputs that metrics read. `TASKS` has all by name."""
+"""Tasks: one file for each kind, from its data to the outputs that metrics read. `TASKS` lists all by name."""
 
 from bertjax.tasks.classification import (
     SAMPLE,
@@ -17,8 +17,8 @@ from bertjax.tasks.encoded import (
     TokenEncodings,
     batch_encodings,
 )
-from bertjax.tasks.masked_words import MASKED, UNKNOWN, MaskedWordsOptions, hide, name_unknown
-from bertjax.tasks.minimal_pairs import MARKS, MinimalPairsOptions, differing_piece, fill_place
+from bertjax.tasks.masked_words import MASKED, UNKNOWN, MaskedWordsOptions, hide
+from bertjax.tasks.minimal_pairs import MARKS, MinimalPairsOptions, differing_piece, fill_template
 from bertjax.tasks.outputs import Form, Objective, OutputSpec
 from bertjax.tasks.question_answering import QuestionAnsweringOptions
 from bertjax.tasks.ranking import RankingOptions
@@ -53,14 +53,13 @@ __all__ = [
     "cosine",
     "differing_piece",
     "encode_examples",
-    "fill_place",
+    "fill_template",
     "form_named",
     "hide",
     "is_regression",
     "label_order",
     "load_examples",
     "metrics_of",
-    "name_unknown",
     "positive_label",
     "task_named",
 ]

@@ -1,7 +1,7 @@
-"""A label or a rating of each text or pair: the tasks of GLUE, and data of your own.
+"""Classification and regression of texts or pairs: the tasks of GLUE, and data of the user.
 
-A classifier gives logits; a cross-encoder gives a score of each pair, and a sentence embedder the similarity of its two
-texts, both of which are scored by how they order pairs.
+Classifiers have logits. The scores of cross-encoders and the similarities of sentence embedders are scored by metrics
+of ranks.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ from bertjax.tasks.outputs import (
 )
 from bertjax.tasks.task import EncodeArguments, Task, as_task, check_single_prompt, encode_texts
 
-SAMPLE = "qnli-sample"  # the task whose examples come with bertjax
+SAMPLE = "qnli-sample"  # the task whose examples are part of bertjax
 
 
 def cosine(
@@ -67,7 +67,7 @@ SIMILARITY = Form("similarity", readouts.sentence_embedding, cosine, called="sim
 
 
 def default_metrics(label_names: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The metrics of data of your own: those of GLUE's tasks of the same kind, and of a regression its errors."""
+    """The metrics of custom data: as in GLUE's tasks, and for a regression also errors."""
     if label_names is not None:
         return ("accuracy",)
     return "pearson", "spearman", "mean_squared_error", "mean_absolute_error"
@@ -75,17 +75,17 @@ def default_metrics(label_names: tuple[str, ...] | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class TextClassification(Task):
-    """Texts or pairs with a class each, or a rating where there are no label names."""
+    """Texts or pairs with classes, or with ratings if there are no label names."""
 
     models = (BertForSequenceClassification,)
     needs = "output"
     forms = (LOGITS, SCORE, SIMILARITY)
     texts = (1, 2)
     has_labels = has_ids = takes_prompts = is_plain = True
-    instead_of_directory: ClassVar[str] = ""  # that is not GLUE's
+    instead_of_directory: ClassVar[str] = ""  # advice if the data are a directory; empty if GLUE's may be read
 
     def read(self, source: Source) -> Examples:
-        """Examples of a file or an object in memory; without these, of a task of GLUE by its name."""
+        """Read the examples of a file or an object in memory, or of a task of GLUE by its name."""
         if source.data is None:
             if not self.config:
                 raise DataError(f"TensorFlow Datasets has no task {self.name}: give its {READABLE} file as data")
@@ -94,7 +94,7 @@ class TextClassification(Task):
         return self.read_table(table, replace(source, split=split))
 
     def read_table(self, table: Table, source: Source) -> Examples:
-        """Texts with labels."""
+        """Read texts with labels."""
         examples = read_examples(
             table,
             self,
@@ -112,29 +112,29 @@ class TextClassification(Task):
         )
 
     def with_labels(self, names: tuple[str, ...] | None) -> Task:
-        """The task with these classes; one that becomes a regression, or is none any more, has other metrics."""
+        """The task with other classes; its metrics change if it changes between classification and regression."""
         same_kind = (names is None) == (self.label_names is None)
         return replace(self, label_names=names, metrics=self.metrics if same_kind else default_metrics(names))
 
     def fits(self, model: PretrainedModel) -> bool:
-        """Classifiers, and sentence embedders for pairs."""
+        """Whether a model is a classifier or a sentence embedder."""
         return isinstance(model, BertForSentenceEmbedding | BertForSequenceClassification)
 
     @property
     def unmet(self) -> str:
-        """Outputs for labels."""
+        """The problem of other models, for messages."""
         return f"no {self.needs} for {self.name}"
 
     def default_length(self, model: PretrainedModel, most: int) -> int:
-        """All that models of sentence-transformers take, as there; for other classifiers 128, as in GLUE's scripts."""
+        """The model's length for models of sentence-transformers; 128 for others, as in GLUE's scripts."""
         return most if isinstance(model, BertForSentenceEmbedding) or is_cross_encoder(model) else min(128, most)
 
     def encode(
         self, model: PretrainedModel, tokenizer: Tokenizer, examples: Examples, arguments: EncodeArguments
     ) -> EncodedDataset:
-        """Texts or pairs; for a sentence embedder first and second texts by themselves."""
+        """Encode texts or pairs; for a sentence embedder, first and second texts separately."""
         if isinstance(model, BertForSentenceEmbedding):
-            return self._encode_apart(tokenizer, examples, arguments)
+            return self._encode_separately(tokenizer, examples, arguments)
         check_single_prompt(model, arguments.prompts)
         if arguments.prompts is not None:
             tokenizer = tokenizer.with_prompt(arguments.prompts[0])
@@ -146,17 +146,19 @@ class TextClassification(Task):
             return ScoredPairs(SCORE, *common, **_targets(SCORE, examples))
         return ClassifiedTexts(LOGITS, *common, label_order=order, classes=self.kind == "classification")
 
-    def _encode_apart(self, tokenizer: Tokenizer, examples: Examples, arguments: EncodeArguments) -> EncodedDataset:
-        """First and second texts one after another, behind their prompts."""
+    def _encode_separately(
+        self, tokenizer: Tokenizer, examples: Examples, arguments: EncodeArguments
+    ) -> EncodedDataset:
+        """Encode all first texts and then all second texts, with their prompts."""
         if examples.second is None:
             raise ConfigError(
-                f"a sentence embedder scores pairs, but {self.name} has single texts: give a model that was "
-                "fine-tuned on it"
+                f"a sentence embedder needs pairs, but {self.name} has single texts: give a model that was fine-tuned "
+                "on it"
             )
         texts = [*examples.first, *examples.second]
         if arguments.prompts is not None:
-            before = [tokenizer.with_prompt(prompt).prompt for prompt in arguments.prompts]
-            both = ((before[0], examples.first), (before[-1], examples.second))
+            prompts = [tokenizer.with_prompt(prompt).prompt for prompt in arguments.prompts]
+            both = ((prompts[0], examples.first), (prompts[-1], examples.second))
             texts = [prompt + text for prompt, side in both for text in side]
             tokenizer = tokenizer.with_prompt("")
         encodings = encode_texts(tokenizer, texts, None, arguments.max_length)
@@ -166,12 +168,12 @@ class TextClassification(Task):
 
 @dataclass(frozen=True)
 class Sample(TextClassification):
-    """The pairs of QNLI that come with bertjax."""
+    """The pairs of QNLI that are part of bertjax."""
 
     def read(self, source: Source) -> Examples:
-        """All pairs."""
+        """Read all pairs."""
         if source.data is not None:
-            raise DataError(f"{self.name} comes with bertjax and takes no data; for your own QNLI file use qnli")
+            raise DataError(f"{self.name} is part of bertjax and needs no data; for another QNLI file use qnli")
         if split_named(self, source.split) != "validation":
             raise DataError(f"{self.name} has no split {source.split!r}; it is a part of QNLI's validation split")
         return read_sample(self)
@@ -179,16 +181,16 @@ class Sample(TextClassification):
 
 @dataclass(frozen=True)
 class CustomClassification(TextClassification):
-    """Data of your own, whose columns and classes are found in them if they are not named."""
+    """Data of the user, whose columns and classes are guessed unless they are named."""
 
     instead_of_directory = f", and datasets did not save it; give a {READABLE} file"
 
     def with_labels(self, names: tuple[str, ...] | None) -> Task:
-        """The task with these classes and their metrics."""
+        """The task with other classes and their metrics."""
         return replace(self, label_names=names, metrics=default_metrics(names))
 
 
-_PARAPHRASES = ("f1", "accuracy")  # the tables of GLUE report both; F1 is the main one here
+_PARAPHRASES = ("f1", "accuracy")  # GLUE reports both; F1 is the main metric here
 _METRICS = {
     "mrpc": _PARAPHRASES,
     "qqp": _PARAPHRASES,
@@ -216,11 +218,11 @@ class ClassifiedTexts(TextEncodings):
 
     @property
     def zeros(self) -> Float[np.ndarray, "outputs labels"]:
-        """Logits that are all 0."""
+        """Logits of one run, all 0."""
         return np.zeros((len(self.labels), len(self.label_order)))
 
     def collect(self, values: Shaped[np.ndarray, "runs texts labels"]) -> TaskOutputs:
-        """Logits in the task's order of labels."""
+        """The logits in the task's order of labels."""
         return TaskOutputs(values[..., list(self.label_order)])
 
     @property
@@ -247,8 +249,8 @@ class ScoredPairs(TextEncodings):
     """Pairs for a cross-encoder.
 
     Args:
-        unit_targets: labels as targets from 0 to 1.
-        scaled: what these are, in words.
+        unit_targets: the labels scaled to the range from 0 to 1.
+        scaled: a description of the scaling.
     """
 
     unit_targets: Float[np.ndarray, " examples"] = field(kw_only=True)
@@ -283,7 +285,7 @@ class ComparedTexts(ScoredPairs):
 
 
 def _targets(form: OutputSpec, examples: Examples) -> dict[str, Any]:
-    """Labels as targets from 0 to 1, and what these are in words."""
+    """The fields of `ScoredPairs`."""
     if examples.task.kind == "classification":
         positive = positive_label(form, examples.task)
         return {"unit_targets": to_unit_range(examples.labels, positive), "scaled": "of 1 for yes and 0 for no"}
@@ -295,11 +297,11 @@ def _targets(form: OutputSpec, examples: Examples) -> dict[str, Any]:
 def to_unit_range(
     labels: Num[np.ndarray, " examples"], positive: int | None, scale: tuple[float, float] | None = None
 ) -> Float[np.ndarray, " examples"]:
-    """Labels as targets from 0 to 1: 1 for the class that counts as yes, or of ratings their place on their scale.
+    """Scale labels to the range from 0 to 1: 1 for the positive class; ratings linearly. NaN for unlabelled examples.
 
     Args:
-        positive: the class; None for ratings. Unlabelled examples have NaN.
-        scale: the lowest and highest rating; None where no example has one.
+        positive: the positive class; None for ratings.
+        scale: the lowest and highest rating; None if no example has a rating.
 
     >>> to_unit_range(np.array([2.0, 3.0]), None, (0.0, 5.0)).tolist()
     [0.4, 0.6]
@@ -311,20 +313,20 @@ def to_unit_range(
 
 
 def is_cross_encoder(model: PretrainedModel) -> bool:
-    """Whether a classifier is one of sentence-transformers, whose config has the activation of its score."""
+    """Whether a classifier is a cross-encoder of sentence-transformers, whose config names an activation."""
     return model.config.score_activation is not None
 
 
 def is_regression(model: PretrainedModel) -> bool:
-    """Whether a model has one output for each text or pair: a number."""
+    """Whether a model has a single number as output."""
     return isinstance(model, BertForSequenceClassification) and model.config.num_labels == 1
 
 
 def positive_label(form: OutputSpec, task: DatasetSpec) -> int:
-    """The label that counts as yes: for similarities and scores entailment or paraphrase, else 1.
+    """The id of the positive label: entailment or paraphrase for similarities and scores, else 1.
 
     Raises:
-        DataError: similarities or scores, and neither is among the task's labels.
+        DataError: for similarities and scores, if the task has no such label.
     """
     names = task.label_names or ()
     if not form.by_rank or not names:
@@ -332,42 +334,40 @@ def positive_label(form: OutputSpec, task: DatasetSpec) -> int:
     meanings: tuple[str, ...] = ("entailment", "equivalent", "duplicate", "similar")
     if len(names) == 2:
         meanings += ("yes", "true", "1")
-    for number, name in enumerate(names):
+    for index, name in enumerate(names):
         if plain_label(name) in meanings:
-            return number
+            return index
     raise DataError(
-        f"none of {task.name}'s labels {some_of(names)} says that a pair is similar: call one of two labels 'yes', "
-        "or, where they are ratings, give --label-names with nothing behind it"
+        f"none of {task.name}'s labels {some_of(names)} means that a pair is similar: name one of two labels 'yes' or, "
+        "if they are ratings, give --label-names without names"
     )
 
 
 def label_order(id2label: Mapping[int, str], task: DatasetSpec) -> tuple[int, ...]:
-    """Which of the model's outputs stands for each label of the task.
+    """The index of the model's output for each label of the task.
 
-    Models name their labels; some checkpoints number them otherwise than GLUE does. Where the names are the
-    task's own, they decide; where they are LABEL_0, LABEL_1 ..., GLUE's order is assumed.
+    The order of labels in a checkpoint may differ from GLUE's. Labels are matched by name; for LABEL_0, LABEL_1 ... the
+    task's order is assumed.
 
     Raises:
         ConfigError: the model has another number of labels, or other names.
     """
-    wanted = task.label_names or ("score",)
-    names = tuple(id2label[number] for number in sorted(id2label))
-    numbered = all(name.isdecimal() for name in wanted)
-    if len(names) != len(wanted):
-        advice = (
-            "; give all classes in the order of their numbers with --label-names (label_names=)" if numbered else ""
-        )
-        found = f"the model has {count_of(len(names), 'label')}, but {task.name} has {len(wanted)}"
-        raise ConfigError(f"{found}: {some_of(wanted)}{advice}")
-    generic = tuple(f"LABEL_{number}" for number in range(len(names)))
-    if task.label_names is None or names in (generic, wanted):
-        return tuple(range(len(wanted)))
-    of_model, of_task = [plain_label(name) for name in names], [plain_label(name) for name in wanted]
+    labels = task.label_names or ("score",)
+    names = tuple(id2label[index] for index in sorted(id2label))
+    numbered = all(name.isdecimal() for name in labels)
+    if len(names) != len(labels):
+        advice = "; give all classes in the order of their ids with --label-names (label_names=)" if numbered else ""
+        problem = f"the model has {count_of(len(names), 'label')}, but {task.name} has {len(labels)}"
+        raise ConfigError(f"{problem}: {some_of(labels)}{advice}")
+    generic = tuple(f"LABEL_{index}" for index in range(len(names)))
+    if task.label_names is None or names in (generic, labels):
+        return tuple(range(len(labels)))
+    of_model, of_task = [plain_label(name) for name in names], [plain_label(name) for name in labels]
     if len(set(of_task)) < len(of_task) or sorted(of_model) != sorted(of_task):
-        advice = "name them alike in the model's config.json (id2label)"
+        advice = "use the same names in the model's config.json (id2label)"
         if numbered:
             order = " ".join(names) if len(names) <= 6 else f"{names[0]} ..."
-            advice = "give the names of your numbers in ascending order with --label-names (label_names=): "
+            advice = "give the names of your classes in ascending order with --label-names (label_names=): "
             advice += f"--label-names {order}, if that is their order"
-        raise ConfigError(f"the model's labels {some_of(names)} are not {task.name}'s {some_of(wanted)}: {advice}")
+        raise ConfigError(f"the model's labels {some_of(names)} are not {task.name}'s {some_of(labels)}: {advice}")
     return tuple(of_model.index(name) for name in of_task)

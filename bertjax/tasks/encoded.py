@@ -1,7 +1,7 @@
-"""A task's examples as a model reads them, and what metrics read of the model's outputs for them.
+"""Encoded data sets: the examples of a task as a model reads them, and their outputs as metrics read them.
 
-How examples become encodings has three shapes: `TextEncodings` (one or several for each example, whose outputs are of
-the whole text), `TokenEncodings` (outputs at chosen tokens) and `SharedEncodings` (several examples share some).
+There are three kinds: `TextEncodings` (one or several encodings for each example, with outputs of whole texts),
+`TokenEncodings` (outputs at target positions) and `SharedEncodings` (examples share encodings).
 """
 
 from abc import ABC, abstractmethod
@@ -24,15 +24,15 @@ class TargetPositions:
     """The tokens at which outputs are read, and the target at each.
 
     Args:
-        at: tokens of each text; the last one is repeated where a text has fewer than others.
-        targets: the target at each, such as the id of the true word.
-        real: which of these are not repeated.
+        at: the target tokens of each text; the last is repeated if a text has fewer than others.
+        targets: the target at each token, such as the id of the true word.
+        real: False for repeated tokens.
         examples: the example of each text, in ascending order.
     """
 
-    at: Int32[np.ndarray, "texts wanted"]
-    targets: Int32[np.ndarray, "texts wanted"]
-    real: Bool[np.ndarray, "texts wanted"]
+    at: Int32[np.ndarray, "texts targets"]
+    targets: Int32[np.ndarray, "texts targets"]
+    real: Bool[np.ndarray, "texts targets"]
     examples: Int64[np.ndarray, " texts"]
 
     def __len__(self) -> int:
@@ -42,44 +42,44 @@ class TargetPositions:
     def of_lists(
         cls, tokens: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], examples: Sequence[int]
     ) -> "TargetPositions":
-        """From lists of unequal length, one for each text, none of them empty."""
+        """Pad lists of unequal length, one for each text; no list may be empty."""
         most = max(map(len, tokens))
         padded = [[[*row, *[row[-1]] * (most - len(row))] for row in rows] for rows in (tokens, targets)]
         real = np.arange(most)[None] < np.array([*map(len, tokens)])[:, None]
         return cls(np.array(padded[0], np.int32), np.array(padded[1], np.int32), real, np.array(examples, np.int64))
 
     def texts_of(self, example: int) -> slice:
-        """The texts of an example."""
+        """The indices of an example's texts."""
         return slice(*np.searchsorted(self.examples, [example, example + 1]).tolist())
 
     @cached_property
     def true(self) -> Int32[np.ndarray, " positions"]:
-        """The target of each position."""
+        """The target at each position."""
         return self.targets[self.real]
 
     @cached_property
     def tokens(self) -> Int32[np.ndarray, " positions"]:
-        """The token of each position in its text."""
+        """The token of each position, as its index in the text."""
         return self.at[self.real]
 
     @cached_property
     def units(self) -> Int64[np.ndarray, " positions"]:
-        """The example of each position: the words of a text are not independent."""
+        """The example of each position, which is the unit of resampling."""
         return np.repeat(self.examples, self.real.sum(axis=1))
 
     def flatten(
-        self, values: Shaped[np.ndarray, "runs texts wanted *numbers"]
+        self, values: Shaped[np.ndarray, "runs texts targets *numbers"]
     ) -> Shaped[np.ndarray, "runs positions *numbers"]:
-        """The values at each position, without repeated ones."""
+        """The values at each position, without repeated tokens."""
         return values[:, self.real]
 
 
 @dataclass(frozen=True)
 class TaskOutputs:
-    """What is kept of a model's outputs for a task's examples.
+    """The outputs of a task for several runs.
 
     Args:
-        outputs: what metrics read.
+        outputs: that metrics read.
         details: further arrays by name, such as predicted spans.
     """
 
@@ -89,10 +89,10 @@ class TaskOutputs:
 
 @dataclass(frozen=True)
 class TaskResult(SweepResult):
-    """The outcome of a sweep as metrics read it.
+    """The result of a sweep with the outputs of the task.
 
     Args:
-        details: further arrays of each run by name; those of the base run begin with `base_`.
+        details: further arrays of each run by name; names of arrays of the base run begin with `base_`.
     """
 
     details: Mapping[str, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
@@ -100,16 +100,16 @@ class TaskResult(SweepResult):
 
 @dataclass(frozen=True)
 class EncodedDataset(ABC):
-    """Examples as a model reads them.
+    """The examples of a task as a model reads them.
 
     Args:
-        form: the outputs of the model for them.
+        form: of the model's outputs.
         encodings: the tokenised texts or pairs.
-        pad_id: the padding token's id.
+        pad_id: the id of the padding token.
         examples: the number of examples.
-        labels: one for each output.
-        dropped: the examples that cannot be read, by their position among all.
-        note: why these were dropped; empty if none was.
+        labels: the label of each output.
+        dropped: the indices of examples that could not be encoded.
+        note: why examples were dropped; empty if none was.
     """
 
     form: OutputSpec
@@ -123,34 +123,34 @@ class EncodedDataset(ABC):
     @property
     @abstractmethod
     def texts(self) -> list[tuple[Encoding, ...]]:
-        """The encodings that the engine runs together: those that `form.combine` takes."""
+        """Tuples of encodings that the engine runs together, as arguments of `form.combine`."""
 
     @abstractmethod
     def numbers_of(self, example: int) -> tuple[int, ...]:
         """The indices of an example's encodings."""
 
     def own_of(self, example: int) -> tuple[int, ...]:
-        """Those that no earlier example has: over all examples, each encoding once."""
+        """The indices of an example's encodings that no earlier example has."""
         return self.numbers_of(example)
 
     def kept_of(self, example: int) -> tuple[int, ...]:
-        """Those whose attention may be kept."""
+        """The indices of an example's encodings whose attention may be kept."""
         return self.numbers_of(example)
 
     @property
     def read_form(self) -> Form:
-        """The form, which says what the engine reads."""
+        """The form, with its readout."""
         assert isinstance(self.form, Form)
         return self.form
 
     @property
-    def at(self) -> Int32[np.ndarray, "texts wanted"] | None:
-        """The tokens at which the engine reads outputs; None for outputs of whole texts."""
+    def at(self) -> Int32[np.ndarray, "texts targets"] | None:
+        """The tokens at which outputs are read; None for outputs of whole texts."""
         return None
 
     @property
-    def targets(self) -> Int32[np.ndarray, "texts wanted"] | None:
-        """The targets that the readout takes; None if it takes none."""
+    def targets(self) -> Int32[np.ndarray, "texts targets"] | None:
+        """The targets for the readout; None if it needs none."""
         return None
 
     @property
@@ -170,46 +170,46 @@ class EncodedDataset(ABC):
 
     @property
     def zeros(self) -> Float[np.ndarray, "outputs ..."]:
-        """Outputs of one run that are all 0."""
+        """Outputs of one run, all 0."""
         return np.zeros((len(self.labels), len(self.numbers)) if self.numbers else (len(self.labels),))
 
     @property
     def arrays(self) -> Mapping[str, Shaped[np.ndarray, "..."]]:
-        """Arrays that are saved beside the outputs, the same for all runs."""
+        """Arrays that are saved with the outputs and are equal for all runs."""
         return {}
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What `summary.json` says of these outputs."""
+        """Keys of `summary.json` that describe the outputs."""
         return {}
 
     @property
     def counted(self) -> str:
-        """The number of positions in words, such as `12 masked words`; empty if outputs are of whole texts."""
+        """The number of positions, such as `12 masked words`; empty for outputs of whole texts."""
         return ""
 
     @property
     def best_guesses(self) -> TargetPositions | None:
-        """The positions at which the most likely words are worth showing; None if there are none."""
+        """The positions at which the page shows the most likely words; None for no positions."""
         return None
 
     @cached_property
     def lengths(self) -> Int32[np.ndarray, " encodings"]:
-        """Tokens of each encoding."""
+        """The number of tokens of each encoding."""
         return np.array([*map(len, self.encodings)], np.int32)
 
     @cached_property
     def truncated(self) -> int:
-        """The number of examples that lost tokens to the maximum length."""
+        """The number of examples with truncated texts."""
         cut = [encoding.truncated for encoding in self.encodings]
-        return sum(any(cut[number] for number in self.numbers_of(example)) for example in range(self.examples))
+        return sum(any(cut[index] for index in self.numbers_of(example)) for example in range(self.examples))
 
     def collect(self, values: Shaped[np.ndarray, "runs texts *numbers"]) -> TaskOutputs:
-        """What metrics read, from what the engine kept of each text."""
+        """Compute the outputs of the task from the values of the readout."""
         return TaskOutputs(values)
 
     def outputs_of(self, result: SweepResult) -> TaskResult:
-        """What metrics read, from the outcome of a sweep."""
+        """Compute the outputs of the task from the result of a sweep."""
         base, rest = self.collect(result.base[None]), self.collect(result.outputs)
         details = {f"base_{name}": values[0] for name, values in base.details.items()} | dict(rest.details)
         return TaskResult(base.outputs[0], rest.outputs, result.ablations, result.attention, result.seconds, details)
@@ -217,7 +217,7 @@ class EncodedDataset(ABC):
 
 @dataclass(frozen=True)
 class TextEncodings(EncodedDataset):
-    """Examples with one encoding each, or several: all examples' first ones, then all second ones, and so on.
+    """Examples with one or several encodings: the first encodings of all examples, then all second ones, and so on.
 
     Args:
         copies: the number of encodings of each example.
@@ -233,57 +233,57 @@ class TextEncodings(EncodedDataset):
         ]
 
     def numbers_of(self, example: int) -> tuple[int, ...]:
-        """One index for each copy."""
+        """The index of each copy."""
         return tuple(range(example, self.copies * self.examples, self.examples))
 
 
 @dataclass(frozen=True)
 class TokenEncodings(EncodedDataset):
-    """Examples with outputs at chosen tokens of one or several encodings each.
+    """Examples with outputs at target positions of one or several encodings.
 
     Args:
-        positions: the tokens and their targets.
+        positions: the target positions.
     """
 
     positions: TargetPositions
 
     @property
     def texts(self) -> list[tuple[Encoding, ...]]:
-        """Each encoding by itself."""
+        """Each encoding as a tuple."""
         return [(encoding,) for encoding in self.encodings]
 
     def numbers_of(self, example: int) -> tuple[int, ...]:
-        """Neighbouring indices."""
+        """Consecutive indices."""
         texts = self.positions.texts_of(example)
         return tuple(range(texts.start, texts.stop))
 
     def kept_of(self, example: int) -> tuple[int, ...]:
-        """The first: others are copies in which another word is masked, or windows."""
+        """The first encoding; others are copies with other masked words, or windows."""
         return self.numbers_of(example)[:1]
 
     @property
-    def at(self) -> Int32[np.ndarray, "texts wanted"]:
-        """The tokens of each text."""
+    def at(self) -> Int32[np.ndarray, "texts targets"]:
+        """The target tokens of each text."""
         return self.positions.at
 
     @property
-    def targets(self) -> Int32[np.ndarray, "texts wanted"]:
+    def targets(self) -> Int32[np.ndarray, "texts targets"]:
         """The targets of each text."""
         return self.positions.targets
 
     @property
     def counted(self) -> str:
-        """The number of positions, by what the form calls them."""
+        """The number of positions, with the noun of the form."""
         return count_of(len(self.positions), self.form.counted) if self.form.counted else ""
 
 
 @dataclass(frozen=True)
 class SharedEncodings(EncodedDataset):
-    """Examples of which several may share an encoding.
+    """Examples that share encodings.
 
     Args:
         members: the indices of each example's encodings.
-        shown: the number of an example's first encodings whose attention may be kept.
+        shown: attention may be kept of this many first encodings of an example.
     """
 
     members: Sequence[Int[np.ndarray, " _"]]
@@ -291,7 +291,7 @@ class SharedEncodings(EncodedDataset):
 
     @property
     def texts(self) -> list[tuple[Encoding, ...]]:
-        """Each encoding by itself."""
+        """Each encoding as a tuple."""
         return [(encoding,) for encoding in self.encodings]
 
     def numbers_of(self, example: int) -> tuple[int, ...]:
@@ -299,18 +299,18 @@ class SharedEncodings(EncodedDataset):
         return tuple(self.members[example].tolist())
 
     def own_of(self, example: int) -> tuple[int, ...]:
-        """Those that no earlier example has."""
+        """The indices of encodings that no earlier example has."""
         return tuple(number for number in dict.fromkeys(self.numbers_of(example)) if self._owners[number] == example)
 
     def kept_of(self, example: int) -> tuple[int, ...]:
-        """The first ones."""
+        """The first encodings."""
         return self.numbers_of(example)[: self.shown]
 
     @cached_property
     def truncated(self) -> int:
-        """The number of examples that lost tokens to the maximum length."""
+        """The number of examples with truncated texts."""
         cut = np.array([encoding.truncated for encoding in self.encodings], np.bool_)
-        return sum(bool(cut[numbers].any()) for numbers in self.members)
+        return sum(bool(cut[members].any()) for members in self.members)
 
     @cached_property
     def _owners(self) -> Int[np.ndarray, " encodings"]:
@@ -324,9 +324,9 @@ class SharedEncodings(EncodedDataset):
 def batch_encodings(
     encoded: EncodedDataset, numbers: Sequence[int], batch_size: int, positions: int
 ) -> list[tuple[Sequence[int], dict[str, np.ndarray]]]:
-    """Batches of encodings of similar length: positions within `numbers`, and the model's arguments."""
+    """Batches of encodings of similar length: indices into `numbers`, and the model's arguments."""
     lengths = encoded.lengths[np.asarray(numbers)].tolist()
     return [
-        (places, collate([encoded.encodings[numbers[place]] for place in places], length, encoded.pad_id))
-        for places, length in batches_by_length(lengths, batch_size, max_length=positions)
+        (indices, collate([encoded.encodings[numbers[index]] for index in indices], length, encoded.pad_id))
+        for indices, length in batches_by_length(lengths, batch_size, max_length=positions)
     ]

@@ -1,9 +1,11 @@
-"""Entities of tagged words, and how many of them are found, as seqeval counts them (Nakayama 2018, after conlleval).
+"""Entities of tagged words, and counts of predicted entities, as in seqeval (Nakayama 2018, after conlleval).
 
-By default an entity begins wherever a tag cannot continue the previous one, so that `I-PER` by itself is one. In strict
-mode it has the form that the tagging scheme of the data requires. A tag is a mark and a type, such as `B-PER`. IOB2:
-each entity begins with B. IOE2: each ends with E. IOBES: B I E, or S for a single word. BILOU: B I L, or U. IOB1: words
-of an entity are I; B begins an entity that follows another of its type. Data whose only mark is I (IO) follow IOB1.
+By default an entity begins at each tag that cannot continue the previous tag, so that a single `I-PER` is an entity. In
+strict mode an entity must follow the tagging scheme of the data. A tag is a mark and a type, such as `B-PER`. IOB2: an
+entity begins with B. IOE2: it ends with E. IOBES: B I E, or S for a single word. BILOU: B I L, or U. IOB1: words of an
+entity are I; B begins an entity after another of its type. Data with the only mark I (IO) follow IOB1.
+
+(seqeval is not used: it scores a data set once, and here the sentences of many runs are counted separately.)
 """
 
 import re
@@ -21,7 +23,7 @@ from bertjax.data import Content
 Entity = tuple[str, int, int]  # type, first word, one past the last
 ENTITY_TAG = re.compile(r"[BIESLU]-.+", re.DOTALL)
 OUTSIDE = ("O", "_")
-FITS = 0.5  # a scheme fits data if its entities have at least this share of the words with tags of entities
+FITS = 0.5  # a scheme fits if its entities contain at least this share of the words with entity tags
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,10 @@ class _Scheme:
     if they must differ; `*` stands for any mark.
 
     Args:
-        marks: those of its tags.
-        starts: an entity begins at this tag.
-        inside: this tag continues the entity of the previous one.
-        ends: the entity of the previous tag, which this one does not continue, is complete.
+        marks: of its tags.
+        starts: pairs at which an entity begins.
+        inside: pairs at which an entity continues.
+        ends: pairs at which an entity that does not continue is complete.
     """
 
     marks: str
@@ -56,7 +58,7 @@ SCHEMES = MappingProxyType(
 
 
 def strict_entities(tags: Sequence[str], scheme: str) -> set[Entity]:
-    """Entities that have the form of a scheme. Tags that the scheme does not have are outside of entities.
+    """Entities that follow a scheme. Tags that are not in the scheme are outside of entities.
 
     Args:
         tags: of the words of a sentence.
@@ -68,25 +70,26 @@ def strict_entities(tags: Sequence[str], scheme: str) -> set[Entity]:
     [('PER', 0, 2), ('PER', 2, 3)]
     """
     rules, found, start, before = SCHEMES[scheme], set[Entity](), -1, OUTSIDE
-    for place, tag in enumerate([*(_split_strict(tag, rules.marks) for tag in tags), OUTSIDE]):
+    for index, tag in enumerate([*(_split_strict(tag, rules.marks) for tag in tags), OUTSIDE]):
         if start >= 0 and not _matches(rules.inside, before, tag):
             if _matches(rules.ends, before, tag):
-                found.add((before[1], start, place))
+                found.add((before[1], start, index))
             start = -1
         if start < 0 and _matches(rules.starts, before, tag):
-            start = place
+            start = index
         before = tag
     return found
 
 
 def scheme_of(sentences: Iterable[Sequence[str]]) -> tuple[str | None, int]:
-    """The scheme that tags follow: of those that have all their marks, the one whose entities have the most words.
+    """The scheme of tags: the scheme with all their marks whose entities contain the most words.
 
     Args:
         sentences: the tags of each. Only tags of the form X-TYPE count.
 
-    Returns: the name of the scheme, None if none fits; and how many words with tags of entities are in none of its
-        entities. Tags without entities follow IOB2.
+    Returns:
+        The name of the scheme (IOB2 if there are no entities), or None if none fits; and the number of words with
+        entity tags that are outside of its entities.
 
     >>> scheme_of([["I-PER", "E-PER", "O"]]), scheme_of([["L-PER", "S-LOC"]])
     (('IOE2', 0), (None, 2))
@@ -103,7 +106,7 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> tuple[str | None, int]:
 
 
 def _split_strict(tag: str, marks: str) -> tuple[str, str]:
-    """The mark and the type of a tag; those of `O` for a tag that a scheme with these marks does not have."""
+    """The mark and the type of a tag; a tag with another mark counts as `O`."""
     return (tag[0], tag[1:].strip("-") or "_") if ENTITY_TAG.fullmatch(tag) and tag[0] in marks else OUTSIDE
 
 
@@ -115,24 +118,23 @@ def _matches(pairs: Sequence[str], before: tuple[str, str], tag: tuple[str, str]
 
 
 def _split(tag: str) -> tuple[str, str]:
-    """Where in an entity a word is, and of which type."""
+    """The mark and the type of a tag."""
     return tag[:1], tag[1:].split("-", 1)[-1] or "_"
 
 
 def entities(tags: Sequence[str]) -> set[Entity]:
-    """Entities in the default way.
+    """Entities by default rules.
 
     >>> sorted(entities(["I-PER", "B-PER", "I-PER", "O", "I-LOC"]))
     [('LOC', 4, 5), ('PER', 0, 1), ('PER', 1, 3)]
     """
     found, start, before, kind = set(), 0, "O", ""
-    for place, (mark, type_) in enumerate([*map(_split, tags), ("O", "_")]):
+    for index, (mark, type_) in enumerate([*map(_split, tags), ("O", "_")]):
         inside = before not in "O."
         if inside and (before in "ES" or (before in "BI" and mark in "BSO") or kind != type_):
-            found.add((kind, start, place))
-        begins = mark in "BS" or (before in "ESO" and mark in "EI") or (mark not in "O." and kind != type_)
-        if begins:
-            start = place
+            found.add((kind, start, index))
+        if mark in "BS" or (before in "ESO" and mark in "EI") or (mark not in "O." and kind != type_):
+            start = index
         before, kind = mark, type_
     return found
 
@@ -142,9 +144,9 @@ class Tagged(Content):
     """A sentence whose words have tags.
 
     Args:
-        words: as the data have them; a word may contain white space.
-        tags: one for each, by name.
-        scheme: the tagging scheme of all data of the source (`SCHEMES`); None if they follow none.
+        words: of the sentence; a word may contain white space.
+        tags: the name of each word's tag.
+        scheme: the tagging scheme of the data (`SCHEMES`); None if they follow none.
     """
 
     words: tuple[str, ...]
@@ -161,13 +163,13 @@ class Tagged(Content):
 
 
 class Counter:
-    """Counts what is found in a sentence, of many runs that mostly find the same.
+    """Counts right words and entities of a sentence, for many runs with mostly equal predictions.
 
     Args:
         sentence: with its true tags and their scheme; without a scheme it has no strict entities.
-        words: those that have a prediction.
+        words: the indices of words with predictions.
         names: of the model's tags.
-        outside: the tag of all other words.
+        outside: the tag of words without predictions.
     """
 
     def __init__(self, sentence: Tagged, words: Int[np.ndarray, " words"], names: Sequence[str], outside: str):
@@ -182,15 +184,19 @@ class Counter:
     def _true(self) -> tuple[set[Entity], set[Entity]]:
         return self._strict(self._sentence.tags), entities(self._sentence.tags)
 
-    def _predicted(self, numbers: Sequence[int]) -> list[str]:
+    def _predicted(self, tag_ids: Sequence[int]) -> list[str]:
         """The tag of each word of the sentence."""
         tags = [self._outside] * len(self._sentence.tags)
-        for word, number in zip(self._words, numbers, strict=True):
-            tags[word] = self._names[number]
+        for word, tag_id in zip(self._words, tag_ids, strict=True):
+            tags[word] = self._names[tag_id]
         return tags
 
     def count(self, predicted: Int[np.ndarray, " words"]) -> tuple[int, ...]:
-        """Correct words, words; then of strict entities hits, found and true ones; and the same in the default way."""
+        """Right words and words; then right, predicted and true entities, by strict and by default rules.
+
+        Args:
+            predicted: the tag id of each word with a prediction.
+        """
         key = predicted.tobytes()
         if key not in self._known:
             tags = self._predicted(predicted.tolist())

@@ -1,8 +1,8 @@
-"""Masked words: which words of each text are hidden from the model, and how likely it finds them.
+"""Masked words: words of each text are masked, and scored by the model's log-probability.
 
-A word is a piece of the tokenizer's vocabulary. In each text a share of the words, drawn at random, is masked at once,
-as in BERT's training but for its 10 % of random and 10 % of unchanged words; or each word in turn, in a copy of the
-text: then the sum of log-probabilities is the text's pseudo-log-likelihood (Salazar et al. 2020).
+A word is a piece of the tokenizer's vocabulary. In each text a random share of the words is masked together, as in
+BERT's training, but without its 10 % of random and 10 % of unchanged words; or each word is masked in a copy of the
+text, and the sum of log-probabilities is the text's pseudo-log-likelihood (Salazar et al. 2020).
 """
 
 from collections.abc import Sequence
@@ -34,15 +34,15 @@ PLL: TypeAlias = Literal["original", "within-word"]
 
 
 class WordsDisplay(Display):
-    """Texts with masked words; of those whose attention is kept also the best guesses."""
+    """Texts with masked words, and the best guesses for texts whose attention is kept."""
 
     value = "mean log-probability"
 
     @property
     def note(self) -> str:
-        """What a reader must know of that value."""
-        guesses = " Of texts whose attention is kept, the likeliest words are shown." if self._kept else ""
-        return f"It is that of the true words.{guesses}"
+        """A note on the value for the reader."""
+        guesses = " The most likely words are shown for texts whose attention is kept." if self._kept else ""
+        return f"It is the mean over the true words.{guesses}"
 
     def values(self, outputs: Float[np.ndarray, "outputs ..."]) -> Float[np.ndarray, " examples"]:
         """The mean log-probability of the true words."""
@@ -56,18 +56,17 @@ class WordsDisplay(Display):
         """The examples whose best guesses are kept."""
         if not self.saved.has_attention or "masked_0" not in self.saved.attention:
             return []
-        numbers: list[int] = self.saved.attention["examples"].tolist()
-        return numbers
+        return list(self.saved.attention["examples"].tolist())
 
     def lines(self, example: int) -> list[Line]:
-        """The text, and if the best guesses are kept, a line for each masked word."""
+        """The text, and a line for each masked word if the best guesses are kept."""
         lines = super().lines(example)
         if example not in self._kept:
             return lines
         return lines + [_guessed(self.saved, self._kept.index(example), 0, word) for word in self._words(example)]
 
     def change(self, run: int, example: int) -> list[Line]:
-        """The best guesses with an ablation, if they are kept."""
+        """The best guesses of an ablated model, if they are kept."""
         name, kept = self.saved.names[run], self._kept
         runs = self.saved.attention["runs"].tolist() if kept else []
         if example not in kept or name not in runs:
@@ -79,7 +78,7 @@ class WordsDisplay(Display):
 
 
 def _guessed(saved: Contents, sample: int, run: int, word: int) -> Line:
-    """The true word at a masked position, and the likeliest ones in a run."""
+    """The true word at a masked position, and the most likely words in a run."""
     arrays = saved.attention
     truth = str(arrays[f"truth_{sample}"][word])
     line: Line = [("ablated" if run else "base", NAME), (truth, TRUE)]
@@ -120,9 +119,7 @@ class MaskedWordsOptions(TaskOptions):
 
     def __post_init__(self) -> None:
         if self.pll != "original" and not self.every_word:
-            raise InputError(
-                "--pll is for words that are masked by themselves: minimal-pairs, and mlm with --every-word"
-            )
+            raise InputError("--pll is for words that are masked one by one: minimal-pairs, and mlm with --every-word")
 
 
 @dataclass(frozen=True)
@@ -134,17 +131,18 @@ class MaskedWords(Task):
     forms = (WORDS,)
     options = MaskedWordsOptions
     texts, texts_called = (1,), "single texts: texts=[text, ...]"
+    max_tokens = 128
     has_ids = is_plain = True
 
     def read(self, source: Source) -> Examples:
-        """Texts of a file or an object in memory; without these, the sentences of the sample."""
+        """Read the texts of a file or an object in memory, or the sentences of the sample."""
         if source.data is None:
             return self._read_sample(source.split)
         table, split = source.open_table(self, f"; {self.name} needs a file of texts: .txt, {READABLE}")
         return self.read_table(table, replace(source, split=split))
 
     def read_table(self, table: Table, source: Source) -> Examples:
-        """Texts without labels."""
+        """Read texts without labels."""
         return read_examples(
             table,
             self,
@@ -155,7 +153,7 @@ class MaskedWords(Task):
         )
 
     def _read_sample(self, split: str) -> Examples:
-        """The different sentences of the sample."""
+        """The distinct sentences of the sample."""
         if split_named(self, split) != "validation":
             raise DataError(
                 f"{self.name} has no split {split!r} without data; its sentences are of QNLI's validation split"
@@ -172,22 +170,18 @@ class MaskedWords(Task):
             split=sample.split,
         )
 
-    def default_length(self, model: PretrainedModel, most: int) -> int:
-        """128 tokens."""
-        return min(128, most)
-
     def encode(
         self, model: PretrainedModel, tokenizer: Tokenizer, examples: Examples, arguments: EncodeArguments
     ) -> "EncodedMaskedWords":
-        """Texts with masked words.
+        """Encode texts with masked words.
 
         Raises:
-            InputError: no text has a word that could be masked, or the tokenizer has no [MASK].
+            InputError: no text has a word to mask, or the tokenizer has no [MASK].
         """
         options = arguments.options
         assert isinstance(options, MaskedWordsOptions)
         within_word = options.pll == WITHIN_WORD
-        texts = name_unknown(tokenizer, examples.first)
+        texts = [text.replace(UNKNOWN, tokenizer.unk_token) for text in examples.first]
         whole = tokenizer.encode(texts, None, arguments.max_length, word_ids=within_word)
         masked, positions = mask_words(
             tokenizer, whole, seed=arguments.seed, every_word=options.every_word, within_word=within_word
@@ -196,15 +190,7 @@ class MaskedWords(Task):
         note = ""
         if without:
             note = f"{count_of(len(without), 'text')} without a word to mask (first {examples.ids[without[0]]})"
-        return EncodedMaskedWords(
-            WORDS,
-            masked,
-            tokenizer.pad_id,
-            len(examples),
-            positions.true,
-            positions,
-            note=note,
-        )
+        return EncodedMaskedWords(WORDS, masked, tokenizer.pad_id, len(examples), positions.true, positions, note=note)
 
 
 MASKED_WORDS = MaskedWords(MASKED, ("text",), metrics=("cross_entropy", "word_accuracy", "pseudo_perplexity"))
@@ -212,7 +198,7 @@ MASKED_WORDS = MaskedWords(MASKED, ("text",), metrics=("cross_entropy", "word_ac
 
 @dataclass(frozen=True)
 class EncodedMaskedWords(TokenEncodings):
-    """Texts with masked words. An output is of a word, not of a text."""
+    """Texts with masked words, which have an output each."""
 
     @property
     def units(self) -> Int[np.ndarray, " outputs"]:
@@ -246,7 +232,7 @@ class EncodedMaskedWords(TokenEncodings):
 def grade_targets(
     positions: TargetPositions, example: int, values: Float[np.ndarray, "texts wanted *numbers"]
 ) -> Graded:
-    """The mean surprisal of an example's targets: minus their log-probability, the first number at each position."""
+    """The mean surprisal of an example's targets, whose log-probability is the first number at each position."""
     real, gradient = positions.real[positions.texts_of(example)], np.zeros(values.shape)
     of_first = gradient[..., 0]
     of_first[real] = -1 / real.sum()
@@ -261,55 +247,53 @@ def mask_words(
     every_word: bool,
     within_word: bool = False,
 ) -> tuple[tuple[Encoding, ...], TargetPositions]:
-    """Hide words of texts.
-
-    Words that the tokenizer does not know, and special tokens, are not masked.
+    """Mask words of texts. Special tokens and unknown words are not masked.
 
     Args:
         encodings: one for each example.
-        seed: of the draw, which is of each example by its number and depends on nothing else.
-        every_word: hide each word by itself, in a text of its own, in place of drawn ones together.
-        within_word: with `every_word`: hide also what follows of the same word (Kauf and Ivanova 2023).
+        seed: of the random draw, which depends only on it and the index of the example.
+        every_word: mask each word in a copy of the text, instead of a random share together.
+        within_word: with `every_word`: also mask the following pieces of the same word (Kauf and Ivanova 2023).
 
     Raises:
-        InputError: no text has a word that could be masked, or the tokenizer has no [MASK].
+        InputError: no text has a word to mask, or the tokenizer has no [MASK].
     """
     texts: list[Encoding] = []
-    places: list[list[int]] = []
+    tokens: list[list[int]] = []
     examples: list[int] = []
     for example, encoding in enumerate(encodings):
         candidates = np.array(words_of(tokenizer, encoding), np.int64)
         for chosen in _choose(candidates, seed, example, every_word):
-            hidden = chosen.tolist()
-            texts.append(hide(tokenizer, encoding, rest_of_word(encoding, hidden[0]) if within_word else hidden))
-            places.append(hidden)
+            masked = chosen.tolist()
+            texts.append(hide(tokenizer, encoding, rest_of_word(encoding, masked[0]) if within_word else masked))
+            tokens.append(masked)
             examples.append(example)
     if not texts:
-        raise InputError("no text has a word that could be masked: give longer texts")
+        raise InputError("no text has a word to mask: give longer texts")
     true = [
-        [encodings[example].input_ids[place] for place in row] for example, row in zip(examples, places, strict=True)
+        [encodings[example].input_ids[token] for token in row] for example, row in zip(examples, tokens, strict=True)
     ]
-    return tuple(texts), TargetPositions.of_lists(places, true, examples)
+    return tuple(texts), TargetPositions.of_lists(tokens, true, examples)
 
 
 def words_of(tokenizer: Tokenizer, encoding: Encoding, *, unknown: bool = False) -> list[int]:
-    """The tokens of a text that are words of the vocabulary, not special.
+    """The tokens of a text, as indices, that are words of the vocabulary.
 
     Args:
-        unknown: whether the token of unknown words counts as one.
+        unknown: whether unknown words are included.
     """
     no_words = {tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.mask_token_id}
     if not unknown:
         no_words.add(tokenizer.unk_token_id)
-    return [place for place, number in enumerate(encoding.input_ids) if number not in no_words]
+    return [index for index, token_id in enumerate(encoding.input_ids) if token_id not in no_words]
 
 
-def hide(tokenizer: Tokenizer, encoding: Encoding, places: Sequence[int]) -> Encoding:
-    """A text with [MASK] at these tokens."""
+def hide(tokenizer: Tokenizer, encoding: Encoding, indices: Sequence[int]) -> Encoding:
+    """Replace tokens of a text by [MASK]."""
     ids, tokens = list(encoding.input_ids), list(encoding.tokens)
-    for place in places:
-        ids[place], tokens[place] = tokenizer.mask_token_id, tokenizer.mask_token
-    # (`dataclasses.replace` would take several times as long, and there are as many copies as words.)
+    for index in indices:
+        ids[index], tokens[index] = tokenizer.mask_token_id, tokenizer.mask_token
+    # (`dataclasses.replace` takes several times as long, and there are as many copies as words.)
     return Encoding(
         tuple(ids),
         encoding.token_type_ids,
@@ -321,25 +305,20 @@ def hide(tokenizer: Tokenizer, encoding: Encoding, places: Sequence[int]) -> Enc
     )
 
 
-def rest_of_word(encoding: Encoding, place: int) -> list[int]:
-    """A token and those after it that are pieces of the same word."""
-    word, places = encoding.word_ids[place], [place]
-    while places[-1] + 1 < len(encoding) and encoding.word_ids[places[-1] + 1] == word is not None:
-        places.append(places[-1] + 1)
-    return places
+def rest_of_word(encoding: Encoding, index: int) -> list[int]:
+    """A token and the following pieces of the same word, as indices."""
+    word, end = encoding.word_ids[index], index + 1
+    while end < len(encoding) and encoding.word_ids[end] == word is not None:
+        end += 1
+    return [*range(index, end)]
 
 
 def _choose(candidates: Int64[np.ndarray, " _"], seed: int, example: int, every_word: bool) -> list[np.ndarray]:
-    """Which words are hidden in each copy of a text: each by itself, or a share of them, one at least, together."""
+    """The words to mask in each copy of a text: one word, or a random share of the words but at least one."""
     if not len(candidates):
         return []
     if every_word:
-        return [candidates[number : number + 1] for number in range(len(candidates))]
+        return np.split(candidates, len(candidates))
     count = max(1, round(SHARE * len(candidates)))
     generator = np.random.default_rng([seed, example])
     return [np.sort(generator.choice(candidates, count, replace=False))]
-
-
-def name_unknown(tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
-    """Texts in which WikiText's mark of an unknown word is the tokenizer's."""
-    return [text.replace(UNKNOWN, tokenizer.unk_token) for text in texts]

@@ -1,13 +1,13 @@
-"""Minimal pairs: does a model find the good form of a sentence more likely than the bad one?
+"""Minimal pairs: whether a good sentence is more likely than a bad one.
 
-By pseudo-log-likelihoods: each piece of a sentence is masked in turn, and the log-probabilities of the true ones are
-added (Salazar et al. 2020); `within-word` masks also the pieces that follow in the same word, which would otherwise
-reveal a word of several pieces (Kauf and Ivanova 2023). Or, for agreement, by the log-probabilities of two forms at the
-one position where the sentences differ, masked (Goldberg 2019).
+`minimal-pairs` compares pseudo-log-likelihoods: each piece of a sentence is masked in turn, and the log-probabilities
+of the true pieces are added (Salazar et al. 2020); `within-word` also masks the following pieces of the same word,
+which would reveal a word of several pieces (Kauf and Ivanova 2023). `agreement` compares the log-probabilities of two
+forms at the masked position at which the sentences differ (Goldberg 2019).
 
 BLiMP's files (Warstadt et al. 2020) are JSONL with `sentence_good`, `sentence_bad` and the paradigm as `UID`; a
-directory holds a file for each paradigm. Any file with two such columns is read, also with `good` and `bad`. A template
-marks a position by `[MASK]`, `<mask>` or `***mask***` (as in Goldberg 2019), beside columns `good` and `bad`.
+directory has a file for each paradigm. Files may also have columns `good` and `bad`, as sentences, or as forms for the
+position that `[MASK]`, `<mask>` or `***mask***` (as in Goldberg 2019) marks in a column `template`.
 """
 
 from collections.abc import Sequence
@@ -33,19 +33,19 @@ from bertjax.tasks.task import EncodeArguments, Task, TaskOptions
 
 PAIRS, AGREEMENT = "minimal-pairs", "agreement"
 GOOD = "cross-entropy of the good form, of two whose logits are their log-likelihoods"
-FORMS_OF_PAIRS = ("bad", "good")  # of equally likely ones the first is predicted, which is then wrong
-# What may stand for the masked word in a file.
+FORMS_OF_PAIRS = ("bad", "good")  # if both are equally likely, the first is predicted, which is wrong
+# Marks of the masked position in a file.
 MARKS = ("[MASK]", "<mask>", "***mask***")
 USUAL = (("sentence_good", "sentence_bad"), ("good", "bad"))
 TEMPLATES = ("sentence", "template", "text")
 GROUPS = ("UID", "paradigm", "phenomenon", "group", "condition")
-NUMBER = "pairID"  # counts a paradigm's pairs from 0 in BLiMP
+PAIR_ID = "pairID"  # the index of a pair in its paradigm in BLiMP
 
 
 class PairsDisplay(Display):
     """The two sentences of a pair."""
 
-    value, note = "margin", "The margin is the good form's log-likelihood less the bad one's, in nats."
+    value, note = "margin", "The margin is the log-likelihood of the good form minus that of the bad form, in nats."
 
     def values(self, outputs: Float[np.ndarray, "outputs ..."]) -> Float[np.ndarray, " examples"]:
         """The margins."""
@@ -90,26 +90,26 @@ class PairTask(Task):
     texts, texts_called = (2,), "pairs of texts, the good one first: texts=[(good, bad), ...]"
 
     def read_table(self, table: Table, source: Source) -> Examples:
-        """Pairs of a table."""
+        """Read the pairs of a table."""
         return _of_tables([table], table.path, self, source.text_columns)
 
     def read_path(self, path: Path, source: Source) -> Examples:
-        """Pairs of a file, or of all files of a directory in the order of their names."""
+        """Read the pairs of a file, or of all files of a directory in the order of their names."""
         if not is_directory(path) or is_saved_dataset(path):
             return super().read_path(path, source)
         files = [file for file in listing(path) if file.name.endswith(SUFFIXES) and ".txt" not in file.name]
         if not files:
-            raise DataError(f"{path}: holds no file of pairs for {self.name}: .jsonl or .tsv")
+            raise DataError(f"{path}: has no file of pairs for {self.name}: .jsonl or .tsv")
         return _of_tables([read_table(file, self) for file in files], path, self, source.text_columns)
 
     def advice_on_directory(self, path: Path) -> str:
-        """To name a single file."""
+        """To give a single file."""
         return "give a file"
 
 
 @dataclass(frozen=True)
 class MinimalPairs(PairTask):
-    """Pairs scored by the pseudo-log-likelihoods of both sentences."""
+    """Pairs that are scored by the pseudo-log-likelihoods of both sentences."""
 
     options = MinimalPairsOptions
     files = "a file of sentence_good and sentence_bad, or a directory such as BLiMP's"
@@ -117,12 +117,12 @@ class MinimalPairs(PairTask):
     def encode(
         self, model: PretrainedModel, tokenizer: Tokenizer, examples: Examples, arguments: EncodeArguments
     ) -> "EncodedPairs":
-        """Both sentences of each pair, a copy for each piece that is masked.
+        """Encode both sentences of each pair, with a copy for each masked piece.
 
         Pairs that are truncated before they differ, or have a sentence without words, are dropped.
 
         Raises:
-            DataError: all are.
+            DataError: all pairs are dropped.
         """
         assert isinstance(arguments.options, MinimalPairsOptions)
         within_word = arguments.options.pll == WITHIN_WORD
@@ -157,20 +157,19 @@ class MinimalPairs(PairTask):
 
 @dataclass(frozen=True)
 class Agreement(PairTask):
-    """Pairs scored by the log-probabilities of the two forms in which they differ."""
+    """Pairs that are scored by the log-probabilities of the two forms in which they differ."""
 
     files = "a file of templates with good and bad, or of sentence_good and sentence_bad"
 
     def encode(
         self, model: PretrainedModel, tokenizer: Tokenizer, examples: Examples, arguments: EncodeArguments
     ) -> "EncodedForms":
-        """The sentence of each pair without the word in which its forms differ.
+        """Encode a sentence of each pair, with a mask at the piece in which the forms differ.
 
-        Pairs that are truncated before they differ, that differ elsewhere too, or in words of several pieces, are
-        dropped.
+        Pairs that are truncated before they differ, or that differ in several pieces, are dropped.
 
         Raises:
-            DataError: all are.
+            DataError: all pairs are dropped.
         """
         copies, left_out = _Copies(), _LeftOut()
         sentences = _sentences(tokenizer, examples, arguments.max_length, within_word=False)
@@ -187,8 +186,7 @@ class Agreement(PairTask):
                 copies.add(hide(tokenizer, good, [token]), [token] * 2, forms)
                 copies.end(example)
         if not copies.kept:
-            reasons = left_out.note()
-            raise DataError(f"no pair has forms that differ in a single piece of the tokenizer's: {reasons}")
+            raise DataError(f"no pair has forms that differ in a single piece of the tokenizer: {left_out.note()}")
         common = copies.common(tokenizer, examples)
         return EncodedForms(LIKELIHOODS, *common, dropped=copies.dropped(examples), note=left_out.note())
 
@@ -200,11 +198,11 @@ AGREEMENT_TASK = Agreement(AGREEMENT, _COLUMNS, "", FORMS_OF_PAIRS, metrics=_MET
 
 @dataclass(frozen=True)
 class EncodedPairs(TokenEncodings):
-    """Both sentences of each pair, in copies in each of which a piece is masked.
+    """Copies of both sentences of each pair, each with a masked piece.
 
     Args:
-        starts: the first copy of each sentence, of a bad one and then of the good one of the same pair.
-        equal: which pairs have equal sentences.
+        starts: the first copy of each sentence: of the bad and then of the good sentence of each pair.
+        equal: whether the sentences of each pair are equal.
     """
 
     starts: Sequence[int] = field(kw_only=True)
@@ -213,7 +211,7 @@ class EncodedPairs(TokenEncodings):
     def collect(self, values: Float[np.ndarray, "runs texts 1"]) -> TaskOutputs:
         """The pseudo-log-likelihoods of the bad and the good sentence of each pair."""
         sums = np.add.reduceat(values[..., 0].astype(np.float64), self.starts, axis=1).reshape(len(values), -1, 2)
-        sums[:, list(self.equal), 1] = sums[:, list(self.equal), 0]  # rounding may differ in another row of the engine
+        sums[:, list(self.equal), 1] = sums[:, list(self.equal), 0]  # rounding may differ
         return TaskOutputs(sums.astype(values.dtype))
 
     @property
@@ -223,7 +221,7 @@ class EncodedPairs(TokenEncodings):
 
     @cached_property
     def _is_good(self) -> Bool[np.ndarray, " texts"]:
-        """Which texts are copies of a good sentence."""
+        """Whether each text is a copy of a good sentence."""
         return np.searchsorted(self.starts, np.arange(len(self.encodings)), side="right") % 2 == 0
 
     def grade(self, example: int, values: Float[np.ndarray, "texts 1"]) -> Graded:
@@ -235,7 +233,7 @@ class EncodedPairs(TokenEncodings):
 
 @dataclass(frozen=True)
 class EncodedForms(TokenEncodings):
-    """Sentences with one masked word, for which there are two forms."""
+    """Sentences with one masked word that has two forms."""
 
     @property
     def objective(self) -> Objective:
@@ -254,10 +252,10 @@ class _Copies:
 
     Args:
         texts: the copies.
-        tokens: those that are scored in each.
-        targets: the pieces that are scored there.
-        examples: the pair of each copy, among those that are kept.
-        kept: these pairs, among all.
+        tokens: the scored tokens of each copy.
+        targets: the ids of the scored pieces.
+        examples: the pair of each copy, as its index among kept pairs.
+        kept: the indices of kept pairs.
     """
 
     texts: list[Encoding] = field(default_factory=list)
@@ -267,37 +265,37 @@ class _Copies:
     kept: list[int] = field(default_factory=list)
 
     def add(self, text: Encoding, tokens: list[int], targets: list[int]) -> None:
-        """Add a copy of the pair that `end` adds next."""
+        """Add a copy of the current pair."""
         self.texts.append(text)
         self.tokens.append(tokens)
         self.targets.append(targets)
         self.examples.append(len(self.kept))
 
     def end(self, example: int) -> None:
-        """Add the pair of the copies before."""
+        """Finish the current pair."""
         self.kept.append(example)
 
     def dropped(self, examples: Examples) -> list[int]:
-        """The pairs that are not kept."""
+        """The indices of dropped pairs."""
         return sorted({*range(len(examples))} - {*self.kept})
 
     def common(
         self, tokenizer: Tokenizer, examples: Examples
     ) -> tuple[tuple[Encoding, ...], int, int, np.ndarray, TargetPositions]:
-        """The encodings, the padding token, the number of pairs, their labels and the positions."""
+        """The arguments of an encoded data set: encodings, padding token, number of pairs, labels and positions."""
         positions = TargetPositions.of_lists(self.tokens, self.targets, self.examples)
         return tuple(self.texts), tokenizer.pad_id, len(self.kept), examples.labels[self.kept], positions
 
 
 @dataclass
 class _LeftOut:
-    """The pairs that are dropped, by reason.
+    """The dropped pairs by reason.
 
     Args:
-        wordless: ids of those with a sentence without words.
-        cut: how many are truncated before they differ.
-        alike: how many have sentences of the same pieces.
-        several: how many differ in more than one piece.
+        wordless: the ids of pairs with a sentence without words.
+        cut: the number of pairs that are truncated before they differ.
+        alike: the number of pairs with the same pieces.
+        several: the number of pairs that differ in several pieces.
     """
 
     wordless: list[int | str] = field(default_factory=list)
@@ -306,47 +304,42 @@ class _LeftOut:
     several: int = 0
 
     def note(self) -> str:
-        """The pairs and their reasons, in words; empty where none is left out."""
-        has = "example {} has" if len(self.wordless) == 1 else "examples {} have"
+        """The numbers of pairs and the reasons; empty if no pair is dropped."""
+        ids = some_of([str(one) for one in self.wordless])
         reasons = (
-            (self.cut, "left out, truncated before their sentences differ: give a larger --max-length"),
-            (self.alike, "skipped, whose sentences have the same pieces"),
-            (self.several, "skipped, whose forms differ in more than one piece"),
+            (self.cut, "truncated before the sentences differ: give a larger --max-length"),
+            (self.alike, "with sentences of the same pieces"),
+            (self.several, "with forms that differ in several pieces"),
+            (len(self.wordless), f"with a sentence without words (ids {ids})"),
         )
-        notes = [f"{count_of(count, 'pair')} {reason}" for count, reason in reasons if count]
-        if self.wordless:
-            names = some_of([str(name) for name in self.wordless])
-            notes.append(
-                f"{has.format(names)} a sentence without words, and {count_of(len(self.wordless), 'pair')} left out"
-            )
-        return ", ".join(notes)
+        return ", ".join(f"{count_of(count, 'pair')} left out, {reason}" for count, reason in reasons if count)
 
 
 def _cut_alike(examples: Examples, example: int, bad: Encoding, good: Encoding) -> bool:
-    """Whether two sentences that differ are alike as far as they are read, because one was truncated."""
+    """Whether two different sentences are equal because one was truncated."""
     assert examples.second is not None
     differ = examples.first[example] != examples.second[example]
     return differ and bad.input_ids == good.input_ids and (bad.truncated or good.truncated)
 
 
-def _is_cut(tokenizer: Tokenizer, bad: Encoding, good: Encoding, place: int) -> bool:
-    """Whether two sentences differ in the last piece before one was truncated: the rest of the word may be missing."""
-    words = words_of(tokenizer, good, unknown=True) or [place]
+def _is_cut(tokenizer: Tokenizer, bad: Encoding, good: Encoding, index: int) -> bool:
+    """Whether two sentences differ in the last piece before the truncation, so that the word may be incomplete."""
+    words = words_of(tokenizer, good, unknown=True) or [index]
     end = words[-1] if tokenizer.truncation_side == "right" else words[0]
-    return place == end and (bad.truncated or good.truncated)
+    return index == end and (bad.truncated or good.truncated)
 
 
 def differing_piece(first: Encoding, second: Encoding) -> int | None:
-    """The only place at which two texts of as many pieces differ; None where they differ otherwise, or not at all."""
+    """The index of the only piece in which two texts of equal length differ; None if there is no such piece."""
     pieces = enumerate(zip(first.input_ids, second.input_ids, strict=False))
-    places = [place for place, (one, other) in pieces if one != other]
-    return places[0] if len(first) == len(second) and len(places) == 1 else None
+    indices = [index for index, (one, other) in pieces if one != other]
+    return indices[0] if len(first) == len(second) and len(indices) == 1 else None
 
 
 def _sentences(
     tokenizer: Tokenizer, examples: Examples, max_length: int, within_word: bool
 ) -> tuple[list[Encoding], list[Encoding]]:
-    """The bad and the good sentences: the second and the first texts."""
+    """Encode the bad and the good sentences, which are the second and the first texts."""
     count = len(examples)
     texts = [*(examples.second or ()), *examples.first]
     both = tokenizer.encode(texts, None, max_length, word_ids=within_word)
@@ -355,7 +348,7 @@ def _sentences(
 
 def _of_tables(tables: Sequence[Table], path: Path | str, task: Task, columns: Sequence[str] | None) -> Examples:
     if columns is not None and len(columns) != 2:
-        raise DataError(f"{task.name} takes two text columns, the good sentence's first; found {', '.join(columns)}")
+        raise DataError(f"{task.name} needs two text columns, good sentences first; found {', '.join(columns)}")
     pairs: list[tuple[str, str]] = []
     ids: list[str | int] = []
     groups: list[str] = []
@@ -364,15 +357,13 @@ def _of_tables(tables: Sequence[Table], path: Path | str, task: Task, columns: S
         group = table.find(GROUPS)
         of_rows = [""] * len(table) if group is None else _groups(table, group)
         groups += of_rows
-        numbered = group is not None and NUMBER in table.columns
-        numbers = table.column(NUMBER) if numbered else table.numbers
-        ids += [
-            f"{name}-{number}" if numbered else len(ids) + place
-            for place, (name, number) in enumerate(zip(of_rows, numbers, strict=True))
-        ]
+        if group is not None and PAIR_ID in table.columns:
+            ids += [f"{name}-{one}" for name, one in zip(of_rows, table.column(PAIR_ID), strict=True)]
+        else:
+            ids += range(len(ids), len(ids) + len(table))
     several = f" of {count_of(len(tables), 'file')}" if len(tables) > 1 else ""
-    if equal := sum(good == bad for good, bad in pairs):  # as two of BLiMP
-        several += f", {count_of(equal, 'pair')} of equal sentences, which no model gets right"
+    if equal := sum(good == bad for good, bad in pairs):  # two pairs of BLiMP
+        several += f", {count_of(equal, 'pair')} of equal sentences, which always count as wrong"
     return Examples(
         task=task,
         ids=tuple(ids) if len(set(ids)) == len(ids) else tuple(range(len(pairs))),
@@ -386,21 +377,21 @@ def _of_tables(tables: Sequence[Table], path: Path | str, task: Task, columns: S
 
 
 def _groups(table: Table, name: str) -> list[str]:
-    """The group of each row. Raises `DataError` where a row has none."""
+    """The group of each row. Raises `DataError` if a row has none."""
     values = table.column(name)
     for row, value in enumerate(values):
         if value is None or value != value:
-            raise table.error(row, f"column {name!r} is null, and other rows have a group")
+            raise table.error(row, f"column {name!r} is null, but other rows have a group")
     return [str(value) for value in values]
 
 
 def _pairs(table: Table, columns: Sequence[str] | None) -> list[tuple[str, str]]:
-    """Good and bad sentence of each row."""
+    """The good and the bad sentence of each row."""
     template = table.find(TEMPLATES)
     if columns is None and template is not None and {"good", "bad"} <= {*table.columns}:
         return _filled(table, template)
     names = tuple(columns) if columns else next((pair for pair in USUAL if {*pair} <= {*table.columns}), USUAL[0])
-    texts = [_whole_texts(table, name) for name in names]
+    texts = [_nonempty_texts(table, name) for name in names]
     return list(zip(*texts, strict=True))
 
 
@@ -408,19 +399,19 @@ def _filled(table: Table, name: str) -> list[tuple[str, str]]:
     """The template of each row with each of its two forms."""
     pairs = []
     for row, (template, good, bad) in enumerate(
-        zip(*(_whole_texts(table, one) for one in (name, "good", "bad")), strict=True)
+        zip(*(_nonempty_texts(table, one) for one in (name, "good", "bad")), strict=True)
     ):
-        filled = fill_place(template, good, bad)
+        filled = fill_template(template, good, bad)
         if filled is None:
-            raise table.error(row, f"{brief(template)} has no single place for the forms, marked by {MARKS[0]}")
+            raise table.error(row, f"{brief(template)} must mark one position of the forms by {MARKS[0]}")
         pairs.append(filled)
     return pairs
 
 
-def fill_place(template: str, good: str, bad: str) -> tuple[str, str] | None:
-    """A template with each of its two forms; None where it has no single place for them.
+def fill_template(template: str, good: str, bad: str) -> tuple[str, str] | None:
+    """Fill a template with each of its two forms; None if it does not mark exactly one position.
 
-    >>> fill_place("The boys [MASK] here.", "are", "is")
+    >>> fill_template("The boys [MASK] here.", "are", "is")
     ('The boys are here.', 'The boys is here.')
     """
     marks = [mark for mark in MARKS if mark in template]
@@ -429,10 +420,10 @@ def fill_place(template: str, good: str, bad: str) -> tuple[str, str] | None:
     return template.replace(marks[0], good), template.replace(marks[0], bad)
 
 
-def _whole_texts(table: Table, name: str) -> tuple[str, ...]:
-    """The texts of a column, none of which may be empty."""
+def _nonempty_texts(table: Table, name: str) -> tuple[str, ...]:
+    """The texts of a column. Raises `DataError` if one is empty."""
     texts = table.texts(name)
     for row, text in enumerate(texts):
         if not text.strip():
-            raise table.error(row, f"column {name!r} holds no text")
+            raise table.error(row, f"column {name!r} is empty")
     return texts

@@ -1,10 +1,9 @@
-"""Sets of labels: a label is predicted if its logit is above 0, that is, if its probability is above one half.
+"""Multi-label classification: a label is predicted if its logit is above 0, so that its probability is above one half.
 
-That is what `problem_type` "multi_label_classification" means in transformers. Labels are in one column, or in a column
-of 0 and 1 for each label. One column holds lists (JSONL, Parquet, `datasets`), or in text files what stands between
-`,`, `|` or `;`: names of labels, or their numbers from 0. An empty list or field is a text without labels. Where every
-row has as many entries as there are labels, each 0 or 1, or where any is a float or repeated, entries are not numbers
-of labels but say of each label whether it is true.
+This is `problem_type` "multi_label_classification" of transformers. The labels of a text are in one column, or in a
+column of 0 and 1 for each label. One column has lists (JSONL, Parquet, `datasets`) or, in text files, items separated
+by `,`, `|` or `;`: label names, or label ids from 0. An empty list or field is a text without labels. Items are a 0 or
+a 1 for each label, not ids, if each row has one for each label, or if an item is a float or repeated.
 """
 
 import re
@@ -22,6 +21,7 @@ from bertjax.data import (
     Source,
     Table,
     Tokenizer,
+    as_int,
     available,
     brief,
     guess_label,
@@ -29,7 +29,6 @@ from bertjax.data import (
     is_missing,
     missing_labels,
     plain_label,
-    whole_number,
 )
 from bertjax.errors import DataError, some_of
 from bertjax.formatting import count_of
@@ -45,27 +44,28 @@ from bertjax.tasks.task import EncodeArguments, Task, encode_texts
 MULTI_LABEL = "multi-label"
 MARKS = (",", "|", ";")
 IDS = ("id", "index", "idx")
-MOST_LABELS = 100_000  # where only the largest number says how many there are
-LONGEST_NUMBER = 9  # digits
+MOST_LABELS = 100_000  # if the number of labels is inferred from the largest id
+LONGEST_ID = 9  # digits
 TRUTH = {"true": 1, "false": 0}
 
 Item = str | int | float
-Set = list[int] | None  # numbers of labels
+Set = list[int] | None  # label ids
 
 
 class LabelsDisplay(NumberDisplay):
-    """Texts with sets of labels: true ones, and those that the model finds."""
+    """Texts with their true and predicted labels."""
 
-    value, note = "mean log-likelihood", "It is that of what is true of each label. Right labels are green."
+    value, note = "mean log-likelihood", "It is the mean over labels. Right labels are green."
 
     def lines(self, example: int) -> list[Line]:
-        """The texts, the true labels, and those that the model finds."""
+        """The texts, the true labels, and the predicted labels."""
         true = self.saved.examples[example].get("labels")
-        line: Line = [("true", NAME), *([(name, TRUE) for name in true] if true else [(_lacking(true), PLAIN)])]
+        marked = [(name, TRUE) for name in true or ()]
+        line: Line = [("true", NAME), *(marked or [("not known" if true is None else "none", PLAIN)])]
         return [*super().lines(example), line, self._found("found", example, self.saved.outputs["base"][example])]
 
     def change(self, run: int, example: int) -> list[Line]:
-        """What an ablated model finds."""
+        """The labels that an ablated model predicts."""
         return [self._found("ablated", example, self.saved.outputs["outputs"][run, example])]
 
     def _found(self, name: str, example: int, numbers: Float[np.ndarray, " numbers"]) -> Line:
@@ -73,10 +73,6 @@ class LabelsDisplay(NumberDisplay):
         found = [names[label] for label in np.flatnonzero(numbers[3::3] > 0)]
         marks = [PLAIN if true is None else RIGHT if label in true else WRONG for label in found]
         return [(name, NAME), *(zip(found, marks, strict=True) if found else [("none", PLAIN)])]
-
-
-def _lacking(true: Sequence[str] | None) -> str:
-    return "not known" if true is None else "none"
 
 
 LABEL_SETS = Form(
@@ -95,14 +91,10 @@ class LabelSet(Content):
     """The labels of a text that may have several.
 
     Args:
-        labels: names among the task's `label_names`, in their order; None if it is unknown which are true.
+        labels: names in the order of the task's `label_names`; None if they are unknown.
     """
 
     labels: tuple[str, ...] | None
-
-    def facts(self) -> dict[str, Any]:
-        """The labels."""
-        return {"labels": self.labels}
 
     def describe(self, arrays: Mapping[str, Any], example: int) -> dict[str, Any]:
         """The labels, if they are known."""
@@ -111,7 +103,7 @@ class LabelSet(Content):
 
 @dataclass(frozen=True)
 class MultiLabel(Task):
-    """Texts or pairs with a set of labels each."""
+    """Texts or pairs with sets of labels."""
 
     models = (BertForSequenceClassification,)
     needs = "classification head"
@@ -119,43 +111,40 @@ class MultiLabel(Task):
     files = "a file of texts and labels (.jsonl, .csv, .tsv or .parquet)"
     texts = (1, 2)
     has_labels = True
+    max_tokens = 128
 
     def read_table(self, table: Table, source: Source) -> Examples:
-        """Texts of a table; without label names those of the model are known."""
+        """Read the texts of a table; labels without names have those of the model."""
         columns, known = source.text_columns, self.label_names or tuple(source.model_labels or ()) or None
         if columns is not None and len(columns) not in (1, 2):
-            raise DataError(f"{self.name} takes one or two text columns; found {', '.join(columns) or 'none'}")
+            raise DataError(f"{self.name} needs one or two text columns; found {', '.join(columns) or 'none'}")
         task = replace(self, label_names=known, label_column=source.label_column or self.label_column)
         found = _find(task, tuple(columns or ()), table)
         texts = [table.texts(name) for name in found.texts]
-        if found.together:
-            names, sets, how = _of_one_column(table, found.together, known, source.may_lack_labels)
+        if found.sets:
+            names, sets, how = _of_one_column(table, found.sets, known, source.may_lack_labels)
         else:
             named = known if not found.guessed else None
-            names, sets, how = named or found.apart, _of_columns(table, found), "a column for each"
-        said = f", texts in {' and '.join(found.texts)}" if columns is None else ""
+            names, sets, how = named or found.single, _of_columns(table, found), "a column for each"
+        note = f", texts in {' and '.join(found.texts)}" if columns is None else ""
         return Examples(
-            task=replace(task, label_names=names, text_columns=found.texts, label_column=found.together),
-            ids=tuple(table.numbers),
+            task=replace(task, label_names=names, text_columns=found.texts, label_column=found.sets),
+            ids=tuple(table.indices),
             first=texts[0],
             second=texts[1] if len(texts) > 1 else None,
             labels=np.full(len(table), np.nan, np.float32),
-            source=f"{table.path} ({count_of(len(table), 'text')}, {count_of(len(names), 'label')}: {how}{said})",
+            source=f"{table.path} ({count_of(len(table), 'text')}, {count_of(len(names), 'label')}: {how}{note})",
             split="validation",
             content=tuple(
-                LabelSet(None if numbers is None else tuple(names[number] for number in sorted(numbers)))
-                for numbers in sets
+                LabelSet(None if label_ids is None else tuple(names[label_id] for label_id in sorted(label_ids)))
+                for label_ids in sets
             ),
         )
-
-    def default_length(self, model: PretrainedModel, most: int) -> int:
-        """128 tokens."""
-        return min(128, most)
 
     def encode(
         self, model: PretrainedModel, tokenizer: Tokenizer, examples: Examples, arguments: EncodeArguments
     ) -> "EncodedLabelSets":
-        """Texts or pairs.
+        """Encode texts or pairs.
 
         Raises:
             ConfigError: the model has another number of labels than the data, or other names.
@@ -163,10 +152,10 @@ class MultiLabel(Task):
         order = label_order(model.config.id2label, self)
         sets = [content.labels for content in examples.content or () if isinstance(content, LabelSet)]
         names = self.label_names or ()
-        numbers = {name: number for number, name in enumerate(names)}
+        ids = {name: label_id for label_id, name in enumerate(names)}
         true = np.zeros((len(sets), len(names)), np.bool_)
         for row, labels in zip(true, sets, strict=True):
-            row[[numbers[name] for name in labels or ()]] = True
+            row[[ids[name] for name in labels or ()]] = True
         return EncodedLabelSets(
             LABEL_SETS,
             encode_texts(tokenizer, examples.first, examples.second, arguments.max_length),
@@ -188,7 +177,7 @@ class EncodedLabelSets(TextEncodings):
 
     Args:
         names: of the task's labels.
-        true: which labels are true of each example.
+        true: whether each label is true of each example.
         label_order: the column of the model's output for each label.
     """
 
@@ -198,11 +187,11 @@ class EncodedLabelSets(TextEncodings):
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """Those of the form, and of each label by its name."""
+        """The names of the form, and those of each label."""
         return *super().numbers, *(f"{name}: {number}" for name in self.names for number in self.form.of_each_label)
 
     def collect(self, values: Float[np.ndarray, "runs examples labels"]) -> TaskOutputs:
-        """The mean log-likelihood of each example's labels, whether all are right, and what is found of each."""
+        """The mean log-likelihood of each example's labels, whether all are right, and counts for each label."""
         logits = values[..., list(self.label_order)]
         found, true = logits > 0, self.true
         likelihoods = -np.logaddexp(0, np.where(true, -1, 1) * logits.astype(np.float64)).mean(axis=-1)
@@ -225,76 +214,78 @@ class EncodedLabelSets(TextEncodings):
 
 @dataclass(frozen=True)
 class _Columns:
-    """Which columns of a file are what.
+    """The columns of a table.
 
     Args:
         texts: one or two.
-        together: the one of sets of labels; empty where each label has its own.
-        apart: those of labels that have their own.
-        guessed: whether they are simply all columns besides the texts'.
+        sets: of sets of labels; empty if each label has a column.
+        single: the column of each label.
+        guessed: whether `single` are all columns besides the texts.
     """
 
     texts: tuple[str, ...]
-    together: str = ""
-    apart: tuple[str, ...] = ()
+    sets: str = ""
+    single: tuple[str, ...] = ()
     guessed: bool = False
 
 
 def _find(task: Task, texts: tuple[str, ...], table: Table) -> _Columns:
-    """Find the columns in a file. Raises `DataError` where one is missing, or more than one could be meant."""
-    names, together = task.label_names or (), task.label_column
-    for name in (*texts, *([together] if together else [])):
+    """Find the columns in a table. Raises `DataError` if one is missing or ambiguous."""
+    names, sets = task.label_names or (), task.label_column
+    for name in (*texts, *([sets] if sets else [])):
         table.need([name])
-    apart = () if together else _called(names, table.columns)
-    if not together and not apart:
-        together = guess_label(table, texts, "")
-    texts = texts or guess_texts(table, {together, *apart})
-    if together or apart:
-        return _Columns(texts, together, apart)
+    single = () if sets else _columns_of_labels(names, table.columns)
+    if not sets and not single:
+        sets = guess_label(table, texts, "")
+    texts = texts or guess_texts(table, {sets, *single})
+    if sets or single:
+        return _Columns(texts, sets, single)
     rest = tuple(name for name in table.columns if name not in texts and name.lower() not in IDS)
     if (names and not all(map(GENERIC.fullmatch, names))) or not rest:
-        wanted = f"nor one of each of {some_of(names)}" if names else "nor any for single labels"
+        missing = f"nor a column for each of {some_of(names)}" if names else "nor columns of single labels"
         raise DataError(
-            f"{table.where}: no column is called as labels are (labels, label, ...), {wanted}; there "
-            f"{available(table.columns)}; name it with --label-column, or those of single labels with --label-names"
+            f"{table.header}: no label column found (usual names: labels, label, ...), {missing}; "
+            f"{available(table.columns)}; name it with --label-column, or columns of single labels with --label-names"
         )
-    return _Columns(texts, apart=rest, guessed=True)
+    return _Columns(texts, single=rest, guessed=True)
 
 
-def _called(names: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
-    """The column of each label, if all have one that is called as they are."""
+def _columns_of_labels(names: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+    """The column of each label by its name; empty unless all labels have one."""
     by_name = {plain_label(column): column for column in columns} | {column: column for column in columns}
     found = tuple(by_name.get(name, by_name.get(plain_label(name), "")) for name in names)
     return found if all(found) and len({*found}) == len(found) else ()
 
 
 def _of_columns(table: Table, columns: _Columns) -> list[Set]:
-    """The labels of each row that have a 1 in their column; None where all have -1, as Jigsaw's rows without labels."""
-    hint = "; name those of labels with --label-names, or one of sets with --label-column" if columns.guessed else ""
+    """The labels of each row with a 1 in their column; None if all are -1, as in Jigsaw's rows without labels."""
+    hint = "; name label columns with --label-names, or a column of sets with --label-column" if columns.guessed else ""
     sets: list[Set] = []
-    for row, values in enumerate(zip(*(table.column(name) for name in columns.apart), strict=True)):
-        truths = [TRUTH.get(str(value).lower(), whole_number(value)) for value in values]
+    for row, values in enumerate(zip(*(table.column(name) for name in columns.single), strict=True)):
+        truths = [TRUTH.get(str(value).lower(), as_int(value)) for value in values]
         if all(truth == -1 for truth in truths):
             sets.append(None)
             continue
-        for name, value, truth in zip(columns.apart, values, truths, strict=True):
+        for name, value, truth in zip(columns.single, values, truths, strict=True):
             if truth not in (0, 1):
                 raise table.error(row, f"column {brief(name)} holds {brief(value)}, which is neither 0 nor 1{hint}")
-        sets.append([number for number, truth in enumerate(truths) if truth])
+        sets.append([label_id for label_id, truth in enumerate(truths) if truth])
     return sets
 
 
 def _of_one_column(
-    table: Table, column: str, given: tuple[str, ...] | None, may_lack: bool
+    table: Table, column: str, known_names: tuple[str, ...] | None, may_lack: bool
 ) -> tuple[tuple[str, ...], list[Set], str]:
-    """Names of all labels, the labels of each row by number, and in words what its entries are.
+    """The names of all labels, the label ids of each row, and a description of the items.
 
     Args:
-        given: names of labels, where they are known.
+        known_names: of the labels; None if they are unknown.
         may_lack: whether labels may be missing, as in a test split.
     """
     classes = table.classes.get(column, ())
-    names = classes if not given or (classes and all(map(GENERIC.fullmatch, given))) else given
+    names = known_names or ()
+    if not names or (classes and all(map(GENERIC.fullmatch, names))):
+        names = classes
     values = table.column(column)
     missing = [row for row, value in enumerate(values) if _is_missing(value, names)]
     if missing and not may_lack:
@@ -307,31 +298,31 @@ def _of_one_column(
     if may_lack and not known:
         return tuple(names), [None] * len(table), f"none in {column}"
     if may_lack and len(known) < len(table):
-        names, of_known, how = _of_one_column(table.take(known), column, given, may_lack)
+        names, of_known, how = _of_one_column(table.take(known), column, known_names, may_lack)
         by_row = dict(zip(known, of_known, strict=True))
         return names, [by_row.get(row) for row in range(len(table))], how
     rows = [_items(table, row, column, value, names) for row, value in enumerate(values)]
     sets: list[Set]
-    if not classes and _say_of_each(rows, names):
+    if not classes and _are_indicators(rows, names):
         count = len(names or rows[0])
-        sets = [_true_ones(table, row, items, count) for row, items in enumerate(rows)]
+        sets = [_ids_of_indicators(table, row, items, count) for row, items in enumerate(rows)]
         return names or tuple(map(str, range(count))), sets, f"0 or 1 in {column}"
     names = names or _infer(table, rows)
     labels = _Labels(names, classes)
     sets = []
     for row, items in enumerate(rows):
-        numbers = [labels.number(table, row, item) for item in items]
-        if len({*numbers}) < len(numbers):
+        label_ids = [labels.id_of(table, row, item) for item in items]
+        if len({*label_ids}) < len(label_ids):
             raise table.error(row, f"column {brief(column)} has a label twice: {brief(items)}")
-        sets.append(numbers)
-    by = "name" if any(isinstance(item, str) for items in rows for item in items) else "number"
+        sets.append(label_ids)
+    by = "name" if any(isinstance(item, str) for items in rows for item in items) else "id"
     return names, sets, f"by {by} in {column}"
 
 
 def _is_missing(value: object, names: Sequence[str]) -> bool:
-    """Whether a row's labels are NaN or a text that means a missing value, or such a text is among them.
+    """Whether a row's labels, or one of its items, are NaN or a string that means a missing value.
 
-    A field that is empty is a text without labels.
+    An empty field is a text without labels.
     """
     items = re.split(r"[,|;]", value) if isinstance(value, str) and value not in names else [value]
     items = value if isinstance(value, list) else items
@@ -339,40 +330,40 @@ def _is_missing(value: object, names: Sequence[str]) -> bool:
 
 
 def _items(table: Table, row: int, column: str, value: object, names: Sequence[str]) -> list[Item]:
-    """What stands in a row's list, or between marks."""
+    """The items of a row: of a list, or separated by marks."""
     items = value
     if isinstance(value, str):
-        items = _parts(table, row, value, names) if value.strip() else []
+        items = _split(table, row, value, names) if value.strip() else []
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        items = [whole_number(value)]
+        items = [as_int(value)]
     if not isinstance(items, list) or not all(isinstance(item, str | int | float) for item in items):
-        holds = "is null" if value is None else f"holds {brief(value)}"
-        raise table.error(row, f"column {brief(column)} {holds}, which is no list of labels")
+        found = "is null" if value is None else f"holds {brief(value)}"
+        raise table.error(row, f"column {brief(column)} {found}, which is not a list of labels")
     for item in items:
         if isinstance(item, str) and not item.strip():
-            raise table.error(row, f"column {brief(column)} has a label that is empty")
+            raise table.error(row, f"column {brief(column)} has an empty label")
     return [_item(item, names) for item in items]
 
 
 def _item(item: Item, names: Sequence[str]) -> Item:
-    """A number as such, also where it is written as text; True and False as floats, which number no label."""
+    """Convert digits to an int, and booleans, which are not ids, to floats."""
     if isinstance(item, str):
-        return int(item) if item.isdecimal() and len(item) <= LONGEST_NUMBER and item not in names else item
+        return int(item) if item.isdecimal() and len(item) <= LONGEST_ID and item not in names else item
     return float(item) if isinstance(item, bool) else item
 
 
-def _parts(table: Table, row: int, value: str, names: Sequence[str]) -> list[str]:
-    """The labels in a field; marks that names have themselves part nothing."""
+def _split(table: Table, row: int, value: str, names: Sequence[str]) -> list[str]:
+    """Split a field at a mark that no label name contains."""
     if value.strip() in names:
         return [value.strip()]
     marks = [mark for mark in MARKS if mark in value and not any(mark in name for name in names)]
     if len(marks) > 1:
-        raise table.error(row, f"labels {brief(value)} are parted by {' and by '.join(marks)}: use one of these")
+        raise table.error(row, f"labels {brief(value)} are separated by {' and by '.join(marks)}: use one of these")
     return [part.strip() for part in (value.split(marks[0]) if marks else [value])]
 
 
-def _say_of_each(rows: Sequence[Sequence[Item]], names: Sequence[str]) -> bool:
-    """Whether entries say of each label whether it is true, in place of naming those that are."""
+def _are_indicators(rows: Sequence[Sequence[Item]], names: Sequence[str]) -> bool:
+    """Whether items are a 0 or a 1 for each label, not ids or names."""
     flat = [item for items in rows for item in items]
     if not flat or not all(item in (0, 1) for item in flat):
         return any(isinstance(item, float) for item in flat)
@@ -382,16 +373,16 @@ def _say_of_each(rows: Sequence[Sequence[Item]], names: Sequence[str]) -> bool:
     return repeated or whole or any(isinstance(item, float) for item in flat)
 
 
-def _true_ones(table: Table, row: int, items: Sequence[Item], count: int) -> list[int]:
-    """Where a row has a 1. Raises `DataError` where it has not a 0 or a 1 for each label."""
+def _ids_of_indicators(table: Table, row: int, items: Sequence[Item], count: int) -> list[int]:
+    """The indices of 1. Raises `DataError` unless there is a 0 or a 1 for each label."""
     if len(items) != count or not all(item in (0, 1) for item in items):
         found = f"{brief([*items])} has {count_of(len(items), 'value')}"
         raise table.error(row, f"{found}: each of {count_of(count, 'label')} needs a 0 or a 1")
-    return [number for number, item in enumerate(items) if item]
+    return [index for index, item in enumerate(items) if item]
 
 
 def _infer(table: Table, rows: Sequence[Sequence[Item]]) -> tuple[str, ...]:
-    """Names of labels where nothing says them: those that there are, or all numbers up to the largest."""
+    """Infer label names: all names that occur, or all ids up to the largest."""
     flat = {item for items in rows for item in items}
     if not flat:
         raise DataError(f"{table.path}: no row has a label; name the labels with --label-names")
@@ -400,36 +391,35 @@ def _infer(table: Table, rows: Sequence[Sequence[Item]]) -> tuple[str, ...]:
     largest = max(int(item) for item in flat)
     if largest >= MOST_LABELS:
         row = next(row for row, items in enumerate(rows) if largest in items)
-        raise table.error(row, f"label {largest} is too large a number for one of several labels")
+        raise table.error(row, f"label {largest} is too large for a label id")
     return tuple(map(str, range(largest + 1)))
 
 
 class _Labels:
-    """Numbers of labels by what a file calls them.
+    """Finds the ids of labels.
 
     Args:
         names: of all labels.
-        classes: the names that the file gives to its own numbers.
+        classes: the class names of the file, in the order of its ids.
     """
 
     def __init__(self, names: tuple[str, ...], classes: tuple[str, ...]):
         plain = [plain_label(name) for name in names]
-        self._names, places = names, range(len(names))
-        self._alike = dict(zip(plain, places, strict=True)) if len({*plain}) == len(plain) else {}
+        self._names, ids = names, range(len(names))
+        self._ids = dict(zip(plain, ids, strict=True)) if len({*plain}) == len(plain) else {}
+        self._ids |= dict(zip(names, ids, strict=True))
         self._classes = () if classes == tuple(map(str, range(len(classes)))) else classes
-        self._numbers = dict(zip(names, places, strict=True))
         self._numerals = any(name.isdecimal() for name in names)
 
-    def number(self, table: Table, row: int, item: Item) -> int:
-        """The number of a label. Raises `DataError` where there is no such label."""
-        called = self._classes[item] if isinstance(item, int) and 0 <= item < len(self._classes) else item
-        number = self._numbers.get(str(called), self._alike.get(plain_label(str(called))))
-        if number is not None:
-            return number
-        in_range = isinstance(called, int) and 0 <= called < len(self._names)
-        if in_range and not self._numerals and not self._classes:
-            return int(called)
+    def id_of(self, table: Table, row: int, item: Item) -> int:
+        """The id of a label. Raises `DataError` if there is no such label."""
+        label = self._classes[item] if isinstance(item, int) and 0 <= item < len(self._classes) else item
+        label_id = self._ids.get(str(label), self._ids.get(plain_label(str(label))))
+        if label_id is not None:
+            return label_id
+        if isinstance(label, int) and 0 <= label < len(self._names) and not self._numerals and not self._classes:
+            return label
         hint = ""
-        if isinstance(called, str) and all(map(GENERIC.fullmatch, self._names)):
+        if isinstance(label, str) and all(map(GENERIC.fullmatch, self._names)):
             hint = "; give their names with --label-names, in the model's order"
-        raise table.error(row, f"label {brief(called)} is none of {some_of(self._names)}, nor its number from 0{hint}")
+        raise table.error(row, f"label {brief(label)} is not one of {some_of(self._names)}, or its index from 0{hint}")

@@ -1,12 +1,12 @@
-"""Multiple choice: each answer is read behind its question as a pair of its own, and the highest score is chosen.
+"""Multiple choice: each choice is read after its question as a pair, and the highest score is the prediction.
 
-Data are SWAG, RACE, COPA, ARC and others in their form. Choices are a list in a column (`choices`, `endings`,
-`options`, `answers`) of JSONL, Parquet or `datasets`, or columns of their own (`ending0`, `choice1`, `sol1` ...). The
-text before them is in `context` (or `ctx`, `premise`, `passage`, `article`, `sent1`, `goal`, `sentence`) and `question`
-(or `sent2`, `question_stem`), one of which may be missing. If choices have labels, as in ARC, CommonsenseQA and
-OpenBookQA (`choices.text` and `choices.label`), the label of a row is one of these. Otherwise it is the right one's
-number from 0, its letter, or its text, in all rows of a file alike; WinoGrande's `answer` is the number in the name of
-its columns, `option1` and `option2`.
+Data are SWAG, RACE, COPA, ARC and others in their formats. Choices are a list in a column (`choices`, `endings`,
+`options`, `answers`) of JSONL, Parquet or `datasets`, or have a column each (`ending0`, `choice1`, `sol1` ...). The
+text before them is in `context` (or `ctx`, `premise`, `passage`, `article`, `sent1`, `goal`, `sentence`) or `question`
+(or `sent2`, `question_stem`) or both. If choices have labels, as in ARC, CommonsenseQA and OpenBookQA (`choices.text`
+and `choices.label`), the label of a row is one of them. Otherwise it is the right choice's index from 0, its letter, or
+its text, the same in all rows of a file; WinoGrande's `answer` is the number in the column names `option1` and
+`option2`.
 """
 
 import re
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bertjax.data import Content, Examples, Source, Table, Tokenizer, brief, is_missing, missing_labels, whole_number
+from bertjax.data import Content, Examples, Source, Table, Tokenizer, as_int, brief, is_missing, missing_labels
 from bertjax.errors import some_of
 from bertjax.formatting import count_of
 from bertjax.interventions import readouts
@@ -44,14 +44,14 @@ def side_by_side(*scores: Float[np.ndarray, "*examples 1"]) -> Float[np.ndarray,
 
 
 class ChoicesDisplay(Display):
-    """Questions with their choices, the right one marked."""
+    """Questions with their choices; the right choice is marked."""
 
     def lines(self, example: int) -> list[Line]:
-        """What stands before the choices, and these, each with its number."""
+        """The texts before the choices, and the choices with their indices."""
         row = self.saved.examples[example]
         choices = [
-            [(str(number), NAME), (shorten(text), TRUE if number == row["label"] else PLAIN)]
-            for number, text in enumerate(row["choices"])
+            [(str(index), NAME), (shorten(text), TRUE if index == row["label"] else PLAIN)]
+            for index, text in enumerate(row["choices"])
         ]
         return super().lines(example) + choices
 
@@ -61,17 +61,13 @@ CHOSEN = Form("choices", readouts.logits, side_by_side, predicts=True, display=C
 
 @dataclass(frozen=True)
 class Choices(Content):
-    """Answers to choose from.
+    """The choices of a question.
 
     Args:
-        texts: as many for each example.
+        texts: of the choices; all examples have equally many.
     """
 
     texts: tuple[str, ...]
-
-    def facts(self) -> dict[str, Any]:
-        """The choices."""
-        return {"texts": self.texts}
 
     def describe(self, arrays: Mapping[str, Any], example: int) -> dict[str, Any]:
         """The choices."""
@@ -80,26 +76,27 @@ class Choices(Content):
 
 @dataclass(frozen=True)
 class MultipleChoice(Task):
-    """Questions with several answers to choose from."""
+    """Multiple-choice questions."""
 
     models = (BertForMultipleChoice,)
     needs = "multiple-choice head"
     forms = (CHOSEN,)
     files = "a file of context or question, choices and label (.jsonl, .csv, .tsv or .parquet)"
     reads_pairs = True
+    max_tokens = 128
 
     def read_table(self, table: Table, source: Source) -> Examples:
-        """Questions of a table; the named text columns, one or two, stand before the choices."""
+        """Read the questions of a table; the text columns are the one or two texts before the choices."""
         usual = (name for name in (table.find(CONTEXTS), table.find(QUESTIONS)) if name is not None)
         before = list(source.text_columns or usual) or [table.need(CONTEXTS)]
         label, texts = table.need(("label", *LABELS)), [table.texts(name) for name in before]
         choices = _choices(table, label)
         labels = _labels(table, label, choices, source.may_lack_labels)
         count = len(choices[0].texts)
-        what = f"{count_of(len(table), 'question')} with {count} choices each, behind {' and '.join(before)}"
+        what = f"{count_of(len(table), 'question')} with {count} choices each, after {' and '.join(before)}"
         return Examples(
             task=replace(self, label_names=tuple(map(str, range(count)))),
-            ids=tuple(table.numbers),
+            ids=tuple(table.indices),
             first=texts[0],
             second=texts[1] if len(texts) > 1 else None,
             labels=np.array(labels, np.int32),
@@ -108,21 +105,17 @@ class MultipleChoice(Task):
             content=tuple(Choices(one.texts) for one in choices),
         )
 
-    def default_length(self, model: PretrainedModel, most: int) -> int:
-        """128 tokens."""
-        return min(128, most)
-
     def encode(
         self, model: PretrainedModel, tokenizer: Tokenizer, examples: Examples, arguments: EncodeArguments
     ) -> "EncodedChoices":
-        """The texts before the choices with each choice; a question is joined to the choice if there is a context."""
+        """Encode the text before the choices with each choice; a question after a context is joined to the choice."""
         choices = [content.texts for content in examples.content or () if isinstance(content, Choices)]
         questions = examples.second or ("",) * len(examples)
         count = len(choices[0])
         first = [*examples.first] * count
         second = [
-            f"{question} {texts[number]}".strip()
-            for number in range(count)
+            f"{question} {texts[index]}".strip()
+            for index in range(count)
             for question, texts in zip(questions, choices, strict=True)
         ]
         encodings = encode_texts(tokenizer, first, second, arguments.max_length)
@@ -134,11 +127,11 @@ MULTIPLE_CHOICE = MultipleChoice(CHOOSING, ("context", "question"), metrics=("ac
 
 @dataclass(frozen=True)
 class EncodedChoices(TextEncodings):
-    """Each choice behind its question."""
+    """Each choice after its question."""
 
     @property
     def zeros(self) -> Float[np.ndarray, "outputs choices"]:
-        """Scores that are all 0."""
+        """Scores of one run, all 0."""
         return np.zeros((len(self.labels), self.copies))
 
     @property
@@ -160,7 +153,7 @@ class _Row:
 
     Args:
         texts: of the choices.
-        labels: the label of each, which the row's label is looked up among; empty where they have none.
+        labels: the label of each choice; empty if choices have no labels.
     """
 
     texts: tuple[str, ...]
@@ -168,13 +161,13 @@ class _Row:
 
 
 def _choices(table: Table, label: str) -> list[_Row]:
-    """The choices of each row, as many everywhere."""
+    """The choices of each row, equally many in all rows."""
     name = table.find(LISTS)
     single = sorted(name for name in table.columns if SINGLE.fullmatch(name))
     if name is None and len(single) < 2:
         raise table.no_column("choices")
     if name is None:
-        # WinoGrande counts from 1 as its columns do; COPA and PIQA, whose columns count from 1 too, from 0.
+        # Labels of WinoGrande are the numbers of its columns; COPA and PIQA have labels from 0, and columns from 1.
         numbered = tuple(single) == WINOGRANDE and label == "answer"
         labels = tuple(column.removeprefix("option") for column in single) if numbered else ()
         return [_Row(texts, labels) for texts in zip(*map(table.texts, single), strict=True)]
@@ -183,18 +176,18 @@ def _choices(table: Table, label: str) -> list[_Row]:
         content, labels = _texts_and_labels(value)
         texts = table.text_list(row, name, content, least=2)
         if found and len(texts) != len(found[0].texts):
-            raise table.error(row, f"there are {len(texts)} choices, {len(found[0].texts)} in the rows before")
+            raise table.error(row, f"there are {len(texts)} choices, but {len(found[0].texts)} in earlier rows")
         if labels is not None:
             _check_labels(table, row, name, labels, len(texts))
         if found and bool(found[0].labels) != (labels is not None):
-            has, before = ("have labels", "none") if labels is not None else ("have no labels", "some")
-            raise table.error(row, f"the choices {has}, and in the rows before they have {before}")
+            here, before = ("", "no ") if labels is not None else ("no ", "")
+            raise table.error(row, f"the choices have {here}labels, but in earlier rows they have {before}labels")
         found.append(_Row(tuple(texts), tuple(str(one).strip() for one in labels or ())))
     return found
 
 
 def _texts_and_labels(value: object) -> tuple[Any, Any]:
-    """Texts and labels of choices: a list of texts, an object with both, or a list of such objects, as ARC has them."""
+    """The texts and labels of choices: of a list of str, an object with both, or a list of such objects, as in ARC."""
     if isinstance(value, dict):
         return value.get("text"), value.get("label")
     if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
@@ -204,7 +197,7 @@ def _texts_and_labels(value: object) -> tuple[Any, Any]:
 
 
 def _check_labels(table: Table, row: int, name: str, labels: object, count: int) -> None:
-    """Raise `DataError` where choices do not have a label each, no two alike."""
+    """Raise `DataError` unless each choice has a distinct label."""
     known = isinstance(labels, list) and all(
         isinstance(one, str | int) and not isinstance(one, bool) and str(one).strip() for one in labels
     )
@@ -215,18 +208,16 @@ def _check_labels(table: Table, row: int, name: str, labels: object, count: int)
 
 
 def _labels(table: Table, column: str, choices: Sequence[_Row], may_lack: bool) -> list[int]:
-    """The index of the right choice of each row, or -1 where that is not said."""
-    values: Sequence[object] = [
-        _named(table, column, value) if choices[0].labels else value for value in table.column(column)
-    ]
+    """The index of the right choice of each row, or -1 for rows without a label."""
+    values = table.named(column) if choices[0].labels else table.column(column)
     missing = [
         row
         for row, (value, one) in enumerate(zip(values, choices, strict=True))
-        if is_missing(value, (*one.labels, *one.texts), minus_one=True)  # such a text may be a choice
+        if is_missing(value, (*one.labels, *one.texts), minus_one=True)  # such a string may be a choice
     ]
     if missing and not may_lack:
         count = len(choices[0].texts)
-        alternative = "say that it is a test split with --split test"
+        alternative = "give --split test if it is a test split"
         raise missing_labels(table, values, missing, f"none of the {count} choices", alternative=alternative)
     without = {*missing}
     known = {row: value for row, value in enumerate(values) if row not in without}
@@ -237,13 +228,13 @@ def _labels(table: Table, column: str, choices: Sequence[_Row], may_lack: bool) 
 
 
 def _ways(table: Table, choices: Sequence[_Row], known: Mapping[int, object]) -> list[str]:
-    """The ways in which all labels can be read, which agree; none where there is no label.
+    """The ways in which all labels can be read; they agree, so that any will do. Empty if there are no labels.
 
     Raises:
-        DataError: there is no such way, or two differ.
+        DataError: there is no such way, or two disagree.
     """
     found = {way: {row: find(value, choices[row]) for row, value in known.items()} for way, find in FINDERS.items()}
-    if any(index is not None for index in found[BY_LABEL].values()):  # then no other way is meant
+    if any(index is not None for index in found[BY_LABEL].values()):  # then labels have no other meaning
         found = {BY_LABEL: found[BY_LABEL]}
     fitting = [*found]
     for row, value in known.items():
@@ -252,32 +243,25 @@ def _ways(table: Table, choices: Sequence[_Row], known: Mapping[int, object]) ->
             choice = f"{len(choices[row].texts)} choices by its {' or '.join(before)}"
             if before == [BY_LABEL]:
                 choice = f"labels {some_of(choices[row].labels)} of its choices"
-            raise table.error(row, f"label {brief(value)} is none of the {choice}")
+            raise table.error(row, f"label {brief(value)} is not one of the {choice}")
     for row, value in known.items():
         if len({found[way][row] for way in fitting}) > 1:
-            several = ", and ".join(f"choice {found[way][row]} (from 0) by its {way}" for way in fitting)
+            several = " but ".join(f"choice {found[way][row]} (from 0) by its {way}" for way in fitting)
             raise table.error(row, f"label {brief(value)} is {several}; write its letter")
     return fitting if known else []
 
 
-def _named(table: Table, column: str, value: object) -> object:
-    """A label, by the name that the file gives to the number of its class."""
-    names = table.classes.get(column, ())
-    is_class = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names)
-    return names[value] if is_class and isinstance(value, int) else value
-
-
 def _by_label(value: object, row: _Row) -> int | None:
-    number = whole_number(value) if isinstance(value, float) else None
+    number = as_int(value) if isinstance(value, float) else None
     text = str(value if number is None else number).strip()
     return row.labels.index(text) if text in row.labels and not isinstance(value, bool) else None
 
 
-def _by_number(value: object, row: _Row) -> int | None:
+def _by_index(value: object, row: _Row) -> int | None:
     text = value.strip() if isinstance(value, str) else value
     if isinstance(text, bool) or (isinstance(text, str) and not text.isdecimal()):
         return None
-    number = whole_number(text)
+    number = as_int(text)
     return number if number is not None and 0 <= number < len(row.texts) else None
 
 
@@ -294,6 +278,6 @@ def _by_text(value: object, row: _Row) -> int | None:
 
 
 FINDERS: Mapping[str, Callable[[object, _Row], int | None]] = MappingProxyType(
-    {BY_LABEL: _by_label, "number from 0": _by_number, "letter": _by_letter, "text": _by_text}
+    {BY_LABEL: _by_label, "index from 0": _by_index, "letter": _by_letter, "text": _by_text}
 )
-"""How the right choice of a row is found by the row's label."""
+"""The ways to find the right choice of a row by the row's label."""

@@ -1,8 +1,8 @@
-"""Output specs, which say what a model gives for the examples of a task and which metrics can score that; and losses.
+"""Output specs, which describe the outputs of a model for a task and which metrics can score them; and losses.
 
-Gradients of losses are in closed form, in float64; the engine continues them to the heads. Losses are those with which
-such models are trained: cross-entropies in nats, and for similarities the squared error (`CosineSimilarityLoss` of
-sentence-transformers).
+Losses are the usual training losses: cross-entropies in nats, and for similarities the squared error
+(`CosineSimilarityLoss` of sentence-transformers). Their gradients with respect to the readout are computed in closed
+form in float64; the engine propagates them to the heads.
 """
 
 from collections.abc import Callable
@@ -23,19 +23,19 @@ Graded = tuple[float, np.ndarray]
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """The outputs that metrics read: those of a model for a task (`Form`), or what an analysis computes.
+    """The outputs that metrics read: of a model for a task (`Form`), or of an analysis.
 
     Args:
-        name: as `summary.json` has it.
-        called: what outputs are called in messages; empty if labels decide.
-        numbers: the names of each output's numbers, for metrics that read them all; empty if it has one for each label,
-            or a single one.
-        of_each_label: the names of the numbers that follow for each of the task's labels.
-        counted: what the outputs at chosen tokens are called; empty for outputs of whole texts.
-        predicts: whether the largest number is a predicted class, if labels are classes.
-        by_rank: whether values are scored by how they order examples, whatever the task's own metrics.
-        sized: how many of the numbers have changes that can be compared in size; None for all.
-        display: how examples are shown in a page.
+        name: in `summary.json`.
+        called: the noun for outputs in messages; empty if it depends on the labels.
+        numbers: the names of each output's numbers, for metrics that read them all; empty for one number per label or a
+            single number.
+        of_each_label: the names of further numbers for each of the task's labels.
+        counted: the noun for target positions; empty for outputs of whole texts.
+        predicts: whether the largest number is the predicted class, if labels are classes.
+        by_rank: whether outputs are scored by metrics of ranks, in place of the task's metrics.
+        sized: the number of first numbers whose changes are comparable in size; None for all.
+        display: of examples on the page.
     """
 
     name: str
@@ -49,13 +49,13 @@ class OutputSpec:
     display: type[Display] = field(default=Display, kw_only=True)
 
     def sizes(self, result: SweepResult) -> tuple[np.ndarray, np.ndarray]:
-        """Base and ablated outputs whose changes can be compared in size."""
+        """The numbers of base and ablated outputs whose changes are comparable in size."""
         if self.sized is None:
             return result.base, result.outputs
         return result.base[..., : self.sized], result.outputs[..., : self.sized]
 
     def fits(self, metric: Metric, spec: DatasetSpec) -> bool:
-        """Whether a metric can score outputs of this form with the labels of a task."""
+        """Whether a metric can score these outputs with the labels of a task."""
         classes, two_classes = spec.kind == "classification", len(spec.label_names or (0, 0)) == 2
         if metric.reads == "outputs":
             sums = metric.sums
@@ -75,8 +75,8 @@ class Form(OutputSpec):
     """The outputs of a model for an example.
 
     Args:
-        readout: what the engine keeps of each text.
-        combine: what it computes from the texts of an example that has several.
+        readout: computes the outputs of each text.
+        combine: computes the outputs of an example from those of its texts, if it has several.
     """
 
     readout: Readout
@@ -85,14 +85,14 @@ class Form(OutputSpec):
 
 @dataclass(frozen=True)
 class Objective:
-    """A loss whose gradients are taken.
+    """A loss and its gradient.
 
     Args:
-        readout: what is kept of each text.
-        grade: takes an example's index and the readout's values of its texts, `[texts, ...]`; returns the example's
-            loss, NaN if it has no label, and the loss's gradient with respect to these values.
-        definition: of the loss, in words.
-        unit: of the loss; empty if it has none.
+        readout: computes the values of each text.
+        grade: maps an example's index and the values of its texts, `[texts, ...]`, to the example's loss (NaN without a
+            label) and the gradient of the loss with respect to the values.
+        definition: of the loss.
+        unit: of the loss; empty for no unit.
     """
 
     readout: Readout
@@ -138,7 +138,7 @@ def squared_error(value: float, true: float) -> tuple[float, float]:
 def cosine_and_gradients(
     first: Float[np.ndarray, " embed"], others: Float[np.ndarray, "texts embed"]
 ) -> tuple[Float[np.ndarray, " texts"], Float[np.ndarray, "texts embed"], Float[np.ndarray, "texts embed"]]:
-    """The cosine similarity of a vector to others, and the gradients with respect to the first and to each other."""
+    """The cosine similarities of one vector to others, and their gradients with respect to the first and the others."""
     lengths = np.maximum(np.linalg.norm(others, axis=-1), 1e-12)[:, None]
     length = max(float(np.linalg.norm(first)), 1e-12)
     units, unit = others / lengths, first / length

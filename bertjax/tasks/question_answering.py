@@ -1,16 +1,16 @@
-"""Questions on texts: a long text is read in windows that overlap, and the best span of all of them is the answer.
+"""Question answering: a long context is read in overlapping windows, and the best span of all windows is the answer.
 
-Data are as SQuAD 1.1 and 2.0 have them (Rajpurkar et al. 2016, 2018), XQuAD and others: one JSON object for the whole
-file, `data` > `paragraphs` > `qas`, also `.gz`; or rows as the HuggingFace hub has them (JSONL, Parquet, `datasets`):
-`id`, `question`, `context`, and `answers` with lists `text` and `answer_start`. If any question is marked
-`is_impossible`, or any row has no answer, the data are of SQuAD 2.0's kind, in which a question may have no answer. An
-empty answer is no answer, as in the official program of SQuAD 2.0.
+Data have the format of SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018), XQuAD and others: one JSON object for the whole
+file, `data` > `paragraphs` > `qas`, also `.gz`; or rows as on the HuggingFace hub (JSONL, Parquet, `datasets`): `id`,
+`question`, `context`, and `answers` with lists `text` and `answer_start`. If a question is marked `is_impossible`, or a
+row has no answer, questions may have no answer, as in SQuAD 2.0. An empty answer counts as no answer, as in the
+official program of SQuAD 2.0.
 """
 
 import re
 import string
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from bertjax.data import Content, Encoding, Examples, Source, Table, Tokenizer, brief, is_saved_dataset, problem_of
+from bertjax.data import Content, Encoding, Examples, Source, Table, Tokenizer, brief, is_saved_dataset
 from bertjax.errors import DataError, InputError, reading
 from bertjax.formatting import count_of
 from bertjax.interventions import readouts
@@ -37,18 +37,17 @@ ROWS = (".jsonl", ".jsonl.gz", ".parquet", ".parquet.gz")
 COLUMNS = ("question", "context", "answers")
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
-NONE = (-1, -1)  # the span of no answer
-MOST_TOKENS = 384  # of a window, as in the reference programs of SQuAD
+NO_ANSWER = (-1, -1)  # as a span
 
 
 class AnswersDisplay(NumberDisplay):
-    """Questions, with the answers in their contexts."""
+    """Questions, and answers in their contexts."""
 
-    value, note = "F1", "Answers are green where they match a true one exactly."
+    value, note = "F1", "An answer is green if it matches a true answer exactly."
     number = 2
 
     def lines(self, example: int) -> list[Line]:
-        """The question, the true answers in the context, and the one that the model finds."""
+        """The question, the true answer in the context, and the predicted answer."""
         row, arrays = self.saved.examples[example], self.saved.outputs
         context, answers = row["second"], row["answers"]
         true: Line = [("true", NAME)]
@@ -61,7 +60,7 @@ class AnswersDisplay(NumberDisplay):
         return [[(shorten(row["first"]), PLAIN)], true, self._found("found", example, arrays["base_spans"], exact)]
 
     def change(self, run: int, example: int) -> list[Line]:
-        """What an ablated model answers."""
+        """The answer of an ablated model."""
         arrays = self.saved.outputs
         return [self._found("ablated", example, arrays["spans"][run], arrays["outputs"][run, example, 1] > 0)]
 
@@ -79,16 +78,12 @@ class Answers(Content):
     """The true answers to a question.
 
     Args:
-        texts: the answers, each of which is right; none where the context has no answer.
+        texts: the alternative answers; empty if the context has no answer.
         can_lack: whether questions of these data may have no answer, as in SQuAD 2.0.
     """
 
     texts: tuple[str, ...]
     can_lack: bool
-
-    def facts(self) -> dict[str, Any]:
-        """Both fields."""
-        return {"texts": self.texts, "can_lack": self.can_lack}
 
     def describe(self, arrays: Mapping[str, Any], example: int) -> dict[str, Any]:
         """The answers."""
@@ -97,7 +92,7 @@ class Answers(Content):
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionAnsweringOptions(TaskOptions):
-    """How long texts are read.
+    """How long contexts are read.
 
     Args:
         stride: with task question-answering: the number of tokens that windows on a long text share.
@@ -108,59 +103,59 @@ class QuestionAnsweringOptions(TaskOptions):
 
 @dataclass(frozen=True)
 class QuestionAnswering(Task):
-    """Questions on texts."""
+    """Questions on contexts."""
 
     models = (BertForQuestionAnswering,)
     needs = "question-answering head"
     forms = (ANSWERS,)
     options = QuestionAnsweringOptions
-    files = "a .json file in SQuAD's form, or a file of question, context and answers (.jsonl or .parquet)"
+    files = "a .json file in SQuAD's format, or a file of question, context and answers (.jsonl or .parquet)"
+    max_tokens = 384  # as in the reference programs of SQuAD
 
     def read_table(self, table: Table, source: Source) -> Examples:
-        """Questions of a table; its columns have fixed names."""
-        _check_columns(self, source.text_columns)
-        return _examples(table.path, self, _questions_of_rows(table))
+        """Read the questions of a table with fixed column names."""
+        if source.text_columns is not None:
+            raise DataError(f"{self.name} reads SQuAD's format, whose columns have fixed names: leave out text columns")
+        return _examples(table.path, self, _questions(table))
 
     def read_path(self, path: Path, source: Source) -> Examples:
-        """Questions of rows, or of a file of one JSON object."""
+        """Read the questions of rows, or of a file of one JSON object."""
         if path.name.endswith(ROWS) or is_saved_dataset(path):
             return super().read_path(path, source)
-        _check_columns(self, source.text_columns)
         if not path.name.endswith((".json", ".json.gz")):
             raise DataError(
-                f"{path}: {self.name} needs a .json file in SQuAD's form (also .gz), or one of {', '.join(ROWS)}"
+                f"{path}: {self.name} needs a .json file in SQuAD's format (also .gz), or one of {', '.join(ROWS)}"
             )
-        return _examples(path, self, _questions_of_file(path))
-
-    def default_length(self, model: PretrainedModel, most: int) -> int:
-        """The tokens of a window."""
-        return min(MOST_TOKENS, most)
+        return self.read_table(_table_of_squad(path), source)
 
     def encode(
         self, model: PretrainedModel, tokenizer: Tokenizer, examples: Examples, arguments: EncodeArguments
     ) -> "EncodedQuestions":
-        """Questions with the windows of their contexts.
+        """Encode questions with the windows of their contexts.
 
         Questions whose context has no token, or that leave no room for it, are dropped.
 
         Raises:
-            InputError: all are.
+            InputError: all questions are dropped.
         """
         assert examples.second is not None
         assert isinstance(arguments.options, QuestionAnsweringOptions)
         pairs = tokenizer.encode(list(examples.first), list(examples.second), None, word_ids=True)
         windows: list[_Window] = []
         owners: list[int] = []
-        kept, left = list[int](), dict[str, list[int]]()
+        kept, left_out = list[int](), dict[str, list[int]]()
         for example, pair in enumerate(pairs):
             found = _windows(pair, arguments.max_length, arguments.options.stride)
             if isinstance(found, str):
-                left.setdefault(found, []).append(example)
+                left_out.setdefault(found, []).append(example)
                 continue
             windows += found
             owners += [len(kept)] * len(found)
             kept.append(example)
-        reasons = _reasons(left, examples.ids)
+        reasons = "; ".join(
+            f"{count_of(len(dropped), 'question')} {why} (first {examples.ids[dropped[0]]})"
+            for why, dropped in left_out.items()
+        )
         if not kept:
             raise InputError(f"no question can be read: {reasons}")
         tokens = [[0, *range(window.first, window.first + len(window.offsets))] for window in windows]
@@ -175,7 +170,7 @@ class QuestionAnswering(Task):
             np.array([len(content.texts) for content in answers], np.int32),
             TargetPositions.of_lists(tokens, of_context, owners),
             dropped=sorted({*range(len(pairs))} - {*kept}),
-            note=f"left out: {reasons}" if left else "",
+            note=f"left out: {reasons}" if left_out else "",
             windows=windows,
             contexts=read.second or (),
             answers=answers,
@@ -187,12 +182,12 @@ QUESTION_ANSWERING = QuestionAnswering(ANSWERING, ("question", "context"), metri
 
 @dataclass(frozen=True)
 class _Window:
-    """A part of a context, behind its question.
+    """A part of a context, after its question.
 
     Args:
-        text: tokens of both.
-        first: the first token of the context.
-        offsets: characters of the context that its tokens stand for.
+        text: the encoding of both.
+        first: the index of the first token of the context.
+        offsets: start and end of each token of the context, in characters.
     """
 
     text: Encoding
@@ -202,7 +197,7 @@ class _Window:
 
 @dataclass(frozen=True)
 class EncodedQuestions(TokenEncodings):
-    """Windows of contexts, each behind its question.
+    """Windows of contexts, each after its question.
 
     Args:
         windows: one for each encoding.
@@ -215,7 +210,7 @@ class EncodedQuestions(TokenEncodings):
     answers: Sequence[Answers] = field(kw_only=True)
 
     def collect(self, values: Float[np.ndarray, "runs windows 4"]) -> TaskOutputs:
-        """The score of each question's best span over all windows, its exact match and its F1; and the span."""
+        """The score, exact match and F1 of each question's best span over all windows; and the span."""
         outputs = np.zeros((len(values), self.examples, len(ratios.ANSWERS)), values.dtype)
         spans = np.zeros((len(values), self.examples, 2), np.int32)
         for question, true in enumerate(self.answers):
@@ -223,18 +218,18 @@ class EncodedQuestions(TokenEncodings):
             found, offsets = values[:, texts], [window.offsets for window in self.windows[texts]]
             windows = found[..., 2].argmax(axis=1)
             best = np.take_along_axis(found, windows[:, None, None], axis=1)[:, 0]
-            nothing = found[..., 3].min(axis=1)  # an answer in any window is an answer
-            judge = cache(partial(_judge, self.contexts[question], true))
+            nothing = found[..., 3].min(axis=1)  # an answer in any window counts
+            score_span = cache(partial(_score_span, self.contexts[question], true))
             for run, (window, (first, last, score, _)) in enumerate(zip(windows.tolist(), best, strict=True)):
                 lacks = true.can_lack and nothing[run] > score
-                span = NONE if lacks else (offsets[window][int(first) - 1][0], offsets[window][int(last) - 1][1])
+                span = NO_ANSWER if lacks else (offsets[window][int(first) - 1][0], offsets[window][int(last) - 1][1])
                 spans[run, question] = span
-                outputs[run, question] = (score - nothing[run] if true.can_lack else score, *judge(span))
+                outputs[run, question] = (score - nothing[run] if true.can_lack else score, *score_span(span))
         return TaskOutputs(outputs, {"spans": spans})
 
     @property
     def objective(self) -> Objective:
-        """The cross-entropies of the first and the last token of an answer."""
+        """The cross-entropy of the first and the last token of an answer."""
         definition = "cross-entropies of an answer's first and last token, the mean over windows"
         return Objective(readouts.span_logits, self.grade, definition)
 
@@ -250,45 +245,40 @@ class EncodedQuestions(TokenEncodings):
 
     @cached_property
     def _spans(self) -> Int[np.ndarray, "windows 2"]:
-        """First and last position of the first answer in each window; (0, 0), which is [CLS], if it has none."""
+        """First and last position of the first answer in each window; (0, 0), which is [CLS], if there is none."""
         spans = np.zeros((len(self.windows), 2), np.int64)
-        for number, (window, owner) in enumerate(zip(self.windows, self.positions.examples.tolist(), strict=True)):
+        for span, window, owner in zip(spans, self.windows, self.positions.examples.tolist(), strict=True):
             text = next(iter(self.answers[owner].texts), "")
             begin = self.contexts[owner].find(text) if text else -1
             if begin >= 0:
                 inside = [
-                    place
-                    for place, (start, end) in enumerate(window.offsets, start=1)
+                    position
+                    for position, (start, end) in enumerate(window.offsets, start=1)
                     if start < begin + len(text) and end > begin
                 ]
                 starts, ends = window.offsets[0][0] <= begin, window.offsets[-1][1] >= begin + len(text)
                 if inside and starts and ends:
-                    spans[number] = inside[0], inside[-1]
+                    span[:] = inside[0], inside[-1]
         return spans
 
 
-def _reasons(left: Mapping[str, Sequence[int]], ids: Sequence[int | str]) -> str:
-    """How many questions are left out and why, each time with the first of them."""
-    return "; ".join(f"{count_of(len(those), 'question')} {why} (first {ids[those[0]]})" for why, those in left.items())
-
-
 def _windows(pair: Encoding, most: int, stride: int) -> list[_Window] | str:
-    """A question with each part of its context, or why there is none.
+    """The windows of a question and its context, or the reason why there are none.
 
     Args:
-        pair: both, whole, with `word_ids`. The context is all of its second text, blanks at its ends included.
-        most: tokens of a window.
-        stride: tokens of the context that successive windows share.
+        pair: question and context, with `word_ids`.
+        most: the maximum number of tokens of a window.
+        stride: the number of tokens of the context that successive windows share.
     """
     words = zip(pair.word_ids, pair.segments, strict=True)
-    context = [place for place, (word, segment) in enumerate(words) if segment == 1 and word is not None]
+    context = [index for index, (word, segment) in enumerate(words) if segment == 1 and word is not None]
     if not context:
         return "whose context has no token"
     first, last = context[0], context[-1] + 1
     room = most - first - (len(pair) - last)
     if room <= stride and room < last - first:
         return (
-            f"without room for a window: of {most} tokens too few are left for the context, of which successive "
+            f"without room for a window: the question leaves too few of {most} tokens for the context, and successive "
             f"windows share {stride}; give a larger --max-length or a smaller --stride"
         )
     windows, start = [], first
@@ -303,20 +293,20 @@ def _windows(pair: Encoding, most: int, stride: int) -> list[_Window] | str:
 
 
 def _part(pair: Encoding, kept: Sequence[int]) -> Encoding:
-    """Some tokens of a pair."""
+    """Select tokens of a pair."""
     return replace(
         pair,
-        input_ids=tuple(pair.input_ids[place] for place in kept),
-        token_type_ids=tuple(pair.token_type_ids[place] for place in kept),
-        tokens=tuple(pair.tokens[place] for place in kept),
-        offsets=tuple(pair.offsets[place] for place in kept),
+        input_ids=tuple(pair.input_ids[index] for index in kept),
+        token_type_ids=tuple(pair.token_type_ids[index] for index in kept),
+        tokens=tuple(pair.tokens[index] for index in kept),
+        offsets=tuple(pair.offsets[index] for index in kept),
         word_ids=(),
     )
 
 
-def _judge(context: str, true: Answers, span: tuple[int, int]) -> tuple[float, float]:
-    """Exact match and F1 of a span, the best over the true answers, as SQuAD's official programs compute them."""
-    found = context[span[0] : span[1]] if span != NONE else ""
+def _score_span(context: str, true: Answers, span: tuple[int, int]) -> tuple[float, float]:
+    """Exact match and F1 of a span, the maximum over the true answers, as in SQuAD's official programs."""
+    found = context[span[0] : span[1]] if span != NO_ANSWER else ""
     texts = [text for text in true.texts if normalise(text)] if true.can_lack else list(true.texts)
     score = partial(_f1, empty=true.can_lack)
     return (
@@ -326,7 +316,7 @@ def _judge(context: str, true: Answers, span: tuple[int, int]) -> tuple[float, f
 
 
 def normalise(text: str) -> str:
-    """An answer without capitals, punctuation, articles and superfluous space.
+    """Normalise an answer: lower case, without punctuation, articles and superfluous space.
 
     >>> normalise("The  Panthers' defense.")
     'panthers defense'
@@ -335,10 +325,10 @@ def normalise(text: str) -> str:
 
 
 def _f1(found: str, true: str, *, empty: bool) -> float:
-    """F1 of the words that both answers have.
+    """F1 of the words of an answer.
 
     Args:
-        empty: whether two answers without words agree, as in SQuAD 2.0.
+        empty: whether two answers without words are equal, as in SQuAD 2.0.
     """
     words, true_words = normalise(found).split(), normalise(true).split()
     if empty and not (words and true_words):
@@ -352,14 +342,15 @@ def _f1(found: str, true: str, *, empty: bool) -> float:
 
 @dataclass(frozen=True)
 class _Question:
-    """A question as it is read.
+    """A question of a table.
 
     Args:
-        name: its id; None where it has none.
-        question, context: the texts.
-        answers: those that are not empty.
+        name: its id; None if it has none.
+        question: the text of the question.
+        context: the text of the context.
+        answers: the answers that are not empty.
         can_lack: whether it shows that questions of these data may have no answer.
-        place: where it is in the file, for messages.
+        location: in the table, for messages.
     """
 
     name: str | None
@@ -367,26 +358,21 @@ class _Question:
     context: str
     answers: tuple[str, ...]
     can_lack: bool
-    place: str
-
-
-def _check_columns(task: Task, columns: Sequence[str] | None) -> None:
-    if columns is not None:
-        raise DataError(f"{task.name} reads SQuAD's form, whose columns have fixed names: leave out text columns")
+    location: str
 
 
 def _examples(path: Path | str, task: Task, found: Sequence[_Question]) -> Examples:
     """The questions that have a text and a context.
 
     Args:
-        path: the file, or what messages call an object in memory.
+        path: the file, or the name of an object in memory.
     """
     questions = [one for one in found if one.question.strip() and one.context.strip()]
     if not questions:
-        raise DataError(f"{path}: holds no questions with a text and a context")
+        raise DataError(f"{path}: has no questions with a text and a context")
     blank = [one for one in found if not (one.question.strip() and one.context.strip())]
     without = "without a text or a context left out"
-    left_out = f"; {count_of(len(blank), 'question')} {without} (first in {blank[0].place})" if blank else ""
+    left_out = f"; {count_of(len(blank), 'question')} {without} (first in {blank[0].location})" if blank else ""
     can_lack = any(one.can_lack for one in questions)
     for one in questions:
         if not one.answers and not can_lack:
@@ -405,44 +391,43 @@ def _examples(path: Path | str, task: Task, found: Sequence[_Question]) -> Examp
 
 
 def _ids(path: Path | str, questions: Sequence[_Question]) -> tuple[int | str, ...]:
-    """The questions' ids; their numbers from 0 where none has an id.
+    """The ids of questions; their indices if none has an id.
 
     Raises:
-        DataError: some have none, or two have the same.
+        DataError: some have no id, or two have the same.
     """
     if all(one.name is None for one in questions):
         return tuple(range(len(questions)))
-    places: dict[str, str] = {}
+    locations: dict[str, str] = {}
     for one in questions:
         if one.name is None:
-            raise DataError(f"{path}: {one.place}: a question has no id, and others have one")
-        if one.name in places:
-            raise DataError(
-                f"{path}: {one.place}: the id {brief(one.name)} is there twice, first in {places[one.name]}"
-            )
-        places[one.name] = one.place
-    return tuple(places)
+            raise DataError(f"{path}, {one.location}: the question has no id, but others have one")
+        if one.name in locations:
+            raise DataError(f"{path}, {one.location}: id {brief(one.name)} was already on {locations[one.name]}")
+        locations[one.name] = one.location
+    return tuple(locations)
 
 
-def _questions_of_rows(table: Table) -> list[_Question]:
-    """Questions with a row each."""
+def _questions(table: Table) -> list[_Question]:
+    """The questions of a table with a row for each."""
     questions, contexts = (table.texts(name) for name in COLUMNS[:2])
     ids, marks = (
         table.column(name) if name in table.columns else [None] * len(table) for name in ("id", "is_impossible")
     )
     found = []
     for row, value in enumerate(table.column("answers")):
-        answers, place = _answers_of_row(table, row, value), table.place(row)
-        can_lack = not answers or marks[row] is True
-        question_id = _id_of(table.path, place, ids[row])
-        found.append(_Question(question_id, questions[row], contexts[row], answers, can_lack, place))
+        texts = _answers_of_row(table, row, value)
+        answers = tuple(text for text in texts if text.strip())
+        can_lack = marks[row] is True or (not answers and (bool(texts) or "is_impossible" not in table.columns))
+        question_id = _id_of(table, row, ids[row])
+        found.append(_Question(question_id, questions[row], contexts[row], answers, can_lack, table.location(row)))
     if "is_impossible" not in table.columns and not any(one.answers for one in found):
-        raise DataError(f"{table.path}: no question has an answer, as in a test split that keeps them back")
+        raise DataError(f"{table.path}: no question has an answer, as in a test split without answers")
     return found
 
 
-def _answers_of_row(table: Table, row: int, value: object) -> tuple[str, ...]:
-    """The answers of a row: an object of lists as the hub has it, or a list of objects as SQuAD's own file has it."""
+def _answers_of_row(table: Table, row: int, value: object) -> list[str]:
+    """The answers of a row: of an object of lists as on the hub, or of a list of objects as in SQuAD's file."""
     if isinstance(value, dict):
         value = value.get("text")
     elif isinstance(value, list) and all(isinstance(one, dict) for one in value):
@@ -450,61 +435,36 @@ def _answers_of_row(table: Table, row: int, value: object) -> tuple[str, ...]:
     else:
         value = None
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise table.error(row, "column 'answers' needs answers of texts, as {'text': [...], 'answer_start': [...]}")
-    return _not_empty(table.text_list(row, "answers", value))
+        raise table.error(row, "column 'answers' needs texts, as {'text': [...], 'answer_start': [...]}")
+    return table.text_list(row, "answers", value)
 
 
-def _not_empty(answers: Iterable[str]) -> tuple[str, ...]:
-    return tuple(text for text in answers if text.strip())
-
-
-def _id_of(path: Path | str, place: str, value: object) -> str | None:
-    """The id of a question; None where it has none."""
+def _id_of(table: Table, row: int, value: object) -> str | None:
+    """The id of a question; None if it has none."""
     if value is None or value == "":
         return None
     if not isinstance(value, str | int) or isinstance(value, bool):
-        raise DataError(f"{path}: {place}: the id {brief(value)} is neither a text nor a whole number")
+        raise table.error(row, f"id {brief(value)} is neither a string nor an integer")
     return str(value)
 
 
-def _questions_of_file(path: Path) -> list[_Question]:
-    """Questions of a file of one JSON object."""
+def _table_of_squad(path: Path) -> Table:
+    """The table of a file of one JSON object, with a row for each question."""
     with reading(path, DataError), open_data(path) as file:
         content = parse_json(file.read().decode("utf-8-sig"))
-    return list(_questions(path, content))
+    rows = [
+        {**question, "context": paragraph.get("context")}
+        for article in _objects(path, content, "data")
+        for paragraph in _objects(path, article, "paragraphs")
+        for question in _objects(path, paragraph, "qas")
+    ]
+    columns = ("id", *COLUMNS, "is_impossible")
+    return Table(path, columns, lambda name: [row.get(name) for row in rows], range(len(rows)))
 
 
-def _questions(path: Path, content: Any) -> Iterator[_Question]:
-    for article, group in enumerate(_list(path, content, "data", "the file")):
-        where = f"article {article} (from 0)"
-        for number, paragraph in enumerate(_list(path, group, "paragraphs", where)):
-            place = f"{where}, paragraph {number}"
-            context = _text(path, paragraph, "context", place)
-            for one in _list(path, paragraph, "qas", place):
-                question = _text(path, one, "question", place)
-                texts = [_answer(path, answer, place) for answer in _list(path, one, "answers", place)]
-                answers = _not_empty(texts)
-                can_lack = one.get("is_impossible") is True or (bool(texts) and not answers)
-                yield _Question(_id_of(path, place, one.get("id")), question, context, answers, can_lack, place)
-
-
-def _answer(path: Path, value: Any, where: str) -> str:
-    """The text of an answer, which may be empty."""
-    text = _text(path, value, "text", where)
-    return text if text.strip() else ""
-
-
-def _list(path: Path, value: Any, key: str, where: str) -> list[Any]:
+def _objects(path: Path, value: Any, key: str) -> list[dict[str, Any]]:
+    """A list of objects in an object. Raises `DataError` if there is no such list."""
     found = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(found, list):
-        raise DataError(f"{path}: {where} has no list of {key}: that is not SQuAD's form")
-    return found
-
-
-def _text(path: Path, value: Any, key: str, where: str) -> str:
-    found = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(found, str):
-        raise DataError(f"{path}: {where} has no {key}, a text: that is not SQuAD's form")
-    if problem := problem_of(found):
-        raise DataError(f"{path}: {where}: {key} {problem}")
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise DataError(f"{path}: {key} must be a list of objects, as in SQuAD's format")
     return found

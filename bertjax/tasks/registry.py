@@ -1,4 +1,4 @@
-"""The tasks by name, their examples, and these as a model reads them.
+"""The tasks by name, and functions that load and encode their examples.
 
 To add a task, write its file (a subclass of `Task`) and add it to `TASKS`.
 """
@@ -36,7 +36,7 @@ from bertjax.tasks.ranking import RANKING, RANKING_TASK
 from bertjax.tasks.task import EncodeArguments, Task, TaskOptions, as_task
 from bertjax.tasks.token_classification import TAGGING, TOKEN_CLASSIFICATION
 
-# By name; add your own.
+# The tasks by name, to which users can add tasks.
 TASKS: dict[str, Task] = {
     task.name: task
     for task in (
@@ -69,7 +69,7 @@ _OTHER_SPELLINGS: Mapping[str, str] = MappingProxyType(
 
 
 def task_named(name: str) -> Task:
-    """The task with this name, in any common spelling; `custom` is data of your own.
+    """Find a task by its name, in any common spelling; `custom` is for data of the user.
 
     Args:
         name: such as `mrpc`, `MRPC`, `sts-b`, `glue/sst2` or `mnli_mismatched`.
@@ -84,27 +84,27 @@ def task_named(name: str) -> Task:
 
 
 def form_named(name: str) -> Form | None:
-    """The output spec that `summary.json` calls so; None for one of a task that is not in `TASKS`."""
+    """The output spec with a name, as in `summary.json`; None if no task in `TASKS` has it."""
     return next((form for task in TASKS.values() for form in task.forms if form.name == name), None)
 
 
 def make_options(task: Task, values: Mapping[str, Any]) -> TaskOptions:
-    """The options of a task.
+    """Make the options of a task.
 
     Args:
-        values: of options of any task, by name.
+        values: of options of all tasks, by name.
 
     Raises:
-        InputError: an option that the task does not have has another value than its default.
+        InputError: an option of another task has a value other than its default.
     """
-    mine = {field.name for field in fields(task.options)}
+    names = {field.name for field in fields(task.options)}
     for name, value in values.items():
         others = [(other, field) for other in TASKS.values() for field in fields(other.options) if field.name == name]
-        if name not in mine and all(value != field.default for _, field in others):
-            flag, names = f"--{name.replace('_', '-')}", " and ".join(other.name for other, _ in others)
-            owners = f"is an option of {names}, which {task.name} does not have" if names else "is no option of a task"
-            raise InputError(f"{flag} {owners}: leave it out")
-    return task.options(**{name: value for name, value in values.items() if name in mine})
+        if name not in names and all(value != field.default for _, field in others):
+            owners = " and ".join(other.name for other, _ in others)
+            problem = f"an option of {owners}, not of {task.name}" if owners else "not an option of a task"
+            raise InputError(f"--{name.replace('_', '-')} is {problem}: leave it out")
+    return task.options(**{name: value for name, value in values.items() if name in names})
 
 
 def load_examples(
@@ -124,50 +124,47 @@ def load_examples(
     seed: int | None = None,
     exclude_self: bool = False,
 ) -> Examples:
-    """Examples of a task, in the order of their source.
+    """Load the examples of a task, in the order of their source.
+
+    Without `data` and `texts`, a task of GLUE is looked up by name in TensorFlow Datasets, then on the Hugging Face hub
+    or in the cache of `datasets` (`nyu-mll/glue`), and `mlm` uses the sentences of `qnli-sample`.
 
     Args:
-        task: the name of a task of GLUE in any common spelling, `qnli-sample` (shipped with bertjax), `mlm` (texts
-            whose words are masked), any other in `TASKS`, or `custom` or None for a file of your own.
-        split: `train`, `validation` or `test`; a test split may lack labels. If it is `validation`, a file whose
-            name states a split is read as that split. Of a saved dataset with several splits, any of their names.
-            Other directories of minimal pairs and of ranking have no splits.
-        data: a path, or an object in memory, which is not changed: a DataFrame of pandas or polars, an Arrow table or
-            anything else that exports one, a `Dataset` of `datasets`, a `DatasetDict` of which `split` chooses one, a
-            list of dicts, or a dict of columns. It has the columns of a file. A path is that of a GLUE directory, a
-            task's folder in it, a `.tsv`, `.csv`, `.jsonl` or `.parquet` file (also `.gz`), or a directory saved by
-            HuggingFace `datasets`. TSV is read without quoting, CSV with it. For `mlm` also a `.txt` file with a text
-            in each line; ` @-@ ` and the like, as WikiText has them, are joined. Where neither `data` nor `texts` is
-            there, `mlm` reads the sentences of `qnli-sample`, and a task of GLUE is looked up by its name: in
-            TensorFlow Datasets, then on the Hugging Face hub or in the cache of `datasets` (`nyu-mll/glue`).
-        texts: in place of `data` and columns: a list of str, or of pairs of str.
-        labels: of `texts`, one for each: names, class numbers or ratings; None for tasks without labels and for a test
-            split.
-        data_dir: the directory of TensorFlow Datasets, which is then read; its default where None.
-        text_columns: one or two columns of your file, in place of the task's; for a custom task they are guessed
-            where just one or two are called as texts are, such as `sentence1` and `sentence2`, or `text`.
-        label_column: the column of labels, in place of the task's; by default `label` for a custom task, or the one
-            that is called as labels are. The `source` of the examples says what was guessed.
-        id_column: the column of ids; by default `index` or `idx` if it holds distinct whole numbers, else rows are
-            numbered from 0.
-        label_names: the classes in the order of their numbers, in place of the task's. For a custom task they are
-            otherwise those that the file names (`ClassLabel` of `datasets`), or are taken from the labels: names in
-            alphabetical order, whole numbers in ascending order; other numbers make it a regression, as `()` does.
-        model_labels: the names of the model's labels in the order of its outputs. Where the classes of a custom task
-            are inferred and are numbers, these number the model's labels from 0, and `source` says so; unless the
-            names say nothing (`LABEL_0`) or have numbers of their own (`1 star`, the first).
-        limit: the most examples to take: the first ones or, with a seed, a random choice.
+        task: a name in `TASKS` in any common spelling, such as a task of GLUE, `qnli-sample` (part of bertjax) or
+            `mlm` (masked words); `custom` or None for other data with labels.
+        split: `train`, `validation` or `test`, or the name of any split of a saved data set. A test split may lack
+            labels. If it is `validation` and the name of a file states a split, that split is recorded. Directories of
+            minimal pairs and of ranking have no splits.
+        data: a path or an object in memory. A path is a GLUE directory, a task's folder in it, a `.tsv`, `.csv`,
+            `.jsonl` or `.parquet` file (also `.gz`), or a directory saved by HuggingFace `datasets`; for `mlm` also a
+            `.txt` file with a text in each line. TSV is read without quoting, CSV with it. An object is a DataFrame of
+            pandas or polars, an Arrow table or an object that exports one, a `Dataset` or `DatasetDict`, a list of
+            dicts, or a dict of columns; it is not changed.
+        texts: in place of `data`: a list of str, or of pairs of str.
+        labels: the labels of `texts`: names, class ids or ratings; None for tasks without labels and test splits.
+        data_dir: the directory of TensorFlow Datasets, in place of `data`.
+        text_columns: one or two columns, in place of the task's. For a custom task they are guessed by usual names,
+            such as `sentence1` and `sentence2`, or `text`; the `source` of the examples says so.
+        label_column: the label column, in place of the task's. For a custom task it is guessed by usual names.
+        id_column: the id column; by default `index` or `idx` if it has distinct integers, else ids are row indices.
+        label_names: the classes in the order of their ids, in place of the task's; `()` for a regression. For a custom
+            task they are by default the class names of the data (`ClassLabel` of `datasets`), or inferred from the
+            labels: names in alphabetical order, integers in ascending order; other numbers are ratings.
+        model_labels: the names of the model's labels in the order of its outputs. If the inferred classes of a custom
+            task are integers, they are ids of these labels, and `source` says so; unless the names are generic
+            (`LABEL_0`) or contain other numbers (`1 star` at index 0).
+        limit: the maximum number of examples: the first ones or, with a seed, a random choice.
         seed: of the random choice; without `limit` it has no effect.
-        exclude_self: of `ranking`: leave out the candidate that has the query's id, its own document, as in the
-            published scores of ArguAna and Quora. By default it is a candidate like any other, as in trec_eval.
+        exclude_self: for `ranking`: exclude the candidate that has the id of the query, as in published scores of
+            ArguAna and Quora. By default it is a candidate, as in trec_eval.
 
     Returns:
-        The examples; their `source` says where they came from.
+        The examples; their `source` describes where they came from.
 
     Raises:
-        DataError: the examples cannot be found, read or parsed; with the line of a text file, or the row from 0.
-        InputError: the task has no candidates to exclude.
-        MissingDependencyError: TensorFlow Datasets, or `datasets`, is needed but not installed.
+        DataError: the data cannot be found, read or parsed; with the line of a text file, or the row from 0.
+        InputError: the task has no option `exclude_self`.
+        MissingDependencyError: TensorFlow Datasets or `datasets` is needed but not installed.
 
     >>> examples = load_examples("qnli-sample", limit=5, seed=0)
     >>> len(examples), examples.task.label_names
@@ -185,7 +182,7 @@ def load_examples(
     if label_names is not None:
         chosen = chosen.with_labels(tuple(label_names) or None)
     if data is None and (chosen.name == CUSTOM or text_columns or label_column or id_column or label_names is not None):
-        raise DataError(f"columns or label names are of your own file; give the {READABLE} file as data")
+        raise DataError(f"columns and label names need data; give the {READABLE} file as data")
     if texts is not None:
         chosen.check_texts(len(text_columns or ()), labels is not None, split)
     _check_names(chosen, label_column or label_names is not None, id_column)
@@ -206,31 +203,31 @@ def load_examples(
 
 
 def _check_alone(data: object, data_dir: object, *columns: object) -> None:
-    """Raise `DataError` where `texts` or `labels` are given and so are other data, or names of columns."""
+    """Raise `DataError` if other data or columns are combined with `texts` and `labels`."""
     if data is not None or data_dir is not None:
         other = "data_dir" if data is None else "data"
-        raise DataError(f"texts and labels are data by themselves: leave {other} out, or texts and labels")
+        raise DataError(f"texts and labels are the data: leave {other} out, or texts and labels")
     if any(column is not None for column in columns):
         raise DataError("texts and labels have no columns: leave text_columns, label_column and id_column out")
 
 
 def _check_columns(text_columns: Sequence[str] | None) -> None:
-    """Raise `DataError` for other than one or two text columns."""
+    """Raise `DataError` unless there are one or two text columns."""
     if text_columns is not None and len(text_columns) not in (1, 2):
         named = ", ".join(text_columns or ("none",))
-        raise DataError(f"a custom task needs the names of one or two text columns; found {named}")
+        raise DataError(f"a custom task needs one or two text columns; found {named}")
 
 
 def _check_names(task: Task, labels: object, id_column: str | None) -> None:
-    """Raise `DataError` for names of columns or labels that a task does not have.
+    """Raise `DataError` for label or id columns that a task does not have.
 
     Args:
-        labels: whether a column or names of labels are chosen.
+        labels: whether the user named a label column or label names.
     """
     if labels and not task.has_labels:
         raise DataError(f"{task.name} has no labels in a file: leave them out")
     if id_column is not None and not task.has_ids:
-        raise DataError(f"{task.name} takes no id column: leave it out")
+        raise DataError(f"{task.name} has no id column: leave it out")
 
 
 def _limited(examples: Examples, limit: int | None, seed: int | None) -> Examples:
@@ -256,59 +253,59 @@ def encode_examples(
     """Tokenise examples for a model.
 
     Args:
-        model: one that can do the task: for labels a `BertForSequenceClassification` or `BertForSentenceEmbedding`.
-        max_length: tokens after which a text (pair) is cut; default what model and tokenizer say, and for classifiers
-            that are no cross-encoders of sentence-transformers at most 128, as GLUE's reference scripts do.
-        prompts: text before the first and the second texts, by names of the tokenizer's prompts or as texts
-            (`Tokenizer.with_prompt`); one for both; None for the tokenizer's own.
+        model: with the outputs of the task: for labels a `BertForSequenceClassification` or `BertForSentenceEmbedding`.
+        max_length: the maximum number of tokens of a text (pair); by default that of model and tokenizer, and for
+            classifiers other than cross-encoders of sentence-transformers at most 128, as in GLUE's reference scripts.
+        prompts: the prompts of the first and the second texts, or one for both, by name or as str
+            (`Tokenizer.with_prompt`); None for the tokenizer's prompt.
         seed: of random draws.
         options: of the task: the fields of its `Task.options`.
 
     Raises:
-        ConfigError: the model has no outputs that the task's metrics could read.
-        InputError: the task does not have such an option, the maximum length is beyond the model's positions, or the
-            tokenizer's ids are beyond its vocabulary.
+        ConfigError: the model does not have the outputs of the task.
+        InputError: the task does not have an option, the maximum length exceeds the model's positions, or the
+            tokenizer's ids exceed its vocabulary.
     """
     task = as_task(examples.task)
     chosen = make_options(task, options)
     length = _choose_length(model, tokenizer, examples, max_length)
     if not task.fits(model):
-        raise ConfigError(f"{model.class_name} has {task.unmet}: {what_it_can_do(model)}")
+        raise ConfigError(f"{model.class_name} has {task.unmet}: {possible_tasks(model)}")
     if prompts is not None and not task.takes_prompts:
-        raise InputError(f"--prompts stand before texts of labels and similarities: {task.name} takes none")
+        raise InputError(f"--prompts are for texts with labels and similarities: {task.name} has none")
     return task.encode(model, tokenizer, examples, EncodeArguments(length, prompts, seed, chosen))
 
 
-def what_it_can_do(model: PretrainedModel) -> str:
-    """Which tasks fit a model, as the end of a message."""
+def possible_tasks(model: PretrainedModel) -> str:
+    """The tasks that fit a model, as the end of a message."""
     others = [task for task in TASKS.values() if not isinstance(task, TextClassification)]
     names = [task.name for task in others if task.fits(model)]
-    if isinstance(model, BertForSequenceClassification):  # it does not say whether it was trained for sets of labels
+    if isinstance(model, BertForSequenceClassification):  # perhaps of sets of labels
         labels, scores = count_of(model.config.num_labels, "label"), ", or ranking" if is_regression(model) else ""
-        return f"it is a classifier of {labels}: give the task that it was fine-tuned on{scores}"
+        return f"it is a classifier with {labels}: give the task that it was fine-tuned on{scores}"
     if isinstance(model, BertForSentenceEmbedding):
-        return f"it measures similarities: give a task of pairs, or --task {some_of(names, most=len(names))}"
+        return f"it computes similarities: give a task of pairs, or --task {some_of(names, most=len(names))}"
     if names:
-        return f"it can do --task {some_of(names, most=len(names))}"
-    return "give a checkpoint with a head for a task, or one of sentence-transformers"
+        return f"give --task {some_of(names, most=len(names))}"
+    return "give a checkpoint with a task head, or a model of sentence-transformers"
 
 
 def _choose_length(model: PretrainedModel, tokenizer: Tokenizer, examples: Examples, max_length: int | None) -> int:
-    """Tokens after which a text (pair) is cut. Raises `InputError` if that or the tokenizer does not fit."""
+    """The maximum length of a text (pair). Raises `InputError` if it or the tokenizer does not fit the model."""
     task, positions = as_task(examples.task), model.config.max_tokens
     most = min(positions, tokenizer.max_length or positions)
     length = max_length or getattr(model, "max_length", None) or task.default_length(model, most)
     if length > positions:
         raise InputError(
-            f"max_length {length} is more than the {positions} tokens that the model takes: give --max-length "
-            f"{positions} (max_length={positions}) or less"
+            f"max_length {length} is more than the model's {positions} tokens: give --max-length {positions} "
+            f"(max_length={positions}) or less"
         )
     if tokenizer.vocab_size > model.config.vocab_size:
         raise InputError(
-            f"the tokenizer has {tokenizer.vocab_size} tokens, the model only {model.config.vocab_size}: "
-            "they do not belong together"
+            f"the tokenizer has {tokenizer.vocab_size} tokens, the model only {model.config.vocab_size}: give the "
+            "tokenizer of this model"
         )
     pairs = not isinstance(model, BertForSentenceEmbedding) and (examples.second is not None or task.reads_pairs)
     if length <= (special := tokenizer.special_tokens(pairs)):
-        raise InputError(f"max_length {length} leaves no room for a text beside {special} special tokens")
+        raise InputError(f"max_length {length} leaves no room for a text after {special} special tokens")
     return length

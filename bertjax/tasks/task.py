@@ -1,4 +1,4 @@
-"""`Task`: what each kind of task defines. A kind is a subclass in a file of its own, registered in `registry.TASKS`."""
+"""`Task`, the base class of tasks. Each kind of task is a subclass in its file, and is listed in `registry.TASKS`."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -26,13 +26,13 @@ from bertjax.statistics import METRICS, Metric, as_metric, find_metric
 from bertjax.tasks.encoded import EncodedDataset
 from bertjax.tasks.outputs import Form, OutputSpec
 
-# A metric: itself, its name, or a function of labels and outputs.
+# A metric, its name, or a function of labels and outputs.
 Chosen: TypeAlias = Metric | str | Callable[[Any, Any], float]
 
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """The options of a task: none. A task that has some declares them in a subclass."""
+    """The options of a task. Tasks with options declare a subclass."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class EncodeArguments:
     """How examples are encoded.
 
     Args:
-        max_length: tokens after which a text (pair) is cut.
-        prompts: text before the first and the second texts, by names of the tokenizer's prompts or as texts; one for
-            both; None for the tokenizer's own.
+        max_length: the maximum number of tokens of a text (pair).
+        prompts: the prompts of the first and the second texts, or one for both, by name or as str; None for the
+            tokenizer's prompt.
         seed: of random draws.
-        options: the task's, of the class `Task.options`.
+        options: of the task, an instance of `Task.options`.
     """
 
     max_length: int
@@ -55,27 +55,28 @@ class EncodeArguments:
 
 @dataclass(frozen=True)
 class Task(DatasetSpec):
-    """A kind of task: how its data are read, what a model computes for them, and what is scored.
+    """A kind of task: reading its data, encoding them for a model, and its metrics.
 
     Args:
         metrics: names of metrics, the main one first.
 
     Attributes:
-        models: the classes of models that can do it; those without a head, sentence embedders, come first.
-        needs: what these models have, for messages.
-        forms: what these models give for an example.
-        options: the class of its own options.
-        files: what data it needs, for messages.
-        texts: how many texts an example of `load_examples(texts=...)` may have; none if it needs more than texts.
-        texts_called: what these are, for messages.
-        has_labels: whether labels and their column can be named.
-        has_ids: whether the column of ids can be named.
-        reads_pairs: whether an example is encoded as a pair although it has a single text.
-        takes_prompts: whether prompts may stand before its texts.
-        is_plain: whether its examples are nothing but texts or pairs.
+        models: the classes of models for this task, models without a head (sentence embedders) first.
+        needs: the head that these models have, for messages.
+        forms: the possible outputs.
+        options: the class of the task's options.
+        files: the data it needs, for messages.
+        texts: the possible numbers of texts in an example of `load_examples(texts=...)`; empty if texts do not suffice.
+        texts_called: a description of these texts, for messages.
+        max_tokens: the default maximum length of a text (pair); None for the model's.
+        has_labels: whether the user can name the labels and their column.
+        has_ids: whether the user can name the id column.
+        reads_pairs: whether an example with a single text is encoded as a pair.
+        takes_prompts: whether texts may have prompts.
+        is_plain: whether examples are only texts or pairs.
 
     Raises:
-        DataError: columns, metrics or label names are not a tuple of texts, or a label holds half a character.
+        DataError: columns, metrics or label names are not a tuple of str, or a label contains a lone surrogate.
     """
 
     metrics: tuple[str, ...] = ()
@@ -87,6 +88,7 @@ class Task(DatasetSpec):
     files: ClassVar[str] = ""
     texts: ClassVar[tuple[int, ...]] = ()
     texts_called: ClassVar[str] = ""
+    max_tokens: ClassVar[int | None] = None
     has_labels: ClassVar[bool] = False
     has_ids: ClassVar[bool] = False
     reads_pairs: ClassVar[bool] = False
@@ -101,17 +103,17 @@ class Task(DatasetSpec):
 
     @abstractmethod
     def read_table(self, table: Table, source: Source) -> Examples:
-        """Examples of a table.
+        """Read the examples of a table.
 
         Args:
-            source: whose split is its full name.
+            source: with the full name of the split.
 
         Raises:
-            DataError: a row of it is wrong.
+            DataError: a row is wrong.
         """
 
     def read(self, source: Source) -> Examples:
-        """Examples of a source."""
+        """Read the examples of a source."""
         if source.data is None:
             raise DataError(f"{self.name} needs data: {self.files}")
         if not is_path(source.data):
@@ -121,24 +123,22 @@ class Task(DatasetSpec):
         return replace(self.read_path(path, replace(source, split=split)), split=split)
 
     def read_path(self, path: Path, source: Source) -> Examples:
-        """Examples of a file, of a saved dataset or of a directory of the task's own form; as `read_table`."""
+        """Read the examples of a file, a saved data set, or a directory in a format of this task."""
         return self.read_table(read_table(path, self), source)
 
     def advice_on_directory(self, path: Path) -> str:
-        """What to give instead of a split of a directory of the task's own form; empty if there is no such form."""
+        """How to select a part of a directory in a format of this task; empty if there is no such format."""
         return ""
 
     def _path_and_split(self, path: Path, split: str) -> tuple[Path, str]:
-        """What to read, and the split that it holds."""
-        is_own = is_there(path) and is_directory(path) and not is_saved_dataset(path)
-        if not is_own:
+        """The path to read, and its split."""
+        if not is_there(path) or not is_directory(path) or is_saved_dataset(path):
             return file_and_split(path, self, split)
         advice = self.advice_on_directory(path)
         if not advice:
             raise DataError(f"{path}: is a directory; {self.name} needs {self.files}")
         if split != "validation":
-            problem = "--split does not choose among files of a directory"
-            raise DataError(f"{path}: {problem}; {advice}, or leave --split out")
+            raise DataError(f"{path}: --split does not select files of a directory; {advice}, or leave --split out")
         return path, split
 
     def with_labels(self, names: tuple[str, ...] | None) -> "Task":
@@ -146,16 +146,16 @@ class Task(DatasetSpec):
         return replace(self, label_names=names)
 
     def check_texts(self, count: int, has_labels: bool, split: str) -> None:
-        """Raise `DataError` if texts in memory do not suffice.
+        """Raise `DataError` if the task cannot be read from texts in memory.
 
         Args:
-            count: how many texts an example has.
+            count: the number of texts in an example.
             has_labels: whether there are labels.
         """
         if not self.texts:
-            raise DataError(f"{self.name} takes no texts: give data with the columns of {self.files}")
+            raise DataError(f"{self.name} needs more than texts: give data with the columns of {self.files}")
         if count not in self.texts:
-            raise DataError(f"{self.name} takes {self.texts_called}")
+            raise DataError(f"{self.name} needs {self.texts_called}")
         if has_labels and not self.has_labels:
             raise DataError(f"{self.name} has no labels: leave them out")
         if self.has_labels and not has_labels and not split.startswith("test"):
@@ -167,29 +167,29 @@ class Task(DatasetSpec):
     def encode(
         self, model: PretrainedModel, tokenizer: Tokenizer, examples: Examples, arguments: EncodeArguments
     ) -> EncodedDataset:
-        """Examples as a model reads them.
+        """Encode examples for a model.
 
         Raises:
-            BertjaxError: the model does not fit them, or none of them can be encoded.
+            BertjaxError: the model does not fit the data, or no example can be encoded.
         """
 
     def fits(self, model: PretrainedModel) -> bool:
-        """Whether a model can do this kind of task."""
+        """Whether a model has the outputs for this task."""
         return isinstance(model, self.models)
 
     @property
     def unmet(self) -> str:
-        """What other models do not have, for messages."""
+        """The problem of other models, for messages."""
         return f"no {self.needs}, which {self.name} needs"
 
     def default_length(self, model: PretrainedModel, most: int) -> int:
-        """Tokens after which a text (pair) is cut by default, of at most `most`."""
-        return most
+        """The default maximum length of a text (pair), at most `most`."""
+        return min(most, self.max_tokens or most)
 
     # Metrics.
 
     def metric_names(self, form: OutputSpec) -> tuple[str, ...]:
-        """The metrics of outputs, the main one first; values that order examples have those of ranks."""
+        """The names of the metrics, the main one first."""
         if not form.by_rank:
             return self.metrics
         return ("spearman", "pearson") if self.kind == "regression" else ("roc_auc", "average_precision")
@@ -200,14 +200,14 @@ class Task(DatasetSpec):
 
 
 def metrics_of(form: OutputSpec, spec: DatasetSpec, chosen: Chosen | None = None) -> tuple[Metric, ...]:
-    """Which metrics score the outputs of a task, the main one first.
+    """The metrics of a task, the main one first.
 
     Args:
         spec: a `Task`.
-        chosen: the main metric, in place of the task's; a name, a `Metric` or a function.
+        chosen: the main metric in place of the task's: a name, a `Metric` or a function.
 
     Raises:
-        InputError: the chosen one cannot score such outputs.
+        InputError: the chosen metric cannot score the outputs.
     """
     task = as_task(spec)
     metrics = tuple(find_metric(name) for name in task.metric_names(form))
@@ -217,18 +217,14 @@ def metrics_of(form: OutputSpec, spec: DatasetSpec, chosen: Chosen | None = None
     if not task.can_be_scored(form, main):
         outputs = form.called or ("predicted classes" if task.kind == "classification" else "values")
         fitting = " or ".join(metric.name for metric in METRICS.values() if task.can_be_scored(form, metric))
-        raise InputError(f"--metric {main.name} does not judge {outputs} of {task.name}: choose {fitting}")
+        raise InputError(f"--metric {main.name} cannot score {outputs} of {task.name}: choose {fitting}")
     return (main, *(metric for metric in metrics if metric.name != main.name))
 
 
 def as_task(spec: DatasetSpec) -> Task:
-    """A spec that is a task.
-
-    Raises:
-        InputError: it describes data that belong to no task, such as contrasts.
-    """
+    """Check that a spec is a task. Raises `InputError` for other data, such as contrasts."""
     if not isinstance(spec, Task):
-        raise InputError(f"{spec.name} is no task: it has no metrics and no outputs of its own")
+        raise InputError(f"{spec.name} is not a task: it has no metrics and no outputs")
     return spec
 
 
@@ -248,4 +244,4 @@ def check_single_prompt(model: PretrainedModel, prompts: Sequence[str] | None) -
     """Raise `InputError` for two prompts if the model reads a pair as one text."""
     if prompts is not None and len(prompts) > 1 and not isinstance(model, BertForSentenceEmbedding):
         name = model.class_name
-        raise InputError(f"{name} reads a pair as one text, whose prompt stands before the first: give one prompt")
+        raise InputError(f"{name} reads a pair as one text with one prompt at its beginning: give one prompt")

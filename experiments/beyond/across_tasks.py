@@ -50,11 +50,11 @@ def read_tasks(directories: Sequence[str], mode: str, draws: int, seed: int) -> 
         runs.setdefault(name_task(results), []).append((results, values[mode], values["labels"], values["ids"]))
     measured = {}
     for task, seeds in runs.items():
-        several, outputs, labels, ids = zip(*seeds, strict=True)
+        runs_of_seeds, outputs, labels, ids = zip(*seeds, strict=True)
         if not all(np.array_equal(ids[0], other) for other in ids):
             raise SystemExit(f"{task}: the seeds have different examples")
         options: dict[str, Any] = {"mode": mode, "draws": draws, "splits": SPLITS, "seed": seed}
-        measured[task] = measure_task(task, several, outputs, labels[0], **options)
+        measured[task] = measure_task(task, runs_of_seeds, outputs, labels[0], **options)
     return measured
 
 
@@ -140,7 +140,7 @@ def _draw_agreement(path: Path, results: Numbers) -> None:
             values[index], found[index] = array(pair["spearman"]), pair[name] is not None and pair[name] < Q
     names = ", ".join(f"{number} {task}" for number, task in enumerate(tasks))
     texts = {"subtitle": f"rank correlation of mean effects over seeds; tasks: {names}", "label": "Spearman"}
-    texts["title"] = f"Do the same {results['kind']}s matter for several tasks? ({results['mode']})"
+    texts["title"] = f"Do the same {results['kind']}s matter for all tasks? ({results['mode']})"
     note = f"dot: q < {Q}; above the diagonal against permutations within layers; diagonal: the task on other examples"
     options: dict[str, Any] = {"note": note, "scale": (-1.0, 1.0), "colours": COLOURS, "axis": "task"}
     draw_maps(path, [Panel("", values, found)], **texts, **options)

@@ -1,13 +1,13 @@
-"""Through which places and heads does a masked-word model agree a verb with its noun? (Vig et al. 2020; Finlayson 2021)
+"""Which tokens and heads carry agreement in a masked language model? (Vig et al. 2020; Finlayson et al. 2021)
 
-Contrasts: a template with a noun and a masked verb, "the {} near the river [MASK] built in the city .", clean with one
-number of the noun and corrupted with the other, in turn; the score is how much likelier the verb of the clean noun's
-number is. Nouns are those of a CoNLL-U file that occur there in both numbers and are one piece each in both. For each
-template: the grid of the residual stream, attention and feed-forward layers by tokens, and of all heads by regions,
-which templates have in common (`bertjax patch`).
+Contrasts: a template with a noun and a masked verb, "the {} near the river [MASK] built in the city .". The clean text
+has one number of the noun, the corrupted text the other, in turn; the score is the log-odds of the verb forms for the
+clean noun's number. Nouns come from a CoNLL-U file: those that occur in both numbers with one piece each. For each
+template: grids of the residual stream, attention and feed-forward outputs by tokens, and of all heads by regions that
+templates have in common (`bertjax patch`).
 
-Control: contrasts of two nouns of one number, which say nothing of agreement: by how much a patch moves the score
-there, on average in size, beside that for contrasts of number.
+Control: contrasts of two nouns of the same number. The mean absolute effect of a patch on the score is reported for
+both kinds of contrasts.
 
     python -m experiments.beyond.agreement_patching --model DIR --nouns FILE --limit 60
 """

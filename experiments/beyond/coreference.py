@@ -1,15 +1,15 @@
 """Do heads follow coreference? (Clark et al. 2019, section 4.3)
 
-Reads sentences with dependencies and mentions of entities, as GUM has them (`--conllu`). An anaphor is the head word of
-a mention whose entity was mentioned earlier in the sentence, where there are two earlier mentions or more; a head is
-right where, of the earlier mentions' head words, it attends most to one of that entity. Beside it: the nearest earlier
-mention; the nearest of the same kind (noun, pronoun); the nearest with the same word, or of the same kind where there
-is none; and a draw. The best head is chosen on one half of the sentences and judged on the other; intervals by
-bootstrap of sentences.
+Reads sentences with dependencies and mentions of entities, as in GUM (`--conllu`). An anaphor is the head word of a
+mention of an entity that was mentioned earlier in the sentence, with at least two earlier mentions in all. A head is
+right if, among the head words of earlier mentions, it attends most to one of that entity. Baselines: the nearest
+earlier mention; the nearest of the same kind (noun, pronoun); the nearest with the same word, or of the same kind if
+there is none; a random choice. The best head is chosen on one half of the sentences and evaluated on the other;
+intervals by bootstrap of sentences.
 
 A head that attends to some words from everywhere would be right for the wrong reason. So for each anaphor and its
-nearest true antecedent the weight is compared with that of the same key from other mentions after it, of other
-entities: of how many anaphors is it larger than the mean of these? Half, where the head does not know who asks.
+nearest true antecedent, the weight is compared with the mean weight on the same antecedent from later mentions of
+other entities. The share of anaphors for which it is larger is one half if the head ignores the query.
 
     python -m experiments.beyond.coreference --conllu en_gum-ud-dev.conllu.gz
 """
@@ -46,10 +46,10 @@ def compute(run: Run) -> Found:
     options, config = run.options, run.model.config
     sentences = read_sentences(options.conllu)
     sentences = [sentences[index] for index in draw_sample(len(sentences), options)]
-    several = read_resolved(run, sentences)
-    chosen_on = draw_half(len(several), options.seed)
-    counts, hits = np.array([one.count for one in several]), np.stack([one.hits for one in several])
-    heads, width = len(several[0].knows), config.num_attention_heads
+    resolved = read_resolved(run, sentences)
+    chosen_on = draw_half(len(resolved), options.seed)
+    counts, hits = np.array([one.count for one in resolved]), np.stack([one.hits for one in resolved])
+    heads, width = len(resolved[0].higher), config.num_attention_heads
     against = {}
     for index, name in enumerate(BASELINES):
         both = np.concatenate([hits[:, :heads], hits[:, heads + index, None]], axis=1)[:, None]
@@ -57,27 +57,29 @@ def compute(run: Run) -> Found:
     best = against[BASELINES[0]]["head"]["guess"]
     results = {
         "anaphors": int(counts.sum()),
-        "sentences": len(several),
+        "sentences": len(resolved),
         "source": options.conllu.name,
         "head": f"{best // width}.{best % width}",
         "against": against,
-        "chance": float(sum(one.chance for one in several) / counts.sum()),
-        "knows": _knows(several, best, ~chosen_on, options.seed),
+        "chance": float(sum(one.chance for one in resolved) / counts.sum()),
+        "knows": _knows(resolved, best, ~chosen_on, options.seed),
         "of_all_heads": (hits[:, :heads].sum(axis=0) / counts.sum()).round(4).tolist(),
     }
     results["shape"] = [config.num_hidden_layers, width]
     return results, {"hits": hits, "counts": counts}
 
 
-def _knows(several: Sequence[Resolved], head: int, judged: Bool[np.ndarray, " sentences"], seed: int) -> dict[str, Any]:
-    """Of how many anaphors a head gives the antecedent more than others do, on the sentences that judge."""
-    own = [one for one, is_judged in zip(several, judged.tolist(), strict=True) if is_judged]
-    asked, knows = np.array([one.asked for one in own]), np.array([one.knows[head] for one in own])
-    drawn = np.random.default_rng(seed).integers(0, len(own), (DRAWS, len(own)))
-    totals = np.where(asked[drawn].sum(axis=1) > 0, asked[drawn].sum(axis=1), np.nan)
-    ends = np.nanquantile(knows[drawn].sum(axis=1) / totals, [0.025, 0.975]).tolist() if asked.any() else [0.0, 1.0]
-    share = float(knows.sum() / asked.sum()) if asked.any() else float("nan")
-    return {"asked": int(asked.sum()), "share": share, "ends": ends}
+def _knows(
+    resolved: Sequence[Resolved], head: int, evaluated_on: Bool[np.ndarray, " sentences"], seed: int
+) -> dict[str, Any]:
+    """Of how many anaphors a head gives the antecedent more than others do, on the sentences for evaluation."""
+    evaluated = [one for one, is_evaluated in zip(resolved, evaluated_on.tolist(), strict=True) if is_evaluated]
+    compared, knows = np.array([one.compared for one in evaluated]), np.array([one.higher[head] for one in evaluated])
+    drawn = np.random.default_rng(seed).integers(0, len(evaluated), (DRAWS, len(evaluated)))
+    totals = np.where(compared[drawn].sum(axis=1) > 0, compared[drawn].sum(axis=1), np.nan)
+    ends = np.nanquantile(knows[drawn].sum(axis=1) / totals, [0.025, 0.975]).tolist() if compared.any() else [0.0, 1.0]
+    share = float(knows.sum() / compared.sum()) if compared.any() else float("nan")
+    return {"asked": int(compared.sum()), "share": share, "ends": ends}
 
 
 def tables(numbers: Numbers) -> str:
@@ -90,8 +92,8 @@ def tables(numbers: Numbers) -> str:
         rows.append([name, _score(one["distance"]), f"{low} to {high}"])
     rows.append(["a draw (all sentences)", f"{100 * results['chance']:.1f}", ""])
     knows = {"score": results["knows"]["share"], "ends": results["knows"]["ends"]}
-    rows.append([f"head {results['head']} knows who asks ({results['knows']['asked']})", _score(knows), ""])
-    what = f"{short_name(numbers['settings']['model'])}, {result['count']} of {results['anaphors']} anaphors judge"
+    rows.append([f"head {results['head']} attends from the anaphor ({results['knows']['asked']})", _score(knows), ""])
+    what = f"{short_name(numbers['settings']['model'])}, {result['count']} of {results['anaphors']} anaphors evaluated"
     return make_table([what, "% right (95 % CI)", "head less this, 95 % CI"], rows)
 
 
@@ -109,7 +111,7 @@ def overview(runs: Mapping[str, Numbers]) -> str:
     rows += [[name, *(_score(one["against"][name]["distance"]) for one in results)] for name in BASELINES]
     rows.append(["a draw", *(f"{100 * one['chance']:.1f}" for one in results)])
     knows = [{"score": one["knows"]["share"], "ends": one["knows"]["ends"]} for one in results]
-    rows.append(["the head knows who asks", *map(_score, knows)])
+    rows.append(["the head attends from the anaphor", *map(_score, knows)])
     columns = [f"{name}, {result['count']} anaphors" for name, result in zip(names, first, strict=True)]
     return make_table(["% right (95 % CI)", *columns], rows)
 
@@ -126,7 +128,7 @@ def figures(numbers: Numbers) -> Figures:
     subtitle = f"{short_name(settings['model'])}{name_maps(settings)}, {results['anaphors']:,} anaphors"
     nearest = 100 * results["against"]["nearest"]["distance"]["score"]
     chance = 100 * results["chance"]
-    note = f"A draw is right for {chance:.0f} %; on the half that judges the nearest mention is for {nearest:.0f} %."
+    note = f"A draw is right for {chance:.0f} %; the nearest mention is right for {nearest:.0f} %."
     draw = partial(draw_maps, panels=[Panel("most to a true antecedent", values)], title=title, subtitle=subtitle)
     return {"figure": partial(draw, label="% right", note=note)}
 

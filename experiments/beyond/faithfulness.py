@@ -1,19 +1,19 @@
-"""Do attention weights say which tokens matter? (Abnar and Zuidema 2020; Kobayashi et al. 2020)
+"""Do attention weights show which tokens matter? (Abnar and Zuidema 2020; Kobayashi et al. 2020)
 
-For each text, each of its words is replaced by the mask token in turn, and the change of the model's output is
-measured: of a classifier that of the log-probability of its predicted label, of a sentence embedder 1 minus the cosine
-of the vectors. Against the sizes of these changes stand several attributions to the same tokens, as rank correlations
-over a text's tokens (special ones left out), whose mean over texts is given with a 95 % interval (bootstrap of texts):
+Each word of a text is replaced by the mask token in turn, and the change of the model's output is measured: the
+log-probability of a classifier's predicted label, or 1 minus the cosine of sentence vectors. Attributions to the same
+tokens are compared with these changes by rank correlation over the tokens of a text (without special tokens). The mean
+over texts has a 95 % interval (bootstrap of texts):
 
-    weights        the last layer's weights, the mean over heads, from what is read: [CLS], or all tokens of a mean
-    all layers     the same, the mean over layers
-    norms          the last layer's norms of what is added up, ||sum over heads of weight x transformed value||
-    norms, all     the same, the mean over layers
+    weights        the last layer's weights, mean over heads, from the tokens that are read: [CLS], or all for a mean
+    all layers     the same, mean over layers
+    norms          the last layer's norms, ||sum over heads of weight x transformed value||
+    norms, all     the same, mean over layers
     rollout        attention rollout
     flow           attention flow
-    gradients      the change that first-order gradients predict when a token's embedding becomes the mask token's
-    words          a control that knows nothing of the model: 1 for words, 0 for punctuation
-    random         a draw for each token
+    gradients      the first-order change when a token's embedding becomes that of the mask token
+    words          a control that does not read the model: 1 for words, 0 for punctuation
+    random         a random number for each token
 
     python -m experiments.beyond.faithfulness --model DIR --task mrpc --data GLUE --limit 200
 """
@@ -109,7 +109,7 @@ def _draw(numbers: Mapping[str, Any], path: Path) -> None:
     results, height, left = numbers["results"], 0.32 * len(ATTRIBUTIONS), 1.5
     with context("default"):
         subtitle = f"{short_name(numbers['settings']['model'])} on {results['task']}, {results['texts']} texts"
-        figure = start_page("Do attention weights say which tokens matter?", subtitle, 0.8, height)
+        figure = start_page("Do attention weights show which tokens matter?", subtitle, 0.8, height)
         axes = add_axes(figure, left, 0.8, WIDTH - left - 0.4, height)
         for index, name in enumerate(ATTRIBUTIONS):
             mean, low, high = results["correlation"][name]

@@ -1,10 +1,9 @@
-"""Can more heads go if the model learns while their gates close? (Voita et al. 2019, Louizos et al. 2018)
+"""Can more heads be removed if the model learns while their gates close? (Voita et al. 2019, Louizos et al. 2018)
 
 Takes a fine-tuned classifier and the results of `bertjax prune` for it, and learns gates on the task's training data at
-several prices of an open gate: of the model as it is, and while all of its weights learn too. Each run starts from the
-fine-tuned model with gates that are open; price 0 is the control: what more training does by itself. A head whose gate
-is open less than half of the time is taken out, all others stay whole; what is left is judged by the examples that
-judged the orders of `bertjax prune`, which chose nothing here either, and drawn beside these.
+several prices of an open gate: with frozen weights, and while all weights learn. Each run starts from the fine-tuned
+model with open gates; price 0 is the control for further training. Heads whose gate is open less than half of the time
+are removed. The remaining model is evaluated on the examples that evaluated the orders of `bertjax prune`.
 
     bertjax prune --model DIR/last --task mrpc --data GLUE --mode zero --output PRUNED
     python -m experiments.beyond.gated_training --model DIR/last --task mrpc --data GLUE --pruned PRUNED
@@ -41,12 +40,12 @@ STRENGTHS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 @dataclass(frozen=True)
 class Material:
-    """What all runs share: training examples, examples that judge, and the model's mean loss on the first."""
+    """What all runs share: training examples, examples for evaluation, and the model's mean loss on the first."""
 
     train: Examples
-    judged: Examples
+    evaluation: Examples
     encoded: EncodedDataset
-    encoded_judged: EncodedDataset
+    evaluated: EncodedDataset
     loss: float
 
 
@@ -67,15 +66,15 @@ def compute(run: Run) -> Found:
 
 
 def read_material(run: Run, saved: bertjax.Results) -> Material:
-    """The examples to learn from, and those that judged the orders of `bertjax prune`."""
+    """The examples to learn from, and those that evaluated the orders of `bertjax prune`."""
     options = run.options
     train = read_examples(Namespace(**vars(options) | {"split": "train"}))
     validation = read_examples(Namespace(**vars(options) | {"split": "validation", "limit": None}))
     index_of = {str(name): index for index, name in enumerate(validation.ids)}
-    judged = validation.take([index_of[str(name)] for name in saved.outputs["ids"]])
+    evaluation = validation.take([index_of[str(name)] for name in saved.outputs["ids"]])
     length = min(options.max_length, run.model.config.max_tokens)
-    encoded, encoded_judged = (encode_examples(run.model, run.tokenizer, part, length) for part in (train, judged))
-    return Material(train, judged, encoded, encoded_judged, mean_loss(predict(run.model, encoded), train.labels))
+    encoded, evaluated = (encode_examples(run.model, run.tokenizer, part, length) for part in (train, evaluation))
+    return Material(train, evaluation, encoded, evaluated, mean_loss(predict(run.model, encoded), train.labels))
 
 
 def learn(
@@ -98,7 +97,7 @@ def learn(
     learned = trainer.model
     is_open = trainer.probabilities(learned)
     closed = [head for head in heads if is_open[head] < OPEN]
-    score, change = judge(model, learned, closed, material, metric)
+    score, change = evaluate(model, learned, closed, material, metric)
     return {
         "kind": kind,
         "strength": strength,
@@ -110,7 +109,7 @@ def learn(
     }
 
 
-def judge(
+def evaluate(
     before: PretrainedModel,
     after: PretrainedModel,
     closed: Sequence[tuple[int, int]],
@@ -121,11 +120,11 @@ def judge(
 
     What is averaged is what each example contributes to the score (`bertjax.statistics.contributions`).
     """
-    labels, encoded = material.judged.labels, material.encoded_judged
-    whole = predict(before, encoded)
+    labels, encoded = material.evaluation.labels, material.evaluated
+    unpruned = predict(before, encoded)
     remove_heads(after, closed)
-    positive = positive_label(encoded.form, material.judged.task)
-    _, found = contributions(find_metric(metric), np.stack([whole, predict(after, encoded)]), labels, positive)
+    positive = positive_label(encoded.form, material.evaluation.task)
+    _, found = contributions(find_metric(metric), np.stack([unpruned, predict(after, encoded)]), labels, positive)
     change = found[1] - found[0]
     half = float(student.ppf(0.975, len(change) - 1) * change.std(ddof=1) / np.sqrt(len(change)))
     mean = float(change.mean())
@@ -170,10 +169,12 @@ def figures(numbers: Numbers) -> Figures:
     factor = Measure(**pruning["measure"]).factor
     more = []
     for kind in KINDS:
-        own = sorted((one for one in results["runs"] if one["kind"] == kind), key=lambda one: -one["left"])
-        scores = factor * np.array([[one["score"] for one in own]])
-        ends = factor * np.array([[one["score"] - one["change"][0] + one["change"][n] for one in own] for n in (1, 2)])
-        more.append(describe_curve(Curve(kind, scores, ends, np.array([one["left"] for one in own]))))
+        of_kind = sorted((one for one in results["runs"] if one["kind"] == kind), key=lambda one: -one["left"])
+        scores = factor * np.array([[one["score"] for one in of_kind]])
+        ends = factor * np.array(
+            [[one["score"] - one["change"][0] + one["change"][n] for one in of_kind] for n in (1, 2)]
+        )
+        more.append(describe_curve(Curve(kind, scores, ends, np.array([one["left"] for one in of_kind]))))
     return {"figure": draw_pruning(pruning, more)}
 
 

@@ -1,11 +1,11 @@
-"""Do gradients tell which heads matter? (Michel et al. 2019 rank heads by them; a sweep measures the effects)
+"""Does gradient-based importance find the heads that matter? (Michel et al. 2019)
 
-Reads pairs of directories: an exact sweep of single heads (`bertjax ablate --mode zero`) and the gradients of the same
-model on the same examples (`bertjax importance --mode zero`). For each pair the rank correlation, over heads, of the
-size of the exact effect with four orders: gradient importance; the same with absolute values at each token; the size of
-the change that gradients predict; and, as a control, the layer alone. Then importance within layers, by ranks without
-the mean of each layer. For comparison: how far exact effects on one half of the examples agree with those on the other
-(mean of 50 random halves), and how many of the ten heads of the largest effects importance has among its first ten.
+Reads pairs of directories: exact effects of single heads (`bertjax ablate --mode zero`) and gradients of the same model
+on the same examples (`bertjax importance --mode zero`). For each pair: the rank correlation, over heads, of the size of
+the exact effect with gradient-based importance, with its form of absolute values at each token, with the size of the
+predicted change, and, as a control, with the layer; the correlation within layers (ranks minus the mean of each layer).
+For comparison: the agreement of exact effects on two halves of the examples (mean of 50 random splits), and how many of
+the ten heads with the largest effects are among the first ten by importance.
 
     python -m experiments.beyond.gradient_trust EXACT GRADIENTS [EXACT GRADIENTS ...] --output DIR
 """
@@ -88,9 +88,9 @@ def within_layers(
 ) -> float:
     """The correlation of two orders' ranks, each without the mean of its layer."""
     ranks = [np.asarray(rankdata(values), np.float64) for values in (first, second)]
-    for own in ranks:
+    for order in ranks:
         for layer in np.unique(layers):
-            own[layers == layer] -= own[layers == layer].mean()
+            order[layers == layer] -= order[layers == layer].mean()
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
@@ -134,12 +134,12 @@ def tables(numbers: Numbers) -> str:
         )
     headings = [
         "model, task (examples)",
-        "heads found (q < 0.05)",
+        "significant heads",
         *ORDERS.values(),
         "importance within layers",
-        "halves of exact effects",
+        "exact effects, two halves",
     ]
-    return make_table([*headings, f"of the first {results['depth']} (random)"], rows)
+    return make_table([*headings, f"of {results['depth']} largest effects (random)"], rows)
 
 
 def _correlation(fit: Mapping[str, Any]) -> str:
@@ -157,7 +157,7 @@ def _draw(pairs: Sequence[Mapping[str, Any]], path: Path) -> None:
     height, left, bottom = 0.5 * len(pairs), 2.9, 1.15
     with context("default"):
         subtitle = "rank correlation over heads with the size of the exact effect on the score, mode zero"
-        figure = start_page("Do gradients tell which heads matter?", subtitle, bottom, height)
+        figure = start_page("Gradient-based importance and exact effects", subtitle, bottom, height)
         axes = add_axes(figure, left, bottom, WIDTH - left - 0.4, height)
         for index, pair in enumerate(pairs):
             if pair["fits"]["importance"]["low"] is not None:

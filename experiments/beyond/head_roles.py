@@ -3,7 +3,7 @@
 Reads directories of `bertjax roles`: shares of each head's attention on the previous and next token, [CLS], [SEP],
 punctuation and so on, by weights and by norms. For each model and text: the mean over heads of every role compared with
 uniform attention; the head with most of it; whether the same heads have it on other texts (rank correlation over
-heads); and whether heads of one layer attend alike.
+heads); and whether heads of one layer attend similarly.
 
     bertjax roles --task qnli --data GLUE --limit 1000 --output qnli
     bertjax roles --task mlm --data LINES.txt --output lines
@@ -40,9 +40,9 @@ def compute(run: Run) -> Found:
 def _read(results: bertjax.Results) -> dict[str, Any]:
     """What is needed of one directory."""
     roles, model, data = results.summary["roles"], results.summary["model"], results.summary["data"]
-    given, split = results.summary["settings"]["data"], data["split"]
+    path, split = results.summary["settings"]["data"], data["split"]
     part = "" if split.startswith("validation") else f":{split}"
-    own = given is not None and data["task"] in ("mlm", "custom")
+    is_file = path is not None and data["task"] in ("mlm", "custom")
     weights, norms, uniform = {}, {}, {}
     for name in roles["definitions"]:
         rows = results.rows_of(name)
@@ -51,7 +51,7 @@ def _read(results: bertjax.Results) -> dict[str, Any]:
     spread = {name: [short(row.score, 5) for row in results.rows_of(name)] for name in ("confidence", "entropy")}
     return {
         "model": short_name(model["name"]),
-        "texts": Path(given).name.split(".")[0] if own else data["task"] + part,
+        "texts": Path(path).name.split(".")[0] if is_file else data["task"] + part,
         "examples": data["examples"],
         "weights_sha256": model["weights_sha256"],
         "data_sha256": data["sha256"],

@@ -1,14 +1,14 @@
-"""Where does a classifier of pairs notice that a word of one text is another in the second?
+"""Where does a classifier of pairs notice that a word of one text does not occur in the other?
 
-Contrasts: pairs that a task calls alike (paraphrases, entailed, of a score of 4 and more of 5) and in which both texts
-have one word in common; clean as they are, corrupted with another word in the first text in place of that one. The word
-is of one piece and one case in both, occurs once in each text, and is rare in the data (in 2 % of all texts at most);
-the other is such a word of another pair, drawn with the seed. The score is the logit of the label that the clean pair
-is given less that of the other one; of a model with one output that. Grids: the residual stream, what attention and
-feed-forward layers add, by regions of the pair, and all heads by regions (`bertjax patch`).
+Contrasts: pairs that a task labels as similar (paraphrases, entailment, a score of at least 4 of 5), with one word in
+both texts. The clean text is the pair; in the corrupted text another word replaces that word in the first text. The
+word has one piece, occurs once in each text and is rare (in at most 2 % of all texts); its replacement is such a word
+of another pair, drawn with the seed. The score is the logit of the clean pair's label minus that of the other label, or
+the output of a model with one. Grids: the residual stream, attention and feed-forward outputs by regions of the pair,
+and all heads by regions (`bertjax patch`).
 
-Control: contrasts in which the word of the first text that is exchanged does not occur in the second, so that no match
-is lost: by how much a patch moves the score there, on average in size, beside that where one is.
+Control: contrasts whose replaced word does not occur in the second text, so that no match is lost. The mean absolute
+effect of a patch on the score is reported for both kinds of contrasts.
 
     python -m experiments.beyond.pair_patching --task mrpc --data GLUE --model DIR/runs/mrpc-pretrained-0/last
 """
@@ -46,7 +46,7 @@ def rare_words(texts: Sequence[str], tokenizer: bertjax.Tokenizer) -> list[str]:
     most = max(1.0, RARE * len(texts))
     words = sorted(word for word, count in counts.items() if count <= most)
     encodings = tokenizer.encode(words) if words else []
-    return [word for word, own in zip(words, encodings, strict=True) if len(own.input_ids) == 3]
+    return [word for word, encoding in zip(words, encodings, strict=True) if len(encoding.input_ids) == 3]
 
 
 def contrasts_of(
@@ -61,11 +61,11 @@ def contrasts_of(
     assert examples.second is not None
     known, rows = {*rare}, []
     for first, second in zip(examples.first, examples.second, strict=True):
-        own, other = words_of(first), words_of(second)
+        words, other = words_of(first), words_of(second)
         lower = {word.lower() for word in WORD.findall(second)}
         there = sorted(
             word
-            for word, count in own.items()
+            for word, count in words.items()
             if word in known and count == 1 and (other[word] == 1 if shared else word.lower() not in lower)
         )
         taken = {word.lower() for word in WORD.findall(first)} | lower
@@ -80,8 +80,8 @@ def contrasts_of(
     return rows
 
 
-def alike(examples: Examples) -> Examples:
-    """The pairs that the task calls alike."""
+def similar_pairs(examples: Examples) -> Examples:
+    """The pairs that the task labels as similar."""
     names = examples.task.label_names
     if names:
         label = next(name for name in names if name in ("equivalent", "entailment", "duplicate"))
@@ -92,7 +92,7 @@ def alike(examples: Examples) -> Examples:
 def compute(run: Run) -> Found:
     """The grids of both kinds of contrasts."""
     options = run.options
-    chosen = alike(read_examples(Namespace(**vars(options) | {"limit": None})))
+    chosen = similar_pairs(read_examples(Namespace(**vars(options) | {"limit": None})))
     assert chosen.second is not None
     rare = rare_words([*chosen.first, *chosen.second], run.tokenizer)
     patch = partial(bertjax.patch, run.model, spans="regions", seed=options.seed, max_length=options.max_length)
@@ -163,7 +163,7 @@ def _draw(numbers: Mapping[str, Any], path: Path) -> None:
     results = numbers["results"]
     grid = results["contrasts"][0]["streams"]
     subtitle = f"{short_name(numbers['settings']['model'])}, {results['task']}: {grid['contrasts']} contrasts"
-    draw_grid(grid, "Where a word of both texts is another in one", subtitle, path)
+    draw_grid(grid, "A word of both texts, replaced in one", subtitle, path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

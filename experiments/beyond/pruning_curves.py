@@ -1,8 +1,8 @@
 """How many heads can be removed from several models, and in which order?
 
-Reads directories of `bertjax prune`: half of each task's examples chose the orders, the other half judges them. Tables:
-how many heads go before the first significant loss (q < 0.05, over all points and orders); the score at each number of
-heads left, the first that is significantly worse in bold; learned gates, a set for each price. A figure for each
+Reads directories of `bertjax prune`: half of each task's examples choose the orders, the other half evaluates them.
+Tables: how many heads are removed before the first significant loss (q < 0.05, over all points and orders); the score
+at each number of heads left, the first significant loss in bold; learned gates, a set for each price. A figure for each
 directory.
 
     python -m experiments.beyond.pruning_curves DIR DIR ... --output DIR
@@ -32,7 +32,7 @@ def tables(numbers: Numbers) -> str:
     orders = list(dict.fromkeys(name for one in runs for name in one["first_worse"] if "random" not in name))
     rows = [[f"{one['model']}, {one['task']}", *(_spared(one, order) for order in orders)] for one in runs]
     return "\n\n".join(
-        [make_table(["heads gone before the first loss found", *orders], rows), *map(pruning_table, runs)]
+        [make_table(["heads removed before the first significant loss", *orders], rows), *map(pruning_table, runs)]
     )
 
 

@@ -2,7 +2,7 @@
 
 "A limited set of attention patterns is repeated across different heads, which suggests that the model is
 overparametrised". How similar are heads? Does the similarity go beyond patterns that do not depend on the text? How
-many kinds of heads are there? Do similar heads stand in for each other?
+many kinds of heads are there? Do similar heads replace each other?
 
 - Distance of two heads on a text: the Jensen-Shannon divergence of their rows, mean over the tokens (Clark et al. 2019,
   section 6), then over texts; 0 to 1 bit.
@@ -15,7 +15,7 @@ many kinds of heads are there? Do similar heads stand in for each other?
 - Groups: average linkage, cut at the distance of a head from itself on another text; also on random halves of the
   texts.
 - --disable N: the N nearest pairs (no head twice) are disabled, each head alone and both, on all labelled examples of
-  the task; the control is the same number of distant pairs of the same layers. If heads stood in for each other, both
+  the task; the control is the same number of distant pairs of the same layers. If heads replaced each other, both
   together would lose more than the sum, and by a larger margin than the controls.
 
 Intervals are 95 %, from resampling texts (for disabled pairs, examples) with replacement.
@@ -72,9 +72,9 @@ def _draw_partners(run: Run, pool: Sample, chosen: Sequence[int]) -> tuple[list[
     """The texts compared, and others of their size from all of the task's texts."""
     examples, options = pool.examples, run.options
     pairs = zip(examples.first, examples.second or examples.first, strict=True)
-    alike, texts = [frozenset(pair) for pair in pairs], [pool.texts[place] for place in chosen]
+    text_sets, texts = [frozenset(pair) for pair in pairs], [pool.texts[place] for place in chosen]
     placed = list(zip(chosen, texts, strict=True))
-    return texts, draw_partners(placed, pool.texts, alike, options.draws, options.seed)
+    return texts, draw_partners(placed, pool.texts, text_sets, options.draws, options.seed)
 
 
 def _describe_control(partners: Partners, texts: int, draws: int) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_task_options(parser, task="mrpc", limit=300)
     add = parser.add_argument
     add("--draws", type=int, default=3, metavar="N", help="other texts for each text (default %(default)s)")
-    add("--disable", type=int, default=0, metavar="N", help="ablate N pairs of heads that are alike (default: none)")
+    add("--disable", type=int, default=0, metavar="N", help="ablate N pairs of similar heads (default: none)")
     add("--mode", choices=("uniform", "zero"), default="uniform", help="of ablation")
     return run_script(parser, compute, (figures, tables), arguments)
 

@@ -1,16 +1,16 @@
-"""Do heads follow syntax? Dependency relations (Clark et al. 2019, section 4.2) and whole trees (Htut et al. 2019)
+"""Do heads follow syntax? Dependency relations (Clark et al. 2019, section 4.2) and trees (Htut et al. 2019)
 
-Reads sentences with dependencies (`--conllu`; 200 of UD English EWT come along). Attention between words is the mean
-over a word's own pieces and the sum over the other's; special tokens and a word itself are left out. For each relation
-and direction (from the dependent to its head, or back) a head is right where it attends most to the word at the other
-end. The best head and direction, and as a baseline the best fixed distance in words and its direction, are chosen on
-one half of the sentences, drawn with the seed, and judged on the other; intervals and p-values of their difference by
-bootstrap of sentences, corrected over relations (Holm). The root and punctuation are left out. A relation with a
-subtype (`nsubj:pass`) is another relation than the one without.
+Reads sentences with dependencies (`--conllu`; 200 sentences of UD English EWT are included). Attention between words is
+the mean over the pieces of the query and the sum over those of the key; special tokens and a word itself are left out.
+For each relation and direction (from the dependent to its head, or back) a head is right if it attends most to the word
+at the other end. The best head and direction, and the best fixed distance in words as a baseline, are chosen on one
+half of the sentences and evaluated on the other; intervals and p-values of their difference by bootstrap of sentences,
+corrected over relations (Holm). Root and punctuation are left out. A relation with a subtype (`nsubj:pass`) is a
+separate relation.
 
-Trees are maximum spanning trees of each head's weights between words without punctuation, both directions together:
-how many true edges they have (UUAS), and how many words their true head once the tree hangs from the true root; beside
-the chain that joins each word with the next. The best head is chosen on one half and judged on the other, too.
+Trees are maximum spanning trees of each head's weights between words without punctuation, both directions together. The
+number of true edges (UUAS), and of true heads with the tree rooted at the true root, is compared with the chain that
+joins each word with the next. The best head is chosen on one half and evaluated on the other.
 
     python -m experiments.beyond.syntax --conllu en_ewt-ud-dev.conllu.gz
 """
@@ -26,7 +26,7 @@ from matplotlib.style import context
 
 from bertjax.plots import GREY, INK, PALE, WIDTH, add_axes, save_page, start_page
 from experiments.shared.run import Figures, Found, Numbers, Run, draw_sample, make_parser, run_script, short_name
-from experiments.shared.tables import format_interval, make_table
+from experiments.shared.tables import format_interval, make_table, name_head
 from experiments.words.annotation import SAMPLE
 from experiments.words.conllu_files import read_sentences
 from experiments.words.held_out import compare, draw_half, holm
@@ -41,56 +41,52 @@ def compute(run: Run) -> Found:
     options, config = run.options, run.model.config
     sentences = read_sentences(options.conllu)
     sentences = [sentences[index] for index in draw_sample(len(sentences), options)]
-    several = read_parsed(run, sentences)
-    chosen_on = draw_half(len(several), options.seed)
-    names = _frequent(several, chosen_on)
-    hits, counts = relation_hits(several, names)
-    heads, width = len(several[0].most), config.num_attention_heads
+    parsed = read_parsed(run, sentences)
+    chosen_on = draw_half(len(parsed), options.seed)
+    names = _frequent(parsed, chosen_on)
+    hits, counts = relation_hits(parsed, names)
+    heads, width = len(parsed[0].most), config.num_attention_heads
     offsets = [offset for offset in range(-REACH, REACH + 1) if offset]
     relations = []
     for index, name in enumerate(names):
         result = compare(hits[:, index], counts[:, index], heads, chosen_on, options.seed)
-        layer, head = divmod(result["head"].pop("guess"), width)
-        result["head"]["name"], result["distance"]["offset"] = (
-            f"{layer}.{head}",
-            offsets[result["distance"].pop("guess")],
-        )
+        result["head"]["name"] = name_head(result["head"].pop("guess"), width)
+        result["distance"]["offset"] = offsets[result["distance"].pop("guess")]
         relations.append({"relation": name, **result})
     for result, p in zip(relations, holm([result["p"] for result in relations]), strict=True):
         result["p_corrected"] = p
     results = {
-        "sentences": len(several),
-        "left_out": len(sentences) - len(several),
+        "sentences": len(parsed),
+        "left_out": len(sentences) - len(parsed),
         "source": options.conllu.name,
         "relations": relations,
-        "trees": compare_trees(several, chosen_on, width, options.seed),
+        "trees": compare_trees(parsed, chosen_on, width, options.seed),
     }
     shape = (config.num_hidden_layers, width)
     values = {"relations": np.array(names), "hits": hits.sum(axis=0)[..., :heads], "counts": counts.sum(axis=0)}
-    values["trees"] = np.sum([parsed.trees[:heads] for parsed in several], axis=0).reshape(*shape, 2)
+    values["trees"] = np.sum([one.trees[:heads] for one in parsed], axis=0).reshape(*shape, 2)
     return results, values
 
 
-def _frequent(several: Sequence[Parsed], chosen_on: Bool[np.ndarray, " sentences"]) -> list[str]:
+def _frequent(parsed: Sequence[Parsed], chosen_on: Bool[np.ndarray, " sentences"]) -> list[str]:
     """Relations of which each half has enough, the most frequent first; and all together."""
     counts: dict[str, list[int]] = {}
-    for parsed, chooses in zip(several, chosen_on.tolist(), strict=True):
-        for word in np.flatnonzero(parsed.counted).tolist():
-            counts.setdefault(parsed.relations[word], [0, 0])[chooses] += 1
+    for sentence, chooses in zip(parsed, chosen_on.tolist(), strict=True):
+        for word in np.flatnonzero(sentence.counted).tolist():
+            counts.setdefault(sentence.relations[word], [0, 0])[chooses] += 1
     frequent = [name for name, halves in counts.items() if min(halves) >= FEWEST]
     return ["all", *sorted(frequent, key=lambda name: -sum(counts[name]))]
 
 
 def compare_trees(
-    several: Sequence[Parsed], chosen_on: Bool[np.ndarray, " sentences"], width: int, seed: int
+    parsed: Sequence[Parsed], chosen_on: Bool[np.ndarray, " sentences"], width: int, seed: int
 ) -> dict[str, Any]:
     """The best head's trees beside chains, by either measure."""
-    trees, counts = np.stack([parsed.trees for parsed in several]), np.array([parsed.in_trees for parsed in several])
+    trees, counts = np.stack([one.trees for one in parsed]), np.array([one.in_trees for one in parsed])
     found = {}
     for index, measure in enumerate(("edges", "heads")):
         result = compare(trees[:, None, :, index], counts, trees.shape[1] - 1, chosen_on, seed)
-        layer, head = divmod(result["head"].pop("guess"), width)
-        result["head"]["name"] = f"{layer}.{head}"
+        result["head"]["name"] = name_head(result["head"].pop("guess"), width)
         result["chain_of_all"] = float(trees[:, -1, index].sum() / counts.sum())
         found[measure] = result
     return found
@@ -116,7 +112,7 @@ def tables(numbers: Numbers) -> str:
                 f"{result['p_corrected']:.2g}",
             ]
         )
-    headings = ["relation", "judged", "head", "% right", "distance", "% right", "difference, 95 % CI", "p (Holm)"]
+    headings = ["relation", "evaluated", "head", "% right", "distance", "% right", "difference, 95 % CI", "p (Holm)"]
     edges, heads = (results["trees"][measure] for measure in ("edges", "heads"))
     of_trees = [
         [
@@ -133,7 +129,7 @@ def tables(numbers: Numbers) -> str:
 
 
 def overview(runs: Mapping[str, Numbers]) -> str:
-    """The most frequent relations and the trees of several runs side by side, in Markdown, from their `numbers.json`.
+    """The most frequent relations and the trees of parsed runs side by side, in Markdown, from their `numbers.json`.
 
     A cell has the best head, of how many percent of the words it is right, and of how many the best distance is.
     """
@@ -143,8 +139,8 @@ def overview(runs: Mapping[str, Numbers]) -> str:
     ]
     results = [numbers["results"] for numbers in runs.values()]
     of_runs = [{result["relation"]: result for result in one["relations"]} for one in results]
-    shared = [name for name in of_runs[0] if all(name in own for own in of_runs)][:SHOWN]
-    rows = [[name, *(_cell(own[name], star=own[name]["p_corrected"] < LEVEL) for own in of_runs)] for name in shared]
+    shared = [name for name in of_runs[0] if all(name in run for run in of_runs)][:SHOWN]
+    rows = [[name, *(_cell(run[name], star=run[name]["p_corrected"] < LEVEL) for run in of_runs)] for name in shared]
     for measure, what in (("edges", "trees: true edges"), ("heads", "trees: true heads")):
         result = [one["trees"][measure] for one in results]
         rows.append([what, *(_cell(one, star=one["p"] < LEVEL) for one in result)])

@@ -34,7 +34,7 @@ def compute(run: Run) -> Found:
 
 
 def _describe(run: bertjax.Results) -> dict[str, Any]:
-    """What is kept of some results: by metric score and changes, with their doubt."""
+    """What is kept of some results: by metric score and changes, with their intervals."""
     summary = run.summary
     metrics = {}
     for name in summary["metrics"]:
@@ -120,8 +120,8 @@ def _tasks(results: Mapping[str, Any]) -> str:
                 *(_extreme(results, metric, int(index)) for index in (gains.argmin(), gains.argmax())),
             ]
         )
-    headings = ["task (examples)", "mode", "nothing ablated", f"worse (q < {Q})", f"better (q < {Q})"]
-    return make_table([*headings, "most worse", "most better"], rows)
+    headings = ["task (examples)", "mode", "base", f"losses (q < {Q})", f"gains (q < {Q})"]
+    return make_table([*headings, "largest loss", "largest gain"], rows)
 
 
 def _extreme(results: Mapping[str, Any], metric: Mapping[str, Any], index: int) -> str:
@@ -146,7 +146,7 @@ def _correlations(results: Mapping[str, Any]) -> str:
         ]
         names = [f"{run['task']}, {run['mode']}" for run in (first, second)]
         rows.append([*names, f"{correlation:.2f}{interval}", f"{int((both[0] & both[1]).sum())}"])
-    return make_table(["first", "second", "rank correlation of heads", "worse without, in both"], rows)
+    return make_table(["first", "second", "rank correlation of heads", "losses in both"], rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

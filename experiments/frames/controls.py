@@ -1,27 +1,23 @@
-"""Does a head attend along the link, or only to or from one of its ends?
+"""Controls that keep one end of a link: does a head attend along the link, or only to or from one of its ends?
 
-The nulls (`null.py`) move both ends of a link, so a head that attends to predicates from everywhere passes them. Three
-controls keep one end and replace the other:
+The nulls (`null.py`) move both ends of a link, so a head that attends to predicates from everywhere passes them.
 
 same key        The key stays. Queries are other words of the sentence.
 same query      The query stays. Keys are other words of the sentence, of the class of the key's word (`classes.py`).
-at distance     The key stays. Its weight from other words, in all sentences, at the same distance before or behind it.
+at distance     The key stays. Its mean weight from other words of all sentences at the same distance, before or after.
 
-Other words are those of neither predicate nor elements, without marks, and at least three words from the end that
-stays, as elements are from the predicate in the chosen sentences. Each pair of a link is compared with the mean of all
-its replacements. A pair without any is left out, and so is a sentence that has no other pairs. Weights are means over
-pairs, not the largest of them, which would grow with their number.
+Other words are those of neither predicate nor elements, without punctuation, at least three words from the end that
+stays, as elements are in the chosen sentences. Each pair of a link is compared with the mean of its replacements. Pairs
+without replacements are left out, and so are sentences without pairs. Weights are means over pairs, since a maximum
+would grow with their number.
 
-The third is needed because in long sentences other words are farther away than elements are. Besides, most elements
-stand before their predicate, other words as often behind it, and many heads look to one side. (Originally the first two
-alone were to decide. In PropBank's sentences of up to 30 words, other words are half as far away again as elements, and
-the heads left included some that look at what is near, so the third was added; the heads that the first two leave are
-reported beside it.)
+The third control is needed because other words are farther from the predicate than elements are in long sentences, and
+more often on its other side. (It was added after PropBank's sentences of up to 30 words had been seen; the heads that
+remain without it are reported too.)
 
-A head is above a control if its mean difference is above 0 by random signs of the sentences, and is not negligible. The
-smallest effect was set before any head was looked at: a quarter more weight than the control has, and a quarter of what
-each token gets under uniform attention (.018 with 14 tokens). A smaller effect visibly changes neither a head's
-attention nor a picture of it.
+A head is above a control if its mean difference is above 0 (sign test over sentences) and not negligible: a quarter
+more weight than the control, and a quarter of uniform attention (.018 with 14 tokens). This smallest effect was set
+before any result was seen.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -160,7 +156,7 @@ class AtDistance:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to weigh in one sentence.
+    """The pairs and their replacements in one sentence.
 
     Args:
         words: the word of each piece; piece 0 is token 1.

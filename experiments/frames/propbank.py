@@ -5,7 +5,7 @@ the predicate itself, ARG0 (or A0) and so on at the heads of its arguments. Here
 
 - core arguments are those with numbers, and ARGA; they count as elements. Modifiers (ARGM-...), including negation and
   modal verbs, have no counterpart in FrameNet and do not matter to the filters;
-- an argument is what depends on its head, directly or through other words, without the predicate's own branch and
+- an argument is what depends on its head, directly or through other words, without the predicate's branch and
   without punctuation at its ends. A predicate with an argument in several parts is left out.
 """
 
@@ -49,7 +49,7 @@ def _annotations(text: str | None, tokens: Sequence[Token], columns: Sequence[st
         arguments = [index for index, label in enumerate(labels) if CORE.fullmatch(label)]
         parts = [covered_words(heads, marks, index, predicate) for index in arguments]
         elements = tuple((spans[part[0]][0], spans[part[-1]][1]) for part in parts)
-        whole = all(part[-1] - part[0] + 1 == len(part) for part in parts)
+        contiguous = all(part[-1] - part[0] + 1 == len(part) for part in parts)
         tags = tuple(token["upos"] or "" for token in words)
         yield Annotation(
             text=text,
@@ -57,7 +57,7 @@ def _annotations(text: str | None, tokens: Sequence[Token], columns: Sequence[st
             predicate=(spans[predicate],),
             elements=elements,
             core=elements,
-            whole=whole,
+            contiguous=contiguous,
             tags=tags,
             tagset="UPOS",
         )

@@ -1,4 +1,4 @@
-"""What a run of `frame_semantics` reports, from its `numbers.json` alone: pictures, tables, lines."""
+"""Figures and tables of figure 3, from `numbers.json`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -18,7 +18,7 @@ from experiments.shared.run import Figures, Numbers, name_maps
 from experiments.shared.tables import name_head
 
 LEVEL = 0.05
-SOURCES = {"published": "the authors' own, of FrameNet 1.7", "framenet": "FrameNet", "propbank": "PropBank"}
+SOURCES = {"published": "the authors', of FrameNet 1.7", "framenet": "FrameNet", "propbank": "PropBank"}
 TITLES = ("elements to predicate", "predicate to elements")
 COMPARED = {
     "same_key": "other words as queries, the same key",

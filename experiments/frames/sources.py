@@ -1,4 +1,4 @@
-"""Sentences in which a predicate and its core elements are marked: the authors' own, and FrameNet's.
+"""Sentences in which a predicate and its core elements are marked: the authors' and FrameNet's.
 
 FrameNet is read through nltk (optional): version 1.7 or 1.5, of ICSI Berkeley, CC BY 3.0. The authors' selection is
 kept: sentences of at most 12 words, of all lexical units, in which the target is one span, every element has at most
@@ -57,7 +57,7 @@ class Annotation:
         predicate: its span, or several.
         elements: the spans of its elements.
         core: the spans of its core elements.
-        whole: whether each element is one stretch of words.
+        contiguous: whether each element is one stretch of words.
         tags: the part of speech of each word, or none.
         tagset: the tagset of the tags.
     """
@@ -67,7 +67,7 @@ class Annotation:
     predicate: tuple[Span, ...]
     elements: tuple[Span, ...]
     core: tuple[Span, ...]
-    whole: bool = True
+    contiguous: bool = True
     tags: tuple[str, ...] = ()
     tagset: str = ""
 
@@ -96,7 +96,7 @@ def reason_against(annotation: Annotation, most_words: int = MOST_WORDS) -> str 
         return f"more than {most_words} words"
     if len(annotation.predicate) != 1:
         return "not one target span"
-    if not annotation.whole:
+    if not annotation.contiguous:
         return "an element in several parts"
     elements = [words_in(annotation.words, span) for span in annotation.elements]
     if any(len(element) > LONGEST for element in elements):

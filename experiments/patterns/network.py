@@ -23,7 +23,7 @@ from experiments.patterns.maps import NAMES, MapRow, weights_of
 SIZE = 32  # pixels per side
 # Mean and spread of each channel over the labelled maps.
 CENTRE, SPREAD = (np.array(pair, np.float32).reshape(1, 1, 1, 2) for pair in ((0.11, 0.62), (0.11, 0.48)))
-NUMBERS = ("special tokens", "neighbours", "own text", "entropy", "column concentration")
+NUMBERS = ("special tokens", "neighbours", "same text", "entropy", "column concentration")
 
 
 class PatternNetwork(nnx.Module):

@@ -1,24 +1,15 @@
-"""Can a small network tell attention patterns apart, as labelled by eye? (Kovaleva et al. 2019, section 4.1)
+"""Train and evaluate networks that classify attention patterns. (Kovaleva et al. 2019, section 4.1)
 
     python -m experiments.patterns.training        rebuilds the shipped files: 6 minutes on two CPU cores
     python -m experiments.patterns.training --labels MINE --output DIR        the same with other labels
 
-Each map is judged by a network that saw no map of its example (5 folds, grouped by example). The same folds judge its
-rivals: two classifiers that read five numbers of each map, and `head`, the commonest label of the map's head, which
-never sees a map. Intervals come from resampling examples. The final network is trained on all labels. A second one
-follows the paper's description: about 400 maps and one random split by map, so that maps by other heads of a test
-example are in its training part.
+Each map is classified by a network that saw no map of its example (5 folds, grouped by example). Rivals in the same
+folds: two classifiers that read five numbers of each map, and `head`, the most common label of the map's head.
+Intervals by bootstrap of examples. The final network is trained on all labels. A second one follows the paper: about
+400 maps and one random split by map, so that maps of one example are in both parts.
 
 The directory gets `pattern_network.safetensors`, and `pattern_scores.json` with scores, held-out predictions and their
-origin. Results on 540 randomly drawn maps, with 95 % intervals:
-
-    network     macro F1 0.79 (0.72 to 0.85)
-    head        macro F1 0.77 (0.69 to 0.83); network ahead by 0.02 (-0.05 to 0.10)
-    boosting    macro F1 0.69 (0.62 to 0.75); network ahead by 0.10 (0.03 to 0.17)
-    logistic    macro F1 0.62 (0.56 to 0.67); network ahead by 0.17 (0.11 to 0.22)
-
-Macro F1 thus does not show that the network reads a map: which head it is says nearly as much. Maps whose label is not
-the commonest of their head do show it: of 56 such maps it has 28 right, boosting 21, logistic 15 and `head` none.
+origin. `RESULTS.md` has the scores.
 """
 
 import argparse
@@ -94,7 +85,7 @@ def train_network(
     steps = epochs * (len(classes) // size)
     counts = np.bincount(classes, minlength=len(NAMES))
     weights = jnp.asarray(np.sqrt(len(classes) / len(NAMES) / np.maximum(counts, 1)), jnp.float32)
-    # optax relies on dtype promotion, which bertjax's own code never does
+    # optax relies on dtype promotion, which bertjax's code never does
     with jax.numpy_dtype_promotion("standard"):
         optimizer = optax.adamw(optax.warmup_cosine_decay_schedule(0.0, RATE, steps // 10, steps), weight_decay=DECAY)
         state = optimizer.init(params)
@@ -149,21 +140,21 @@ def split_folds(map_sets: Sequence[MapSet]) -> list[tuple[Rows, Rows]]:
     return splits
 
 
-def commonest_of_heads(map_sets: Sequence[MapSet], folds: Sequence[tuple[Rows, Rows]]) -> Int[np.ndarray, " maps"]:
-    """The commonest label of each map's head in the other folds: a rival that never sees a map.
+def most_common_of_heads(map_sets: Sequence[MapSet], folds: Sequence[tuple[Rows, Rows]]) -> Int[np.ndarray, " maps"]:
+    """The most common label of each map's head in the other folds: a rival that never sees a map.
 
-    If the head has no label there, or on a tie, the label commonest among all heads decides.
+    If the head has no label there, or on a tie, the label most common among all heads decides.
     """
     classes, _ = classes_of(map_sets)
     heads = np.array([(row.layer, row.head) for map_set in map_sets for row in map_set.rows])
-    commonest = np.full(len(classes), -1)
+    most_common = np.full(len(classes), -1)
     for train, test in folds:
         overall = np.bincount(classes[train], minlength=len(NAMES))
         for place in test:
             same = train[(heads[train] == heads[place]).all(-1)]
             counts = np.bincount(classes[same], minlength=len(NAMES))
-            commonest[place] = (counts * (len(train) + 1) + overall).argmax()
-    return commonest
+            most_common[place] = (counts * (len(train) + 1) + overall).argmax()
+    return most_common
 
 
 def hold_out(map_sets: Sequence[MapSet], epochs: int) -> dict[str, Int[np.ndarray, " maps"]]:
@@ -176,7 +167,7 @@ def hold_out(map_sets: Sequence[MapSet], epochs: int) -> dict[str, Int[np.ndarra
         network = train_network(images[train], classes[train], SEED + number, epochs)
         predicted[test] = predict_classes(network, images[test])
     rival_predictions = {name: cross_val_predict(rival, numbers, classes, cv=folds) for name, rival in rivals().items()}
-    return {"network": predicted, **rival_predictions, "head": commonest_of_heads(map_sets, folds)}
+    return {"network": predicted, **rival_predictions, "head": most_common_of_heads(map_sets, folds)}
 
 
 def score_held_out(map_sets: Sequence[MapSet], held: Mapping[str, Int[np.ndarray, " maps"]]) -> dict[str, Any]:
@@ -185,8 +176,8 @@ def score_held_out(map_sets: Sequence[MapSet], held: Mapping[str, Int[np.ndarray
     Args:
         held: what `hold_out` returns.
 
-    Returns: for each classifier its F1; its accuracy where the label is not the commonest of the head (`off_head`); and
-    the lead of the network over it.
+    Returns: for each classifier its F1; its accuracy where the label is not the head's most common (`off_head`); the
+    lead of the network.
     """
     classes, groups = classes_of(map_sets)
     scores: dict[str, Any] = {name: {} for name in held}
@@ -210,7 +201,7 @@ def as_published(map_set: MapSet, epochs: int) -> tuple[PatternNetwork, dict[str
     sample = np.random.default_rng(SEED).permutation(len(classes))[:PUBLISHED_MAPS]
     train, test = train_test_split(sample, test_size=PUBLISHED_TEST, random_state=SEED)
     network = train_network(images[train], classes[train], SEED, epochs)
-    names = [str(number) for number in test]  # each map is its own group, as in the split
+    names = [str(number) for number in test]  # each map is a group, as in the split
     return network, score_classes(classes[test], predict_classes(network, images[test]), names)
 
 

@@ -62,13 +62,13 @@ def stream_attention(
     size = int(np.clip(BATCH_BYTES // (map_bytes + example_bytes), 1, max(1, len(texts) // devices))) * devices
     size = min(size, len(texts))
     mesh = Mesh(np.array(jax.local_devices()[: devices if size % devices == 0 else 1]), ("batch",))
-    split, whole = NamedSharding(mesh, PartitionSpec("batch")), NamedSharding(mesh, PartitionSpec())
-    encoders = [_Encoder(model.body, whole, norms) for model in all_models]
+    split, replicated = NamedSharding(mesh, PartitionSpec("batch")), NamedSharding(mesh, PartitionSpec())
+    encoders = [_Encoder(model.body, replicated, norms) for model in all_models]
     widths = WIDTHS if length is None else (length,)
     batches = batches_by_length(lengths, size, widths, max_length=config.max_tokens)
 
     def compute(batch: dict[str, np.ndarray], extra_arrays: Sequence[np.ndarray]) -> np.ndarray:
-        # Each model checks the tokens against its own vocabulary: JAX would silently clamp an unknown id.
+        # Each model checks the tokens against its vocabulary: JAX would silently clamp an unknown id.
         inputs = [jax.device_put(model.inputs(**batch), split) for model in all_models]
         maps = [encoder.attend(model_inputs) for encoder, model_inputs in zip(encoders, inputs, strict=True)]
         arrays = jax.device_put([batch["attention_mask"], *extra_arrays], split)
@@ -85,7 +85,7 @@ def stream_attention(
 
 
 def _side_by_side(compute: Callable[..., np.ndarray], tasks: Iterable[tuple[Any, ...]]) -> Iterator[np.ndarray]:
-    """The results in order, two computed concurrently, so that one uses the cores that the other leaves idle."""
+    """The results in order, two computed concurrently to keep all cores busy."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         waiting: deque[Future[np.ndarray]] = deque()
         for task in tasks:
@@ -164,15 +164,15 @@ def _norms(layer: Any, inside: AttentionRecord) -> Float[Array, "batch heads que
     weights = inside.weights
     assert weights is not None  # attention is explicit
     kernel = layer.attention.output.kernel[...]  # heads, head_dim, embed; removed heads add nothing
-    own = jnp.einsum("hde,hce->hdc", kernel, kernel, precision="highest")
+    gram = jnp.einsum("hde,hce->hdc", kernel, kernel, precision="highest")
     heads = jnp.array(layer.attention.kind.heads, jnp.int32)
-    products = jnp.zeros((weights.shape[1], *own.shape[1:]), own.dtype).at[heads].set(own)
+    products = jnp.zeros((weights.shape[1], *gram.shape[1:]), gram.dtype).at[heads].set(gram)
     return norm_shares(weights[None], inside.values[None], products[None])[0]
 
 
 @jax.jit
 def _stack(*maps: Array) -> Maps:
-    """Stack the maps in a function of its own: compiled into its consumer, stacking would be repeated at every read."""
+    """Stack the maps in a separate function: compiled into its consumer, stacking would be repeated at every read."""
     return jnp.stack(maps)
 
 

@@ -60,7 +60,7 @@ class Check:
         ranks = self.rank_correlation
         if self.ranks is not None and (ranks is None or ranks < self.ranks):
             message = "no rank correlation" if ranks is None else f"a rank correlation of {ranks:.2f}"
-            yield f"{message}, {self.ranks} is asked for"
+            yield f"{message}, {self.ranks} is required"
         highest = self.places[int(np.asarray(self.found).argmax())]
         if self.highest and highest != self.highest:
             yield f"{highest} is highest, not {self.highest}"

@@ -1,4 +1,4 @@
-"""Curves of scores as heads go, in recorded numbers: read from results of `bertjax prune`, drawn, put in tables."""
+"""Curves of scores by number of heads left: read from results of `bertjax prune`, drawn, and in tables."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -16,7 +16,7 @@ from experiments.shared.tables import make_table
 
 
 def describe_pruning(saved: bertjax.Results) -> dict[str, Any]:
-    """What is kept of results of `bertjax prune`."""
+    """The numbers of results of `bertjax prune`."""
     curves, summary, measure = pruning_curves(saved), saved.summary, saved.measure()
     worse = {row.name for row in saved.rows_of() if row.significant and measure.sign * (row.difference or 0.0) < 0}
     pruning, model = summary["pruning"], summary["model"]
@@ -62,18 +62,18 @@ def curve_of(described: Mapping[str, Any]) -> Curve:
 
 
 def draw_pruning(found: Mapping[str, Any], more: Sequence[Mapping[str, Any]] = ()) -> Callable[[Path], None]:
-    """What draws the curves of one model and task.
+    """A function that draws the curves of one model and task.
 
     Args:
-        more: curves beside those that `bertjax prune` left.
+        more: curves in addition to those that `bertjax prune` left.
     """
     return partial(_draw, found, more)
 
 
 def _draw(found: Mapping[str, Any], more: Sequence[Mapping[str, Any]], path: Path) -> None:
     measure = Measure(**found["measure"])
-    title = f"{measure.label} as heads go, {found['task']}"
-    subtitle = f"{found['model']}; mode {found['mode']}, judged by {found['judged_on']:,} examples that chose nothing"
+    title = f"{measure.label} by number of heads left, {found['task']}"
+    subtitle = f"{found['model']}; mode {found['mode']}, evaluated on {found['judged_on']:,} held-out examples"
     curves = [curve_of(one) for one in [*found["curves"], *more]]
     every = found["heads"], found["base"]
     save_page(make_curves(np.array(found["points"]), curves, every, title, subtitle, measure=measure), path)
@@ -94,14 +94,14 @@ def pruning_table(found: Mapping[str, Any]) -> str:
             prices = zip(curve.left.tolist(), scores, strict=True)
             lines.append(f"{curve.name}, heads left: " + "; ".join(f"{left}: {show(score)}" for left, score in prices))
             continue
-        first, several = found["first_worse"].get(curve.name), len(curve.scores) > 1
+        first, is_mean = found["first_worse"].get(curve.name), len(curve.scores) > 1
         cells = [
             f"**{show(score)}**" if left == first else show(score)
             for left, score in zip(found["points"], scores, strict=True)
         ]
-        rows.append([f"{curve.name}, mean of {len(curve.scores)}" if several else curve.name, *cells])
+        rows.append([f"{curve.name}, mean of {len(curve.scores)}" if is_mean else curve.name, *cells])
     title = (
         f"{found['model']}, {found['task']}: {measure.label_in_unit}, {found['base']:.{digits}f} with all "
-        f"{found['heads']} heads; {found['chosen_on']:,} examples chose, {found['judged_on']:,} judge"
+        f"{found['heads']} heads; {found['chosen_on']:,} examples to choose, {found['judged_on']:,} to evaluate"
     )
     return "\n\n".join([title, make_table(["heads left", *map(str, found["points"])], rows), *lines])

@@ -43,7 +43,7 @@ def add_task_options(
     parser: argparse.ArgumentParser,
     *,
     task: str = "qnli-sample",
-    several: bool = False,
+    multiple: bool = False,
     limit: int | None = 1000,
     max_length: int = LENGTH,
 ) -> None:
@@ -51,13 +51,13 @@ def add_task_options(
 
     Args:
         task: the default; `qnli-sample` comes with bertjax.
-        several: whether `--task` takes several tasks and is a list.
+        multiple: whether `--task` takes several tasks and is a list.
         limit: the largest number of examples.
         max_length: tokens to which texts are truncated.
     """
-    kind: dict[str, Any] = {"nargs": "+", "default": [task]} if several else {"default": task}
+    kind: dict[str, Any] = {"nargs": "+", "default": [task]} if multiple else {"default": task}
     parser.add_argument("--task", **kind, metavar="T", help=f"task of GLUE, or TASK:SPLIT (default {task})")
-    parts = "part of the data (default validation; held-out-N: what table1_finetuning --hold-out N judges by)"
+    parts = "part of the data (default validation; held-out-N: the validation set of table1_finetuning --hold-out N)"
     parser.add_argument("--split", default="validation", metavar="NAME", help=parts)
     parser.add_argument("--data", metavar="PATH", help="GLUE directory or file")
     parser.add_argument("--max-length", type=int, default=max_length, metavar="N", help="cut texts after N tokens")
@@ -65,7 +65,7 @@ def add_task_options(
 
 
 def add_tuned_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option that names fine-tuned models: one for each task, given once for each seed."""
+    """Add the option that names fine-tuned models: one for each task, repeated for each seed."""
     text = "the model fine-tuned on each task, in their order; repeat for each further seed"
     parser.add_argument("--tuned", nargs="+", action="append", default=[], metavar="M", help=text)
 

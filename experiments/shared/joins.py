@@ -1,4 +1,4 @@
-"""Are the same heads important across seeds, across tasks, and by other measures?"""
+"""Effects of heads joined across seeds, across tasks, and with other measures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

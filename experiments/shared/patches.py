@@ -1,4 +1,4 @@
-"""Grids of patches in recorded numbers: read from results of `bertjax.patch`, put in lines, drawn."""
+"""Grids of patches: read from results of `bertjax.patch`, in tables, and drawn."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ def moved_by(results: bertjax.Results) -> np.ndarray:
 
 
 def describe_grid(results: bertjax.Results) -> dict[str, Any]:
-    """What is kept of a grid: cells, and the share that each restores with its doubt."""
+    """The numbers of a grid: cells, and the share that each restores with its interval."""
     patching, rows = dict(results.summary["patching"]), results.rows_of()
     kept = {name: [short(getattr(row, name), 5) for row in rows] for name in ("score", "low", "high", "q")}
     return {**patching, "contrasts": results.summary["data"]["examples"], **kept}

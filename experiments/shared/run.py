@@ -1,4 +1,4 @@
-"""What every script shares: its options, its model, and the files that a run writes.
+"""Options, model and files of all scripts.
 
 numbers.json          script, settings, command, model, versions, seconds, and the results
 values.npz            the values behind the results, for each example
@@ -176,12 +176,12 @@ def finite(value: Any) -> Any:
 
 
 def rounded(value: Any, digits: int = 4) -> float | None:
-    """A number to so many decimals; None where undefined."""
+    """A number rounded to some decimals; None if undefined."""
     return round(float(value), digits) if np.isfinite(value) else None
 
 
 def short(value: float | None, digits: int = 4) -> float | None:
-    """A number to so many significant digits; None where undefined."""
+    """A number rounded to some significant digits; None if undefined."""
     return float(f"{value:.{digits}g}") if value is not None and np.isfinite(value) else None
 
 
@@ -206,5 +206,5 @@ def short_name(model: str) -> str:
 
 
 def name_maps(settings: Numbers) -> str:
-    """What a subtitle adds where maps are not of weights."""
+    """The addition to a subtitle if maps are not of weights."""
     return ", norms in place of weights" if settings.get("norms") else ""

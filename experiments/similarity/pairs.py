@@ -1,4 +1,4 @@
-"""Do similar heads stand in for each other? Pairs of heads are disabled alone and together."""
+"""Do similar heads replace each other? Pairs of heads are ablated alone and together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -79,13 +79,13 @@ def disable_couples(run: Run, couples: Couples, names: Sequence[str]) -> tuple[d
     metric = min(results.summary["statistics"], key=lambda name: name != "accuracy")
     scores = make_scorer(metric, outputs, labels, positive)(np.ones((1, len(labels)), np.uint16))[0]
     drawn = 100 * draw_changes(metric, outputs, labels, positive, RESAMPLES, options.seed)
-    found = weigh_couples(100 * (scores[1:] - scores[0]), drawn, couples, names, places, options.seed)
+    found = compare_couples(100 * (scores[1:] - scores[0]), drawn, couples, names, places, options.seed)
     facts = {"mode": options.mode, "metric": results.measure(metric).label, "base": rounded(100 * scores[0])}
     values = {"disabled": outputs, "disabled_names": np.array(["base", *results.names]), "labels": labels}
     return facts | {"examples": len(labels)} | found, values
 
 
-def weigh_couples(
+def compare_couples(
     change: Float[np.ndarray, " places"],
     drawn: Float[np.ndarray, "draws places"],
     couples: Couples,

@@ -1,4 +1,4 @@
-"""For each text, other texts with special tokens in the same places: what they share is not the content."""
+"""For each text, other texts with special tokens in the same positions: controls without common content."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ class Partners:
 def draw_partners(
     texts: Sequence[tuple[int, Encoding]],
     pool: Sequence[Encoding],
-    alike: Sequence[frozenset[str]],
+    text_sets: Sequence[frozenset[str]],
     draws: int,
     seed: int,
 ) -> Partners:
@@ -39,7 +39,7 @@ def draw_partners(
     Args:
         texts: the texts, each with its index in the pool.
         pool: the candidates.
-        alike: the texts of each pool entry as strings; entries that share one are not partners.
+        text_sets: the texts of each pool entry as strings; entries that share one are not partners.
         draws: number of partners per text.
         seed: for breaking ties.
     """
@@ -53,7 +53,7 @@ def draw_partners(
         order = generator.permutation(len(pool))
         spare = (sizes[order] - lengths).sum(1)
         fits = (sizes[order] >= lengths).all(1) & ((sizes[order] > 0) == (lengths > 0)).all(1)
-        fits &= np.array([not alike[place] & alike[candidate] for candidate in order.tolist()])
+        fits &= np.array([not text_sets[place] & text_sets[candidate] for candidate in order.tolist()])
         nearest = np.flatnonzero(fits)[np.argsort(spare[fits], kind="stable")][:draws]
         if len(nearest) == draws:
             complete.append(number)

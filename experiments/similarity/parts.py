@@ -1,4 +1,4 @@
-"""What two heads share: where they look whatever the text says, and how they change with it.
+"""What two heads share: their mean patterns, and how these change with the text.
 
 The Jensen-Shannon divergence is the square of a distance in a Hilbert space (Fuglede and Topsøe 2004). There a head's
 pattern is the sum of its mean over texts and a part that changes with the text. For texts drawn independently, with

@@ -136,7 +136,7 @@ def _table_of_disabled(results: Numbers) -> str:
         f"{format_estimate(difference['mean'], difference['interval'])}; p = {format_p(difference['p'])} over pairs"
     )
     beyond_head = f"beyond the sum, {disabled['metric']} in points"
-    head = ["pairs", "one head alone", beyond_head, f"found more lost; more left (q < {Q})", "largest"]
+    head = ["pairs", "one head alone", beyond_head, f"larger losses; smaller losses (q < {Q})", "largest"]
     return make_table(head, [*rows, ["difference", "", difference_text, "", ""]])
 
 
@@ -151,13 +151,19 @@ def overview(runs: Mapping[str, Numbers]) -> str:
         counted, halves = _estimate(summary["groups"], 0), groups["halves"]["agreement"][0]
         cells.append(f"{_kept_order(results):.2f}")
         rows.append([_where(results), *cells, counted, f"{groups['count'] - groups['alone']}", f"{halves:.2f}"])
-    head = ["task (texts), model", "all pairs", "nearest heads", "they on another text", "their correlation"]
+    head = [
+        "task (texts), model",
+        "all pairs",
+        "nearest heads",
+        "nearest heads, another text",
+        "correlation of nearest heads",
+    ]
     head += [
-        "of their nearness by place",
+        "share by mean patterns",
         "rank correlation of all pairs, same and another text",
         "groups",
         "of two or more",
-        "halves agree",
+        "agreement of halves",
     ]
     return make_table(head, rows)
 

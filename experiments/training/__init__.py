@@ -1,1 +1,1 @@
-"""Fine-tuning: the parts of `finetune.py`."""
+"""Fine-tuning: table 1 and gates."""

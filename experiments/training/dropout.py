@@ -99,7 +99,7 @@ def train_logits(
 
     Args:
         key: for the random numbers that choose the dropped units.
-        overrides: what is changed of heads, beside that; None for nothing.
+        overrides: interventions on heads; None for none.
     """
     rates, drop = model.config.architecture.dropout, dropper(key)
     vector = read_vector(train_body(model, inputs, drop, overrides), inputs.keep, model.plan.reads)

@@ -1,8 +1,7 @@
-"""Gates on heads that are learned with a model's weights, or alone (Louizos et al. 2018; of heads Voita et al. 2019).
+"""Gates on heads, learned together with a model's weights or alone (Louizos et al. 2018; Voita et al. 2019).
 
-`bertjax.analyses.GateLearner` learns gates of a model that stays as it is. Here the model learns too: what a step
-makes smaller is the loss of its batch, each example with gates that are drawn for it, plus a price for each gate that
-is open. Heads whose gates are closed give nothing (mode zero).
+`bertjax.analyses.GateLearner` learns gates of a fixed model. Here the model learns too. A step reduces the loss of its
+batch, with gates drawn for each example, plus a price for each open gate. A closed gate sets a head's output to zero.
 """
 
 from functools import cache
@@ -35,13 +34,13 @@ def hard_gates(
 
 
 def gates_as_overrides(gates: Float[Array, "layers heads batch"]) -> Overrides:
-    """Each head's output times its gate, another for each example."""
+    """Each head's output times its gate, which differs between examples."""
     ones = jnp.ones(gates.shape[:2], gates.dtype)
     return Overrides(ones, 0 * ones, 0 * ones, tokens=1 - gates[..., None])
 
 
 def gated_loss(skeleton: Skeleton, parameters: Parameters, batch: Batch, key: Key[Array, ""]) -> Float[Array, ""]:
-    """The loss of one batch, with dropout and gates that are drawn, and what its open gates cost.
+    """The loss of one batch, with dropout and drawn gates, plus the price of its open gates.
 
     Args:
         parameters: those of the model, and `GATES`: log a of each head.
@@ -82,7 +81,7 @@ class GateTrainer(Trainer):
         model, encoded, labels, recipe: as `Trainer` takes them.
         price: of one open gate, in the units of the loss.
         gate_rate: how far gates' log a may go in a step where the learning rate is highest.
-        frozen: whether the weights stay as they are.
+        frozen: whether the weights are fixed.
     """
 
     loss = staticmethod(gated_loss)
@@ -106,12 +105,12 @@ class GateTrainer(Trainer):
         self.memory = jax.device_put(self.optimizer.init(self.parameters), self.everywhere)
 
     def take_step(self, batch: Batch, number: int, rate: Shaped[np.ndarray, ""] | np.floating) -> float:
-        """Learn from a batch, at the price of its open gates; the loss before that, gates' price in it."""
+        """Take a step on a batch; return its loss before the step, including the price of open gates."""
         price = np.full(self.rows, self.price, np.float32)
         return super().take_step({**batch, PRICE: price}, number, rate)
 
     def probabilities(self, model: PretrainedModel) -> Float[np.ndarray, "layers heads"]:
-        """That each head's gate is open; 0 where the model has no head."""
+        """The probability that each head's gate is open; 0 for heads that the model lacks."""
         found = probabilities_open(np.asarray(self.parameters[GATES], np.float64))
         there = np.zeros(found.shape)
         for layer in range(len(there)):

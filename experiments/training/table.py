@@ -1,4 +1,4 @@
-"""Table 1: scores by task and initialisation, mean and spread over seeds, beside the paper's."""
+"""Table 1: scores by task and initialisation, mean and spread over seeds, with those of the paper."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -95,9 +95,9 @@ def summarise(runs: Sequence[Numbers]) -> list[Row]:
     """
     rows = []
     for key in dict.fromkeys(map(_data_of, runs)):
-        own = [run for run in runs if _data_of(run) == key]
-        for metric, init, published in product(own[0]["epochs"][-1]["scores"], INITS, (False, True)):
-            seeds = [run for run in own if (run["init"], run.get("published", False)) == (init, published)]
+        same_data = [run for run in runs if _data_of(run) == key]
+        for metric, init, published in product(same_data[0]["epochs"][-1]["scores"], INITS, (False, True)):
+            seeds = [run for run in same_data if (run["init"], run.get("published", False)) == (init, published)]
             points = tuple(_points(run, -1, metric) for run in seeds)
             best = tuple(_points(run, best_epoch(run), metric) for run in seeds)
             if seeds:
@@ -115,8 +115,8 @@ def summarise(runs: Sequence[Numbers]) -> list[Row]:
 
 
 def _data_of(run: Numbers) -> tuple[str, tuple[int, int], str]:
-    learnt, judge = run["examples"]
-    return run["task"], (learnt, judge), run.get("data", "")
+    training, validation = run["examples"]
+    return run["task"], (training, validation), run.get("data", "")
 
 
 def _points(run: Numbers, epoch: int, metric: str) -> float:
@@ -127,19 +127,19 @@ def _points(run: Numbers, epoch: int, metric: str) -> float:
 def scores_table(rows: Sequence[Row]) -> str:
     """A row for each task and metric: mean and spread over seeds, last epoch; the paper's number in brackets."""
     columns = [(init, False) for init in INITS]
-    head = ["task: learnt from, judged by", "metric", *(LOOKS[init][0] for init in INITS)]
+    head = ["task: training, validation examples", "metric", *(LOOKS[init][0] for init in INITS)]
     if any(row.published for row in rows):
         columns.append((INITS[-1], True))
         head.append(f"{LOOKS[INITS[-1]][0]} as published")
     lines = []
     for task, examples, metric in dict.fromkeys((row.task, row.examples, row.metric) for row in rows):
-        own = {
+        cells = {
             (row.init, row.published): _cell(row)
             for row in rows
             if (row.task, row.examples, row.metric) == (task, examples, metric)
         }
         sizes = f"{TASKS[task].folder}: {examples[0]:,}, {examples[1]:,}"
-        lines.append([sizes, METRICS[metric].label, *(own.get(column, "") for column in columns)])
+        lines.append([sizes, METRICS[metric].label, *(cells.get(column, "") for column in columns)])
     return make_table(head, lines)
 
 
@@ -203,7 +203,7 @@ def draw_scores(path: Path, rows: Sequence[Row], title: str, subtitle: str) -> N
             (named[label],) = axes.plot([row.mean], [place], markersize=7, linestyle="none", **look)
             if row.paper is not None and not row.published:
                 axes.plot([row.paper], [place], fillstyle="none", markersize=9, zorder=4, **look)
-        names = [f"{t}, {METRICS[m].label}\n{e[0]:,} learnt, {e[1]:,} judge" for t, e, m in lines]
+        names = [f"{t}, {METRICS[m].label}\n{e[0]:,} training, {e[1]:,} validation" for t, e, m in lines]
         axes.set_yticks(range(len(lines)), names)
         axes.set_ylim(len(lines) - 0.5, -0.5)
         axes.grid(axis="x", color=PALE, linewidth=0.8)

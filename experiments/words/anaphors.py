@@ -17,7 +17,7 @@ BASELINES = ("nearest", "nearest of its kind", "nearest with its word")
 
 @dataclass(frozen=True)
 class Anaphor:
-    """A word that stands for what was mentioned before.
+    """A word that refers to an earlier mention.
 
     Args:
         word: the anaphor.
@@ -42,65 +42,65 @@ def find_anaphors(sentence: Annotated) -> list[Anaphor]:
     mentions, found = sentence.mentions or (), []
     for entity, word in sorted({*mentions}, key=lambda mention: mention[1]):
         candidates = tuple(sorted({other for _, other in mentions if other < word}))
-        own = {other for name, other in mentions if name == entity}
-        true = tuple(candidate in own for candidate in candidates)
+        same_entity = {other for name, other in mentions if name == entity}
+        true = tuple(candidate in same_entity for candidate in candidates)
         if any(true) and not all(true):
-            nearest = max(candidate for candidate in candidates if candidate in own)
+            nearest = max(candidate for candidate in candidates if candidate in same_entity)
             later = {other for name, other in mentions if other > nearest and name != entity}
-            found.append(Anaphor(word, candidates, true, tuple(sorted(later - own - {word}))))
+            found.append(Anaphor(word, candidates, true, tuple(sorted(later - same_entity - {word}))))
     return found
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """What each attention head, and each baseline, makes of a sentence's anaphors.
+    """How many of a sentence's anaphors each head and each baseline resolves.
 
     Args:
         count: how many there are.
         hits: how many each head gets right, and then each of `BASELINES`.
         chance: how many a draw would get right.
-        asked: of how many anaphors there are other mentions to compare with.
-        knows: of how many of those each head gives the antecedent more than the others do.
+        compared: the number of anaphors with other mentions to compare with.
+        higher: for how many of those the antecedent gets more from the anaphor than from the others, by head.
     """
 
     count: int
     hits: Int[np.ndarray, " guesses"]
     chance: float
-    asked: int
-    knows: Int[np.ndarray, " all_heads"]
+    compared: int
+    higher: Int[np.ndarray, " all_heads"]
 
 
 def resolve(
     sentence: Annotated, anaphors: Sequence[Anaphor], weights: Float[np.ndarray, "all_heads word other"]
 ) -> Resolved:
-    """What heads and baselines make of the anaphors of a sentence."""
+    """Resolve the anaphors of a sentence with each head and each baseline."""
     hits, chance = np.zeros(len(weights) + len(BASELINES), np.int64), 0.0
-    knows, asked = np.zeros(len(weights), np.int64), 0
+    higher, compared = np.zeros(len(weights), np.int64), 0
     for anaphor in anaphors:
         true, candidates = np.array(anaphor.true), np.array(anaphor.candidates)
         hits[: len(weights)] += true[weights[:, anaphor.word, candidates].argmax(axis=1)]
         hits[len(weights) :] += true[_baselines(sentence, anaphor)]
         chance += float(true.mean())
         if anaphor.others:
-            own = weights[:, anaphor.word, anaphor.antecedent]
-            knows += own > weights[:, list(anaphor.others), anaphor.antecedent].mean(axis=1)
-            asked += 1
-    return Resolved(len(anaphors), hits, chance, asked, knows)
+            weight = weights[:, anaphor.word, anaphor.antecedent]
+            higher += weight > weights[:, list(anaphor.others), anaphor.antecedent].mean(axis=1)
+            compared += 1
+    return Resolved(len(anaphors), hits, chance, compared, higher)
 
 
 def _baselines(sentence: Annotated, anaphor: Anaphor) -> list[int]:
     """Which candidate each of `BASELINES` takes."""
-    words, own = [sentence.words[index] for index in anaphor.candidates], sentence.words[anaphor.word]
-    nearest = len(words) - 1
-    alike = max((index for index, word in enumerate(words) if word.kind == own.kind), default=nearest)
-    same = [index for index, word in enumerate(words) if word.form.casefold() == own.form.casefold()]
+    candidates, anaphor_word = [sentence.words[index] for index in anaphor.candidates], sentence.words[anaphor.word]
+    nearest = len(candidates) - 1
+    alike = max((index for index, word in enumerate(candidates) if word.kind == anaphor_word.kind), default=nearest)
+    same = [index for index, word in enumerate(candidates) if word.form.casefold() == anaphor_word.form.casefold()]
     return [nearest, alike, max(same, default=alike)]
 
 
 def read_resolved(run: Run, sentences: Sequence[Annotated]) -> list[Resolved]:
-    """What is made of each sentence, in order, with anaphors whose words all have tokens."""
+    """The result for each sentence with anaphors whose words all have tokens, in order."""
     known = list(_usable(run, sentences))
-    encodings, pieces = [encoding for encoding, *_ in known], [own for *_, own in known]
+    encodings, pieces = [encoding for encoding, *_ in known], [words for *_, words in known]
     return read_words(run, encodings, pieces, lambda number, maps: resolve(*known[number][1:3], maps))
 
 

@@ -80,7 +80,7 @@ class Source:
 
 def add_annotation_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for tasks, for their annotation, and for fine-tuned models."""
-    add_task_options(parser, task=SHIPPED, several=True)
+    add_task_options(parser, task=SHIPPED, multiple=True)
     parser.add_argument("--conllu", metavar="PATH", help="annotated sentences (.conllu, .conllu.gz), in place of tasks")
     parser.add_argument("--spacy", metavar="NAME", help="annotate the tasks' texts with this model of spaCy")
     text = "annotate the tasks' parts of speech with a tagger that learns from these sentences"

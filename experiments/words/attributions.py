@@ -53,12 +53,12 @@ def read_output(model: Any, output: Any) -> Float[Array, "batch numbers"]:
 
 def changes_of(outputs: Float[np.ndarray, "variants numbers"], embeds: bool) -> Float[np.ndarray, " token"]:
     """How far each masked text's output, from the second row on, is from that of the text itself, the first."""
-    own, masked = outputs[0].astype(np.float64), outputs[1:].astype(np.float64)
+    unmasked, masked = outputs[0].astype(np.float64), outputs[1:].astype(np.float64)
     if not embeds:
-        label = int(own.argmax())
-        return np.asarray(np.abs(masked[:, label] - own[label]))
-    lengths = np.linalg.norm(masked, axis=1) * np.linalg.norm(own)
-    return np.asarray(1 - masked @ own / lengths)
+        label = int(unmasked.argmax())
+        return np.asarray(np.abs(masked[:, label] - unmasked[label]))
+    lengths = np.linalg.norm(masked, axis=1) * np.linalg.norm(unmasked)
+    return np.asarray(1 - masked @ unmasked / lengths)
 
 
 def reads_first(model: Any) -> bool:

@@ -29,7 +29,7 @@ class Row:
 def row_of(
     maps: Float[Array, "layers batch heads query key"],
     keep: Int[Array, "batch token"],
-    masks: Bool[Array, "batch features own"],
+    masks: Bool[Array, "batch features width"],
 ) -> Float[Array, "batch 2 features layers heads"]:
     """The largest and the mean weight of [CLS] on each feature, in every layer."""
     row = jnp.moveaxis(maps[:, :, :, 0], 0, 1)

@@ -32,7 +32,7 @@ class Columns:
 def feature_columns(
     maps: Float[Array, "layers batch heads query key"],
     keep: Int[Array, "batch token"],
-    masks: Bool[Array, "batch features own"],
+    masks: Bool[Array, "batch features width"],
 ) -> Float[Array, "batch 2 features layers heads"]:
     """Column means: for each feature the largest over its tokens, then their mean."""
     return columns_of(maps, keep, masks)

@@ -1,7 +1,7 @@
 """CoNLL-U files: words with their spans in the text and, where a file has them, mentions of entities.
 
 The text of a sentence is its `# text`. A multiword token such as "don't" is one stretch of it. Where the token's words
-spell it, as "do" and "n't" do, each has its own part; otherwise they all share its span. Mentions of entities are those
+spell it, as "do" and "n't" do, each has a part; otherwise they all share its span. Mentions of entities are those
 of `Entity` in the last column, as GUM (Zeldes 2017) writes them.
 """
 
@@ -95,13 +95,13 @@ def _members(token: Token) -> list[int]:
     return list(range(token_id[0], token_id[2] + 1)) if type(token_id) is tuple and token_id[1] == "-" else []
 
 
-def _split(span: Span, forms: dict[int, str], whole: str) -> dict[int, Span]:
-    if "".join(forms.values()) != whole:
+def _split(span: Span, forms: dict[int, str], form: str) -> dict[int, Span]:
+    if "".join(forms.values()) != form:
         return dict.fromkeys(forms, span)
     spans, start = {}, span[0]
-    for number, form in forms.items():
-        spans[number] = (start, start + len(form))
-        start += len(form)
+    for number, part in forms.items():
+        spans[number] = (start, start + len(part))
+        start += len(part)
     return spans
 
 

@@ -1,4 +1,4 @@
-"""Chosen on one half of the sentences, judged on the other: the best of many would look better than it is."""
+"""Chosen on one half of the sentences, evaluated on the other: the best of many would look better than it is."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,20 +25,25 @@ def compare(
     chosen_on: Bool[np.ndarray, " sentences"],
     seed: int,
 ) -> dict[str, Any]:
-    """The best head and the best distance, chosen on some sentences and judged on the others.
+    """The best head and the best distance, chosen on some sentences and evaluated on the others.
 
     Args:
         heads: how many of the guesses are attention heads; the others are distances.
         chosen_on: the sentences that choose.
     """
-    sums, judged = hits[chosen_on].sum(axis=0), ~chosen_on
+    sums, evaluated = hits[chosen_on].sum(axis=0), ~chosen_on
     found = {}
     for kind, part in (("head", slice(0, heads)), ("distance", slice(heads, None))):
         direction, guess = np.unravel_index(int(sums[:, part].argmax()), sums[:, part].shape)
-        own = hits[:, direction, part][:, guess]
-        chosen = float(own[chosen_on].sum() / counts[chosen_on].sum())
-        found[kind] = {"guess": int(guess), "direction": DIRECTIONS[direction], "hits": own[judged], "chosen": chosen}
-    count = counts[judged].astype(np.float64)
+        right = hits[:, direction, part][:, guess]
+        chosen = float(right[chosen_on].sum() / counts[chosen_on].sum())
+        found[kind] = {
+            "guess": int(guess),
+            "direction": DIRECTIONS[direction],
+            "hits": right[evaluated],
+            "chosen": chosen,
+        }
+    count = counts[evaluated].astype(np.float64)
     drawn = np.random.default_rng(seed).integers(0, len(count), (DRAWS, len(count)))
     totals = count[drawn].sum(axis=1)
     totals[totals == 0] = np.nan

@@ -85,8 +85,8 @@ class BatchLinks(NamedTuple):
     pairs: Int[Array, "batch relations pairs 2"]
     links: Int[Array, "batch relations links 2"]
     others: Float[Array, "batch controls relations links word"]
-    members: Bool[Array, "batch word own"]
-    inner: Bool[Array, "batch own"]
+    members: Bool[Array, "batch word width"]
+    inner: Bool[Array, "batch width"]
 
 
 def link_statistics(
@@ -116,7 +116,7 @@ def published_statistics(
     maps: Float[Array, "layers batch heads query key"],
     keep: Int[Array, "batch token"],
     pairs: Int[Array, "batch relations pairs 2"],
-    masks: Bool[Array, "batch features own"],
+    masks: Bool[Array, "batch features width"],
 ) -> Float[Array, "batch statistics layers heads"]:
     """The largest weight of each relation's pairs, then the largest of [CLS]'s row on each feature."""
     row = jnp.moveaxis(maps[:, :, :, 0], 0, 1)

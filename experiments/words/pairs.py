@@ -1,4 +1,4 @@
-"""What needs no relations between words: the [CLS] row and the words shared by both texts, in one pass."""
+"""The [CLS] row and the words shared by both texts, measured in one pass."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ def row_and_shared(
     maps: Float[Array, "layers batch heads query key"],
     keep: Int[Array, "batch token"],
     masks: Bool[Array, "batch features width"],
-    shares: Float[Array, "batch kinds measures own own"],
+    shares: Float[Array, "batch kinds measures size size"],
 ) -> Float[Array, "batch statistics layers heads"]:
     """The row of [CLS], then the weights of words shared by both texts, and their controls."""
     row, shared = row_of(maps, keep, masks), shared_weights(maps, shares)

@@ -20,7 +20,7 @@ REACH = 10  # distances in words
 
 @dataclass(frozen=True)
 class Parsed:
-    """What is known of a sentence, and what each attention head says of it.
+    """A parsed sentence, and where each attention head points in it.
 
     Args:
         heads: the true head of each word; -1 of the root.
@@ -43,9 +43,9 @@ class Parsed:
 
 
 def read_parsed(run: Run, sentences: Sequence[Annotated]) -> list[Parsed]:
-    """What each head says of each sentence, in order, whose words all have tokens; those of one word say nothing."""
+    """The sentences of at least two words that all have tokens, in order."""
     known = list(_usable(run, sentences))
-    encodings, pieces = [encoding for encoding, *_ in known], [own for *_, own in known]
+    encodings, pieces = [encoding for encoding, *_ in known], [words for *_, words in known]
     return read_words(run, encodings, pieces, lambda number, maps: _parse(known[number][1], maps))
 
 
@@ -62,11 +62,11 @@ def _parse(sentence: Annotated, weights: Float[np.ndarray, "all_heads word other
     heads = np.array([word.head for word in sentence.words])
     relations = tuple(word.relation for word in sentence.words)
     others = np.where(np.eye(len(heads), dtype=bool), -np.inf, weights)
-    kept, own = without_punctuation(heads, relations)
-    counted = own >= 0
+    kept, inner_heads = without_punctuation(heads, relations)
+    counted = inner_heads >= 0
     inner = weights[:, kept][:, :, kept]
     trees = [spanning_edges(one) for one in inner] if len(kept) > 1 else [[] for _ in inner]
-    hits = [tree_hits(edges, own, counted) for edges in (*trees, chain(len(kept)))]
+    hits = [tree_hits(edges, inner_heads, counted) for edges in (*trees, chain(len(kept)))]
     return Parsed(heads, relations, others.argmax(axis=-1), np.array(hits, np.int64), int(counted.sum()))
 
 
@@ -83,8 +83,8 @@ def without_punctuation(
     """
     kept = np.flatnonzero([relation.split(":")[0] != "punct" for relation in relations])
     indices = {int(word): index for index, word in enumerate(kept)}
-    own = [ROOT if heads[word] == ROOT else indices.get(int(heads[word]), ROOT - 1) for word in kept]
-    return kept, np.array(own)
+    renumbered = [ROOT if heads[word] == ROOT else indices.get(int(heads[word]), ROOT - 1) for word in kept]
+    return kept, np.array(renumbered)
 
 
 def guesses_of(parsed: Parsed) -> Int[np.ndarray, "guesses word"]:
@@ -96,18 +96,18 @@ def guesses_of(parsed: Parsed) -> Int[np.ndarray, "guesses word"]:
 
 
 def relation_hits(
-    several: Sequence[Parsed], names: Sequence[str]
+    sentences: Sequence[Parsed], names: Sequence[str]
 ) -> tuple[Int[np.ndarray, "sentences relations directions guesses"], Int[np.ndarray, "sentences relations"]]:
     """How often each guess is right in each sentence, by relation and direction; and how often there is the relation.
 
     Args:
         names: of the relations; 'all' counts every one.
     """
-    guesses = len(guesses_of(several[0]))
-    hits = np.zeros((len(several), len(names), len(DIRECTIONS), guesses), np.int32)
-    counts = np.zeros((len(several), len(names)), np.int32)
+    guesses = len(guesses_of(sentences[0]))
+    hits = np.zeros((len(sentences), len(names), len(DIRECTIONS), guesses), np.int32)
+    counts = np.zeros((len(sentences), len(names)), np.int32)
     indices = {name: index for index, name in enumerate(names)}
-    for number, parsed in enumerate(several):
+    for number, parsed in enumerate(sentences):
         pointed = guesses_of(parsed)
         for word in np.flatnonzero(parsed.counted).tolist():
             head = int(parsed.heads[word])

@@ -1,4 +1,4 @@
-"""Are the heads that link words the heads whose maps are diagonal? (Joins 4.5 with 4.1.)"""
+"""Whether heads that link words have diagonal maps (joins 4.5 with 4.1)."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What heads attend to by position alone: the baseline for heads that seem to follow a relation.
+"""Attention by position: the baseline for heads that seem to follow a relation.
 
 A head that looks at the previous word finds many subjects of verbs. So links are compared with the best fixed distance
 in words, and their weights with what the same head gives at the same distances in tokens anyway (Clark et al. 2019,

@@ -1,4 +1,4 @@
-"""Do heads attend from a word to the same word in the other text of a pair?
+"""Attention from a word to the same word in the other text of a pair.
 
 For a word that occurs in both texts: the share of its attention (the mean over its tokens) that goes to the same word
 in the other text (the sum over its tokens), in the same form or in another form of the same stem (nltk's English
@@ -105,7 +105,7 @@ def _controls(
 
 
 def shared_weights(
-    maps: Float[Array, "layers batch heads query key"], shares: Float[Array, "batch kinds measures own own"]
+    maps: Float[Array, "layers batch heads query key"], shares: Float[Array, "batch kinds measures size size"]
 ) -> Float[Array, "batch kinds measures layers heads"]:
     """The mean weight of the links, then of each control."""
     size = maps.shape[-1]

@@ -23,19 +23,19 @@ def spanning_edges(weights: Float[np.ndarray, "word other"]) -> list[tuple[int, 
 
 
 def rooted(edges: list[tuple[int, int]], root: int, words: int) -> Int[np.ndarray, " word"]:
-    """The head of each word where a tree hangs from its root, whose own is -1.
+    """The head of each word where a tree hangs from its root, whose head is -1.
 
     >>> rooted([(0, 1), (1, 2)], 1, 3).tolist()
     [1, -1, 1]
     """
-    beside: list[list[int]] = [[] for _ in range(words)]
+    neighbours: list[list[int]] = [[] for _ in range(words)]
     for first, second in edges:
-        beside[first].append(second)
-        beside[second].append(first)
+        neighbours[first].append(second)
+        neighbours[second].append(first)
     heads, waiting = np.full(words, ROOT), [root]
     while waiting:
         word = waiting.pop()
-        for other in beside[word]:
+        for other in neighbours[word]:
             if other != root and heads[other] == ROOT:
                 heads[other] = word
                 waiting.append(other)

@@ -20,7 +20,7 @@ def read_words(
     pieces: Sequence[Pieces],
     read: Callable[[int, Float[np.ndarray, "all_heads word other"]], T],
 ) -> list[T]:
-    """What is made of each sentence's attention between words, in the order of the sentences, whatever the batches.
+    """A function of each sentence's attention between words, in the order of the sentences.
 
     Args:
         pieces: of each sentence the tokens of each word.
@@ -32,8 +32,8 @@ def read_words(
     for indices, batch in stream_attention(run.model, encodings, whole_maps, norms=run.norms):
         for index, maps in zip(indices.tolist(), batch, strict=True):
             length = len(encodings[index])
-            own = maps.reshape(-1, *maps.shape[2:])[:, :length, :length].astype(np.float64)
-            found[index] = read(index, word_maps(own, pieces[index]))
+            all_heads = maps.reshape(-1, *maps.shape[2:])[:, :length, :length].astype(np.float64)
+            found[index] = read(index, word_maps(all_heads, pieces[index]))
     return [found[index] for index in sorted(found)]
 
 
@@ -46,7 +46,7 @@ def word_maps(
         pieces: the tokens of each word.
     """
     belong = np.zeros((len(pieces), maps.shape[-1]))
-    for word, own in enumerate(pieces):
-        belong[word, list(own)] = 1.0
+    for word, tokens in enumerate(pieces):
+        belong[word, list(tokens)] = 1.0
     mean = belong / belong.sum(axis=1, keepdims=True)
     return np.asarray(np.einsum("vq,hqk,wk->hvw", mean, maps, belong, optimize=True))

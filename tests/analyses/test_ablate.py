@@ -59,7 +59,7 @@ def test_all_files_are_written_and_agree_with_each_other(settings):
     assert (settings.directory / "heads.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_summary_says_where_everything_came_from(settings):
+def test_the_summary_records_provenance(settings):
     run_analysis(settings)
     summary = summary_of(settings)
     assert summary["model"]["name"] == settings.model
@@ -181,7 +181,7 @@ def test_mistakes_in_a_file_of_sets(settings, tmp_path, content, message):
         run_analysis(changed(settings, ablate=str(tmp_path / "sets.txt")))
 
 
-def test_kept_attention_is_of_changed_and_evenly_spread_examples(rng):
+def test_attention_is_saved_for_changed_and_spaced_examples(rng):
     """The second ablation flips example 30, the first 11 and, less than it changes others, 12."""
     base = np.tile(np.array([2.0, 0.0]), (41, 1))
     outputs = np.tile(base, (2, 1, 1)) + 1e-3 * rng.normal(size=(2, 41, 2))
@@ -200,7 +200,7 @@ def test_kept_attention_is_of_changed_and_evenly_spread_examples(rng):
     assert choose_examples(form_named("similarity"), SweepResult(values[:3], changed[:, :3])) == [0, 1, 2]
 
 
-def test_long_texts_of_which_attention_is_kept_are_fewer(monkeypatch):
+def test_fewer_long_texts_have_saved_attention(monkeypatch):
     encodings = [
         Encoding((1,) * length, (0,) * length, ("",) * length, ((0, 0),) * length, False) for length in (3, 9, 4)
     ]
@@ -213,7 +213,7 @@ def test_long_texts_of_which_attention_is_kept_are_fewer(monkeypatch):
     assert within_budget([0, 1, 2], encoded, 2) == [0, 1, 2]
 
 
-def test_attention_of_the_largest_effects_is_kept(settings):
+def test_attention_of_the_largest_effects_is_saved(settings):
     results = run_analysis(settings)
     kept = arrays_of(settings.directory / "attention.npz")
     assert kept["runs"][0] == "base"
@@ -238,7 +238,7 @@ def test_a_limit_draws_by_seed(settings):
     assert ids[0] == ids[1] != ids[2]
 
 
-def test_results_are_not_replaced_unless_asked(settings):
+def test_results_are_replaced_only_with_overwrite(settings):
     run_analysis(settings)
     before = (settings.directory / "summary.json").read_bytes()
     with pytest.raises(OutputError, match="--overwrite"):
@@ -248,7 +248,7 @@ def test_results_are_not_replaced_unless_asked(settings):
     assert not (settings.directory / "heads.png").exists()
 
 
-def test_a_failure_while_drawing_keeps_what_took_the_time(settings, monkeypatch):
+def test_a_failed_figure_keeps_the_outputs(settings, monkeypatch):
     def fail(*arguments, **options):
         raise OSError(28, "No space left on device")
 
@@ -267,7 +267,7 @@ def test_a_failure_while_drawing_keeps_what_took_the_time(settings, monkeypatch)
     assert arrays_of(settings.directory / "outputs.npz")["outputs"].shape == (6, 10, 2)
 
 
-def test_what_cannot_be_scored_is_refused_before_the_sweep(settings, embedder, tmp_path, monkeypatch):
+def test_unscorable_outputs_are_refused_before_the_sweep(settings, embedder, tmp_path, monkeypatch):
     monkeypatch.setattr("bertjax.jobs.analysis.sweep_examples", lambda *a, **o: pytest.fail("the sweep began"))
     rows = ["first\tsecond\tlabel", *(f"{SENTENCES[i]}\t{SENTENCES[i + 1]}\t{'AB'[i % 2]}" for i in range(5))]
     (tmp_path / "ab.tsv").write_text("\n".join(rows) + "\n")
@@ -304,7 +304,7 @@ def test_bfloat16_is_near_float32(settings):
     assert apart["largest_score_difference"] >= abs(apart["scores"][0] - apart["scores_in_bfloat16"][0])
 
 
-def test_labels_in_another_order_are_put_in_the_task_s():
+def test_labels_are_mapped_to_the_order_of_the_task():
     rte = TASKS["rte"]
     assert label_order({0: "LABEL_0", 1: "LABEL_1"}, rte) == (0, 1)
     assert label_order({0: "not_entailment", 1: "entailment"}, rte) == (1, 0)
@@ -355,7 +355,7 @@ def test_impossible_settings_are_refused_before_computing(settings, embedder):
     assert not (settings.directory / "summary.json").exists()
 
 
-def test_the_plan_says_what_a_sweep_costs_and_writes_nothing(settings, capsys):
+def test_the_plan_estimates_the_cost_and_writes_nothing(settings, capsys):
     arguments = [
         "--model",
         settings.model,

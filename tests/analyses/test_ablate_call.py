@@ -7,7 +7,7 @@ from bertjax.errors import InputError
 from tests.factories import make_classifier, write_pairs
 
 
-def test_progress_is_told_to_a_function_of_ones_own(tmp_path):
+def test_progress_calls_a_custom_function(tmp_path):
     model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
     calls = []
     bertjax.ablate(model, "mrpc", data=pairs, progress=lambda done, total: calls.append((done, total)))
@@ -39,12 +39,12 @@ def test_progress_is_told_to_a_function_of_ones_own(tmp_path):
     ],
     ids=str,
 )
-def test_arguments_of_another_kind_are_refused_by_name(wrong, message, unchecked):
+def test_arguments_of_wrong_types_are_refused_by_name(wrong, message, unchecked):
     with pytest.raises(InputError, match=message):
         bertjax.ablate(**wrong)
 
 
-def test_what_is_no_result_is_not_compared(tmp_path, unchecked):
+def test_only_results_are_compared(tmp_path, unchecked):
     model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
     results = bertjax.ablate(model, "mrpc", data=pairs, heads=["0.0", "0.1"], progress=False)
     with pytest.raises(InputError, match=r"others must be results \(bertjax.read_results\(directory\) reads them\)"):

@@ -83,7 +83,7 @@ def test_findings_agree_although_their_signs_differ(all_results, monkeypatch):
         ("pairs", "interactions", None),
     ],
 )
-def test_what_measures_something_else_is_refused(first, second, metric, all_results, capsys):
+def test_results_of_other_measures_are_not_compared(first, second, metric, all_results, capsys):
     assert main(["compare", str(all_results[first].directory), str(all_results[second].directory)]) == 2
     said = capsys.readouterr().err
     assert "they cannot be compared" in said
@@ -92,7 +92,7 @@ def test_what_measures_something_else_is_refused(first, second, metric, all_resu
         all_results[first].compare(all_results[second])
 
 
-def test_what_measures_the_same_is_compared(all_results, tmp_path):
+def test_results_of_the_same_measure_are_compared(all_results, tmp_path):
     for name in ("roles", "interactions", "shapley", "importance"):
         assert all_results[name].compare(all_results[name]).pairs[0].correlation == pytest.approx(1)
     predicted, exact = effects(all_results["importance"]), effects(all_results["ablation"])
@@ -103,7 +103,7 @@ def test_what_measures_the_same_is_compared(all_results, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["roles", "shapley", "interactions", "importance"])
-def test_gradients_are_tested_against_exact_effects_alone(name, all_results, tmp_path, monkeypatch, capsys):
+def test_gradients_are_compared_only_with_exact_effects(name, all_results, tmp_path, monkeypatch, capsys):
     settings = all_results["ablation"].summary["settings"]
     monkeypatch.setattr("bertjax.analyses.importance.head_gradients", lambda *given, **more: pytest.fail("ran"))
     command = ["importance", "--model", settings["model"], "--task", "mrpc", "--data", settings["data"]]

@@ -43,7 +43,7 @@ def test_gates_are_those_of_the_library_and_their_slopes_too(rng, x64):
     assert 0.1 < (slopes > 0).mean() < 0.5
 
 
-def test_each_example_has_gates_of_its_own(config, rng):
+def test_each_example_has_separate_gates(config, rng):
     model = make_training_model(config, **NO_DROPOUT)
     given = arguments(config, rng)
     inputs, rows = model.inputs(**given), len(given["input_ids"])
@@ -84,7 +84,7 @@ def test_a_high_price_closes_all_and_none_leaves_the_score(small, rng):
     assert encoded.examples == len(labels)
 
 
-def test_weights_learn_beside_gates(small, rng):
+def test_weights_and_gates_are_learned_together(small, rng):
     model = make_training_model(small, **NO_DROPOUT)
     both, encoded, labels, losses = train(model, np.random.default_rng(3), price=0.01, rate=0.05)
     assert np.mean(losses[-1]) < 0.5 * np.mean(losses[0])
@@ -149,7 +149,7 @@ def test_spared_heads_are_counted_before_the_first_loss():
     assert [pruning_curves._spared(found, name) for name in "abcd"] == ["0 of 12", "6 of 12", "12 of 12", ""]
 
 
-def test_scores_that_are_undefined_are_kept_as_none_and_told(tmp_path):
+def test_undefined_scores_are_recorded_as_none(tmp_path):
     """As a correlation with outputs that are all equal, where no head is left."""
     curve = Curve("greedy", np.array([[80.25, np.nan]]), np.array([[79.0, np.nan], [81.0, np.nan]]))
     described = json.loads(json.dumps(curves.describe_curve(curve), allow_nan=False))

@@ -267,7 +267,7 @@ def importance_results(tmp_path_factory):
 
 
 @pytest.mark.integration
-def test_results_are_read_by_whatever_reads_ablations(importance_results, capsys):
+def test_results_are_read_like_those_of_ablations(importance_results, capsys):
     folder, exact, _ = importance_results
     again = bertjax.read_results(folder / "gradients")
     assert again.names == exact.names
@@ -289,7 +289,7 @@ def test_results_are_read_by_whatever_reads_ablations(importance_results, capsys
     assert "Gradient importance" in capsys.readouterr().out
 
 
-def test_the_command_says_how_far_gradients_may_be_trusted(importance_results, capsys):
+def test_the_command_compares_gradients_with_exact_effects(importance_results, capsys):
     folder, exact, found = importance_results
     options = ["--data", str(folder / "pairs.tsv"), "--against", str(folder / "exact"), "--overwrite"]
     options += ["--model", str(folder / "model"), "--task", "mrpc", "--output", str(folder / "again")]
@@ -302,7 +302,7 @@ def test_the_command_says_how_far_gradients_may_be_trusted(importance_results, c
     assert best.name in printed
 
 
-def test_trust_is_what_is_counted():
+def test_agreement_of_orders_is_counted():
     names = [f"{layer}.{head}" for layer in range(4) for head in range(5)]
     exact = np.random.default_rng(6).normal(size=20)
     perfect = compare_with_exact(names, np.abs(exact) ** 3, exact)
@@ -361,7 +361,7 @@ def test_incomparable_results_are_refused_before_computing(which, message, impor
         run_analysis(settings, keep=False)
 
 
-def test_the_page_has_the_examples_own_labels(importance_results):
+def test_the_page_has_the_labels_of_the_examples(importance_results):
     _, exact, found = importance_results
     assert [one["label"] for one in found.examples] == [one["label"] for one in exact.examples]
     assert len({one["label"] for one in found.examples}) == 2
@@ -391,7 +391,7 @@ def test_importance_is_drawn_and_not_tested(importance_results, capsys):
     assert "not tested" in capsys.readouterr().out
 
 
-def test_gradients_do_not_speak_of_ablating(importance_results):
+def test_texts_about_gradients_do_not_mention_ablation(importance_results):
     _, _, found = importance_results
     measure = found.measure("predicted_loss")
     assert found.sentence.startswith("Gradients predict a higher score without ")
@@ -412,7 +412,7 @@ def test_gradients_of_a_ranking_are_results_too(tmp_path):
     assert {one["relevance"] > 0 for one in found.examples[0]["candidates"]} == {True}
 
 
-def test_texts_without_a_word_to_ask_for_are_left_out(tmp_path):
+def test_texts_without_a_target_word_are_left_out(tmp_path):
     make, write, name = TASK_FACTORIES["mlm"]
     data, model = write(tmp_path / name), make(tmp_path / "model")
     whole = bertjax.importance(model, "mlm", data=data, progress=False)
@@ -437,7 +437,7 @@ def test_the_label_loss_uses_the_models_column_of_the_label():
     np.testing.assert_allclose(gradient, slopes[None])
 
 
-def test_lists_of_a_call_are_taken_as_lists(importance_results):
+def test_lists_of_a_call_are_accepted(importance_results):
     folder, *_ = importance_results
     header = (folder / "pairs.tsv").read_text().splitlines()[0].split("\t")
     columns = {"text_columns": header[-2:], "label_column": header[0], "label_names": ["0", "1"]}

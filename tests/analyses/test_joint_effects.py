@@ -59,7 +59,7 @@ def scores_of(results, metric=None):
 
 
 @pytest.mark.parametrize("metric", ["roc_auc", "average_precision"])
-def test_interactions_are_what_both_do_less_what_each_does(run_analysis, metric):
+def test_interactions_are_second_differences(run_analysis, metric):
     found = run_analysis(bertjax.interactions, metric=metric)
     pairs, singles = (run_analysis(bertjax.ablate, ablate=what, metric=metric) for what in ("pairs", "heads"))
     alone, base = scores_of(singles), singles.base
@@ -176,7 +176,7 @@ def test_reverses_make_values_of_pairs_more_certain():
     np.testing.assert_allclose(one_pair.mean[:, 0], mean_over_all_orders(6, score))
 
 
-def test_few_pairs_tell_no_interval():
+def test_few_pairs_give_no_interval():
     score, _ = game(4, 2)
     assert np.isinf(draw(4, score, 7, 0).half_widths).all()
     assert np.isfinite(draw(4, score, 8, 0).half_widths).all()
@@ -245,14 +245,14 @@ def test_drawn_values_of_a_model_are_near_those_of_all_sets(run_analysis, all_se
     assert sum(scores_of(found).values()) == pytest.approx(exact.sum())
 
 
-def test_heads_that_are_not_named_stay(run_analysis, all_sets):
+def test_unnamed_heads_are_not_removed(run_analysis, all_sets):
     found = run_analysis(bertjax.shapley, heads=["1.1", "4.0"], output=run_analysis.folder / "two")
     expected = [value_of(head, ["1.1", "4.0"], all_sets) for head in ("1.1", "4.0")]
     np.testing.assert_allclose([*scores_of(found).values()], expected, atol=1e-9)
     check_by_jsonschema(json.loads((run_analysis.folder / "two" / "summary.json").read_text()))
 
 
-def test_drawing_stops_when_values_are_known(run_analysis, monkeypatch):
+def test_sampling_stops_when_intervals_are_narrow(run_analysis, monkeypatch):
     monkeypatch.setattr(shapley, "RUNS_AT_ONCE", 40)  # two pairs of orders
     found = run_analysis(bertjax.shapley, permutations=80, within=90.0)
     assert found.summary["shapley"]["orders"] == 16  # as soon as there is an interval
@@ -302,7 +302,7 @@ def test_interrupted_orders_resume_to_the_same_values(run_analysis, tmp_path, mo
         ({"within": float("nan")}, "within must be a number above 0"),
     ],
 )
-def test_orders_that_cannot_be_are_refused(wrong, message):
+def test_impossible_numbers_of_orders_are_refused(wrong, message):
     with pytest.raises(InputError, match=message):
         Shapley(**wrong)
 
@@ -310,7 +310,7 @@ def test_orders_that_cannot_be_are_refused(wrong, message):
 # ---- screens ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_screen_runs_what_gradients_choose_and_some_others(run_analysis, monkeypatch):
+def test_a_screen_runs_chosen_and_random_ablations(run_analysis, monkeypatch):
     monkeypatch.setattr(ablate, "FEWEST_AUDITED", 3)
     found, whole = (
         run_analysis(bertjax.ablate, screen=screen, output=run_analysis.folder / f"screen {screen}")
@@ -334,7 +334,7 @@ def test_a_screen_runs_what_gradients_choose_and_some_others(run_analysis, monke
     check_by_jsonschema(json.loads((run_analysis.folder / "screen 4" / "summary.json").read_text()))
 
 
-def test_a_screen_of_pairs_adds_up_what_gradients_say_of_both():
+def test_a_screen_of_pairs_adds_the_gradients_of_both_heads():
     changes = np.array([[1.0, -1.0], [1.0, 1.0], [-1.0, 1.0], [0.5, 0.5]])
     config = replace(make_config(), num_hidden_layers=2, num_attention_heads=2)
     pairs = [ablation(config, pair, "zero") for pair in (["0.0", "1.0"], ["0.0", "0.1"], ["0.1", "1.1"])]
@@ -345,7 +345,7 @@ def test_a_screen_of_pairs_adds_up_what_gradients_say_of_both():
 
 
 @pytest.mark.parametrize(("count", "drawn"), [(52, 10), (2548, 10), (7, 3), (3, 3), (4, 1)])
-def test_so_many_are_larger_at_most(count, drawn):
+def test_the_bound_of_larger_values(count, drawn):
     most = ablate.most_larger(count, drawn)
     missed = [hypergeom(count, larger, drawn).pmf(0) for larger in range(count + 1)]
     assert most == max((larger for larger in range(count + 1) if missed[larger] > 0.05 and larger < count), default=0)
@@ -360,7 +360,7 @@ def test_so_many_are_larger_at_most(count, drawn):
     ],
     ids=str,
 )
-def test_what_a_screen_cannot_be_is_refused(wrong, message, run_analysis):
+def test_impossible_screens_are_refused(wrong, message, run_analysis):
     with pytest.raises(InputError, match=message):
         run_analysis(bertjax.ablate, **wrong)
 
@@ -375,7 +375,7 @@ def command(run_analysis, name, output, *options):
 
 @pytest.mark.integration
 @pytest.mark.parametrize(("name", "options"), [("interactions", ()), ("shapley", ("--permutations", "16"))])
-def test_commands_leave_results_that_all_others_read(run_analysis, name, options, capsys, tmp_path):
+def test_results_are_read_by_all_other_commands(run_analysis, name, options, capsys, tmp_path):
     output = tmp_path / name
     assert command(run_analysis, name, output, *options) == 0
     printed = " ".join(capsys.readouterr().out.split())

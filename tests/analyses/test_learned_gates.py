@@ -10,7 +10,7 @@ from bertjax.interventions import ablation, every_head
 from tests.task_factories import load_task_job
 
 
-def test_gates_are_open_as_often_as_they_say():
+def test_gates_are_open_with_the_computed_probability():
     """The mean of 1[g > 0] over draws is P(open)."""
     rng = np.random.default_rng(0)
     log_a = rng.normal(0, 3, 12)

@@ -54,7 +54,7 @@ def halves(pruned_model):
     return prune._halves(load_job(for_this_device(settings_of(model=str(model), task="mrpc", data=str(data)))), Prune())
 
 
-def test_an_order_takes_the_least_of_what_is_left():
+def test_an_order_removes_the_lowest_costs_first():
     worth = np.random.default_rng(0).permutation(20)
     heads = [(layer, head) for layer in range(4) for head in range(5)]
     asked = []
@@ -74,7 +74,7 @@ def test_an_order_takes_the_least_of_what_is_left():
     assert len(order_by(costs, heads, 0.001)) == 20  # one at a time
 
 
-def test_points_go_down_to_none():
+def test_points_end_without_heads():
     assert heads_left(144) == [130, 115, 101, 86, 72, 58, 43, 29, 14, 0]
     assert heads_left(3, 10)[-1] == 0
     for heads, points in ((3, 10), (72, 150), (6, 40)):
@@ -106,7 +106,7 @@ def test_exact_losses_are_those_of_the_task(task, tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["zero", "uniform"])
-def test_gradients_where_heads_are_gone_are_slopes_there(mode, tmp_path):
+def test_gradients_after_removals_are_slopes_there(mode, tmp_path):
     job = load_task_job("embedder", tmp_path, mode)
     gone = [(0, 1), (1, 0)]
     found = head_gradients(job.model, job.encoded, mode, gone=gone)
@@ -128,7 +128,7 @@ def test_gradients_where_heads_are_gone_are_slopes_there(mode, tmp_path):
     np.testing.assert_allclose(costs, expected)
 
 
-def test_magnitudes_are_norms_of_what_a_head_does_to_its_input():
+def test_magnitudes_are_norms_of_the_map_of_a_head():
     model = random_model(BertForSequenceClassification, make_config())
     found = magnitudes(model)
     assert (*found,) == every_head(model.config)
@@ -160,7 +160,7 @@ def test_halves_share_no_example(pruned_model):
     assert found.summary["pruning"]["chosen_on"] == 20
 
 
-def test_scores_are_those_of_the_sets_that_are_gone(pruned_model):
+def test_scores_are_those_of_the_removed_sets(pruned_model):
     folder, _, _, found = pruned_model
     told = found.summary["pruning"]
     names = [order["name"] for order in told["orders"]]
@@ -178,7 +178,7 @@ def test_scores_are_those_of_the_sets_that_are_gone(pruned_model):
     check_by_jsonschema(json.loads((folder / "pruned" / "summary.json").read_text()))
 
 
-def test_gates_close_the_sets_that_they_say(pruned_model):
+def test_gates_close_the_recorded_sets(pruned_model):
     *_, found = pruned_model
     told, rows = found.summary["pruning"]["gates"], {row.name: row for row in found.rows_of()}
     assert [learned["strength"] for learned in told] == [0.0, 3.0, 1000.0]
@@ -288,7 +288,7 @@ def test_an_interrupted_pruning_resumes_to_the_same_results(pruned_model, tmp_pa
     assert not [*(tmp_path / "job").glob("pruning-*")]
 
 
-def test_words_can_judge_too(tmp_path):
+def test_masked_words_can_score_orders(tmp_path):
     make, write, name = TASK_FACTORIES["mlm"]
     made, data = make(tmp_path / "model"), write(tmp_path / name)
     few = {"orders": ("gradient",), "points": 2}
@@ -328,7 +328,7 @@ def test_by_default_only_quick_orders_run_by_zero(pruned_model, tmp_path, capsys
     assert main(["remove-heads", *removed]) == 0
 
 
-def test_the_time_that_is_said_has_a_part_for_each_order(pruned_model):
+def test_the_estimated_time_has_a_part_for_each_order(pruned_model):
     choosing, judging = halves(pruned_model)
     both = Prune(orders=("gradient", "greedy", "gates"), strengths=(1.0, 2.0), gate_steps=10)
     parts = prune._seconds(choosing, judging, both)
@@ -351,7 +351,7 @@ def test_the_time_that_is_said_has_a_part_for_each_order(pruned_model):
     ],
     ids=str,
 )
-def test_orders_that_are_none_are_refused(wrong, message):
+def test_unknown_orders_are_refused(wrong, message):
     with pytest.raises(InputError, match=message):
         Prune(**wrong)
 
@@ -429,7 +429,7 @@ def remove(pruned_model, *options, output):
     return main(["remove-heads", "--model", str(model), *options, "--output", str(output)])
 
 
-def test_the_command_saves_what_a_run_took_away(pruned_model, tmp_path, capsys):
+def test_the_command_removes_the_heads_of_a_run(pruned_model, tmp_path, capsys):
     folder, _, data, found = pruned_model
     saved = tmp_path / "saved"
     assert remove(pruned_model, "--from", str(folder / "pruned"), "--run", "greedy 3", output=saved) == 0
@@ -470,12 +470,12 @@ def test_transformers_reads_it(pruned_model, tmp_path):
         (("--heads", "9.9"), "there is no head 9.9"),
         (("--from", "PRUNED"), "give either --heads"),
         (("--from", "PRUNED", "--run", "best"), "has no run 'best'"),
-        (("--from", "UNIFORM", "--run", "0.0"), "only 'zero' can be done to weights"),
+        (("--from", "UNIFORM", "--run", "0.0"), "only mode 'zero' can be applied to weights"),
         (("--from", "OTHER", "--run", "0.0"), "is of another model"),
     ],
     ids=str,
 )
-def test_what_cannot_be_removed_is_refused(options, message, pruned_model, tmp_path, capsys):
+def test_heads_that_cannot_be_removed_are_refused(options, message, pruned_model, tmp_path, capsys):
     folder, model, data, _ = pruned_model
     places = {"PRUNED": folder / "pruned", "UNIFORM": tmp_path / "uniform", "OTHER": tmp_path / "other"}
     if "UNIFORM" in options:
@@ -517,11 +517,11 @@ def test_leftover_files_do_not_replace_finished_results(pruned_model, tmp_path, 
     other = {"orders": ("greedy",), "greedy_share": 0.5}
     bertjax.prune(model, "mrpc", **given, seed=1, overwrite=True, **other, progress=False)
     assert not [*output.glob("pruning-*")]
-    with pytest.raises(OutputError, match="holds results already"):
+    with pytest.raises(OutputError, match="already has results"):
         bertjax.prune(model, "mrpc", **given, orders=("magnitude",), progress=False)
 
 
-def test_orders_that_need_no_data_are_judged_on_all(pruned_model):
+def test_orders_without_data_are_scored_on_all_examples(pruned_model):
     _, model, data, _ = pruned_model
     found = bertjax.prune(model, "mrpc", data=data, mode="zero", orders=("magnitude",), progress=False)
     assert found.summary["pruning"]["chosen_on"] == 0

@@ -16,15 +16,14 @@ from bertjax.attention import (
     ROLES,
     RoleNumbers,
     kinds_of,
-    output_products,
     read_distances,
     read_roles,
     role_metrics,
     texts_to_compare,
     tokens_of,
     uniform_numbers,
-    value_lengths,
 )
+from bertjax.attention.norms import output_products, value_lengths
 from bertjax.cli import main
 from bertjax.data import Encoding
 from bertjax.errors import InputError

@@ -142,28 +142,31 @@ def test_csv_may_have_quotes_blank_lines_and_long_fields(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('text,label\n"a\nb",1\nc,2,3\n', ", line 4: 3 fields between commas, not the 2 of text, label"),
-        ('text,label\na,1\n"b\nc",1,2\n', ", line 3: 3 fields .*; is a quotation mark left open"),
-        ('text,label\na,1\n"b,2\nc,3\n', ", line 3: a quotation mark opens a field that nothing closes"),
-        ('text,label\na,1\n\nb,"2\nc,3\n', ", line 4: a quotation mark opens a field that nothing closes"),
+        ('text,label\n"a\nb",1\nc,2,3\n', ", line 4: 3 fields separated by commas, expected 2 .text, label."),
+        ('text,label\na,1\n"b\nc",1,2\n', ", line 3: 3 fields .*; is a quotation mark not closed"),
+        ('text,label\na,1\n"b,2\nc,3\n', ", line 3: a quoted field is not closed"),
+        ('text,label\na,1\n\nb,"2\nc,3\n', ", line 4: a quoted field is not closed"),
         ('label,text\n1,"a\n0,"b"\n1,"c"\n', ", line 2: text after a closing quotation mark"),  # not two rows
-        ('text,label\n\n"a" b,1\n', ", line 3: text after a closing quotation mark; inside a quoted field write it"),
-        ('text,label\n"a\nb\0",1\n', ", line 3: holds a NUL character"),
+        (
+            'text,label\n\n"a" b,1\n',
+            ", line 3: text after a closing quotation mark; inside a quoted field write the mark",
+        ),
+        ('text,label\n"a\nb\0",1\n', ", line 3: contains a NUL character"),
         (b'text,label\n"a\n\xff",1\n', ", line 3: not UTF-8 .invalid start byte.; save the file as UTF-8"),
         ("text,label\na,1\n".encode("utf-16"), ", line 1: not UTF-8, but looks like UTF-16"),
         ("text,label\ra,1\rb,2\r", ", line 1: a carriage return without a line feed"),
         ("text,label\n", ": holds no examples"),
         ("\n\n", ": holds no examples"),
-        ("text,text\na,1\n", ", line 1: a column's name appears twice in text, text"),
+        ("text,text\na,1\n", ", line 1: a column name appears twice in text, text"),
         ("text,label\na,1\nb,\n", ", line 3: label '' is neither a number nor a name"),
         ("text,label\na,1.5\nb,\n", ", line 3: label '' is neither a number nor a name"),
-        ("text\na\n", ", line 1: no column is called as labels are .*; there are 'text'; name it with --label-column"),
-        ("text;label\na;1\n", ", line 1: .* there is only 'text;label', which looks like columns between semicolons"),
+        ("text\na\n", ", line 1: no label column found .*; the columns are 'text'; name it with --label-column"),
+        ("text;label\na;1\n", ", line 1: .* the only column is 'text;label', which has semicolons"),
         (
             "text;label\na,b;1\n",
-            ", line 2: 2 fields .* there is only 'text;label', which looks like columns",
+            ", line 2: 2 fields .* the only column is 'text;label', which has semicolons",
         ),
-        ("text\tlabel\na\t1\n", ", line 1: .* looks like columns between tabs: name the file .tsv"),
+        ("text\tlabel\na\t1\n", ", line 1: .* which has tabs: name the file .tsv"),
     ],
 )
 def test_what_is_wrong_with_csv_is_said_with_the_line(content, message, tmp_path):
@@ -176,8 +179,8 @@ def test_what_is_wrong_with_csv_is_said_with_the_line(content, message, tmp_path
 def test_tsv_with_commas_is_reported_and_quotes_are_kept(tmp_path):
     path = tmp_path / "own.tsv"
     path.write_text("text,label\na,1\n")
-    assert "looks like columns between commas: name the file .csv" in refusal(path)
-    assert "looks like columns between commas" in refusal(path, task="sst2")
+    assert "which has commas: name the file .csv" in refusal(path)
+    assert "which has commas" in refusal(path, task="sst2")
     path.write_text('text\tlabel\n"a\t1\nb"\t0\n')
     assert load_examples("custom", data=path).first == ('"a', 'b"')
     path.write_text("a, b\tlabel\nc\t1\n")
@@ -199,13 +202,16 @@ def test_only_glues_tsv_of_cola_and_qqp_is_read_with_leniency(tmp_path):
         ({"text": ["a"] * 13, "label": [1.5] * 12 + [None]}, ", row 12 (from 0): label null is neither"),
         ({"text": ["a"] * 3, "label": ["x", None, "y"]}, ", row 1 (from 0): label null is neither"),
         ({"text": ["a"] * 2, "label": [1.0, float("nan")]}, ", row 1 (from 0): label nan is neither"),
-        ({"text": [1, 2], "label": [1, 0]}, ", row 0 (from 0): column 'text' holds 1, which is not a text"),
-        ({"text": [["a"]], "label": [1]}, ", row 0 (from 0): column 'text' holds ['a'], which is not a text"),
-        ({"text": [{"a": "b"}], "label": [1]}, ", row 0 (from 0): column 'text' holds {'a': 'b'}, which is not a text"),
-        ({"text": [b"a"], "label": [1]}, ", row 0 (from 0): column 'text' holds b'a', which is not a text"),
+        ({"text": [1, 2], "label": [1, 0]}, ", row 0 (from 0): column 'text' holds 1, which is not a string"),
+        ({"text": [["a"]], "label": [1]}, ", row 0 (from 0): column 'text' holds ['a'], which is not a string"),
+        (
+            {"text": [{"a": "b"}], "label": [1]},
+            ", row 0 (from 0): column 'text' holds {'a': 'b'}, which is not a string",
+        ),
+        ({"text": [b"a"], "label": [1]}, ", row 0 (from 0): column 'text' holds b'a', which is not a string"),
         ({"text": pa.array([], pa.string()), "label": pa.array([], pa.int64())}, ": holds no examples"),
-        ({"words": ["a"], "label": [1]}, ": no column is called as texts are"),
-        ({"text": ["a"], "label": [1], "labels": [1]}, ": labels may be in label, or in labels: say which"),
+        ({"words": ["a"], "label": [1]}, ": no text column found"),
+        ({"text": ["a"], "label": [1], "labels": [1]}, ": labels may be in label, or in labels: choose with"),
     ],
 )
 def test_what_is_wrong_with_parquet_is_said_with_the_row(columns, message, tmp_path):
@@ -224,13 +230,13 @@ def test_ids_come_from_a_column_and_errors_name_the_row(tmp_path):
     path = write_parquet(tmp_path / "own.parquet", {"text": ["a"] * 3, "label": [0, 1, 1], "key": ["x", "y", "x"]})
     assert refusal(path, id_column="key") == ", row 2 (from 0): id 'x' of column 'key' was already on row 0 (from 0)"
     path = write_parquet(tmp_path / "own.parquet", {"text": ["a"] * 2, "label": [0, 1], "key": ["x", None]})
-    assert refusal(path, id_column="key") == ", row 1 (from 0): column 'key' is null, which is no id"
+    assert refusal(path, id_column="key") == ", row 1 (from 0): column 'key' is null, but needs an id"
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path):
     table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"]), pa.array([1])], ["text", "text", "label"])
     pq.write_table(table, tmp_path / "own.parquet")
-    assert refusal(tmp_path / "own.parquet") == ": a column's name appears twice in text, text, label"
+    assert refusal(tmp_path / "own.parquet") == ": a column name appears twice in text, text, label"
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "middle", "gzip"])
@@ -273,7 +279,7 @@ def test_a_files_class_numbers_stand_for_its_own_names(name, tmp_path):
     assert load_examples("sst2", data=path).labels.tolist() == [1, 0, 0]  # negative is 0 there
     assert load_examples("custom", data=path, label_names=["negative", "positive"]).labels.tolist() == [1, 0, 0]
     assert load_examples("custom", data=path, label_names=[]).labels.tolist() == [0, 1, 1]
-    with pytest.raises(DataError, match=r"row 0 \(from 0\): label 0 is 'positive' by the file's own names, not one of"):
+    with pytest.raises(DataError, match=r"row 0 \(from 0\): label 0 is 'positive' in the file, not one of"):
         load_examples("cola", data=path)
 
 
@@ -282,16 +288,16 @@ def test_names_that_are_numbers_leave_their_meaning_to_the_task(tmp_path):
     assert load_examples("sst2", data=path).labels.tolist() == [0, 1]
     path = write_classes(tmp_path / "own.parquet", ["1", "2"], [0, 1])
     assert load_examples("custom", data=path).task.label_names == ("1", "2")
-    with pytest.raises(DataError, match="label 0 is '1' by the file's own names, not one of negative, positive"):
+    with pytest.raises(DataError, match="label 0 is '1' in the file, not one of negative, positive"):
         load_examples("sst2", data=path)
 
 
 def test_unnamed_label_numbers_are_refused_except_in_test_splits(tmp_path):
     path = write_classes(tmp_path / "test", ["no", "yes"], [1, -1])
     assert load_examples("custom", data=path, split="test").labels.tolist() == [1, -1]
-    assert "row 1 (from 0): label -1 is not the number of a class: the file names no, yes" in refusal(path)
+    assert "row 1 (from 0): label -1 is not a class id: the classes of the file are no, yes" in refusal(path)
     pq.write_table(pq.read_table(parquet_of(path, tmp_path)), tmp_path / "copy.parquet")
-    assert "row 1 (from 0): label -1 is not the number of a class" in refusal(tmp_path / "copy.parquet")
+    assert "row 1 (from 0): label -1 is not a class id" in refusal(tmp_path / "copy.parquet")
 
 
 def parquet_of(saved: Path, directory: Path) -> Path:
@@ -354,7 +360,7 @@ def test_a_null_in_a_saved_dataset_is_named_by_its_row(tmp_path):
     path = save(
         tmp_path / "saved", {"sentence1": ["a"] * 1500, "sentence2": ["b"] * 1499 + [None], "label": [1] * 1500}
     )
-    assert refusal(path) == ", row 1499 (from 0): column 'sentence2' is null, which is not a text"
+    assert refusal(path) == ", row 1499 (from 0): column 'sentence2' is null, which is not a string"
     path = save(tmp_path / "other", {"sentence1": ["a"] * 2, "sentence2": ["b"] * 2, "label": [1, None]})
     assert refusal(path).startswith(", row 1 (from 0): label null is not one of not_equivalent, equivalent")
 
@@ -392,7 +398,7 @@ def test_a_saved_split_may_say_which_it_is(tmp_path):
         (lambda saved: (saved / "dataset_dict.json").write_text("{}"), "/dataset_dict.json: names no splits"),
         (
             lambda saved: (saved / "dataset_dict.json").write_text('{"splits": ["validation"]}'),
-            "/validation: no saved split is there; save the dataset again",
+            "/validation: is not a saved split; save the dataset again",
         ),
     ],
 )
@@ -419,7 +425,8 @@ def test_without_datasets_a_line_says_what_to_install(tmp_path, monkeypatch):
     path = save(tmp_path / "saved", {"sentence1": ["a"], "sentence2": ["b"], "label": [1]})
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(
-        MissingDependencyError, match=r"saved: to read .* takes datasets .*: pip install 'bertjax\[datasets\]'"
+        MissingDependencyError,
+        match=r"saved: reading a saved data set needs datasets .*: pip install 'bertjax\[datasets\]'",
     ):
         load_examples("mrpc", data=path)
 
@@ -456,18 +463,18 @@ def test_unambiguous_columns_are_guessed_and_reported(columns, texts, label, tmp
         ("sentence1,sentence2,premise,hypothesis,label", "texts may be in sentence1 and sentence2, or in premise and"),
         (
             "sentence1,sentence2,text,label",
-            "texts may be in sentence1 and sentence2, or in text: say which with --text-",
+            "texts may be in sentence1 and sentence2, or in text: choose with --text-",
         ),
-        ("text,review,label", "texts may be in text, or in review: say which with --text-columns"),
-        ("text,Text,label", "texts may be in text, or in Text: say which"),
+        ("text,review,label", "texts may be in text, or in review: choose with --text-columns"),
+        ("text,Text,label", "texts may be in text, or in Text: choose with"),
         (
             "sentence1,label",
-            "no column is called as texts are .*; there are 'sentence1', 'label'; name one or two with",
+            "no text column found .*; the columns are 'sentence1', 'label'; name one or two with",
         ),
-        ("text,label,score", "labels may be in label, or in score: say which with --label-column"),
+        ("text,label,score", "labels may be in label, or in score: choose with --label-column"),
         (
             "text,verdict",
-            "no column is called as labels are .*; there are 'text', 'verdict'; name it with --label-column",
+            "no label column found .*; the columns are 'text', 'verdict'; name it with --label-column",
         ),
     ],
 )

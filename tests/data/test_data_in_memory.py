@@ -119,9 +119,7 @@ def test_class_labels_of_a_dataset_name_the_classes(tmp_path):
     assert (found.task.label_names, found.labels.tolist()) == (("pos", "neg"), [1, 0])
     assert found.sha256 == load_examples(None, data=tmp_path / "saved").sha256
     assert load_examples("sst2", data=dataset, label_names=["neg", "pos"]).labels.tolist() == [0, 1]
-    assert "row 0 (from 0): label 1 is 'neg' by the Dataset's own names, not one of negative" in refusal(
-        "sst2", data=dataset
-    )
+    assert "row 0 (from 0): label 1 is 'neg' in the Dataset, not one of negative" in refusal("sst2", data=dataset)
 
 
 def test_a_split_is_chosen_as_of_saved_datasets(tmp_path):
@@ -161,22 +159,25 @@ def test_missing_labels_of_any_kind_name_their_rows():
         (iter(ROWS), "found a list_iterator"),
         (frame()["label"], "Series: cannot be read as a table ("),
         (["a", "b"], "found a list that begins with the string 'a'"),
-        ([ROWS[0], 5], "list of dicts, row 1 (from 0): found 5, which is no dict"),
+        ([ROWS[0], 5], "list of dicts, row 1 (from 0): found 5, which is not a dict"),
         ([], "list of dicts: holds no examples"),
         ({}, "dict of columns: holds no examples"),
         (frame().head(0), "DataFrame: holds no examples"),
         (pl.DataFrame(), "DataFrame: holds no examples"),
         (datasets.Dataset.from_dict({}), "Dataset: holds no examples"),
         ({"text": "abc"}, "column 'text' must be a list with a value for each row, found the string 'abc'"),
-        ({"text": ["a"], "label": [1, 0]}, "dict of columns: columns need equally many values; 'text' has 1, 'label' "),
-        (frame(sentence1=["a", 5, "b"]), "DataFrame, row 1 (from 0): column 'sentence1' holds 5, which is not a text"),
+        ({"text": ["a"], "label": [1, 0]}, "dict of columns: columns must have equal lengths; 'text' has 1, 'label' "),
+        (
+            frame(sentence1=["a", 5, "b"]),
+            "DataFrame, row 1 (from 0): column 'sentence1' holds 5, which is not a string",
+        ),
         (frame(sentence1=["a", "b", None]), "DataFrame, row 2 (from 0): column 'sentence1' is null, which is not a "),
-        (frame(sentence1=["a", "b\0", "c"]), "DataFrame, row 1 (from 0): column 'sentence1' holds a NUL character"),
+        (frame(sentence1=["a", "b\0", "c"]), "DataFrame, row 1 (from 0): column 'sentence1' contains a NUL character"),
         (frame(label=["x", 0.5, "y"]), "DataFrame, row 0 (from 0): label 'x' is a name, but label 0.5 on row 1 (from"),
         (frame(label=[np.inf, 0.5, 1]), "DataFrame, row 0 (from 0): label inf is not a finite number"),
-        (frame().drop(columns="sentence2"), "DataFrame: no column is called as texts are (text, sentence, review, "),
-        (frame().set_axis(["text", "text", "label", "idx"], axis=1), "DataFrame: a column's name appears twice in"),
-        (frame().set_axis([0, 1, 2, 3], axis=1), "there are '0', '1', '2', '3'"),
+        (frame().drop(columns="sentence2"), "DataFrame: no text column found (usual names: text, sentence, review, "),
+        (frame().set_axis(["text", "text", "label", "idx"], axis=1), "DataFrame: a column name appears twice in"),
+        (frame().set_axis([0, 1, 2, 3], axis=1), "the columns are '0', '1', '2', '3'"),
         (pl.DataFrame({"text": [object()], "label": [1]}), "DataFrame, row 0 (from 0): column 'text' holds "),
     ],
 )
@@ -187,7 +188,7 @@ def test_what_is_wrong_with_an_object_is_one_line(data, message):
 def test_errors_name_rows_of_objects_by_their_number():
     data = frame(label=[1, 0, 2])
     assert refusal("mrpc", data=data) == (
-        "DataFrame, row 2 (from 0): label 2 is not one of not_equivalent, equivalent, or its number from 0"
+        "DataFrame, row 2 (from 0): label 2 is not one of not_equivalent, equivalent, or its index from 0"
     )
     assert refusal("mrpc", data=frame(key=[1, 2, 1]), id_column="key") == (
         "DataFrame, row 2 (from 0): id 1 of column 'key' was already on row 0 (from 0)"
@@ -236,33 +237,33 @@ def test_tasks_take_texts_as_they_take_columns():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"texts": ["a", "b"], "labels": [1]}, "texts and labels must be equally many; found 2 texts and 1 label"),
+        ({"texts": ["a", "b"], "labels": [1]}, "texts and labels must have equal lengths; found 2 texts and 1 label"),
         ({"texts": ["a"]}, "custom needs labels=[...], one for each text; only a test split may lack them"),
         ({"labels": [1]}, "labels go with texts: give texts=[...] too, or leave labels out"),
         ({"texts": [], "labels": []}, "texts: holds no examples"),
         ({"texts": "abc", "labels": [1]}, "texts must be a list with a value for each row, found the string 'abc'"),
         ({"texts": {"a", "b"}, "labels": [1, 0]}, "texts must be a list with a value for each row, found a set"),
         ({"texts": ["a"], "labels": "x"}, "labels must be a list with a value for each row, found the string 'x'"),
-        ({"texts": ["a", 5], "labels": [1, 0]}, "texts, row 1 (from 0): column 'text' holds 5, which is not a text"),
+        ({"texts": ["a", 5], "labels": [1, 0]}, "texts, row 1 (from 0): column 'text' holds 5, which is not a string"),
         ({"texts": ["a", None], "labels": [1, 0]}, "texts, row 1 (from 0): column 'text' is null"),
         (
             {"texts": [("a", "b"), "c"], "labels": [1, 0]},
-            "texts, row 1 (from 0): found 'c'; give all as texts, or all as pairs",
+            "texts, row 1 (from 0): found 'c'; give only texts, or only pairs",
         ),
         (
             {"texts": [("a", "b", "c")], "labels": [1]},
-            "texts, row 0 (from 0): found ['a', 'b', 'c']; give all as texts, or",
+            "texts, row 0 (from 0): found ['a', 'b', 'c']; give only texts, or",
         ),
         ({"texts": ["a"], "labels": [None]}, "texts, row 0 (from 0): label null is neither a number nor a name"),
-        ({"texts": ["a"], "labels": [1], "data": ROWS}, "texts and labels are data by themselves: leave data out"),
-        ({"texts": ["a"], "data_dir": "d"}, "texts and labels are data by themselves: leave data_dir out"),
+        ({"texts": ["a"], "labels": [1], "data": ROWS}, "texts and labels are the data: leave data out"),
+        ({"texts": ["a"], "data_dir": "d"}, "texts and labels are the data: leave data_dir out"),
         ({"texts": ["a"], "text_columns": ["a"]}, "texts and labels have no columns: leave text_columns"),
         ({"texts": ["a"], "labels": [1], "id_column": "a"}, "texts and labels have no columns: leave text_columns"),
         ({"task": "mlm", "texts": ["a"], "labels": [1]}, "mlm has no labels: leave them out"),
-        ({"task": "mlm", "texts": [("a", "b")]}, "mlm takes single texts: texts=[text, ...]"),
-        ({"task": "minimal-pairs", "texts": ["a"]}, "takes pairs of texts, the good one first: texts=[(good, bad), "),
-        ({"task": "squad", "texts": ["a"]}, "question-answering takes no texts: give data with the columns of"),
-        ({"task": "qnli-sample", "texts": [("a", "b")], "labels": [1]}, "qnli-sample comes with bertjax and takes no "),
+        ({"task": "mlm", "texts": [("a", "b")]}, "mlm needs single texts: texts=[text, ...]"),
+        ({"task": "minimal-pairs", "texts": ["a"]}, "needs pairs of texts, the good one first: texts=[(good, bad), "),
+        ({"task": "squad", "texts": ["a"]}, "question-answering needs more than texts: give data with the columns of"),
+        ({"task": "qnli-sample", "texts": [("a", "b")], "labels": [1]}, "qnli-sample is part of bertjax and needs no "),
     ],
 )
 def test_texts_that_are_wrong_are_refused_in_one_line(given, message):
@@ -336,7 +337,7 @@ def test_class_labels_in_lists_name_the_tags():
     expected = load_examples("ner", data=OWN["token-classification"])
     for data in (dataset, dataset.with_format("arrow")[:]):  # a table of Arrow keeps the names in its metadata
         assert load_examples("ner", data=data).sha256 == expected.sha256
-    assert "row 0 (from 0): column 'ner_tags' holds [1, 0], which is no list of texts" in refusal("ner", data=rows)
+    assert "row 0 (from 0): column 'ner_tags' holds [1, 0], which is not a list of strings" in refusal("ner", data=rows)
 
 
 def test_contrasts_are_read_from_objects_as_from_files(tmp_path):
@@ -380,7 +381,7 @@ def test_names_and_other_numbers_keep_their_meaning():
     assert load_examples(None, texts=["a", "b"], labels=[0.5, 1], model_labels=("a", "b")).task.label_names is None
     for label in (2, -1):
         assert refusal(texts=["a", "b"], labels=[0, label], model_labels=("pos", "neg")).startswith(
-            f"texts, row 1 (from 0): label {label} is not the number of one of the model's 2 labels (from 0: pos, neg)"
+            f"texts, row 1 (from 0): label {label} is not an id of the model's 2 labels (from 0: pos, neg)"
         )
 
 

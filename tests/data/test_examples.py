@@ -127,7 +127,7 @@ def test_a_test_split_may_lack_labels_and_no_other_may(tmp_path: Path) -> None:
     write(tmp_path / "STS-B" / "test.tsv", [("index", "sentence1", "sentence2"), (0, "a", "b")])
     assert np.isnan(load_examples("stsb", split="test", data=tmp_path).labels).all()
     write(tmp_path / "STS-B" / "dev.tsv", [("index", "sentence1", "sentence2"), (0, "a", "b")])
-    with pytest.raises(DataError, match=r"STS-B/dev.tsv, line 1: no column 'score'; there are 'index'"):
+    with pytest.raises(DataError, match=r"STS-B/dev.tsv, line 1: no column 'score'; the columns are 'index'"):
         load_examples("stsb", data=tmp_path)
 
 
@@ -195,7 +195,7 @@ def test_an_empty_tuple_of_label_names_asks_for_regression(tmp_path: Path) -> No
         (
             "dev.tsv",
             b"index\tsentence1\tsentence2\tlabel\n0\ta\tb\n",
-            "line 2: 3 fields between tabs, not the 4",
+            "line 2: 3 fields separated by tabs, expected 4",
         ),
         ("dev.tsv", b"index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\tc\n", "line 2: 5 fields"),
         (
@@ -213,7 +213,7 @@ def test_an_empty_tuple_of_label_names_asks_for_regression(tmp_path: Path) -> No
             b"index\tsentence1\tsentense2\tlabel\n0\ta\tb\t1\n",
             "line 1: no column 'sentence2' .*'sentense2'",
         ),
-        ("dev.tsv", b"index\tlabel\tsentence2\tlabel\n0\ta\tb\t1\n", "line 1: a column's name appears twice"),
+        ("dev.tsv", b"index\tlabel\tsentence2\tlabel\n0\ta\tb\t1\n", "line 1: a column name appears twice"),
         ("dev.tsv", "a\u2028b\ta\u2028b\n1\t2\n".encode(), r"appears twice in a\\u2028b"),
         ("dev.tsv.gz", b"index\tsentence1", r"cannot be read .(Not a gzipped|Compressed file ended)"),
         (
@@ -231,7 +231,7 @@ def test_an_empty_tuple_of_label_names_asks_for_regression(tmp_path: Path) -> No
         (
             "dev.jsonl",
             b'{"sentence1": "\\ud800", "sentence2": "", "label": 1}\n',
-            "line 1: column 'sentence1' holds half a character",
+            "line 1: column 'sentence1' contains a lone surrogate",
         ),
         (
             "dev.jsonl",
@@ -266,14 +266,14 @@ def test_what_is_wrong_with_a_file_is_said_in_one_line(name: str, content: bytes
         ),
         (
             {"task": None, "data": "MRPC", "text_columns": []},
-            "needs the names of one or two text columns; found none",
+            "needs one or two text columns; found none",
         ),
         ({"task": None, "data": "MRPC", "text_columns": ["a", "b", "c"]}, "two text columns; found a, b, c"),
         ({"task": None, "data": "MRPC"}, "is a directory, and datasets did not save it; give a .tsv, .csv, .jsonl or"),
         ({"task": "mlm", "data": "MRPC"}, "is a directory; mlm needs a file of texts: .txt, .tsv, .csv, .jsonl or"),
         ({"task": None}, "give the .tsv, .csv, .jsonl or .parquet file as data"),
         ({"task": "mrpc", "text_columns": ["a"]}, "give the .tsv, .csv, .jsonl or .parquet file as data"),
-        ({"task": "qnli-sample", "data": "MRPC"}, "takes no data"),
+        ({"task": "qnli-sample", "data": "MRPC"}, "needs no data"),
         ({"task": "qnli-sample", "split": "train"}, "has no split 'train'"),
         ({"task": "qnli-sample", "limit": 0}, "limit is 0; it must be at least 1"),
     ],
@@ -346,7 +346,7 @@ def test_a_limit_takes_the_first_or_a_seeded_choice_in_order() -> None:
 
 
 def test_examples_must_be_equally_many() -> None:
-    with pytest.raises(DataError, match="equal numbers"):
+    with pytest.raises(DataError, match="equal lengths"):
         Examples(TASKS["sst2"], (0, 1), ("a", "b"), None, np.zeros(3, np.int32), "", "train")
 
 
@@ -373,7 +373,7 @@ def test_carriage_returns_that_end_no_line_are_refused(name: str, tmp_path: Path
     (tmp_path / name).write_bytes(content.replace("\n", "\r\n").encode())
     assert load_examples(task, data=tmp_path / name).sha256 == expected
     (tmp_path / name).write_bytes(content.replace("\n", "\r").encode())
-    with pytest.raises(DataError, match=r"line 1: a carriage return without a line feed; save .* line ends"):
+    with pytest.raises(DataError, match=r"line 1: a carriage return without a line feed; save .* line endings"):
         load_examples(task, data=tmp_path / name)
 
 
@@ -394,19 +394,19 @@ def test_a_carriage_return_is_no_part_of_a_word(name: str, tmp_path: Path) -> No
 def test_nul_characters_are_refused_in_every_format(name: str, tmp_path: Path) -> None:
     task, content = FORMATS[name]
     (tmp_path / name).write_text(content.replace("cd", "c\0d"))
-    with pytest.raises(DataError, match=r"line \d: holds a NUL character, which no text does"):
+    with pytest.raises(DataError, match=r"line \d: contains a NUL character; copy"):
         load_examples(task, data=tmp_path / name)
 
 
 def test_nul_characters_that_are_escaped_are_refused_too(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"text": "a", "label": 1}\n{"text": "b\\u0000", "label": 0}\n')
-    with pytest.raises(DataError, match="line 2: column 'text' holds a NUL character"):
+    with pytest.raises(DataError, match="line 2: column 'text' contains a NUL character"):
         load_examples("custom", data=tmp_path / "rows.jsonl")
     (tmp_path / "words.jsonl").write_text('{"tokens": ["a", "b\\u0000"], "tags": ["O", "O"]}\n')
-    with pytest.raises(DataError, match="line 1: column 'tokens' holds a NUL character"):
+    with pytest.raises(DataError, match="line 1: column 'tokens' contains a NUL character"):
         load_examples("ner", data=tmp_path / "words.jsonl")
     pq.write_table(pa.table({"text": ["a", "b\0"], "label": [1, 0]}), tmp_path / "rows.parquet")
-    with pytest.raises(DataError, match=r"row 1 .from 0.: column 'text' holds a NUL character"):
+    with pytest.raises(DataError, match=r"row 1 .from 0.: column 'text' contains a NUL character"):
         load_examples("custom", data=tmp_path / "rows.parquet")
 
 
@@ -426,13 +426,13 @@ def test_options_without_effect_on_a_file_are_refused(name: str, tmp_path: Path)
     with pytest.raises(DataError, match=r"data and data_dir .* cannot be given together"):
         load_examples(task, data=tmp_path / name, data_dir=tmp_path)
     if task != "custom":
-        with pytest.raises(DataError, match=f"{task} takes no id column: leave it out"):
+        with pytest.raises(DataError, match=f"{task} has no id column: leave it out"):
             load_examples(task, data=tmp_path / name, id_column="text")
 
 
 def test_splits_of_what_has_none_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"sentence_good": "a", "sentence_bad": "b"}\n')
-    with pytest.raises(DataError, match="--split does not choose among files of a directory"):
+    with pytest.raises(DataError, match="--split does not select files of a directory"):
         load_examples("blimp", data=tmp_path, split="train")
     with pytest.raises(DataError, match="mlm has no split 'train' without data"):
         load_examples("mlm", split="train")
@@ -443,7 +443,7 @@ def test_splits_of_what_has_none_are_refused(tmp_path: Path) -> None:
     [
         ("7", "line 2: id '7' of column 'id' was already on line 1"),
         (None, "line 2: column 'id' is null"),
-        (True, "holds True; an id is"),
+        (True, "holds True; an id must be"),
     ],
 )
 def test_ids_of_contrasts_are_texts_and_distinct(second: object, message: str, tmp_path: Path) -> None:

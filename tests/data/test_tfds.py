@@ -246,5 +246,5 @@ def test_reading_and_preparing_do_not_import_tensorflow_or_print(glue: Path, tmp
 
 
 def test_a_directory_whose_name_is_no_utf8_is_refused(glue: Path, tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="TensorFlow Datasets takes only names in UTF-8"):
+    with pytest.raises(OutputError, match="TensorFlow Datasets needs a name in UTF-8"):
         prepare(glue, os.fsdecode(bytes(tmp_path) + b"/\xff\xfe"))

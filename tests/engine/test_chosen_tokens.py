@@ -20,11 +20,11 @@ LENGTHS = [3, 11, 1, 5, 5, 2, 9, 4, 1, 1, 1]
 
 @pytest.fixture(autouse=True)
 def _whatever_it_saves(monkeypatch):
-    """However many tokens are asked, the last layer is computed at them alone."""
+    """Compute the last layer only at the readout's tokens, however many they are."""
     monkeypatch.setattr(sweep_input, "LARGEST_SHARE", 1.0)
 
 
-def asked(rng, lengths):
+def positions_and_targets(rng, lengths):
     """One to three tokens of each text, the last repeated where there are fewer; the same one with two targets."""
     positions, targets = np.zeros((2, len(lengths), 3), np.int32)
     for number, length in enumerate(lengths):
@@ -44,7 +44,7 @@ def words_of_texts(output, targets):
 def test_every_token_that_is_asked_for_is_picked_once(small, rng):
     lengths = [3, 9, *rng.integers(1, 9, 38).tolist()]
     texts = [[text] for text in encodings(small, rng, lengths)]
-    positions, targets = asked(rng, lengths)
+    positions, targets = positions_and_targets(rng, lengths)
     packed = pack(texts, 19)
     picks = make_picks(packed, positions, targets)
     found = picks.tokens[picks.rows[:, None], picks.places]
@@ -53,12 +53,12 @@ def test_every_token_that_is_asked_for_is_picked_once(small, rng):
         assert picks.rows[number] == row
         assert (found[number] == packed.starts[row, place] + positions[number]).all()
     assert (picks.targets[picks.rows[:, None], picks.places, 0] == targets).all()
-    wanted = {
+    expected = {
         (row, *pick)
         for row, several, known in zip(picks.rows, found, targets, strict=True)
         for pick in zip(several, known, strict=True)
     }
-    assert picks.counts.sum() == len({(int(row), int(token), int(target)) for row, token, target in wanted})
+    assert picks.counts.sum() == len({(int(row), int(token), int(target)) for row, token, target in expected})
     assert picks.tokens.shape[1] == round_up(int(picks.counts.max()))
     assert picks.width(np.array([0, 2])) == round_up(int(max(picks.counts[[0, 2]])))
     alone = make_picks(packed, positions[:, :1], None)
@@ -72,7 +72,7 @@ def test_outputs_are_those_of_whole_texts(family, mode, rng, x64):
     config = config_of(family, 0)
     model = random_model(BertForMaskedLM, config, "float64")
     texts, sources = encodings(config, rng, LENGTHS), encodings(config, rng, LENGTHS)
-    at, targets = asked(rng, LENGTHS)
+    at, targets = positions_and_targets(rng, LENGTHS)
     shape = config.num_hidden_layers, config.num_attention_heads, config.head_dim
     given = {"at": at, "targets": targets, "sources": sources, "means": rng.normal(size=shape)}
     ablations = [*ab.single_heads(config, mode), *ab.whole_layers(config, mode)]
@@ -90,7 +90,7 @@ def test_outputs_are_those_of_whole_texts(family, mode, rng, x64):
 def test_the_last_layer_is_short_without_position_dependence(family, short, rng, monkeypatch):
     config = config_of(family, 0)
     model, texts = random_model(BertForMaskedLM, config), encodings(config, rng, LENGTHS)
-    at, targets = asked(rng, LENGTHS)
+    at, targets = positions_and_targets(rng, LENGTHS)
     steps = ("apply_layer", "fork_from_parent", "read_first", "read_at")
     made = Counter()
 
@@ -112,8 +112,8 @@ def test_the_last_layer_is_short_without_position_dependence(family, short, rng,
         assert (made["read_at", False] > 0) == (not shortened)
 
 
-def test_memory_is_counted_by_what_is_asked_for(small, rng):
-    """Of texts of which one asks for many tokens and the others for one, no row is taken to ask for many everywhere."""
+def test_memory_is_counted_by_the_tokens_that_are_read(small, rng):
+    """If one text has many tokens to read and the others have one, rows are not counted as if all had many."""
     model, texts = random_model(BertForMaskedLM, small), encodings(small, rng, [9] * 6)
     at = np.array([[1, 2, 3, 4, 5, 6], *[[3] * 6] * 5])
     heads = ab.single_heads(small)
@@ -131,8 +131,8 @@ def test_memory_is_counted_by_what_is_asked_for(small, rng):
 def test_many_target_tokens_compute_the_last_layer_at_all_tokens(small, rng, monkeypatch):
     monkeypatch.undo()
     model, texts = random_model(BertForMaskedLM, small), encodings(small, rng, [10] * 4)
-    for asked_of_each, short in ((1, True), (4, True), (5, False), (10, False)):
-        at = np.tile(np.arange(asked_of_each), (4, 1))
+    for count_of_each, short in ((1, True), (4, True), (5, False), (10, False)):
+        at = np.tile(np.arange(count_of_each), (4, 1))
         made = make_sweep_input(model, texts, ab.single_heads(small), readouts.words, at=at, targets=at)
         assert made.by_token
         assert made.cls_only == short

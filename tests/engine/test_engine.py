@@ -134,18 +134,18 @@ def test_blocks_hold_whole_layers_of_heads_and_waste_no_rows():
 
 
 def test_progress_counts_every_layer_of_every_run_on_every_chunk(small, rng):
-    told = []
+    reports = []
     examples = encodings(small, rng, [7] * 5)
     model = model_of("three heads", "logits", "float32")
     sizes = {"row_length": 8, "tokens_at_once": 24}
     engine.sweep(
-        model, examples, ab.single_heads(small), readouts.logits, **sizes, progress=lambda *both: told.append(both)
+        model, examples, ab.single_heads(small), readouts.logits, **sizes, progress=lambda *both: reports.append(both)
     )
     work = 5 * (1 + 3 + 1 + 3 + 3)  # a chunk for each example; the base and three heads, then three heads more
-    assert [total for _, total in told] == [work] * len(told)
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert told[0][0] == 0
-    assert told[-1][0] == work
+    assert [total for _, total in reports] == [work] * len(reports)
+    assert [done for done, _ in reports] == sorted(done for done, _ in reports)
+    assert reports[0][0] == 0
+    assert reports[-1][0] == work
 
 
 @pytest.mark.parametrize("name", ["logits", "hidden"])
@@ -163,11 +163,11 @@ def test_every_form_of_attention_gives_the_same(small, rng, name):
     explicit = engine.sweep(models["explicit"], examples, heads, **given)
     assert explicit.attention == "explicit"
     for form in ("fused", "pallas"):
-        asked = engine.sweep(models["explicit"], examples, heads, attention=form, **given)
+        swept = engine.sweep(models["explicit"], examples, heads, attention=form, **given)
         own = engine.sweep(models[form], examples, heads, **given)
-        assert (asked.attention, own.attention) == (form, form)
-        assert (asked.outputs == own.outputs).all()
-        assert 0 < largest_difference(asked.outputs, explicit.outputs) < 1e-5
+        assert (swept.attention, own.attention) == (form, form)
+        assert (swept.outputs == own.outputs).all()
+        assert 0 < largest_difference(swept.outputs, explicit.outputs) < 1e-5
     assert engine.sweep(models["pallas"], examples, heads, attention="explicit", **given).attention == "explicit"
     with pytest.raises(InputError, match="attention 'flash' is not one of explicit, fused, pallas"):
         engine.sweep(models["explicit"], examples, heads, attention="flash", **given)
@@ -214,7 +214,7 @@ def test_an_example_of_two_texts_gives_one_output(small, rng):
     assert largest_difference(found.outputs, (apart[0] * apart[1]).sum(-1)) < CLOSE["float32"]
 
 
-def test_a_donor_that_is_the_example_itself_changes_nothing(small, rng):
+def test_a_source_equal_to_its_example_changes_nothing(small, rng):
     model = model_of("three heads", "mean", "float32")
     examples = encodings(small, rng, fixed_lengths(1, 9, 11))
     ablations = [*ab.single_heads(small, "patched"), *ab.whole_layers(small, "patched")]
@@ -268,7 +268,7 @@ def test_positions_may_be_an_array(small, rng):
     assert np.array_equal(found[0].outputs, found[1].outputs)
 
 
-def test_donors_and_positions_that_do_not_fit_are_refused(small, rng):
+def test_sources_and_positions_that_do_not_fit_are_refused(small, rng):
     model, heads = model_of("three heads", "words", "float32"), ab.single_heads(small, "patched")
     examples = encodings(small, rng, [3, 9, 4])
     with pytest.raises(OverrideError, match="give sources"):

@@ -1,4 +1,4 @@
-"""What a plan tells beforehand: the steps that the engine will take, and the seconds that they take."""
+"""Estimates of a sweep: the steps that the engine takes, and their time."""
 
 from collections import Counter
 
@@ -27,12 +27,12 @@ STEPS = {"embed": 1.0, "apply_layer": 3.0, "fork_from_parent": 5.0, "read": 7.0,
 LENGTHS = [16, 9, 12, 7, 16, 5, 3, 16, 11, 16, 8, 16, 15, 13, 16, 14, 10, 16]  # more rows than a block has slots
 
 
-def in_places(config):
+def at_sites(config):
     """Whole hidden states, queries and heads' outputs, of sources and zero, everywhere and at one span."""
     changes = [
-        ab.Change(layer, head, mode, 1.0, place, at)
+        ab.Change(layer, head, mode, 1.0, site, at)
         for layer in range(config.num_hidden_layers)
-        for head, place, mode in (
+        for head, site, mode in (
             (0, "hidden_states", "patched"),
             (3, "queries", "zero"),
             (5, "head_outputs", "patched"),
@@ -51,13 +51,13 @@ SWEEPS = {
         readouts.logits,
         (),
     ),
-    "places": (lambda: in_places(CONFIG), BertForSequenceClassification, readouts.logits, ("sources", "spans")),
+    "sites": (lambda: at_sites(CONFIG), BertForSequenceClassification, readouts.logits, ("sources", "spans")),
     "masked words": (lambda: ab.single_heads(CONFIG), BertForMaskedLM, readouts.words, ("targets", "at")),
 }
 
 
 @pytest.fixture(params=SWEEPS)
-def asked(request, rng):
+def sweep_input(request, rng):
     """The arguments of a sweep."""
     make, cls, readout, given = SWEEPS[request.param]
     examples = encodings(CONFIG, rng, LENGTHS)
@@ -74,7 +74,7 @@ def asked(request, rng):
 
 
 class Clock:
-    """Time that passes in steps alone; how many of each were taken."""
+    """A clock that only steps advance; counts the steps."""
 
     def __init__(self, monkeypatch):
         self.now, self.taken = 0.0, Counter()
@@ -97,22 +97,22 @@ def sizes_of(sweep_input):
     return choose_sizes(sweep_input, row_length=16, tokens_at_once=200)
 
 
-def test_seconds_are_those_of_the_steps_that_the_sweep_takes(asked, monkeypatch):
-    clock, sizes = Clock(monkeypatch), sizes_of(asked)
-    told = costs.estimate_with_sizes(asked, sizes)
+def test_seconds_are_those_of_the_steps_that_the_sweep_takes(sweep_input, monkeypatch):
+    clock, sizes = Clock(monkeypatch), sizes_of(sweep_input)
+    estimate = costs.estimate_with_sizes(sweep_input, sizes)
     before = clock.now
     clock.taken.clear()
-    engine._run(asked, engine.make_runner(asked, sizes), sizes, None, lambda done, total: None)
+    engine._run(sweep_input, engine.make_runner(sweep_input, sizes), sizes, None, lambda done, total: None)
     assert len(clock.taken) >= 3
-    assert told.seconds == pytest.approx(clock.now - before)
-    assert told.rate == pytest.approx(told.cost.flops / told.seconds)
-    assert told.separate_seconds == pytest.approx(told.cost.plain / told.rate)
+    assert estimate.seconds == pytest.approx(clock.now - before)
+    assert estimate.rate == pytest.approx(estimate.cost.flops / estimate.seconds)
+    assert estimate.separate_seconds == pytest.approx(estimate.cost.plain / estimate.rate)
 
 
-def test_of_a_large_plan_one_chunk_tells_of_all(asked, monkeypatch):
+def test_one_chunk_of_a_large_plan_stands_for_all(sweep_input, monkeypatch):
     monkeypatch.setattr(costs, "LONGEST_DRY_RUN", 1)
-    clock, sizes = Clock(monkeypatch), sizes_of(asked)
-    told = costs.estimate_with_sizes(asked, sizes)
+    clock, sizes = Clock(monkeypatch), sizes_of(sweep_input)
+    estimate = costs.estimate_with_sizes(sweep_input, sizes)
     before = clock.now
-    engine._run(asked, engine.make_runner(asked, sizes), sizes, None, lambda done, total: None)
-    assert clock.now - before <= told.seconds < 3 * (clock.now - before)
+    engine._run(sweep_input, engine.make_runner(sweep_input, sizes), sizes, None, lambda done, total: None)
+    assert clock.now - before <= estimate.seconds < 3 * (clock.now - before)

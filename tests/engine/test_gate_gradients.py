@@ -163,8 +163,8 @@ def test_gradients_of_words_and_of_examples_with_several_texts(keeps, monkeypatc
 
     def of_batch(output):
         shares = jax.nn.log_softmax(output.logits)
-        wanted = shares[np.arange(13)[:, None], at, targets]
-        return -0.5 * jax.ops.segment_sum((wanted**2).sum(-1), examples, 7)
+        of_targets = shares[np.arange(13)[:, None], at, targets]
+        return -0.5 * jax.ops.segment_sum((of_targets**2).sum(-1), examples, 7)
 
     losses, gradients = exact(model, texts, "uniform", None, 1.0, of_batch)
     np.testing.assert_allclose(found.losses, losses, rtol=2e-5)

@@ -57,13 +57,13 @@ DEEP = BertConfig(
 def test_no_more_blocks_are_alive_than_are_counted_on(make, rng, monkeypatch):
     model, ablations, most = random_model(BertForSequenceClassification, DEEP), make(), [0]
     shapes = ((12, 1, 16, 24), (12, 1, 16, 12, 2))  # hidden states; what the heads of sources give
-    add = schedule.Pace.add
+    add = schedule.Throttle.add
 
     def count(pace, block, runs):
         add(pace, block, runs)
         most[0] = max(most[0], sum(array.shape in shapes for array in jax.live_arrays()))
 
-    monkeypatch.setattr(schedule.Pace, "add", count)
+    monkeypatch.setattr(schedule.Throttle, "add", count)
     examples = encodings(DEEP, rng, fixed_lengths(3, 10, 24))
     sources = examples if ablations[0].changes[0].replacement == "source" else None
     engine.sweep(model, examples, ablations, readouts.logits, sources=sources, row_length=16, tokens_at_once=200)
@@ -79,13 +79,13 @@ def test_live_blocks_of_a_patching_grid_are_within_the_estimate(rng, monkeypatch
         for span in range(5)
     ]
     ablations = [ab.Ablation(str(number), (cell,)) for number, cell in enumerate(cells)]
-    shapes, add = ((12, 1, 16, 24), (12, 1, 16, 12, 2)), schedule.Pace.add
+    shapes, add = ((12, 1, 16, 24), (12, 1, 16, 12, 2)), schedule.Throttle.add
 
     def count(pace, block, runs):
         add(pace, block, runs)
         most[0] = max(most[0], sum(array.shape in shapes for array in jax.live_arrays()))
 
-    monkeypatch.setattr(schedule.Pace, "add", count)
+    monkeypatch.setattr(schedule.Throttle, "add", count)
     texts, sources = (encodings(DEEP, rng, [9] * 24) for _ in range(2))
     spans = [np.arange(9) % 5 for _ in texts]
     options = {"sources": sources, "spans": spans, "row_length": 16, "tokens_at_once": 200}
@@ -117,13 +117,13 @@ def test_the_largest_blocks_that_fit(monkeypatch):
 def test_a_dry_run_holds_as_many_blocks_as_the_sweep(make, rng, monkeypatch):
     """What `bertjax plan` counts on is what the engine holds, but for a block that the device still reads."""
     model, ablations, most = random_model(BertForSequenceClassification, DEEP), make(), [0]
-    add = schedule.Pace.add
+    add = schedule.Throttle.add
 
     def count(pace, block, runs):
         add(pace, block, runs)
         most[0] = max(most[0], sum(array.shape == (12, 1, 16, 24) for array in jax.live_arrays()))
 
-    monkeypatch.setattr(schedule.Pace, "add", count)
+    monkeypatch.setattr(schedule.Throttle, "add", count)
     examples = encodings(DEEP, rng, [16] * 12)
     engine.sweep(model, examples, ablations, readouts.logits, row_length=16, tokens_at_once=200)
     monkeypatch.undo()

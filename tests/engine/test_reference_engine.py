@@ -85,12 +85,12 @@ def test_sharing_the_prefix_computes_less_and_work_says_how_much(job):
     model, _, batches, several = job
     layers, last = model.config.num_hidden_layers, []
     for share in (True, False):
-        told = []
-        options = {"share_prefix": share, "progress": lambda *work, told=told: told.append(work)}
+        reports = []
+        options = {"share_prefix": share, "progress": lambda *work, reports=reports: reports.append(work)}
         reference.sweep(model, batches, several, readouts.logits, **options)
-        assert told == sorted(told)
-        assert {total for _, total in told} == {told[-1][0]}
-        last.append(told[-1][0])
+        assert reports == sorted(reports)
+        assert {total for _, total in reports} == {reports[-1][0]}
+        last.append(reports[-1][0])
     starts = [reference.first_layer(one, layers) for one in several]
     assert last == [6 * sum(layers - start for start in starts), 6 * layers * len(several)]
 

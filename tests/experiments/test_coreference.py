@@ -42,13 +42,13 @@ def test_heads_and_baselines_are_judged():
     weights[0, 5, 0] = weights[0, 10, 3] = 0.9  # right about both, and only from the anaphors
     weights[1, :, 3] = 0.9  # the dog, whoever asks
     found = resolve(one, find_anaphors(one), weights)
-    assert found.count == found.asked == 2
+    assert found.count == found.compared == 2
     assert found.hits[:2].tolist() == [2, 1]
     # "she": the nearest is the dog, no pronoun is before it; "dog": the nearest is Bob, of its kind too.
     assert found.hits[2:].tolist() == [0, 0, 1]
     assert len(BASELINES) == 3
     assert found.chance == pytest.approx(1 / 2 + 1 / 4)
-    assert found.knows.tolist() == [2, 0]  # the second head gives every query's weight to the dog
+    assert found.higher.tolist() == [2, 0]  # the second head gives every query's weight to the dog
 
 
 def write_mentions(path):

@@ -151,7 +151,12 @@ def test_propositions_are_read_with_whole_arguments(tmp_path):
     assert [one.text[slice(*one.predicate[0])] for one in found] == ["says", "run", "likes", "left"]
     elements = [[one.text[slice(*span)] for span in one.elements] for one in found]
     assert elements[1:] == [["The old dog"], ["The men", "she"], ["The men she likes"]]
-    assert [one.whole for one in found] == [False, True, True, True]  # what is said stands on both sides of "he says"
+    assert [one.contiguous for one in found] == [
+        False,
+        True,
+        True,
+        True,
+    ]  # what is said stands on both sides of "he says"
     assert len(found[1].words) == 12
     assert found[1].text[slice(*found[1].words[8])] == "n't"
     assert [reason_against(one) for one in found] == [

@@ -60,7 +60,7 @@ def test_the_exchanged_word_is_in_both_texts_or_in_the_first(tmp_path, monkeypat
 
 def test_pairs_that_are_alike_are_those_of_the_label(tmp_path):
     examples = load_examples("mrpc", data=write_pairs(tmp_path / "dev.tsv", 30))
-    chosen = program.alike(examples)
+    chosen = program.similar_pairs(examples)
     assert {*chosen.labels.tolist()} == {1}
     assert len(chosen) == (examples.labels == 1).sum()
 
@@ -80,7 +80,7 @@ def test_the_grids_are_those_of_patches(tmp_path, few_letters, capsys):
     assert program.tables(numbers) in printed
     both = numbers["results"]["contrasts"]
     assert [one["shared"] for one in both] == [True, False]
-    chosen = program.alike(load_examples("mrpc", data=data))
+    chosen = program.similar_pairs(load_examples("mrpc", data=data))
     tokenizer = bertjax.Tokenizer.from_pretrained(model)
     rare = program.rare_words([*chosen.first, *chosen.second], tokenizer)
     rows = program.contrasts_of(chosen, rare, np.random.default_rng([0, 0]), shared=True)

@@ -119,7 +119,7 @@ def test_a_head_is_what_its_maps_of_other_folds_mostly_are():
     several = [make_labels(12, 7, classes=3), make_labels(9, 1, seed=2)]
     rows = [row for one in several for row in one.rows]
     folds = split_folds(several)
-    found = training.commonest_of_heads(several, folds)
+    found = training.most_common_of_heads(several, folds)
     for train, test in folds:
         for place in test:
             labels = [rows[one].label for one in train if (rows[one].layer, rows[one].head) == head_of(rows[place])]
@@ -137,7 +137,7 @@ def test_a_head_without_other_maps_is_what_most_maps_are():
     rows = [MapRow("mrpc", row.example, number, 0, 2, 2, row.label) for number, row in enumerate(labels.rows)]
     several = [MapSet(tuple(rows), labels.maps)]
     folds, (classes, _) = split_folds(several), classes_of(several)
-    found = training.commonest_of_heads(several, folds)
+    found = training.most_common_of_heads(several, folds)
     for train, test in folds:
         assert set(found[test]) == {np.bincount(classes[train]).argmax()}
 
@@ -241,7 +241,7 @@ def test_shipped_scores_match_shipped_labels_and_predictions():
     assert (scores["maps"], scores["drawn_at_random"]) == (660, 540)
     held = {name: np.array(found) for name, found in scores["held_out"].items()}
     assert set(held) == {"network", "logistic", "boosting", "head"}
-    assert np.array_equal(held["head"], training.commonest_of_heads(several, split_folds(several)))
+    assert np.array_equal(held["head"], training.most_common_of_heads(several, split_folds(several)))
     for name, parts in score_held_out(several, held).items():
         for part, one in parts.items():
             assert same(one, scores[name][part]), (name, part)

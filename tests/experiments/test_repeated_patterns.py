@@ -16,7 +16,7 @@ from experiments.shared.run import Run
 from experiments.similarity import distances
 from experiments.similarity.distances import Distances, compare_heads, measure_distances, square
 from experiments.similarity.groups import group_heads, order_heads, report_groups
-from experiments.similarity.pairs import Couples, choose_couples, weigh_couples
+from experiments.similarity.pairs import Couples, choose_couples, compare_couples
 from experiments.similarity.partners import Partners, draw_partners, fit, segments
 from experiments.similarity.parts import means_of, report_parts
 from tests.factories import make_embedder, write_pairs
@@ -184,21 +184,21 @@ def test_only_redundant_heads_have_effects_beyond_the_sum(rng):
     alone = rng.normal(size=(1 + 400, PLACES))
     together = [alone[:, [one]] + alone[:, [two]] for one, two in [*couples.alike, *couples.controls]]
     sums = np.hstack([alone, *together])
-    found = weigh_couples(sums[0], sums[1:], couples, NAMES, places, 0)
+    found = compare_couples(sums[0], sums[1:], couples, NAMES, places, 0)
     for kind in ("alike", "controls"):
         assert np.abs(found[kind]["beyond"] + found[kind]["mean"]).max() < 1e-9
     assert found["difference"]["mean"] == 0
     assert found["difference"]["p"] == 1
     sums[0, PLACES : PLACES + 2] -= 3
     sums[1:, PLACES : PLACES + 2] += rng.normal(-3, 0.5, (400, 2))
-    found = weigh_couples(sums[0], sums[1:], couples, NAMES, places, 0)
+    found = compare_couples(sums[0], sums[1:], couples, NAMES, places, 0)
     low, high = found["difference"]["interval"]
     assert -5 < low < found["difference"]["mean"] < high < -1
     assert max(found["alike"]["q"]) < 0.01
     assert found["controls"]["beyond"] == pytest.approx([0, 0])
     assert found["difference"]["p"] == pytest.approx(0.5, abs=0.03)  # two couples: two of four signs
     sums[0, PLACES] = np.nan
-    undefined = weigh_couples(sums[0], sums[1:], couples, NAMES, places, 0)["difference"]
+    undefined = compare_couples(sums[0], sums[1:], couples, NAMES, places, 0)["difference"]
     assert (undefined["mean"], undefined["p"]) == (None, None)
 
 

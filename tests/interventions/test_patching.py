@@ -1,4 +1,4 @@
-"""Patches at any place and token: in the model, in the engine, and as a study of contrasts."""
+"""Patches of all sites and tokens, in the model, in the engine and in contrasts."""
 
 from pathlib import Path
 
@@ -28,36 +28,36 @@ SMALL = Path(__file__).parents[2] / "experiments/data/small_mlm"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 
-def where_of(place):
-    return ["1.2"] if SITES[place].of_heads else [1]
+def where_of(site):
+    return ["1.2"] if SITES[site].of_heads else [1]
 
 
-def at(record, place, layer=1, head=2):
-    """What a record has at a place, tokens before the last axis; of weights queries."""
-    values = np.asarray(getattr(record, place)[layer])
-    if place == "weights":
+def at(record, site, layer=1, head=2):
+    """The recorded activations of a site; the tokens of weights are queries."""
+    values = np.asarray(getattr(record, site)[layer])
+    if site == "weights":
         return values[:, head]
-    return values[:, :, head] if SITES[place].of_heads else values
+    return values[:, :, head] if SITES[site].of_heads else values
 
 
-@pytest.mark.parametrize("place", list(SITES))
-def test_a_patch_copies_the_source_and_changes_nothing_before(small, rng, place):
+@pytest.mark.parametrize("site", list(SITES))
+def test_a_patch_copies_the_source_and_changes_nothing_before(small, rng, site):
     model, call = random_model(BertModel, small), arguments(small, rng)
     source = model(**dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape)))
     base, tokens = model(**call), [[0, 2], [1], [2], []]
-    patch = patching.patched(small, place, where_of(place), source, tokens=tokens)
+    patch = patching.patched(small, site, where_of(site), source, tokens=tokens)
     after = model(**call, overrides=patch)
     mask = np.asarray(patching.token_mask(tokens, 4, 9)).astype(bool)
-    found, own, given = (at(output.record, place) for output in (after, base, source))
+    found, own, given = (at(output.record, site) for output in (after, base, source))
     assert np.array_equal(found[mask], given[mask])
     assert largest_difference(found[~mask], own[~mask]) < CLOSE
-    untouched = 1 if place == "hidden_states" else 2
+    untouched = 1 if site == "hidden_states" else 2
     assert largest_difference(after.hidden_states[:untouched], base.hidden_states[:untouched]) < CLOSE
     assert largest_difference(after.last_hidden_state[:3], base.last_hidden_state[:3]) > 1e-4
     assert largest_difference(after.last_hidden_state[3], base.last_hidden_state[3]) < CLOSE  # where nothing is patched
 
 
-def test_the_stream_of_a_donor_is_all_that_it_is(small, rng):
+def test_the_stream_of_a_source_is_all_of_its_run(small, rng):
     model, call = random_model(BertModel, small), arguments(small, rng)
     source = model(**dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape)))
     for layer in range(3):
@@ -75,7 +75,7 @@ def test_a_share_blends(small, rng, share):
     assert largest_difference(found, (1 - share) * own + share * given) < CLOSE
 
 
-def test_given_numbers_are_put_at_places(small, rng):
+def test_values_replace_sites(small, rng):
     model, call = random_model(BertModel, small), arguments(small, rng)
     vector = rng.normal(size=12).astype(np.float32)
     mask = patching.token_mask([3], 4, 9)
@@ -106,10 +106,10 @@ def test_overrides_of_heads_act_at_some_queries_alone(small, rng, mode):
     assert largest_difference(found[~chosen], own[~chosen]) < CLOSE
 
 
-def test_patches_of_several_places_are_joined_and_stacked(small, rng):
+def test_patches_of_several_sites_are_joined_and_stacked(small, rng):
     model, call = random_model(BertModel, small), arguments(small, rng)
     source = model(**dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape)))
-    parts = [patching.patched(small, place, where_of(place), source, tokens=[1]) for place in ("keys", "hidden_states")]
+    parts = [patching.patched(small, site, where_of(site), source, tokens=[1]) for site in ("keys", "hidden_states")]
     parts.append(overrides.zero(small, ["0.0"]))
     joined = overrides.combine(*parts)
     after = model(**call, overrides=joined)
@@ -125,13 +125,16 @@ def test_patches_of_several_places_are_joined_and_stacked(small, rng):
 @pytest.mark.parametrize(
     ("refused", "message"),
     [
-        (lambda c, d: patching.patched(c, "logits", [0], d), "'logits' is no site: there are hidden_states, queries"),
+        (
+            lambda c, d: patching.patched(c, "logits", [0], d),
+            "'logits' is not a site: there are hidden_states",
+        ),
         (lambda c, d: patching.patched(c, "keys", ["0"], d), "names no head"),
         (lambda c, d: patching.patched(c, "attention_outputs", [2], d), "there is no layer 2 .* 0 to 1"),
         (lambda c, d: patching.patched(c, "hidden_states", [3], d), "0 to 2"),
         (lambda c, d: patching.patched(c, "hidden_states", [1, 1], d), "a layer is named twice"),
         (lambda c, d: patching.patched(c, "hidden_states", [1], d, tokens=[9]), "position 9, but there are 9"),
-        (lambda c, d: patching.patched(c, "hidden_states", [1], d, tokens=[[1]]), "given for 1 examples"),
+        (lambda c, d: patching.patched(c, "hidden_states", [1], d, tokens=[[1]]), "tokens for 1 examples"),
         (lambda c, d: patching.replaced(c, "weights", {"0.0": [1.0]}), "overrides.fixed"),
         (lambda c, d: patching.replaced(c, "queries", {"0.0": np.ones(5)}), r"expected \[batch, token, 4\]"),
         (
@@ -140,9 +143,9 @@ def test_patches_of_several_places_are_joined_and_stacked(small, rng):
         ),
         (
             lambda c, d: patching.at_tokens(patching.patched(c, "keys", ["0.1"], d), np.ones((1, 9))),
-            "at tokens of their own",
+            "have their own tokens",
         ),
-        (lambda c, d: Change(0, 1, "patched", site="hidden_states"), "of a whole layer: give head 0"),
+        (lambda c, d: Change(0, 1, "patched", site="hidden_states"), "to a whole layer: give head 0"),
         (lambda c, d: Change(0, 0, "mean", site="queries"), "set to zero or patched"),
         (lambda c, d: Change(0, 0, "patched", at=(-1,)), "a span id"),
         (lambda c, d: to_overrides(c, Ablation("x", (Change(0, 0, "zero", at=(1,)),))), "give spans="),
@@ -155,14 +158,14 @@ def test_patches_that_cannot_be_are_refused(small, rng, refused, message):
 
 
 @pytest.mark.parametrize("kind", ["states", "vectors", "tokens"])
-def test_the_plain_sweep_refuses_what_it_would_not_do(small, rng, kind):
+def test_the_reference_sweep_refuses_overrides_at_tokens(small, rng, kind):
     model, call = random_model(BertModel, small), arguments(small, rng)
     override = {
         "states": patching.replaced(small, "hidden_states", {0: np.ones(12)}),
         "vectors": patching.replaced(small, "keys", {"0.1": np.ones(4)}),
         "tokens": patching.at_tokens(overrides.zero(small, ["0.1"]), np.ones((1, 1))),
     }[kind]
-    with pytest.raises(OverrideError, match="tokens or places cannot be swept"):
+    with pytest.raises(OverrideError, match="tokens or sites cannot be swept"):
         reference.sweep(model, [(range(4), call)], [override], readouts.hidden_state)
 
 
@@ -175,7 +178,7 @@ def test_a_patch_for_another_batch_is_refused(small, rng):
 
 
 @pytest.mark.parametrize("family", ["albert", "deberta-v2", "modernbert", "mpnet", "distilbert"])
-def test_every_place_of_every_family_in_the_engine(family, rng):
+def test_every_site_of_every_family_in_the_engine(family, rng):
     config = config_of(family)
     model = BertModel(config, jax.random.key(3))
     lengths = [5, 9, 3, 7]
@@ -184,8 +187,8 @@ def test_every_place_of_every_family_in_the_engine(family, rng):
     spans[0][:2] = [0, 1]
     layers = config.num_hidden_layers
     ablations = [
-        Ablation(f"{place} {layer}", (Change(layer, 0, "patched", site=place, at=(layer % 2,)),))
-        for place in SWEPT
+        Ablation(f"{site} {layer}", (Change(layer, 0, "patched", site=site, at=(layer % 2,)),))
+        for site in SWEPT
         for layer in range(layers)
     ]
     found = bertjax.sweep(
@@ -231,7 +234,7 @@ def minilm():
 
 
 def torch_patches(texts, sources, cells):
-    """Patches by hooks in PyTorch: the mean vector of each text for each cell, by (place, layer, head, position)."""
+    """Patches by hooks in PyTorch: the mean vector of each text for each cell, by (site, layer, head, position)."""
     model = AutoModel.from_pretrained(locate(MINILM), attn_implementation="eager").eval()
     layers = model.encoder.layer
     modules = {
@@ -248,20 +251,20 @@ def torch_patches(texts, sources, cells):
     with torch.no_grad():
         for text, source in zip(texts, sources, strict=True):
             own = []
-            for place, layer, head, position in cells:
+            for site, layer, head, position in cells:
                 part = slice(None) if head is None else slice(32 * head, 32 * head + 32)
                 kept = {}
-                module = modules[place](layer)
+                module = modules[site](layer)
 
-                def keep(_, given, output=None, *, place=place, kept=kept):
-                    kept["value"] = (given[0] if place in takes_input else output).clone()
+                def keep(_, given, output=None, *, site=site, kept=kept):
+                    kept["value"] = (given[0] if site in takes_input else output).clone()
 
-                def put(_, given, output=None, *, place=place, kept=kept, part=part, position=position):
-                    value = (given[0] if place in takes_input else output).clone()
+                def put(_, given, output=None, *, site=site, kept=kept, part=part, position=position):
+                    value = (given[0] if site in takes_input else output).clone()
                     value[:, position, part] = kept["value"][:, position, part]
-                    return (value, *given[1:]) if place in takes_input else value
+                    return (value, *given[1:]) if site in takes_input else value
 
-                register = module.register_forward_pre_hook if place in takes_input else module.register_forward_hook
+                register = module.register_forward_pre_hook if site in takes_input else module.register_forward_hook
                 for hook, encoding in ((keep, source), (put, text)):
                     handle = register(hook)
                     output = model(torch.tensor([encoding.input_ids])).last_hidden_state
@@ -277,13 +280,13 @@ def test_patches_of_a_real_model_are_those_of_hooks_in_pytorch(minilm):
     texts = tokenizer.encode(["A man is eating food.", "Two dogs run across the wide field."])
     sources = tokenizer.encode(["A man is riding food.", "Two cars run across the wide field."])
     assert [len(text) for text in texts] == [len(text) for text in sources]
-    places = [("queries", 3), ("keys", 1), ("values", 7), ("head_outputs", 11), *((name, None) for name in SWEPT[:1])]
-    places += [("attention_outputs", None), ("feed_forward_outputs", None)]
-    cells = [(place, layer, head, position) for place, head in places for layer in (0, 2, 5) for position in (0, 2, 4)]
+    sites = [("queries", 3), ("keys", 1), ("values", 7), ("head_outputs", 11), *((name, None) for name in SWEPT[:1])]
+    sites += [("attention_outputs", None), ("feed_forward_outputs", None)]
+    cells = [(site, layer, head, position) for site, head in sites for layer in (0, 2, 5) for position in (0, 2, 4)]
     spans = [np.arange(len(text)) for text in texts]
     ablations = [
-        Ablation(str(number), (Change(layer, head or 0, "patched", site=place, at=(position,)),))
-        for number, (place, layer, head, position) in enumerate(cells)
+        Ablation(str(number), (Change(layer, head or 0, "patched", site=site, at=(position,)),))
+        for number, (site, layer, head, position) in enumerate(cells)
     ]
     found = bertjax.sweep(
         model, texts, ablations, readouts.sentence_embedding, sources=sources, spans=spans, progress=False
@@ -300,13 +303,13 @@ def run_hooked(model, ids, hooks):
     return output
 
 
-def torch_path(text, source, sender, receiver, place):
+def torch_path(text, source, sender, receiver, site):
     """The mean vector of a text after a path is patched by hooks; all other heads of later layers are frozen."""
     model = AutoModel.from_pretrained(locate(MINILM), attn_implementation="eager").eval()
     layers, (first, head), (last, reader) = model.encoder.layer, sender, receiver
     ids = {"own": torch.tensor([text.input_ids]), "source": torch.tensor([source.input_ids])}
     kept: dict = {"own": {}, "source": {}}
-    projection = getattr(layers[last].attention.self, {"queries": "query", "keys": "key", "values": "value"}[place])
+    projection = getattr(layers[last].attention.self, {"queries": "query", "keys": "key", "values": "value"}[site])
     part, reading = (slice(32 * number, 32 * number + 32) for number in (head, reader))
 
     def keeps(which):
@@ -342,17 +345,17 @@ def torch_path(text, source, sender, receiver, place):
         return torch.nn.functional.normalize(output.mean(1), dim=-1)[0].numpy()
 
 
-@pytest.mark.parametrize("place", RECEIVING)
-def test_paths_are_those_of_hooks_in_pytorch(minilm, place):
+@pytest.mark.parametrize("site", RECEIVING)
+def test_paths_are_those_of_hooks_in_pytorch(minilm, site):
     model, tokenizer = minilm
     (text,), (source,) = (tokenizer.encode([own]) for own in ("Two dogs run on a field.", "Two cars run on a field."))
-    receivers = {place: ["4.2"]}
+    receivers = {site: ["4.2"]}
     senders, found = patch_paths(
         model, collate([text]), collate([source]), receivers, readouts.sentence_embedding, senders=["0.3", "3.7"]
     )
     assert senders == [(0, 3), (3, 7)]
     for sender, own in zip(senders, found, strict=True):
-        assert largest_difference(own[0], torch_path(text, source, sender, (4, 2), place)) < 1e-5
+        assert largest_difference(own[0], torch_path(text, source, sender, (4, 2), site)) < 1e-5
     base = np.asarray(model(collate([text])).sentence_embedding)
     assert largest_difference(found[:, 0], base.repeat(2, 0)) > 1e-5
 
@@ -361,7 +364,7 @@ def test_a_straight_path_through_one_layer_is_the_head_s_alone(small, rng):
     """Without feed-forward layers between, and with all readers named, what comes through is the sender's patch."""
     model, call = random_model(BertModel, small), arguments(small, rng)
     other = dict(call, input_ids=rng.integers(0, small.vocab_size, call["input_ids"].shape))
-    receivers = {place: ["1.0", "1.1", "1.2"] for place in RECEIVING}
+    receivers = {site: ["1.0", "1.1", "1.2"] for site in RECEIVING}
     _, found = patch_paths(model, call, other, receivers, readouts.hidden_state, senders=["0.1"])
     source, base = model(**other), model(**call)
     sent = model(**call, overrides=overrides.patched_outputs(small, ["0.1"], source))
@@ -393,7 +396,7 @@ def test_what_comes_before_the_sender_is_as_it_was(family, freeze, rng):
         if freeze:
             parts.append(patching.patched(config, "feed_forward_outputs", range(layer, 4), own))
         between = model(**call, overrides=overrides.combine(*parts))
-        read = [patching.patched(config, place, heads, between) for place, heads in receivers.items()]
+        read = [patching.patched(config, site, heads, between) for site, heads in receivers.items()]
         expected = model(**call, overrides=overrides.combine(*read)).last_hidden_state
         assert largest_difference(given, expected) < 1e-5
         assert largest_difference(given, own.last_hidden_state) > 1e-4
@@ -415,7 +418,7 @@ def test_senders_of_all_layers_are_run_by_the_same_programs(rng):
     assert [compiled_for(sender) for sender in ("1.1", "2.0", "2.2")] == [0, 0, 0]
 
 
-def test_donors_of_another_shape_are_refused(small, rng):
+def test_sources_of_another_shape_are_refused(small, rng):
     model, call = random_model(BertModel, small), arguments(small, rng)
     for other in (
         {name: given[:1] for name, given in call.items()},

@@ -20,18 +20,18 @@ LENGTHS, WANTED = [7, 3, 11, 5, 2, 9], 2
 
 
 def words_of(config, rng):
-    """Texts, two tokens of each, and the words that are wanted there."""
+    """Texts, two tokens of each, and the target words there."""
     texts = encodings(config, rng, LENGTHS)
     at = np.array([rng.integers(0, length, WANTED) for length in LENGTHS])
     return texts, at, rng.integers(0, config.vocab_size, at.shape)
 
 
-def expected_words(model, text, override, at, wanted):
+def expected_words(model, text, override, at, words):
     """By definition, from all logits of one text."""
     given = {"input_ids": np.array([text.input_ids]), "token_type_ids": np.array([text.token_type_ids])}
     logits = np.asarray(model(**given, overrides=override).logits[0], np.float64)
     found = []
-    for place, word in zip(at, wanted, strict=True):
+    for place, word in zip(at, words, strict=True):
         shares = np.exp(logits[place]) / np.exp(logits[place]).sum()
         found.append((np.log(shares[word]), 1 + (logits[place] > logits[place, word]).sum()))
     return np.array(found)
@@ -43,14 +43,14 @@ def expected_words(model, text, override, at, wanted):
 def test_words_are_those_of_all_logits(family, rng, x64):
     config = config_of(family)
     model = random_model(BertForMaskedLM, config, "float64")
-    texts, at, wanted = words_of(config, rng)
+    texts, at, words = words_of(config, rng)
     sets = [*ab.single_heads(config), *ab.whole_layers(config, "zero")]
-    found = engine.sweep(model, texts, sets, readouts.words, at=at, targets=wanted, row_length=16, tokens_at_once=48)
+    found = engine.sweep(model, texts, sets, readouts.words, at=at, targets=words, row_length=16, tokens_at_once=48)
     assert found.outputs.shape == (len(sets), len(texts), WANTED, 2)
     for outputs, ablation in zip([found.base, *found.outputs], [None, *sets], strict=True):
         override = None if ablation is None else to_overrides(config, ablation)
         for number, text in enumerate(texts):
-            expected = expected_words(model, text, override, at[number], wanted[number])
+            expected = expected_words(model, text, override, at[number], words[number])
             assert largest_difference(outputs[number, :, 0], expected[:, 0]) < 1e-9
             assert outputs[number, :, 1].tolist() == expected[:, 1].tolist()
     assert largest_difference(found.outputs[0], found.base) > 1e-3
@@ -87,28 +87,28 @@ def test_a_readout_of_all_tokens_takes_targets(small, rng):
 
 def test_a_sweep_of_other_targets_is_another_sweep(small, rng, tmp_path):
     model, given = random_model(BertForMaskedLM, small), words_of(small, rng)
-    texts, at, wanted = given
+    texts, at, words = given
     heads, journal = ab.single_heads(small)[:2], tmp_path / "journal"
     options = {"at": at, "row_length": 16}
-    found = engine.sweep(model, texts, heads, readouts.words, targets=wanted, journal=journal, **options)
-    again = engine.sweep(model, texts, heads, readouts.words, targets=wanted, journal=journal, **options)
+    found = engine.sweep(model, texts, heads, readouts.words, targets=words, journal=journal, **options)
+    again = engine.sweep(model, texts, heads, readouts.words, targets=words, journal=journal, **options)
     assert found.outputs.tobytes() == again.outputs.tobytes()
     with pytest.raises(OutputError, match="targets"):
-        engine.sweep(model, texts, heads, readouts.words, targets=wanted + 1, journal=journal, **options)
+        engine.sweep(model, texts, heads, readouts.words, targets=words + 1, journal=journal, **options)
 
 
 def test_targets_that_do_not_fit_are_refused(small, rng):
-    model, (texts, at, wanted) = random_model(BertForMaskedLM, small), words_of(small, rng)
+    model, (texts, at, words) = random_model(BertForMaskedLM, small), words_of(small, rng)
     heads = ab.single_heads(small)[:1]
     with pytest.raises(InputError, match=r"targets have shape \(5, 2\), but there are 6 examples"):
-        engine.sweep(model, texts, heads, readouts.words, at=at, targets=wanted[:5])
+        engine.sweep(model, texts, heads, readouts.words, at=at, targets=words[:5])
     pairs = list(zip(texts[::2], texts[1::2], strict=True))
     with pytest.raises(InputError, match="`targets` are for examples of a single text"):
-        engine.sweep(model, pairs, heads, readouts.words, combine=lambda a, b: a, targets=wanted[:3])
+        engine.sweep(model, pairs, heads, readouts.words, combine=lambda a, b: a, targets=words[:3])
     with pytest.raises(InputError, match=r"the readout needs targets as its second argument: give targets="):
         engine.sweep(model, texts, heads, readouts.words, at=at)
     with pytest.raises(InputError, match=r"the readout takes only a model's output: leave out targets="):
-        engine.sweep(model, texts, heads, readouts.logits, targets=wanted)
+        engine.sweep(model, texts, heads, readouts.logits, targets=words)
     with pytest.raises(InputError, match="targets must be an array of numbers"):
         engine.sweep(model, texts, heads, readouts.words, at=at, targets=["a"] * 6)
 

@@ -54,7 +54,7 @@ def assert_refused(settings, monkeypatch, error: type[BertjaxError], message: st
 
 
 @pytest.mark.parametrize("name", ["seed", "limit", "max_length", "subset_size", "batch_size", "chunk_size"])
-def test_numbers_out_of_their_range(settings, monkeypatch, name):
+def test_numbers_out_of_range(settings, monkeypatch, name):
     assert_refused(settings, monkeypatch, InputError, f"{name} must be a whole number", **{name: -1})
 
 
@@ -72,7 +72,7 @@ def test_a_directory_of_a_file_s_name(settings, monkeypatch, name):
 
 
 @pytest.mark.parametrize("engine", ["fast", "reference"])
-def test_an_output_that_no_system_can_make(settings, monkeypatch, tmp_path, engine):
+def test_an_output_that_cannot_be_created(settings, monkeypatch, tmp_path, engine):
     output = tmp_path / "new" / ("x" * 300)
     assert_refused(
         settings, monkeypatch, OutputError, "cannot write to .*: File name too long", output=str(output), engine=engine
@@ -99,7 +99,7 @@ def test_more_examples_than_can_be_ranked(settings, embedder, monkeypatch, tmp_p
 
 @pytest.mark.parametrize(
     ("metric", "message"),
-    [("roc_auc", "choose accuracy or f1 or matthews"), ("pearson", "does not judge predicted classes of mrpc")],
+    [("roc_auc", "choose accuracy or f1 or matthews"), ("pearson", "cannot score predicted classes of mrpc")],
 )
 def test_a_metric_that_does_not_fit(settings, monkeypatch, metric, message):
     assert_refused(settings, monkeypatch, InputError, message, metric=metric)
@@ -107,21 +107,21 @@ def test_a_metric_that_does_not_fit(settings, monkeypatch, metric, message):
 
 def test_half_a_character(settings, monkeypatch, tmp_path):
     own = write_labels(tmp_path / "own.jsonl", ["a\ud800", "b"] * 3)
-    assert_refused(settings, monkeypatch, DataError, "holds half a character", **own)
+    assert_refused(settings, monkeypatch, DataError, "contains a lone surrogate", **own)
     own = write_labels(tmp_path / "own.jsonl", ["a", "b"] * 3)
     assert_refused(
-        settings, monkeypatch, DataError, "holds half a character", **own, label_names=("a", os.fsdecode(b"b\xff"))
+        settings, monkeypatch, DataError, "contains a lone surrogate", **own, label_names=("a", os.fsdecode(b"b\xff"))
     )
 
 
-def test_a_name_of_a_set_that_cannot_be_seen(settings, monkeypatch, tmp_path):
+def test_an_invisible_name_of_a_set(settings, monkeypatch, tmp_path):
     (tmp_path / "sets.txt").write_text("one: 0.0\ntwo\x1b[31m: 0.1\n")
     assert_refused(
         settings, monkeypatch, InputError, "line 2: .*control character", ablate=str(tmp_path / "sets.txt"), heads=None
     )
 
 
-def test_names_that_others_would_read_as_commands_go_through(settings, tmp_path, capsys):
+def test_names_that_look_like_commands_are_kept(settings, tmp_path, capsys):
     names = ["[/x] :smile:", "$\\frac{1$", "=cmd|' /C calc'!A0"]
     (tmp_path / "sets.txt").write_text("".join(f"{name}: 0.{head}\n" for head, name in enumerate(names)))
     arguments = [
@@ -158,7 +158,7 @@ def test_a_model_of_one_label_takes_whole_ratings(settings, tmp_path):
     assert [example["label"] for example in found.examples] == list(range(6))
 
 
-def test_label_names_with_nothing_behind_it_make_ratings(settings, embedder, tmp_path, capsys):
+def test_empty_label_names_make_ratings(settings, embedder, tmp_path, capsys):
     own = write_labels(tmp_path / "own.jsonl", [0, 3, 5, 1, 2])
     arguments = ["ablate", "--model", str(embedder), "--task", "custom", "--data", own["data"], "--heads", "0.0"]
     arguments += ["--text-columns", "first", "second", "--output", settings.analysis.output]
@@ -216,7 +216,7 @@ def test_each_job_has_its_output_directory(tmp_path, monkeypatch):
     assert [before == now for before, now in zip(names, again, strict=True)] == [job.data != "one.tsv" for job in jobs]
 
 
-def test_a_directory_s_name_is_one_on_any_system():
+def test_names_of_directories_are_valid_on_all_systems():
     long = settings_of(
         model="m/" + "\N{SNOWMAN}x" * 200, task="custom", data="../" * 9 + "d" * 250, ablate="/s/" + "e" * 99
     )

@@ -32,7 +32,7 @@ def test_leftovers_of_known_names_are_removed_and_no_others(tmp_path):
 
 
 @pytest.mark.parametrize("sizes", [{"rows": 0, "runs": 3}, {"rows": 10**300, "runs": 3}, {}, {"rows": "x"}])
-def test_a_journal_of_odd_sizes_is_told_and_overwritten(tmp_path, sizes):
+def test_a_journal_with_odd_sizes_is_reported_and_overwritten(tmp_path, sizes):
     with open_journal(tmp_path, FACTS, CHOSEN) as journal:
         journal.write(0, np.ones(3, np.float32))
     head = tmp_path / "journal.json"
@@ -51,7 +51,7 @@ def test_an_empty_journal_does_not_block_another_sweep(tmp_path):
         open_journal(tmp_path, FACTS, CHOSEN)
 
 
-def test_outputs_that_are_no_numbers_leave_no_journal(tmp_path, rng):
+def test_outputs_that_are_not_finite_leave_no_journal(tmp_path, rng):
     config = BertConfig(**SIZES["three heads"])
     model = random_model(BertForSequenceClassification, config)
     largest = np.float32(3e38) * np.array([1, -1], np.float32)  # finite, and what is summed is not

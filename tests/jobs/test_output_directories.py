@@ -172,7 +172,7 @@ def test_a_picture_or_page_replaces_only_our_own(inputs, tmp_path, capsys):
         assert f"figure.{kind} exists, and bertjax did not write it" in capsys.readouterr().err
         assert path.read_bytes() == b"mine"
     assert main(["plot", str(out), "-o", str(out / "heads.png")]) == 2
-    assert "belongs to the results there" in capsys.readouterr().err
+    assert "belongs to the results in its directory" in capsys.readouterr().err
     assert main(["report", str(out)]) == main(["report", str(out)]) == 0
     (out / "report.html").write_text("mine")
     assert main(["report", str(out)]) == 2

@@ -49,7 +49,7 @@ def arguments_of(settings):
 
 
 @pytest.mark.integration
-def test_the_command_says_what_is_saved_and_goes_on(settings, monkeypatch, capsys):
+def test_the_command_reports_saved_parts_and_resumes(settings, monkeypatch, capsys):
     monkeypatch.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
     monkeypatch.setattr(sizes, "CACHED_FLOATS", 700)
     monkeypatch.setattr("bertjax.progress.ProgressBar._advance", lambda self, done, total: StopAfter(0.5)(done, total))
@@ -111,7 +111,7 @@ def test_killed_twenty_times(settings, tmp_path):
     check_killed(settings, 20, tmp_path)
 
 
-def test_the_plain_form_does_not_discard_what_is_unfinished(settings, monkeypatch, capsys):
+def test_the_reference_engine_keeps_an_unfinished_sweep(settings, monkeypatch, capsys):
     monkeypatch.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
     monkeypatch.setattr(sizes, "CACHED_FLOATS", 700)
     with pytest.raises(SweepInterrupted):
@@ -196,10 +196,10 @@ def test_results_of_other_examples_are_not_shown(settings, tmp_path, capsys):
     assert "of other examples" in capsys.readouterr().err
 
 
-def test_results_of_a_metric_of_ones_own_are_not_shown(settings, tmp_path):
+def test_results_of_a_custom_metric_are_not_shown(settings, tmp_path):
     options = {"data": settings.data, "output": tmp_path / "own", "limit": 8, "heads": ["0.0"], "progress": False}
     bertjax.ablate(settings.model, "mrpc", metric=lambda labels, outputs: 0.5, **options)
-    with pytest.raises(OutputError, match="metric of your own"):
+    with pytest.raises(OutputError, match="a custom metric"):
         bertjax.ablate(settings.model, "mrpc", metric=lambda labels, outputs: 0.6, **options)
 
 
@@ -257,7 +257,7 @@ def test_sets_may_be_renamed_in_an_unfinished_sweep(settings, tmp_path, monkeypa
     assert "complete already" in capsys.readouterr().out
 
 
-def test_what_a_killed_process_left_half_written_is_removed(settings):
+def test_half_written_files_of_a_killed_process_are_removed(settings):
     settings.directory.mkdir()
     (settings.directory / ".0123abcd-outputs.npz").touch()
     (settings.directory / ".mine-outputs.npz").touch()

@@ -117,7 +117,7 @@ def test_no_other_run_takes_over_an_unfinished_shard(begun, other, pairs, tmp_pa
     what = f"an unfinished run of shard {begun}, not results" if begun else "an unfinished run, not results"
     for command in ("show", "report"):
         assert main([command, str(tmp_path / "begun")]) == 2
-        error = f"bertjax: error: {tmp_path / 'begun'} holds {what}: the same command resumes it\n"
+        error = f"bertjax: error: {tmp_path / 'begun'} has {what}: run the same command again to resume it\n"
         assert capsys.readouterr().err == error
     bertjax.ablate(**again, shard=begun)
 
@@ -145,20 +145,20 @@ def test_a_shard_is_not_shown_as_results(pairs, capsys):
         assert main(command) == 2
         error = capsys.readouterr().err
         assert error.count("\n") == 1
-        assert f"{directory} holds shard 2/3, not results: join all shards with bertjax merge" in error
+        assert f"{directory} has shard 2/3, not results: join all shards with bertjax merge" in error
 
 
 @pytest.mark.parametrize("use", ["names", "rows", "frame", "examples", "attention", "outputs", "plot", "report"])
-def test_results_of_a_shard_refuse_what_only_the_merge_has(use, pairs):
+def test_results_of_a_shard_refuse_methods_of_merged_results(use, pairs):
     given, (first, *_) = pairs
     shard = bertjax.ablate(**given, output=first, shard="1/3")
     assert shard.directory == first
     assert shard.summary["shard"] == "1/3"
-    with pytest.raises(InputError, match=f"{first} holds shard 1/3, not results: join all shards with bertjax merge"):
+    with pytest.raises(InputError, match=f"{first} has shard 1/3, not results: join all shards with bertjax merge"):
         getattr(shard, use)()
 
 
-def test_other_results_take_the_place_of_a_shard(pairs, tmp_path):
+def test_other_results_replace_a_shard(pairs, tmp_path):
     given, (first, *_) = pairs
     shutil.copytree(first, tmp_path / "first")
     bertjax.importance(**given, output=tmp_path / "first", overwrite=True)
@@ -198,7 +198,7 @@ def test_shards_that_are_not_of_one_run_are_named(pairs, tmp_path, capsys):
         "settings": "limit (None there, 20 here)",
         "model": "weights (",
         "versions": "bertjax (0.1.0 there, 0.0.9 here)",
-        "steps": "77 here): run all shards on machines of one kind, with the same --memory",
+        "steps": "77 here): run all shards on machines of the same kind, with the same --memory",
     }
     cases = [
         ([first, second, changed(third, tmp_path / name, **{name: value})], messages[name])
@@ -208,7 +208,7 @@ def test_shards_that_are_not_of_one_run_are_named(pairs, tmp_path, capsys):
         ([first, third], "missing: shard 2/3"),
         ([second], "missing: shard 1/3, 3/3"),
         ([first, second, third, second], f"shard 2/3 is in {second} and {second}"),
-        ([first, second, tmp_path], f"{tmp_path} holds no shard: there is no shard.json"),
+        ([first, second, tmp_path], f"{tmp_path} has no shard: there is no shard.json"),
     ]
     for directories, message in cases:
         assert main(["merge", *map(str, directories), "--output", str(tmp_path / "out")]) == 2
@@ -245,7 +245,7 @@ def test_data_that_changed_since_are_not_merged(tmp_path):
 def test_a_directory_holds_one_shard(pairs, tmp_path):
     given, (first, *_) = pairs
     for shard in ("2/3", None):
-        with pytest.raises(OutputError, match="holds shard 1/3: give another --output"):
+        with pytest.raises(OutputError, match="has shard 1/3: give another --output"):
             bertjax.ablate(**given, output=first, shard=shard)
     with pytest.raises(InputError, match="give output="):
         bertjax.ablate(**given, shard="1/3")
@@ -291,7 +291,7 @@ def test_auto_is_the_host_of_a_pod(monkeypatch):
     assert find_shard() == (4, 4)
 
 
-def test_auto_names_what_it_looked_for(pairs, monkeypatch, capsys, tmp_path):
+def test_auto_reports_the_variables_it_needs(pairs, monkeypatch, capsys, tmp_path):
     command = ["ablate", "--model", pairs[0]["model"], "--output", str(tmp_path / "out"), "--shard", "auto"]
     assert main(command) == 2
     error = capsys.readouterr().err
@@ -301,7 +301,7 @@ def test_auto_names_what_it_looked_for(pairs, monkeypatch, capsys, tmp_path):
     assert "a Kubernetes Job must set JOB_COMPLETION_INDEX, JOB_COMPLETIONS to numbers" in capsys.readouterr().err
 
 
-def test_shards_of_a_scheduler_have_directories_of_their_own(pairs, monkeypatch, capsys, tmp_path):
+def test_shards_of_a_scheduler_have_separate_directories(pairs, monkeypatch, capsys, tmp_path):
     given, _ = pairs
     monkeypatch.setenv("SLURM_PROCID", "1")
     monkeypatch.setenv("SLURM_NTASKS", "3")
@@ -313,7 +313,7 @@ def test_shards_of_a_scheduler_have_directories_of_their_own(pairs, monkeypatch,
 
 
 @pytest.mark.parametrize("shard", ["0/3", "4/3", "3", "1/3/4", "-1/3", "a/b", ""])
-def test_what_is_no_shard_is_refused(shard, pairs, tmp_path):
+def test_invalid_shards_are_refused(shard, pairs, tmp_path):
     with pytest.raises(InputError, match="is not a shard: write 3/16"):
         bertjax.ablate(**pairs[0], output=tmp_path / "out", shard=shard)
 
@@ -334,7 +334,7 @@ REFUSED = "--shard splits the sweeps of ablate and interactions only"
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_an_analysis_that_has_no_shards_says_so(command, message, pairs, capsys, tmp_path):
+def test_analyses_without_shards_refuse_them(command, message, pairs, capsys, tmp_path):
     given, _ = pairs
     data = [] if command[0] == "patch" else ["--task", given["task"], "--data", given["data"]]
     output = [] if command[0] == "plan" else ["--output", str(tmp_path / "out")]
@@ -362,7 +362,7 @@ def test_a_shard_is_not_written_over_results(pairs, tmp_path):
         bertjax.ablate(**given, output=tmp_path / "merged", shard="1/1", overwrite=True)
 
 
-def test_a_metric_of_the_users_is_not_replaced_by_a_built_in_one(tmp_path):
+def test_a_custom_metric_is_not_replaced_by_a_built_in_one(tmp_path):
     def f1(labels, outputs):
         return 0.123
 

@@ -225,13 +225,13 @@ def test_error_metrics_of_ratings_use_logits(tmp_path, capsys):
         for row, values in zip(rows, arrays["outputs"][..., 0], strict=True):
             assert row.score == pytest.approx(function(labels, values), rel=1e-6)
     assert main(["show", str(tmp_path / "out")]) == 0
-    assert "scores and changes as they are; lower is better" in capsys.readouterr().out
+    assert "scores and changes without a unit; lower is better" in capsys.readouterr().out
     glue = bertjax.ablate(directory, **given | {"task": "stsb"})
     assert glue.summary["metrics"] == ["pearson", "spearman"]
     (tmp_path / "embedder").mkdir()
     embedder = make_embedder(tmp_path / "embedder")
     for other in (make_cross_encoder(tmp_path / "sigmoid", SAID["sigmoid, older"][0]), embedder):
-        with pytest.raises(InputError, match=r"mean_squared_error does not judge .*: choose pearson or spearman$"):
+        with pytest.raises(InputError, match=r"mean_squared_error cannot score .*: choose pearson or spearman$"):
             bertjax.ablate(other, metric="mean_squared_error", label_names=[], **given)
 
 

@@ -190,7 +190,7 @@ def test_converted_tokenizers_return_the_same_ids(settings, tmp_path):
 def test_a_tokenizer_that_runs_in_python_is_refused():
     import transformers
 
-    with pytest.raises(DataError, match="ByT5Tokenizer runs in Python; bertjax takes those of the tokenizers library"):
+    with pytest.raises(DataError, match="ByT5Tokenizer runs in Python; bertjax needs one of the tokenizers library"):
         bertjax.from_torch(torch_model(), transformers.ByT5Tokenizer())
     with pytest.raises(InputError, match=r"must be a bertjax\.Tokenizer or a fast tokenizer .* the string 'bert'"):
         bertjax.from_torch(torch_model(), "bert")

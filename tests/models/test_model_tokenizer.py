@@ -151,7 +151,7 @@ def test_a_model_without_a_tokenizer_is_saved_without_one(in_memory, tmp_path):
 def test_a_model_with_a_broken_tokenizer_is_saved(directory, tmp_path):
     model = bertjax.load(directory)
     (directory / "tokenizer.json").write_text("{}")
-    with pytest.raises(DataError, match="transformers reads no tokenizer"):
+    with pytest.raises(DataError, match="transformers cannot read a tokenizer"):
         model("the cat")
     with pytest.warns(CheckpointWarning, match="the model's tokenizer is not saved: .*reads no tokenizer"):
         model.save_pretrained(tmp_path / "saved")

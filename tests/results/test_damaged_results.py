@@ -91,8 +91,8 @@ def test_a_damaged_file_is_named_in_a_line(some, foreign, capsys, name, damage):
     if damage != "missing":
         found = path.stat().st_size
         sizes = f"it has {found:,} bytes, not {len(content):,}"
-        reason = "its content differs: another SHA-256" if found == len(content) else sizes
-        assert f"is not the file that summary.json was written with ({reason})" in line
+        reason = "its SHA-256 differs" if found == len(content) else sizes
+        assert f"is not the file that summary.json describes ({reason})" in line
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_arrays_of_other_shapes_or_names_are_refused(unhashed, capsys, array):
 def test_a_table_with_fewer_rows_or_columns_is_refused(unhashed, capsys):
     path = unhashed / "results.parquet"
     table = pq.read_table(path)
-    fewer = "has 23 rows, summary.json has numbers for 24"
+    fewer = "has 23 rows, summary.json has 24"
     for changed, reason in ((table.slice(1), fewer), (table.drop_columns(["metric"]), "field `metric`")):
         pq.write_table(changed, path)
         assert reason in refusal("show", unhashed, capsys)

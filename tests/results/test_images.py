@@ -137,7 +137,7 @@ def pairs(path):
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_pictures_are_those_that_were_looked_at(results, tmp_path, name):
+def test_figures_equal_the_reference_images(results, tmp_path, name):
     drawn = tmp_path / f"{name}.png"
     PICTURES[name](results, drawn)
     if os.environ.get("BERTJAX_KEEP_IMAGES"):
@@ -147,7 +147,7 @@ def test_pictures_are_those_that_were_looked_at(results, tmp_path, name):
     assert compare_images(str(kept), str(drawn), TOLERANCE) is None
 
 
-def test_the_tolerance_tells_other_pictures_apart(results, tmp_path):
+def test_the_tolerance_detects_other_figures(results, tmp_path):
     """The same attention with one map turned is another picture, and so are effects of other sizes."""
     for number, seed in enumerate((0, 1)):
         saved = read_results(make_results(tmp_path / str(seed), seed=seed))
@@ -184,7 +184,7 @@ def test_pictures_are_shapes_not_pixels(results, tmp_path, figure):
     assert "<image" not in (tmp_path / "a.svg").read_text()
 
 
-def test_of_many_tokens_only_some_are_named():
+def test_only_some_of_many_tokens_are_named():
     tokens = [f"token{number}" for number in range(120)]
     figure = make_attention(tokens, [np.eye(120), np.eye(120)], ["one", "other"], "Many tokens")
     labels = [label.get_text() for label in figure.axes[0].get_xticklabels()]
@@ -193,7 +193,7 @@ def test_of_many_tokens_only_some_are_named():
     assert apart >= figure.axes[0].get_xticklabels()[0].get_fontsize()
 
 
-def test_the_picture_of_attention_says_of_which_example(results):
+def test_the_figure_of_attention_names_the_example(results):
     told = " ".join(results["heads"].plot("attention", example=7).texts[1].get_text().split())
     example = results["heads"].examples[7]
     label = ["not_equivalent", "equivalent"][example["label"]]
@@ -294,12 +294,12 @@ def test_names_in_the_map_of_distances_do_not_overlap(rng, monkeypatch):
         ("heads", {"figure": "change", "run": "0.0"}, "is not kept, but without"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(results, which, options, message):
+def test_impossible_figures_are_refused(results, which, options, message):
     with pytest.raises(InputError, match=message):
         make_figure(results[which], **options)
 
 
-def test_either_text_of_a_pair_that_is_read_one_by_one(tmp_path):
+def test_both_texts_of_a_pair_can_be_drawn(tmp_path):
     path = make_results(tmp_path / "pair", examples=30)
     with np.load(path / "attention.npz") as arrays:
         kept = dict(arrays)
@@ -326,7 +326,7 @@ def test_either_text_of_a_pair_that_is_read_one_by_one(tmp_path):
     ],
     ids=["six long", "three wide", "many tokens", "many layers", "one layer"],
 )
-def test_names_beside_grids_of_patches_do_not_overlap(layers, heads, spans):
+def test_names_of_grids_do_not_overlap(layers, heads, spans):
     rng, grids = np.random.default_rng(0), []
     for rows in (
         [str(layer) for layer in range(layers)],

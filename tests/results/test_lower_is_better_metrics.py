@@ -12,7 +12,8 @@ from rich.console import Console
 import bertjax
 from bertjax.errors import DataError
 from bertjax.plots import make_heads, make_layers
-from bertjax.results import measure_of, read_results, show_table, show_text
+from bertjax.results import read_results, show_table, show_text
+from bertjax.results.contents import measure_of
 from bertjax.results.page import write_page
 from bertjax.statistics import SCORE, Measure, compute_statistics, describe_statistics, summarise
 from tests.browser import assert_quiet, browser_needed, text_of, wait_for

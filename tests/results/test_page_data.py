@@ -100,5 +100,5 @@ def test_attention_that_does_not_fit_is_left_out_after_the_first(results):
 def test_the_file_is_html(results, tmp_path):
     assert write_page(read_results(results), tmp_path / "page.html") == tmp_path / "page.html"
     assert Path(tmp_path / "page.html").read_text().startswith("<!doctype html>")
-    with pytest.raises(OutputError, match=r"ends in \.html"):
+    with pytest.raises(OutputError, match=r"must end in \.html"):
         write_page(read_results(results), tmp_path / "page.txt")

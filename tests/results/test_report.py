@@ -1,4 +1,4 @@
-"""The report: a table that sorts and counts rightly, pictures that show what they claim to show."""
+"""Figures of scores show what they claim to show."""
 
 import os
 import re
@@ -54,7 +54,7 @@ def cell_texts(figure) -> dict[tuple[int, int], str]:
     return {(int(t.get_position()[1]), int(t.get_position()[0])): t.get_text() for t in figure.axes[0].texts}
 
 
-def test_the_map_is_centred_on_the_base_and_says_so():
+def test_the_map_is_centred_on_the_base():
     scores = random_scores(6, 12)
     figure = make_heads(scores, BASE, "Title", "Subtitle", LABEL)
     heads, bar = figure.axes
@@ -174,7 +174,7 @@ def test_layers_become_bars_around_the_base():
     assert axes.get_xlim()[0] < -6.72 < 1.28 < axes.get_xlim()[1]
 
 
-def test_bars_show_how_sure_they_are():
+def test_bars_have_intervals_and_significance():
     """Filled where more than chance; a line from end to end of each interval; the number beyond both."""
     ends = np.array([[-9.0, -0.5, np.nan, 0.2], [-3.0, 1.5, np.nan, 2.5]])
     certainty = Certainty(ends, np.array([True, False, False, True]))
@@ -186,7 +186,7 @@ def test_bars_show_how_sure_they_are():
     found = [[*path.vertices[:, 0]] for path in lines.get_paths()]
     assert found == [[-9, -3], [-0.5, 1.5], [0.2, 2.5]]
     assert [text.get_position()[0] for text in axes.texts] == [-9, 1.5, 0, 2.5]
-    assert figure.texts[-1].get_text() == "filled: more than chance (q < 0.05), 2 of 4; lines: 95 % intervals"
+    assert figure.texts[-1].get_text() == "filled: significant (q < 0.05), 2 of 4; lines: 95 % intervals"
 
 
 def test_the_most_changed_sets_are_drawn_from_gain_to_loss():

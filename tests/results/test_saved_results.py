@@ -181,7 +181,7 @@ def test_two_tasks_are_compared(mrpc, stsb, capsys):
     assert {name for name, _, _ in agreeing(several)} == {"0.1", "2.3"}
     assert main(["compare", str(mrpc), str(stsb)]) == 0
     shown = capsys.readouterr().out
-    assert "2 heads found in more than one, with the same sign" in shown
+    assert "2 heads found in several, with the same sign" in shown
     assert main(["compare", str(mrpc), str(stsb), str(mrpc), "--format", "json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert len(data["pairs"]) == 3
@@ -199,7 +199,7 @@ def test_a_comparison_fits_a_narrow_terminal(mrpc, tmp_path, monkeypatch, capsys
     several = [read_results(one) for one in (mrpc, third, mrpc)]
     for pair in compare(several):
         assert any(line.rstrip().endswith(f" {format_p(pair.chance)}") for line in shown.splitlines())
-    assert "1 and 3 are the same results twice" in shown
+    assert "1 and 3 are the same results" in shown
     assert max(map(len, shown.splitlines())) <= 80
 
 
@@ -218,7 +218,7 @@ def test_results_are_compared_by_any_metric_that_they_share(mrpc, tmp_path):
 def test_outputs_of_other_results_are_refused(mrpc, tmp_path):
     other = make_results(tmp_path / "other", mode="zero", harmful="1.1")
     (other / "outputs.npz").write_bytes((mrpc / "outputs.npz").read_bytes())
-    with pytest.raises(InputError, match=r"outputs\.npz is not the file that summary\.json was written with"):
+    with pytest.raises(InputError, match=r"outputs\.npz is not the file that summary\.json describes"):
         read_results(other).outputs  # noqa: B018
 
 
@@ -241,7 +241,7 @@ def test_opposite_findings_do_not_agree(mrpc, tmp_path):
 
 def test_what_cannot_be_compared_is_refused(mrpc, tmp_path, capsys):
     assert main(["compare", str(mrpc)]) == 2
-    assert "give two directories" in capsys.readouterr().err
+    assert "give at least two directories" in capsys.readouterr().err
     layers = make_results(tmp_path / "layers", ablate="layers", helpful="1", harmful="2")
     assert main(["compare", str(mrpc), str(layers)]) == 2
     assert "fewer than two ablations in common" in capsys.readouterr().err
@@ -337,7 +337,7 @@ def test_every_column_is_documented():
 def test_one_label_gives_scores_without_statistics(tmp_path, capsys):
     path = make_results(tmp_path / "one", labelled=1)
     saved = read_results(path)
-    assert saved.summary["sentence"] == "fewer than two examples have a label: nothing can be said of chance."
+    assert saved.summary["sentence"] == "fewer than two examples have a label: nothing can be tested."
     right = saved.outputs["outputs"][:, 0].argmax(-1) == saved.outputs["labels"][0]
     assert [row.score for row in saved.rows_of("accuracy")] == right.tolist()
     assert all(getattr(row, name) is None for row in saved.rows for name in ("low", "high", "p", "q", "holm", "best_p"))

@@ -45,7 +45,7 @@ def brier(labels, outputs):
     return ((np.eye(2)[labels] - shares) ** 2).sum(-1).mean()
 
 
-def test_a_function_by_its_name_has_its_cost_announced(files, capsys, monkeypatch):
+def test_a_function_by_name_is_a_metric_with_an_estimate(files, capsys, monkeypatch):
     monkeypatch.setattr("bertjax.statistics.effects.RESAMPLES", 200)
     given = ["--model", "model", "--task", "mrpc", "--data", "pairs.tsv", "--heads", "0.0", "1.1", "--output", "out"]
     assert main(["ablate", *given, "--metric", "own_scores_of_a_test:brier"]) == 0
@@ -65,7 +65,7 @@ def test_a_function_by_its_name_has_its_cost_announced(files, capsys, monkeypatc
     assert "Brier score" in capsys.readouterr().out
 
 
-def test_a_function_has_the_evidence_of_a_metric(rng):
+def test_a_function_has_the_statistics_of_a_metric(rng):
     """The same draws and swaps as those of a metric that knows what it is."""
     labels = rng.integers(0, 2, 40)
     base = rng.normal(size=(40, 2))

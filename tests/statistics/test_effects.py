@@ -14,7 +14,7 @@ from tests.random_outputs import DRAWS, draw_outputs, logits, paired
 from tests.tiny_models import largest_difference
 
 
-def weighed(rng, metric="accuracy", runs=6, examples=60, **options):
+def statistics_of(rng, metric="accuracy", runs=6, examples=60, **options):
     outputs, labels = draw_outputs(rng, metric, runs + 1, examples, 2)
     given = {"resamples": DRAWS, "draws": DRAWS, **options}
     return compute_statistics(metric, outputs[0], outputs[1:], labels, **given), outputs, labels
@@ -22,7 +22,7 @@ def weighed(rng, metric="accuracy", runs=6, examples=60, **options):
 
 @pytest.mark.parametrize("metric", sorted(METRICS))
 def test_bootstrap_intervals_are_scipys(rng, metric):
-    found, outputs, labels = weighed(rng, metric, runs=2, examples=40, resamples=300)
+    found, outputs, labels = statistics_of(rng, metric, runs=2, examples=40, resamples=300)
     for run in range(2):
 
         def difference(rows, run=run):
@@ -48,13 +48,13 @@ def test_bootstrap_intervals_are_scipys(rng, metric):
 
 
 def test_effect_sizes(rng):
-    accuracy, outputs, labels = weighed(rng)
+    accuracy, outputs, labels = statistics_of(rng)
     share = accuracy.gains / (accuracy.gains + accuracy.losses)
     assert largest_difference(accuracy.effect_size, share - 0.5) < 1e-12
-    pearson, outputs, labels = weighed(rng, "pearson")
+    pearson, outputs, labels = statistics_of(rng, "pearson")
     r = [stats.pearsonr(run, labels).statistic for run in outputs]
     assert largest_difference(pearson.effect_size, np.arctanh(r[1:]) - np.arctanh(r[0])) < 1e-12
-    f1 = weighed(rng, "f1")[0]
+    f1 = statistics_of(rng, "f1")[0]
     assert largest_difference(f1.effect_size, f1.difference / f1.standard_error / np.sqrt(60)) < 1e-12
 
 
@@ -67,14 +67,14 @@ def test_errors_of_shares_are_those_of_many_samples(rng):
         moved = 0.4 * whole + rng.normal(0, 0.3, (count, 1))
         return np.stack([0 * whole, moved], 0).squeeze(-1), whole.squeeze(-1)
 
-    def weigh_one(count, least):
+    def statistics_of_one(count, least):
         moved, whole = contrasts(count, least)
         numbers = np.stack([moved, np.zeros_like(moved), np.broadcast_to(whole, moved.shape)], -1)
         return compute_statistics(restored, numbers[0], numbers[1:], np.zeros(count), resamples=2000)
 
     many = [contrasts(30, 1.0) for _ in range(4000)]
     spread = np.std([moved[1].sum() / whole.sum() for moved, whole in many])
-    found = [weigh_one(30, 1.0).standard_error[0] for _ in range(20)]
+    found = [statistics_of_one(30, 1.0).standard_error[0] for _ in range(20)]
     assert abs(np.mean(found) / spread - 1) < 0.1
     moved, whole = contrasts(9, -2.0)
     moved, numbers = moved[1], np.stack([moved, np.zeros_like(moved), np.broadcast_to(whole, moved.shape)], -1)
@@ -112,11 +112,11 @@ def test_a_change_without_spread_has_no_effect_size():
     assert found.effect_size[2] > 1
 
 
-def test_ablations_in_groups_are_weighed_as_all_at_once(rng, monkeypatch):
+def test_groups_of_ablations_change_no_statistics(rng, monkeypatch):
     outputs, labels = draw_outputs(rng, "spearman", 8, 50)
     whole = compute_statistics("spearman", outputs[0], outputs[1:], labels, resamples=DRAWS, draws=DRAWS)
     monkeypatch.setattr(ev, "GROUP", 3)
-    told = []
+    reports = []
     parts = compute_statistics(
         "spearman",
         outputs[0],
@@ -124,14 +124,14 @@ def test_ablations_in_groups_are_weighed_as_all_at_once(rng, monkeypatch):
         labels,
         resamples=DRAWS,
         draws=DRAWS,
-        progress=lambda *now: told.append(now),
+        progress=lambda *now: reports.append(now),
     )
     for name, value in vars(whole).items():
         if isinstance(value, np.ndarray):
             np.testing.assert_allclose(getattr(parts, name), value, rtol=1e-9, err_msg=name)
         else:
             assert getattr(parts, name) == value, name
-    done, totals = zip(*told, strict=True)
+    done, totals = zip(*reports, strict=True)
     assert len(set(totals)) == 1
     assert list(done) == sorted(done)
     assert len(set(done)) > 3 * 3  # draws, parts left out and swaps of each group, and the halves
@@ -163,7 +163,7 @@ def test_an_undefined_score_is_nothing_that_could_be_found(rng):
     assert summarise(flat, ["0.0", "0.1"], "head") == sentence
 
 
-def test_what_cannot_be_weighed_is_refused(rng):
+def test_outputs_without_statistics_are_refused(rng):
     outputs, labels = draw_outputs(rng, "accuracy", 3, 5, 2)
     with pytest.raises(DataError, match="1 example has a label"):
         compute_statistics("accuracy", outputs[0], outputs[1:], np.where(np.arange(5) == 2, labels, -1))
@@ -193,7 +193,7 @@ def test_the_sentence():
 
 @pytest.mark.parametrize("label", [0, 1])
 @pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews"])
-def test_examples_of_one_class_are_weighed_too(metric, label):
+def test_examples_of_one_class_have_statistics(metric, label):
     labels = np.full(8, label)
     outputs = logits(np.full((3, 8), label))
     found = compute_statistics(metric, outputs[0], outputs[1:], labels, resamples=99)

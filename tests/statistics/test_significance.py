@@ -161,11 +161,11 @@ def test_shifted_or_scaled_outputs_keep_their_significance(rng, metric):
 
 def test_swapped_areas_are_those_of_swapped_outputs(rng):
     """The sum over examples against the scores of what each swap makes, ties among them."""
-    given, wanted = rng.normal(size=(4, 60)).round(1), rng.random(60) < 0.4
+    outputs, positive = rng.normal(size=(4, 60)).round(1), rng.random(60) < 0.4
     swapped = rng.integers(0, 2, (50, 60))
     area = METRICS["roc_auc"]
     by_sums, by_scores = (
-        significance._swapped_scores(metric, given, wanted.astype(int), 1)(swapped)
+        significance._swapped_scores(metric, outputs, positive.astype(int), 1)(swapped)
         for metric in (area, replace(area, swap_weights=None))
     )
     assert np.ptp(by_scores) > 0.01
@@ -181,20 +181,20 @@ def test_swapped_ranks_are_those_of_swapped_outputs(metric, digits, rng, monkeyp
     labels = rng.normal(size=150).round(1) if metric == "spearman" else (rng.random(150) < 0.4).astype(int)
     swapped = rng.integers(0, 2, (300, 150))
     monkeypatch.setattr(ranked, "MOST_GROUPS", 30)
-    asked = []
+    calls = []
     by_groups = ranked.swapped_differences
 
     def ask(*given):
-        asked.append(by_groups(*given))
-        return asked[-1]
+        calls.append(by_groups(*given))
+        return calls[-1]
 
     monkeypatch.setattr(significance, "swapped_differences", ask)
     here, anew = (
         significance._swapped_scores(one, given, labels, 1)(swapped)
         for one in (METRICS[metric], replace(METRICS[metric], scorer=partial(METRICS[metric].scorer)))
     )
-    assert len(asked) == 1
-    assert (asked[0] is None) == (metric == "spearman" and digits == 1)  # where there are too many groups
+    assert len(calls) == 1
+    assert (calls[0] is None) == (metric == "spearman" and digits == 1)  # where there are too many groups
     assert np.ptp(anew) > 0.01
     assert largest_difference(here, anew) < 1e-12
 

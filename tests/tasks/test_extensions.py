@@ -101,7 +101,7 @@ def test_the_main_job_takes_it(tmp_path, capsys):
 
 def test_one_that_does_not_fit_is_refused_before_the_sweep(tmp_path):
     model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
-    with pytest.raises(InputError, match="error does not judge predicted classes of mrpc: choose accuracy"):
+    with pytest.raises(InputError, match="error cannot score predicted classes of mrpc: choose accuracy"):
         bertjax.ablate(model, "mrpc", data=pairs, metric=ERROR, progress=False)
     with pytest.raises(DataError, match="no metric is called 'nonsense'"):
         bertjax.ablate(model, "mrpc", data=pairs, metric="nonsense", progress=False)
@@ -236,7 +236,7 @@ class Triplets(Task):
     def read_table(self, table, source):
         choices = tuple(map(Choices, zip(table.texts("similar"), table.texts("other"), strict=True)))
         labels = np.ones(len(table), np.int32)
-        rows = tuple(table.numbers), table.texts("text"), None, labels, str(table.path), source.split
+        rows = tuple(table.indices), table.texts("text"), None, labels, str(table.path), source.split
         return Examples(self, *rows, content=choices)
 
     def encode(self, model, tokenizer, examples, arguments):
@@ -262,9 +262,9 @@ def test_a_kind_of_task_of_ones_own_is_one_class(tmp_path, monkeypatch):
     model, tokenizer, examples = bertjax.load(folder), Tokenizer.from_pretrained(folder), own.read(Source(data=rows))
     swapped = encode_examples(model, tokenizer, examples, swapped=True)
     assert swapped.encodings[2 * len(rows)].input_ids == swapped.encodings[0].input_ids
-    with pytest.raises(InputError, match="--swapped is an option of triplets, which mlm does not have: leave it out"):
+    with pytest.raises(InputError, match="--swapped is an option of triplets, not of mlm: leave it out"):
         encode_examples(model, tokenizer, bertjax.load_examples("mlm", limit=2), swapped=True)
-    with pytest.raises(InputError, match="--nonsense is no option of a task: leave it out"):
+    with pytest.raises(InputError, match="--nonsense is not an option of a task: leave it out"):
         encode_examples(model, tokenizer, examples, nonsense=1)
     with pytest.raises(ConfigError, match="BertForMaskedLM has no sentence vector, which triplets needs: it can do"):
         bertjax.ablate(make_masked(tmp_path / "masked"), "triplets", data=rows, progress=False)
@@ -352,5 +352,5 @@ def test_a_task_of_ones_own_that_cannot_be_had_is_refused(tmp_path, monkeypatch)
 def test_a_task_with_a_text_in_place_of_several_is_refused(wrong, unchecked):
     given = {"name": "own", "text_columns": ("a",), "label_column": "b", "label_names": None, "metrics": ("f1",)}
     (name,) = wrong
-    with pytest.raises(DataError, match=f"{name} of task own must be a tuple of texts, found the string"):
+    with pytest.raises(DataError, match=f"{name} of task own must be a tuple of str, found the string"):
         TextClassification(**given | wrong)

@@ -57,7 +57,7 @@ def test_a_directory_is_read_file_by_file(blimp):
     assert examples.groups == tuple(group for _, _, group in MINIMAL_PAIRS)
     assert examples.ids[:4] == ("one-0", "one-1", "one-2", "two-0")
     assert examples.labels.tolist() == [1] * 8
-    assert "8 pairs of 2 files, 1 pair of equal sentences, which no model gets right" in examples.source
+    assert "8 pairs of 2 files, 1 pair of equal sentences, which always count as wrong" in examples.source
     alone = load_examples("minimal-pairs", data=blimp / "one.jsonl")
     assert alone.groups is None
     assert len(alone) == 3
@@ -123,7 +123,7 @@ def test_agreement_asks_at_the_place_where_the_forms_differ(model, tmp_path):
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     results = bertjax.ablate(model, "agreement", data=path, progress=False)
     assert [example["first"] for example in results.examples] == ["the cat sat on the mat", "a dog ran", "he ran home"]
-    assert "1 pair skipped, whose forms differ in more than one piece" in results.summary["data"]["source"]
+    assert "1 pair left out, with forms that differ in several pieces" in results.summary["data"]["source"]
     largest = max(float(np.abs(results.outputs[name]).max()) for name in ("base", "outputs"))
     for run in compare(results, results.names):
         assert run.difference < 1e-5
@@ -154,7 +154,7 @@ def test_pairs_truncated_before_they_differ_are_left_out(model, tmp_path):
     data = write_pairs(tmp_path / "pairs.tsv", CUT)
     options = {"data": data, "heads": ["0.0"], "progress": False}
     cut = bertjax.ablate(model, "minimal-pairs", max_length=6, **options)
-    assert "2 pairs left out, truncated before their sentences differ" in cut.summary["data"]["source"]
+    assert "2 pairs left out, truncated before the sentences differ" in cut.summary["data"]["source"]
     assert [example["first"] for example in cut.examples] == [CUT[number][0] for number in (1, 2, 4)]
     whole = bertjax.ablate(model, "minimal-pairs", **options)
     assert "truncated before" not in whole.summary["data"]["source"]
@@ -163,7 +163,7 @@ def test_pairs_truncated_before_they_differ_are_left_out(model, tmp_path):
     right = whole.outputs["base"][[1, 2, 4], 1] > whole.outputs["base"][[1, 2, 4], 0]
     assert cut.rows_of()[0].base == pytest.approx(right.mean())
     data = write_pairs(tmp_path / "one.tsv", CUT[:1])
-    with pytest.raises(DataError, match="no pair can be scored: 1 pair left out, truncated before their sentences"):
+    with pytest.raises(DataError, match="no pair can be scored: 1 pair left out, truncated before the sentences"):
         bertjax.ablate(model, "minimal-pairs", data=data, max_length=6, progress=False)
 
 
@@ -173,9 +173,9 @@ def test_agreement_says_why_each_pair_is_skipped(model, tmp_path):
     results = bertjax.ablate(model, "agreement", data=data, max_length=7, heads=["0.0"], progress=False)
     assert [example["first"] for example in results.examples] == [CUT[1][0], CUT[4][0], pairs[-1][0]]
     source = results.summary["data"]["source"]
-    assert "2 pairs left out, truncated before their sentences differ: give a larger --max-length" in source
-    assert "1 pair skipped, whose sentences have the same pieces" in source
-    assert "1 pair skipped, whose forms differ in more than one piece" in source
+    assert "2 pairs left out, truncated before the sentences differ: give a larger --max-length" in source
+    assert "1 pair left out, with sentences of the same pieces" in source
+    assert "1 pair left out, with forms that differ in several pieces" in source
     results = bertjax.ablate(model, "agreement", data=data, max_length=6, heads=["0.0"], progress=False)
     assert [example["first"] for example in results.examples] == [CUT[1][0], CUT[4][0]]
 
@@ -184,21 +184,21 @@ def test_a_sentence_without_words_is_named(model, tmp_path):
     data = write_pairs(tmp_path / "pairs.tsv", [("\u200b", "door"), ("he ran", "he sat"), ("a dog", "\u200b")])
     results = bertjax.ablate(model, "minimal-pairs", data=data, heads=["0.0"], progress=False)
     assert [example["first"] for example in results.examples] == ["he ran"]
-    assert "examples 0, 2 have a sentence without words, and 2 pairs left out" in results.summary["data"]["source"]
+    assert "2 pairs left out, with a sentence without words (ids 0, 2)" in results.summary["data"]["source"]
 
 
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
         ('{"sentence_good": "a"}', "no column 'sentence_bad'"),
-        ('{"good": "a b", "bad": ""}', "line 1: column 'bad' holds no text"),
+        ('{"good": "a b", "bad": ""}', "line 1: column 'bad' is empty"),
         (
             '{"good": "a b", "bad": "c", "UID": "x"}\n{"good": "a b", "bad": "c", "UID": null}',
-            "line 2: column 'UID' is null, and other rows have a group",
+            "line 2: column 'UID' is null, but other rows have a group",
         ),
-        ('{"good": "a b", "bad": 3}', "line 1: column 'bad' holds 3, which is not a text"),
-        ('{"sentence": "a b", "good": "c", "bad": "d"}', "'a b' has no single place for the forms, marked by .MASK."),
-        ('{"sentence": "[MASK] [MASK]", "good": "c", "bad": "d"}', "has no single place for the forms"),
+        ('{"good": "a b", "bad": 3}', "line 1: column 'bad' holds 3, which is not a string"),
+        ('{"sentence": "a b", "good": "c", "bad": "d"}', "'a b' must mark one position of the forms by .MASK."),
+        ('{"sentence": "[MASK] [MASK]", "good": "c", "bad": "d"}', "must mark one position of the forms"),
     ],
 )
 def test_bad_lines_are_named(tmp_path, lines, message):
@@ -213,13 +213,13 @@ def test_what_does_not_fit_is_refused_in_a_line(model, blimp, tmp_path):
         load_examples("minimal-pairs")
     with pytest.raises(DataError, match="no such file or directory"):
         load_examples("minimal-pairs", data=tmp_path / "nothing")
-    with pytest.raises(DataError, match="holds no file of pairs for minimal-pairs"):
+    with pytest.raises(DataError, match="has no file of pairs for minimal-pairs"):
         load_examples("minimal-pairs", data=tmp_path)
-    with pytest.raises(DataError, match="takes two text columns"):
+    with pytest.raises(DataError, match="needs two text columns"):
         load_examples("minimal-pairs", data=blimp, text_columns=["good"])
     with pytest.raises(ConfigError, match="has no masked-LM head, which minimal-pairs needs"):
         bertjax.ablate(make_classifier(tmp_path), "minimal-pairs", data=blimp, progress=False)
-    with pytest.raises(InputError, match="--stride is an option of question-answering, which minimal-pairs does not"):
+    with pytest.raises(InputError, match="--stride is an option of question-answering, not of minimal-pairs"):
         bertjax.ablate(model, "minimal-pairs", data=blimp, stride=3, progress=False)
     with pytest.raises(InputError, match="--pll is an option of mlm and minimal-pairs, which agreement does not have"):
         bertjax.ablate(model, "agreement", data=blimp, pll="within-word", progress=False)

@@ -286,22 +286,22 @@ def test_label_names_with_a_separator_use_another_separator(tmp_path):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"text": "a", "labels": ["joy", "hate"]}, ", line 2: label 'hate' is none of joy, anger, Deep-fear, love,"),
-        ({"text": "a", "labels": [4]}, ", line 2: label 4 is none of joy, anger, Deep-fear, love, nor its number"),
-        ({"text": "a", "labels": [-1]}, ", line 2: label -1 is none of"),
+        ({"text": "a", "labels": ["joy", "hate"]}, ", line 2: label 'hate' is not one of joy, anger, Deep-fear, love,"),
+        ({"text": "a", "labels": [4]}, ", line 2: label 4 is not one of joy, anger, Deep-fear, love, or its index"),
+        ({"text": "a", "labels": [-1]}, ", line 2: label -1 is not one of"),
         ({"text": "a", "labels": ["joy", "Joy"]}, ", line 2: column 'labels' has a label twice: ['joy', 'Joy']"),
         ({"text": "a", "labels": [2, 2]}, ", line 2: column 'labels' has a label twice: [2, 2]"),
-        ({"text": "a", "labels": None}, ", line 2: column 'labels' is null, which is no list of labels"),
-        ({"text": "a", "labels": [None]}, ", line 2: column 'labels' holds [None], which is no list of labels"),
-        ({"text": "a", "labels": {"joy": 1}}, ", line 2: column 'labels' holds {'joy': 1}, which is no list"),
-        ({"text": "a", "labels": True}, ", line 2: column 'labels' holds True, which is no list"),
-        ({"text": "a", "labels": 1.5}, ", line 2: column 'labels' holds 1.5, which is no list"),
-        ({"text": "a", "labels": [""]}, ", line 2: column 'labels' has a label that is empty"),
-        ({"text": "a", "labels": "joy,,love"}, ", line 2: column 'labels' has a label that is empty"),
-        ({"text": "a", "labels": "joy,anger|love"}, ", line 2: labels 'joy,anger|love' are parted by , and by |"),
+        ({"text": "a", "labels": None}, ", line 2: column 'labels' is null, which is not a list of labels"),
+        ({"text": "a", "labels": [None]}, ", line 2: column 'labels' holds [None], which is not a list of labels"),
+        ({"text": "a", "labels": {"joy": 1}}, ", line 2: column 'labels' holds {'joy': 1}, which is not a list"),
+        ({"text": "a", "labels": True}, ", line 2: column 'labels' holds True, which is not a list"),
+        ({"text": "a", "labels": 1.5}, ", line 2: column 'labels' holds 1.5, which is not a list"),
+        ({"text": "a", "labels": [""]}, ", line 2: column 'labels' has an empty label"),
+        ({"text": "a", "labels": "joy,,love"}, ", line 2: column 'labels' has an empty label"),
+        ({"text": "a", "labels": "joy,anger|love"}, ", line 2: labels 'joy,anger|love' are separated by , and by |"),
         ({"text": "a", "labels": [0.5, 0.0, 1.0, 0.0]}, ", line 1: ['joy'] has 1 value: each of 4 labels needs a 0"),
-        ({"text": "a"}, ", line 2: column 'labels' is null, which is no list of labels"),
-        ({"text": 5, "labels": []}, ", line 2: column 'text' holds 5, which is not a text"),
+        ({"text": "a"}, ", line 2: column 'labels' is null, which is not a list of labels"),
+        ({"text": 5, "labels": []}, ", line 2: column 'text' holds 5, which is not a string"),
     ],
 )
 def test_bad_rows_are_named(tmp_path, row, message):
@@ -312,7 +312,7 @@ def test_bad_rows_are_named(tmp_path, row, message):
 @pytest.mark.parametrize(
     ("columns", "values", "names", "message"),
     [
-        (["text", "joy", "hate"], ["a", "1", "0"], ("joy", "love"), ", line 1: no column is called as labels are"),
+        (["text", "joy", "hate"], ["a", "1", "0"], ("joy", "love"), ", line 1: no label column found"),
         (["text", "joy", "love"], ["a", "1", "2"], ("joy", "love"), ", line 2: column 'love' holds '2', which is nei"),
         (["text", "joy", "love"], ["a", "1", "-1"], ("joy", "love"), ", line 2: column 'love' holds '-1', which is"),
         (
@@ -321,12 +321,17 @@ def test_bad_rows_are_named(tmp_path, row, message):
             None,
             ", line 2: column 'rest' holds 'b', which is neither 0 nor 1",
         ),
-        (["text"], ["a"], None, ", line 1: no column is called as labels are (labels, label, ...), nor any for single"),
+        (
+            ["text"],
+            ["a"],
+            None,
+            ", line 1: no label column found (usual names: labels, label, ...), nor columns of single",
+        ),
         (["text", "label", "target"], ["a", "1", "1"], None, ", line 1: labels may be in label, or in target"),
-        (["words", "labels"], ["a", "1"], None, ", line 1: no column is called as texts are"),
+        (["words", "labels"], ["a", "1"], None, ", line 1: no text column found"),
         (["text", "labels"], ["a", ""], None, ": no row has a label; name the labels with --label-names"),
-        (["text", "labels"], ["a", "999999999"], None, ", line 2: label 999999999 is too large a number"),
-        (["text", "labels"], ["a", "x"], ("LABEL_0", "LABEL_1"), ", line 2: label 'x' is none of LABEL_0, LABEL_1"),
+        (["text", "labels"], ["a", "999999999"], None, ", line 2: label 999999999 is too large for a label id"),
+        (["text", "labels"], ["a", "x"], ("LABEL_0", "LABEL_1"), ", line 2: label 'x' is not one of LABEL_0, LABEL_1"),
     ],
 )
 def test_columns_that_cannot_be_meant_are_said(tmp_path, columns, values, names, message):
@@ -346,7 +351,7 @@ def test_what_does_not_fit_is_refused_in_a_line(model, data, tmp_path):
     path = write_csv(tmp_path / "a.csv", ["text", *LABEL_NAMES], [["a", *BITS[0]]])
     with pytest.raises(ConfigError, match="the model has 3 labels, but multi-label has 4: joy, anger, Deep-fear, love"):
         bertjax.ablate(other, "multi-label", data=path, progress=False)
-    with pytest.raises(DataError, match=r"label 'joy' is none of LABEL_0.*give their names with --label-names, in the"):
+    with pytest.raises(DataError, match=r"label 'joy' is not one of LABEL_0.*give their names with --label-names"):
         bertjax.ablate(other, "multi-label", data=data, progress=False)
     named = write_csv(tmp_path / "b.csv", ["text", *"abcd"], [["a", *BITS[0]]])
     with pytest.raises(ConfigError, match=r"the model's labels joy, .* are not multi-label's a, b, c, d"):
@@ -358,9 +363,9 @@ def test_what_does_not_fit_is_refused_in_a_line(model, data, tmp_path):
         load_examples("multi-label")
     with pytest.raises(DataError, match="is a directory; multi-label needs a file"):
         load(tmp_path)
-    with pytest.raises(DataError, match="takes one or two text columns"):
+    with pytest.raises(DataError, match="needs one or two text columns"):
         load(data, text_columns=["a", "b", "c"])
-    with pytest.raises(InputError, match="accuracy does not judge sets of labels of multi-label: choose micro_f1 or"):
+    with pytest.raises(InputError, match="accuracy cannot score sets of labels of multi-label: choose micro_f1 or"):
         bertjax.ablate(model, "multi-label", data=data, metric="accuracy", progress=False)
-    with pytest.raises(InputError, match="--metric micro_f1 does not judge"):
+    with pytest.raises(InputError, match="--metric micro_f1 cannot score"):
         bertjax.ablate(make_classifier(tmp_path), metric="micro_f1", progress=False)

@@ -65,7 +65,7 @@ def test_the_page_has_the_choices_with_the_right_one_marked(ablated):
 def test_other_forms_of_the_same_data(tmp_path):
     expected = load_examples("swag", data=write_choices(tmp_path / "a.jsonl"))
     assert expected.second == ("an old man",) * 7
-    assert "7 questions with 3 choices each, behind context and question" in expected.source
+    assert "7 questions with 3 choices each, after context and question" in expected.source
     letters = [{**row, "label": None, "answer": "ABC"[row["label"]]} for row in CHOICE_ROWS]
     for row in letters:
         del row["label"]
@@ -106,7 +106,7 @@ def test_lists_in_parquet_and_in_saved_datasets(tmp_path):
         assert found.labels.tolist() == expected.labels.tolist()
         assert found.sha256 == expected.sha256
     pq.write_table(pa.table(columns | {"choices": [*choices[:6], None], "label": labels}), tmp_path / "d.parquet")
-    with pytest.raises(DataError, match=r"row 6 \(from 0\): column 'choices' holds None, which is no list of 2"):
+    with pytest.raises(DataError, match=r"row 6 \(from 0\): column 'choices' holds None, which is not a list of 2"):
         load_examples("swag", data=tmp_path / "d.parquet")
     with pytest.raises(DataError, match="is a directory; multiple-choice needs a file"):
         load_examples("swag", data=tmp_path)
@@ -118,11 +118,11 @@ def test_lists_in_parquet_and_in_saved_datasets(tmp_path):
         ({"choices": ["a", "b"], "label": 0}, "no column 'context'"),
         ({"context": "a", "choices": ["a", "b"]}, "no column 'label'"),
         ({"context": "a", "label": 0}, "no column 'choices'"),
-        ({"context": "a", "choices": ["a"], "label": 0}, "which is no list of 2 texts or more"),
-        ({"context": "a", "choices": ["a", 1], "label": 0}, "which is no list of 2 texts or more"),
-        ({"context": "a", "choices": ["a", "b"], "label": 2}, "label 2 is none of the 2 choices"),
-        ({"context": "a", "choices": ["a", "b"], "label": "c"}, "label 'c' is none of the 2 choices"),
-        ({"context": "a", "choices": ["a", "b"], "label": True}, "label True is none of the 2 choices"),
+        ({"context": "a", "choices": ["a"], "label": 0}, "which is not a list of 2 or more strings"),
+        ({"context": "a", "choices": ["a", 1], "label": 0}, "which is not a list of 2 or more strings"),
+        ({"context": "a", "choices": ["a", "b"], "label": 2}, "label 2 is not one of the 2 choices"),
+        ({"context": "a", "choices": ["a", "b"], "label": "c"}, "label 'c' is not one of the 2 choices"),
+        ({"context": "a", "choices": ["a", "b"], "label": True}, "label True is not one of the 2 choices"),
     ],
 )
 def test_bad_lines_are_named(tmp_path, row, message):
@@ -132,7 +132,7 @@ def test_bad_lines_are_named(tmp_path, row, message):
 
 def test_what_does_not_fit_is_refused_in_a_line(tmp_path):
     uneven = [CHOICE_ROWS[0], {**CHOICE_ROWS[1], "choices": ["a", "b"]}]
-    with pytest.raises(DataError, match="line 2: there are 2 choices, 3 in the rows before"):
+    with pytest.raises(DataError, match="line 2: there are 2 choices, but 3 in earlier rows"):
         load_examples("swag", data=write_choices(tmp_path / "a.jsonl", uneven))
     with pytest.raises(ConfigError, match="has no multiple-choice head, which multiple-choice needs"):
         bertjax.ablate(
@@ -207,8 +207,11 @@ def two(label):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([numbered(["1", "2"], "1"), numbered(["1", "2"], "0")], "line 2: label '0' is none of the labels 1, 2 of its"),
-        ([numbered(["A", "B"], "A"), numbered(["A", "B"], 1)], "line 2: label 1 is none of the labels A, B of its"),
+        (
+            [numbered(["1", "2"], "1"), numbered(["1", "2"], "0")],
+            "line 2: label '0' is not one of the labels 1, 2 of its",
+        ),
+        ([numbered(["A", "B"], "A"), numbered(["A", "B"], 1)], "line 2: label 1 is not one of the labels A, B of its"),
         ([numbered(["1", "1"], "1")], "line 1: column 'choices' has a label twice"),
         ([numbered(["1", None], "1")], "line 1: column 'choices' has the labels ..1', None., not one for each of 2"),
         (
@@ -216,17 +219,17 @@ def two(label):
             "line 2: the choices have no labels",
         ),
         ([{**numbered([], "A"), "choices": ["a", "b"]}, numbered(["A", "B"], "A")], "line 2: the choices have labels"),
-        ([two(0), two("B")], "line 2: label 'B' is none of the 2 choices by its number from 0"),
-        ([two("A"), two("A"), two(1)], "line 3: label 1 is none of the 2 choices by its letter"),
-        ([two("yes"), two("1")], "line 2: label '1' is none of the 2 choices by its text"),
-        ([two(1), two(2)], "line 2: label 2 is none of the 2 choices by its number from 0"),
+        ([two(0), two("B")], "line 2: label 'B' is not one of the 2 choices by its index from 0"),
+        ([two("A"), two("A"), two(1)], "line 3: label 1 is not one of the 2 choices by its letter"),
+        ([two("yes"), two("1")], "line 2: label '1' is not one of the 2 choices by its text"),
+        ([two(1), two(2)], "line 2: label 2 is not one of the 2 choices by its index from 0"),
         (
             [{"sentence": "a", "option1": "b", "option2": "c", "answer": key} for key in ("1", "0")],
-            "line 2: label '0' is none of the labels 1, 2 of its choices",
+            "line 2: label '0' is not one of the labels 1, 2 of its choices",
         ),
         (
             [{"context": "a", "choices": ["2", "1", "0"], "label": "0"}],
-            r"line 1: label '0' is choice 0 .from 0. by its number from 0, and choice 2 .from 0. by its text",
+            r"line 1: label '0' is choice 0 .from 0. by its index from 0 but choice 2 .from 0. by its text",
         ),
         (
             [two(0), two(None), two(""), two("nan")],

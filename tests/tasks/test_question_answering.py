@@ -23,7 +23,7 @@ from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.interventions import readouts
 from bertjax.results import read_results
 from bertjax.tasks import TASKS, EncodeArguments, load_examples
-from bertjax.tasks.question_answering import Answers, QuestionAnsweringOptions, _judge
+from bertjax.tasks.question_answering import Answers, QuestionAnsweringOptions, _score_span
 from tests.factories import make_classifier, make_reader
 from tests.family_models import saved_by_torch
 from tests.task_files import CONTEXT, QUESTIONS, write_squad
@@ -65,7 +65,7 @@ def test_results_hold_the_spans_of_all_runs(ablated):
             found = CONTEXT[start:end]
             assert found
             assert found.strip() == found
-            expected = _judge(CONTEXT, Answers(tuple(QUESTIONS[question][1]), False), (start, end))
+            expected = _score_span(CONTEXT, Answers(tuple(QUESTIONS[question][1]), False), (start, end))
             assert arrays["outputs"][run, question, 1:].tolist() == pytest.approx(list(expected), abs=1e-6)
     assert ablated.rows_of()[0].examples == 5
 
@@ -126,7 +126,7 @@ def test_exact_match_and_f1(found, true, can_lack, expected):
     span = (0, len(found)) if found else (-1, -1)
     if (found, can_lack) == ("the", True):
         expected = (1.0, 1.0)  # both are empty
-    assert _judge(found, Answers(tuple(true), can_lack), span) == expected
+    assert _score_span(found, Answers(tuple(true), can_lack), span) == expected
 
 
 def test_a_question_may_have_no_answer(model, tmp_path):
@@ -177,7 +177,7 @@ def test_an_empty_answer_is_none_as_in_the_official_program(tmp_path, found):
     assert [one.texts for one in content] == [("the mat",), (), ("home",), ()]
     assert all(one.can_lack for one in content)
     for one, (_, gold) in zip(content, EMPTY, strict=True):
-        assert _judge(found, one, (0, len(found)) if found else (-1, -1)) == official_scores(found, gold)
+        assert _score_span(found, one, (0, len(found)) if found else (-1, -1)) == official_scores(found, gold)
     alone = load_examples("squad", data=write_squad(tmp_path / "dev.json", EMPTY[:2]))  # none is marked is_impossible
     assert "(2 questions, 1 without answer)" in alone.source
 
@@ -226,12 +226,12 @@ def test_rows_of_the_hub_are_read_as_squads_own_file(tmp_path, questions):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"answers": {"text": [3]}}, "line 2: column 'answers' needs answers of texts, as {'text':"),
-        ({"answers": "home"}, "line 2: column 'answers' needs answers of texts"),
-        ({"answers": None}, "line 2: column 'answers' needs answers of texts"),
-        ({"id": "q0"}, "line 2: the id 'q0' is there twice, first in line 1"),
-        ({"id": None}, "line 2: a question has no id, and others have one"),
-        ({"id": True}, "line 2: the id True is neither a text nor a whole number"),
+        ({"answers": {"text": [3]}}, "line 2: column 'answers' needs texts, as {'text':"),
+        ({"answers": "home"}, "line 2: column 'answers' needs texts"),
+        ({"answers": None}, "line 2: column 'answers' needs texts"),
+        ({"id": "q0"}, "line 2: id 'q0' was already on line 1"),
+        ({"id": None}, "line 2: the question has no id, but others have one"),
+        ({"id": True}, "line 2: id True is neither a string nor an integer"),
     ],
 )
 def test_bad_rows_of_the_hub_are_named(tmp_path, changes, message):
@@ -249,9 +249,9 @@ def test_questions_without_text_or_context_are_left_out(tmp_path):
     path = write_squad(tmp_path / "dev.json")
     path.write_text(path.read_text().replace(QUESTIONS[1][0], " "))
     source = load_examples("squad", data=path).source
-    assert "1 question without a text or a context left out (first in article 0" in source
+    assert "1 question without a text or a context left out (first in row 1" in source
     path.write_text('{"data": [{"paragraphs": [{"context": "", "qas": [{"question": "a", "answers": []}]}]}]}')
-    with pytest.raises(DataError, match="holds no questions with a text and a context"):
+    with pytest.raises(DataError, match="has no questions with a text and a context"):
         load_examples("squad", data=path)
 
 
@@ -265,10 +265,10 @@ def test_a_file_without_any_answer_is_refused(tmp_path):
 def test_ids_that_are_repeated_or_no_text_are_refused(tmp_path):
     path = write_squad(tmp_path / "dev.json")
     path.write_text(path.read_text().replace('"q1"', '"q0"'))
-    with pytest.raises(DataError, match=r"the id 'q0' is there twice, first in article 0 .from 0., paragraph 0"):
+    with pytest.raises(DataError, match=r"id 'q0' was already on row 0"):
         load_examples("squad", data=path)
     path.write_text(path.read_text().replace('"id": "q0"', '"id": true'))
-    with pytest.raises(DataError, match="the id True is neither a text nor a whole number"):
+    with pytest.raises(DataError, match="id True is neither a string nor an integer"):
         load_examples("squad", data=path)
     path.write_text(path.read_text().replace('"version"', '"data": [], "version"'))
     with pytest.raises(DataError, match='an object has the key "data" twice'):
@@ -351,18 +351,21 @@ def test_leading_blanks_belong_to_the_context(tmp_path):
     ("text", "message"),
     [
         ("{", "not valid JSON"),
-        ("[]", "the file has no list of data: that is not SQuAD's form"),
-        ('{"data": [{"paragraphs": [{"qas": []}]}]}', "article 0 .from 0., paragraph 0 has no context, a text"),
-        ('{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "b"}]}]}]}', "has no list of answers"),
+        ("[]", "data must be a list of objects, as in SQuAD"),
+        ('{"data": [{"paragraphs": [{"qas": []}]}]}', "has no questions"),
+        (
+            '{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "b"}]}]}]}',
+            "row 0 .from 0.: column 'answers' needs texts",
+        ),
         (
             '{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "", "answers": []}]}]}]}',
-            "holds no questions with a text",
+            "has no questions with a text",
         ),
         (
             '{"data": [{"paragraphs": [{"context": "a", "qas": [{"id": "x", "question": "b", "answers": []}]}]}]}',
             "question 'x' has no answer, and none is marked is_impossible",
         ),
-        ('{"data": []}', "holds no questions"),
+        ('{"data": []}', "has no questions"),
     ],
 )
 def test_bad_files_are_refused_in_a_line(tmp_path, text, message):
@@ -375,5 +378,5 @@ def test_what_does_not_fit_is_refused_in_a_line(tmp_path):
     path = write_squad(tmp_path / "dev.json")
     with pytest.raises(ConfigError, match="has no question-answering head, which question-answering needs"):
         bertjax.ablate(make_classifier(tmp_path / "model"), "squad", data=path, progress=False)
-    with pytest.raises(DataError, match=r"needs a .json file in SQuAD's form"):
+    with pytest.raises(DataError, match=r"needs a .json file in SQuAD's format"):
         load_examples("squad", data=tmp_path)

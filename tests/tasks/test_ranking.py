@@ -11,7 +11,8 @@ from pytrec_eval import RelevanceEvaluator
 
 import bertjax
 from benchmarks.task_parity import compare
-from bertjax.data import Candidates, Pool, Tokenizer
+from bertjax.data import Candidates, Tokenizer
+from bertjax.data.rankings import Pool
 from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.jobs.run import run_analysis
 from bertjax.results import read_results
@@ -235,7 +236,7 @@ def test_collections_and_runs(tmp_path):
     (flat / "qrels.txt").write_text("".join(f"q{q} 0 c{text} {grade}\n" for (q, text), grade in GRADES.items()))
     assert load_examples("ranking", data=flat).sha256 == whole.sha256
     none = write_collection(tmp_path / "none", grades={**GRADES, **{(6, text): 0 for text in range(len(CANDIDATES))}})
-    assert "1 query left out, for which nothing is relevant" in load_examples("ranking", data=none).source
+    assert "1 query left out without relevant candidates" in load_examples("ranking", data=none).source
 
 
 @pytest.mark.parametrize(
@@ -244,11 +245,14 @@ def test_collections_and_runs(tmp_path):
         (["question\tsentence", "a\tb"], "no column 'relevance'"),
         (["question\tlabel", "a\t1"], "no column 'candidate'"),
         (["text\tlabel", "a\t1"], "no column 'query'"),
-        (["query\ttext\tlabel", "a\tb\tmaybe"], "line 2: relevance 'maybe' is no whole number"),
-        (["query\ttext\tlabel", "a\tb\t0.5"], "line 2: relevance '0.5' is no whole number"),
-        (["query\ttext\tlabel", "a\tb\t0"], "nothing is relevant for any of 1 query"),
-        (["qid\tquery\ttext\tlabel", "1\ta\tb\t1", "1\tc\tb\t1"], "line 3: query '1' is 'c', and 'a' in a row before"),
-        (["query\tpid\ttext\tlabel", "a\t7\tb\t1", "a\t7\tc\t0"], "line 3: candidate '7' of query 'a' is there twice"),
+        (["query\ttext\tlabel", "a\tb\tmaybe"], "line 2: relevance 'maybe' is neither an integer nor yes or no"),
+        (["query\ttext\tlabel", "a\tb\t0.5"], "line 2: relevance '0.5' is neither an integer nor yes or no"),
+        (["query\ttext\tlabel", "a\tb\t0"], "none of 1 query has a relevant candidate"),
+        (
+            ["qid\tquery\ttext\tlabel", "1\ta\tb\t1", "1\tc\tb\t1"],
+            "line 3: query '1' is 'c', and 'a' in an earlier row",
+        ),
+        (["query\tpid\ttext\tlabel", "a\t7\tb\t1", "a\t7\tc\t0"], "line 3: candidate '7' of query 'a' occurs twice"),
     ],
 )
 def test_bad_rows_are_named(tmp_path, rows, message):
@@ -262,16 +266,16 @@ def test_bad_rows_are_named(tmp_path, rows, message):
     ("name", "content", "message"),
     [
         ("qrels/test.tsv", "q0 c0\n", "line 1: 2 columns, not"),
-        ("qrels/test.tsv", "q0 c0 much\n", "line 1: relevance 'much' is no whole number"),
+        ("qrels/test.tsv", "q0 c0 much\n", "line 1: relevance 'much' is not an integer"),
         ("qrels/test.tsv", "q99 c0 1\n", "there is no query q99"),
-        ("qrels/test.tsv", "", "holds no judgments"),
-        ("qrels/dev.tsv", "q0 c0 1\n", "holds several judgments: give one of"),
+        ("qrels/test.tsv", "", "has no judgments"),
+        ("qrels/dev.tsv", "q0 c0 1\n", "has several judgments: give one of"),
         ("queries.jsonl", "3\n", "line 1: found '3'"),
-        ("queries.jsonl", '{"_id": "q0"}\n', "line 1: it takes an id and a text"),
-        ("corpus.jsonl", '{"_id": "c0", "text": "a"}\n' * 2, "line 2: 'c0' is there twice"),
-        ("corpus.tsv", "c0\ta\n", "leave one of them there"),
+        ("queries.jsonl", '{"_id": "q0"}\n', "line 1: an id and a text are needed"),
+        ("corpus.jsonl", '{"_id": "c0", "text": "a"}\n' * 2, "line 2: 'c0' occurs twice"),
+        ("corpus.tsv", "c0\ta\n", "keep one of them"),
         ("run.txt", "q0 Q0 c999 1 1 x\n", "there is no text c999 of query 'q0'"),
-        ("run.txt", "q0 Q0 c1 1 1 x\n" * 2, "line 2: text 'c1' of query 'q0' is there twice"),
+        ("run.txt", "q0 Q0 c1 1 1 x\n" * 2, "line 2: text 'c1' of query 'q0' occurs twice"),
     ],
 )
 def test_bad_collections_are_refused_in_a_line(tmp_path, name, content, message):
@@ -288,7 +292,7 @@ def test_models_that_give_no_order_are_refused(tmp_path):
         ConfigError, match="has no sentence vector, nor a single score, which ranking needs: it is a cl"
     ):
         bertjax.ablate(make_classifier(tmp_path / "model"), "ranking", data=data, progress=False)
-    with pytest.raises(ConfigError, match="which ranking needs: it can do --task mlm"):
+    with pytest.raises(ConfigError, match="which ranking needs: give --task mlm"):
         bertjax.ablate(make_masked(tmp_path / "masked"), "ranking", data=data, progress=False)
     with pytest.raises(ConfigError, match="give a task of pairs, or --task ranking"):
         bertjax.ablate(make_embedder(tmp_path / "embedder"), "mlm", progress=False)
@@ -342,12 +346,15 @@ def test_ids_may_hold_spaces_where_tabs_separate(tmp_path):
 @pytest.mark.parametrize(
     ("judged", "message"),
     [
-        ("q1\tParis\t1\nq1\tParis\t0\n", "line 2: text 'Paris' of query 'q1' has relevance 0, and 1 in a line before"),
+        (
+            "q1\tParis\t1\nq1\tParis\t0\n",
+            "line 2: text 'Paris' of query 'q1' has relevance 0, and 1 in an earlier line",
+        ),
         ("q1\tParis\t0\nq2\tParis\t1\nq1\tParis\t1\n", "line 3: text 'Paris' of query 'q1' has relevance 1, and 0"),
         ("q1\t0\tParis\t1\nq1\t0\tParis\t2\n", "line 2: text 'Paris' of query 'q1' has relevance 2, and 1"),
         ("q1\t\tParis\t1\n", "line 1: a column is empty"),
         ("q1 New York 0 1 2\n", "line 1: 6 columns, not 3, 4"),
-        ("q1\tLondon\t1\n", "no text that it judges is in .*corpus.jsonl, such as London"),
+        ("q1\tLondon\t1\n", "none of its texts is in .*corpus.jsonl, such as London"),
     ],
 )
 def test_judgments_that_cannot_be_meant_are_refused(tmp_path, judged, message):
@@ -368,7 +375,7 @@ def test_rows_that_contradict_each_other_are_refused(tmp_path, lines):
         load_examples("ranking", data=tmp_path / "rows.tsv")
     lists = {"query": "a", "positive": ["b", "c"], "negative": ["c"]}
     (tmp_path / "lists.jsonl").write_text(json.dumps(lists))
-    with pytest.raises(DataError, match="line 1: the candidate 'c' is there twice, with different relevance"):
+    with pytest.raises(DataError, match="line 1: the candidate 'c' occurs twice, with different relevance"):
         load_examples("ranking", data=tmp_path / "lists.jsonl")
 
 
@@ -383,7 +390,7 @@ def test_documents_with_the_same_text_may_differ_in_relevance(tmp_path):
 def test_judgments_of_texts_that_are_not_there_are_counted(tmp_path):
     judged = "q1\tNew York\t1\nq1\tLondon\t2\nq1\tNew York\t1\nq2\tParis\t1\nq2\tOslo\t0\n"
     examples = load_examples("ranking", data=write_places(tmp_path / "data", judged))
-    assert "; 2 judgments of texts that corpus.jsonl does not hold)" in examples.source
+    assert "; 2 judgments of texts that are not in corpus.jsonl)" in examples.source
     assert examples.content[0].relevance == {"New York": 1, "London": 2}  # trec_eval counts it as not found
 
 
@@ -401,24 +408,24 @@ def test_queries_and_texts_without_text_are_left_out(tmp_path):
     (tmp_path / "rows.tsv").write_text("query\ttext\tlabel\na\tb\t1\na\t \t0\n")
     examples = load_examples("ranking", data=tmp_path / "rows.tsv")
     assert examples.content[0].pool.texts == ("b",)
-    assert "1 row left out in whole or part, for want of text: line 3" in examples.source
+    assert "1 row left out in whole or part, without text: line 3" in examples.source
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("corpus.jsonl", "", "corpus.jsonl: holds no texts"),
-        ("corpus.jsonl", "\n\n", "corpus.jsonl: holds no texts"),
-        ("corpus.jsonl", '{"_id": "Paris", "text": ""}\n', "none of the 1 text that are needed holds any text"),
-        ("queries.jsonl", "", "queries.jsonl: holds no texts"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\n", "test.tsv: holds no judgments"),
-        ("run.trec", "\n", "run.trec: holds no run"),
-        ("run.trec", "q9 Q0 Paris 1 1 x\n", "run.trec: holds none of the queries that test.tsv judges"),
-        ("corpus.jsonl", '{"_id": true, "text": "a"}\n', "line 1: it takes an id and a text, as _id and text"),
-        ("corpus.jsonl", '{"_id": 1.5, "text": "a"}\n', "line 1: it takes an id and a text, as _id and text"),
-        ("corpus.jsonl", '{"_id": "", "text": "a"}\n', "line 1: its id is empty"),
+        ("corpus.jsonl", "", "corpus.jsonl: has no texts"),
+        ("corpus.jsonl", "\n\n", "corpus.jsonl: has no texts"),
+        ("corpus.jsonl", '{"_id": "Paris", "text": ""}\n', "all needed texts of its 1 text are empty"),
+        ("queries.jsonl", "", "queries.jsonl: has no texts"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\n", "test.tsv: has no judgments"),
+        ("run.trec", "\n", "run.trec: has no lines"),
+        ("run.trec", "q9 Q0 Paris 1 1 x\n", "run.trec: has no query of test.tsv"),
+        ("corpus.jsonl", '{"_id": true, "text": "a"}\n', "line 1: an id and a text are needed, as _id and text"),
+        ("corpus.jsonl", '{"_id": 1.5, "text": "a"}\n', "line 1: an id and a text are needed, as _id and text"),
+        ("corpus.jsonl", '{"_id": "", "text": "a"}\n', "line 1: the id is empty"),
         ("corpus.jsonl", '{"_id": "a", "_id": "b", "text": "a"}\n', 'line 1: an object has the key "_id" twice'),
-        ("corpus.jsonl", '{"_id": "a", "text": "a\\u0000b"}\n', "line 1: it holds a NUL character"),
+        ("corpus.jsonl", '{"_id": "a", "text": "a\\u0000b"}\n', "line 1: it contains a NUL character"),
         ("qrels/test.tsv", "q1\tParis\t1\rq2\tParis\t1\r", "line 1: a carriage return without a line feed"),
     ],
 )
@@ -452,7 +459,7 @@ def test_without_its_own_document_scores_are_those_of_trec_eval(tmp_path):
         found = collect_rankings(examples, texts, vectors)
         rows = dict(
             zip(
-                (text for text, _ in texts.numbers),
+                (text for text, _ in texts.ids),
                 vectors[0] / np.linalg.norm(vectors[0], axis=1)[:, None],
                 strict=True,
             )
@@ -482,7 +489,7 @@ def test_without_its_own_document_scores_are_those_of_trec_eval(tmp_path):
 def test_the_own_document_is_excluded_from_a_sweep(tmp_path, make):
     data, folder = write_own(tmp_path / "data"), make(tmp_path / "model")
     results = bertjax.ablate(folder, "ranking", data=data, limit=3, exclude_self=True, heads=["0.0"], progress=False)
-    assert "the query's own document excluded for 8 queries" in results.summary["data"]["source"]
+    assert "the candidate with the query's id excluded for 8 queries" in results.summary["data"]["source"]
     for run in compare(results, results.names):
         assert run.difference < 1e-5
         for ours, theirs in run.scores.values():
@@ -494,9 +501,9 @@ def test_the_own_document_is_excluded_from_a_sweep(tmp_path, make):
 
 
 def test_exclude_self_is_refused_where_it_has_no_effect(tmp_path):
-    with pytest.raises(DataError, match="--exclude-self takes ids of queries and candidates"):
+    with pytest.raises(DataError, match="--exclude-self needs ids of queries and candidates"):
         load_examples("ranking", data=write_rows(tmp_path / "rows.jsonl"), exclude_self=True)
-    with pytest.raises(InputError, match="--exclude-self is an option of ranking, which mlm does not have"):
+    with pytest.raises(InputError, match="--exclude-self is an option of ranking, not of mlm"):
         load_examples("mlm", exclude_self=True)
     (tmp_path / "ids.tsv").write_text("qid\tpid\tquery\ttext\tlabel\n1\t1\ta\ta\t0\n1\t2\ta\tb\t1\n2\t2\tb\tb\t1\n")
     examples = load_examples("ranking", data=tmp_path / "ids.tsv", exclude_self=True)

@@ -146,7 +146,7 @@ def test_without_a_scheme_the_strict_metric_is_left_out(tmp_path, capsys):
     assert results.summary["metrics"] == ["entity_f1", "tag_accuracy"]
     said = "3 tags, which follow no tagging scheme: no strict_entity_f1"
     assert said in results.summary["data"]["source"]
-    with pytest.raises(InputError, match=r"strict_entity_f1 does not judge tags of words .*: choose entity_f1 or tag"):
+    with pytest.raises(InputError, match=r"strict_entity_f1 cannot score tags of words .*: choose entity_f1 or tag"):
         bertjax.ablate(model, "ner", data=path, metric="strict_entity_f1", progress=False)
     given = ["--model", str(model), "--task", "ner", "--data", str(path), "--output", str(tmp_path / "out")]
     assert main(["ablate", *given, "--heads", "0.0"]) == 0
@@ -155,7 +155,7 @@ def test_without_a_scheme_the_strict_metric_is_left_out(tmp_path, capsys):
 
 def test_outputs_and_scores_are_those_of_pytorch_and_seqeval(ablated):
     assert ablated.summary["metrics"] == ["entity_f1", "strict_entity_f1", "tag_accuracy"]
-    assert "1 word without piece, tagged O" in ablated.summary["data"]["source"]
+    assert "1 word without pieces, tagged O" in ablated.summary["data"]["source"]
     for run in compare(ablated, ablated.names):
         assert run.difference < 1e-5, run
         for ours, theirs in run.scores.values():
@@ -211,7 +211,7 @@ def test_words_are_read_at_their_first_pieces(name, tmp_path):
         assert found.arrays["places"].tolist() == [firsts[row][word] for row in kept for word in sorted(firsts[row])]
         assert found.arrays["words"].tolist() == [word for row in kept for word in sorted(firsts[row])]
         missing = sum(len(row) - len(first) for row, first in zip(rows, firsts, strict=True))
-        assert f"{missing} words without piece, tagged O (first " in found.note
+        assert f"{missing} words without pieces, tagged O (first " in found.note
 
 
 def test_words_and_their_white_space_are_kept(model, tmp_path):
@@ -225,7 +225,7 @@ def test_words_and_their_white_space_are_kept(model, tmp_path):
     shown = [json.loads(line) for line in (tmp_path / "out" / "examples.jsonl").read_text().splitlines()]
     assert [one["words"] for one in shown] == [[word for word, _ in row] for row in rows]
     assert [one["first"] for one in shown] == ["the cat sat 1\u00a0000", "dog \u2028 ran"]
-    assert "1 word without piece, tagged O (first '\\u2028' of sentence 1)" in results.summary["data"]["source"]
+    assert "1 word without pieces, tagged O (first '\\u2028' of sentence 1)" in results.summary["data"]["source"]
     ids = Tokenizer.from_pretrained(model).encode(["the cat sat 1 000"])[0].input_ids
     examples = load_examples("ner", data=listed)
     encoded = encode_examples(bertjax.load(model), Tokenizer.from_pretrained(model), examples, 20)
@@ -246,7 +246,7 @@ def test_blank_words_and_empty_sentences_do_not_refuse_a_file(model, tmp_path):
     (tmp_path / "b.conll").write_text("the\tO\n\tB-per\n \tO\n\ncat\tB-per\n")
     assert load_examples("ner", data=tmp_path / "b.conll").content == examples.content
     results = bertjax.ablate(model, "ner", data=path, heads=["0.0"], progress=False)
-    assert "2 words without piece, tagged O (first '' of sentence 0)" in results.summary["data"]["source"]
+    assert "2 words without pieces, tagged O (first '' of sentence 0)" in results.summary["data"]["source"]
     assert results.outputs["base"][:, 2].tolist() == [3, 1]
 
 
@@ -336,11 +336,11 @@ def test_parquet_and_saved_datasets_give_the_same(tmp_path):
 def test_lists_that_cannot_be_tags_are_named_by_row(tmp_path):
     words = [["the"], ["a", "cat"]]
     for tags, message in (
-        ([[0], [1, 1]], r"row 0 \(from 0\): column 'tags' holds \[0\], which is no list of texts"),
+        ([[0], [1, 1]], r"row 0 \(from 0\): column 'tags' holds \[0\], which is not a list of strings"),
         ([["O"], ["O"]], r"row 1 \(from 0\): there are 2 words and 1 tags"),
-        ([["O"], None], r"row 1 \(from 0\): column 'tags' holds None, which is no list of texts"),
-        ([["O"], ["O", None]], r"row 1 \(from 0\): column 'tags' holds \['O', None\], which is no list"),
-        ([[["O"]], [["O"]]], "column 'tags' holds ..'O'.., which is no list of texts"),
+        ([["O"], None], r"row 1 \(from 0\): column 'tags' holds None, which is not a list of strings"),
+        ([["O"], ["O", None]], r"row 1 \(from 0\): column 'tags' holds \['O', None\], which is not a list"),
+        ([[["O"]], [["O"]]], "column 'tags' holds ..'O'.., which is not a list of strings"),
     ):
         pq.write_table(pa.table({"tokens": words, "tags": tags}), tmp_path / "a.parquet")
         with pytest.raises(DataError, match=message):
@@ -348,7 +348,7 @@ def test_lists_that_cannot_be_tags_are_named_by_row(tmp_path):
     table = make_conll([[("cat", "O")]]).data.table  # with the names of classes
     table = table.set_column(3, "ner_tags", pa.array([[9]]))
     pq.write_table(table, tmp_path / "c.parquet")
-    with pytest.raises(DataError, match=r"row 0 \(from 0\): tag 9 of column 'ner_tags' is none of the classes"):
+    with pytest.raises(DataError, match=r"row 0 \(from 0\): tag 9 of column 'ner_tags' is not a class id"):
         load_examples("ner", data=tmp_path / "c.parquet")
     hidden = pa.array([b"a", b"b", b"\xff"]).view(pa.string())
     broken = pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), hidden)
@@ -372,17 +372,17 @@ def test_the_first_of_several_tags_is_taken_and_said(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.conll", "the\tO\ncat\n", "line 2: 1 column, not the 2 of the lines before"),
-        ("a.conll", "the\tO\n\ncat\tO\tO\n", "line 3: 3 columns, not the 2"),
-        ("a.conll", "the\n", "line 1: 1 column: a word and its tag are needed"),
-        ("a.conll", "the\t \n", "line 1: 1 column: a word and its tag are needed"),
+        ("a.conll", "the\tO\ncat\n", "line 2: 1 column, but 2 in earlier lines"),
+        ("a.conll", "the\tO\n\ncat\tO\tO\n", "line 3: 3 columns, but 2"),
+        ("a.conll", "the\n", "line 1: 1 column: expected a word and its tag"),
+        ("a.conll", "the\t \n", "line 1: 1 column: expected a word and its tag"),
         ("a.conll", "\n\t\n", "holds no examples"),
         ("a.jsonl", '{"tokens": ["a"], "tags": []}', "line 1: there are 1 words and 0 tags"),
-        ("a.jsonl", '{"tokens": "a", "tags": ["O"]}', "column 'tokens' holds 'a', which is no list of texts"),
-        ("a.jsonl", '{"tokens": ["a"], "tags": [""]}', "column 'tags' holds an empty text: each word needs a tag"),
+        ("a.jsonl", '{"tokens": "a", "tags": ["O"]}', "column 'tokens' holds 'a', which is not a list of strings"),
+        ("a.jsonl", '{"tokens": ["a"], "tags": [""]}', "column 'tags' has an empty string: each word needs a tag"),
         ("a.jsonl", '{"tokens": [], "tags": []}', "no sentence has a word"),
-        ("a.conll", "the\t\tO\n\ncat\t\t \n", "line 3: 1 column, not the 3 of the lines before"),
-        ("a.jsonl", '{"tokens": ["a"], "tags": [0]}', "'tags' holds .0., .* texts: tag names are missing; write"),
+        ("a.conll", "the\t\tO\n\ncat\t\t \n", "line 3: 1 column, but 3 in earlier lines"),
+        ("a.jsonl", '{"tokens": ["a"], "tags": [0]}', "'tags' holds .0., .* strings: tag names are missing; write"),
         ("a.jsonl", '{"tokens": ["a"]}', "no column 'tags'"),
     ],
 )
@@ -404,7 +404,7 @@ def test_what_does_not_fit_is_refused_in_a_line(model, tmp_path):
         load_examples("ner", data=tmp_path)
     with pytest.raises(DataError, match="no such file"):
         load_examples("ner", data=tmp_path / "nothing.conll")
-    with pytest.raises(DataError, match="takes two columns, of words and of tags"):
+    with pytest.raises(DataError, match="needs two columns, of words and of tags"):
         load_examples("ner", data=path, text_columns=["tokens"])
 
 
@@ -413,5 +413,5 @@ def test_words_that_are_cut_off_are_tagged_outside(model, tmp_path):
     results = bertjax.ablate(model, "ner", data=path, max_length=3, heads=["0.0"], progress=False)
     assert results.outputs["words"].tolist() == [0, 0]
     assert results.outputs["base"][:, 2].tolist() == [3, 3]
-    assert "4 words without piece, tagged O" in results.summary["data"]["source"]
+    assert "4 words without pieces, tagged O" in results.summary["data"]["source"]
     assert np.all(results.outputs["base"][:, 1] >= 1)

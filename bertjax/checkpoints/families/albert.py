@@ -8,24 +8,17 @@ belongs to one application, and overriding it does not affect other applications
 from typing import Any
 
 from bertjax.checkpoints.architecture import (
-    ANSWERS,
-    BODY,
-    CHOICE,
     PRETRAINING,
-    SEQUENCE,
-    TOKENS,
-    WORDS,
     Architecture,
     ConfigFields,
     EmbeddingPlan,
     HeadPlan,
 )
 from bertjax.checkpoints.families.family import (
-    CLASSIFIER,
     Family,
-    Head,
     LayerTensors,
     Setting,
+    common_heads,
     dropout_rates,
     embedding_entries,
     head_plans,
@@ -108,16 +101,11 @@ FAMILY = Family(
         *_LAYER.entries("albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}"),
         *linear("albert.pooler", "bert.pooler.dense"),
     ),
-    heads={
-        BODY: Head("AlbertModel"),
-        SEQUENCE: Head("AlbertForSequenceClassification", CLASSIFIER),
-        WORDS: words_head("AlbertForMaskedLM", *_WORDS),
+    heads=common_heads("Albert", _WORDS)
+    | {
         PRETRAINING: words_head(
             "AlbertForPreTraining", *_WORDS, more=linear("sop_classifier.classifier", "seq_relationship")
-        ),
-        TOKENS: Head("AlbertForTokenClassification", CLASSIFIER),
-        ANSWERS: Head("AlbertForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
-        CHOICE: Head("AlbertForMultipleChoice", CLASSIFIER),
+        )
     },
     absent={},
     keys={"classifier_dropout": "classifier_dropout_prob"},

@@ -1,14 +1,8 @@
 """BERT (Devlin et al. 2019), after HuggingFace's `modeling_bert.py`."""
 
 from bertjax.checkpoints.architecture import (
-    ANSWERS,
-    BODY,
-    CHOICE,
     NEXT,
     PRETRAINING,
-    SEQUENCE,
-    TOKENS,
-    WORDS,
     Architecture,
     ConfigFields,
     EmbeddingPlan,
@@ -16,10 +10,10 @@ from bertjax.checkpoints.architecture import (
 )
 from bertjax.checkpoints.families.family import (
     BERTS_WORDS,
-    CLASSIFIER,
     Family,
     Head,
     LayerTensors,
+    common_heads,
     dropout_rates,
     embedding_entries,
     head_plans,
@@ -54,15 +48,10 @@ FAMILY = Family(
         *LayerTensors().entries("bert.encoder.layer.{layer}"),
         *linear("bert.pooler.dense", "bert.pooler.dense"),
     ),
-    heads={
-        BODY: Head("BertModel"),
-        SEQUENCE: Head("BertForSequenceClassification", CLASSIFIER),
-        WORDS: words_head("BertForMaskedLM", *BERTS_WORDS),
+    heads=common_heads("Bert", BERTS_WORDS)
+    | {
         NEXT: Head("BertForNextSentencePrediction", _NEXT),
         PRETRAINING: words_head("BertForPreTraining", *BERTS_WORDS, more=_NEXT),
-        TOKENS: Head("BertForTokenClassification", CLASSIFIER),
-        ANSWERS: Head("BertForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
-        CHOICE: Head("BertForMultipleChoice", CLASSIFIER),
     },
     harmless=frozenset(
         # a pooler in Google's multilingual configs that no BERT has

@@ -16,12 +16,6 @@ from typing import Any
 
 from bertjax.checkpoints.architecture import (
     ACTIVATIONS,
-    ANSWERS,
-    BODY,
-    CHOICE,
-    SEQUENCE,
-    TOKENS,
-    WORDS,
     Architecture,
     ConfigFields,
     EmbeddingPlan,
@@ -35,17 +29,16 @@ from bertjax.checkpoints.families.family import (
     INTO_HEADS,
     TRANSPOSED,
     Family,
-    Head,
     LayerTensors,
     Setting,
     TensorEntry,
+    common_heads,
     dropout_rates,
     embedding_entries,
     head_plans,
     layer_kind,
     linear,
     norm,
-    words_head,
 )
 from bertjax.checkpoints.rules import FLAG, FRACTION, Rule, is_integer, one_of
 
@@ -150,22 +143,17 @@ FAMILY = Family(
             f"{_BEGINNING}.attention.self.pos_query_proj", f"{_OURS}.attention.position_query", INTO_HEADS, HEAD_BIAS
         ),
     ),
-    heads={
-        BODY: Head("DebertaV2Model"),
-        SEQUENCE: Head("DebertaV2ForSequenceClassification", _POOLED),
-        WORDS: words_head(
-            "DebertaV2ForMaskedLM",
-            *BERTS_WORDS,
-            renamed={
-                "lm_predictions.lm_head.dense": "cls.predictions.transform.dense",
-                "lm_predictions.lm_head.LayerNorm": "cls.predictions.transform.LayerNorm",
-                "lm_predictions.lm_head.bias": "cls.predictions.bias",
-            },
-        ),
-        TOKENS: Head("DebertaV2ForTokenClassification", CLASSIFIER),
-        ANSWERS: Head("DebertaV2ForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
-        CHOICE: Head("DebertaV2ForMultipleChoice", _POOLED),
-    },
+    heads=common_heads(
+        "DebertaV2",
+        BERTS_WORDS,
+        sequence=_POOLED,
+        choice=_POOLED,
+        renamed={
+            "lm_predictions.lm_head.dense": "cls.predictions.transform.dense",
+            "lm_predictions.lm_head.LayerNorm": "cls.predictions.transform.LayerNorm",
+            "lm_predictions.lm_head.bias": "cls.predictions.bias",
+        },
+    ),
     absent={},
     keys={"classifier_dropout": "cls_dropout"},
     defaults={

@@ -4,12 +4,6 @@ Source: HuggingFace's `modeling_distilbert.py`. The epsilon of the norms is fixe
 """
 
 from bertjax.checkpoints.architecture import (
-    ANSWERS,
-    BODY,
-    CHOICE,
-    SEQUENCE,
-    TOKENS,
-    WORDS,
     Architecture,
     ConfigFields,
     EmbeddingPlan,
@@ -17,15 +11,14 @@ from bertjax.checkpoints.architecture import (
 )
 from bertjax.checkpoints.families.family import (
     Family,
-    Head,
     LayerTensors,
     Setting,
+    common_heads,
     dropout_rates,
     embedding_entries,
     head_plans,
     layer_kind,
     linear,
-    words_head,
 )
 from bertjax.checkpoints.rules import FRACTION
 
@@ -63,14 +56,12 @@ FAMILY = Family(
         *embedding_entries("distilbert", token_types=False),
         *_LAYER.entries("distilbert.transformer.layer.{layer}"),
     ),
-    heads={
-        BODY: Head("DistilBertModel"),
-        SEQUENCE: Head("DistilBertForSequenceClassification", _TWO_STEPS),
-        WORDS: words_head("DistilBertForMaskedLM", "vocab_transform", "vocab_layer_norm", "vocab_projector"),
-        TOKENS: Head("DistilBertForTokenClassification", linear("classifier", "classifier")),
-        ANSWERS: Head("DistilBertForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
-        CHOICE: Head("DistilBertForMultipleChoice", _TWO_STEPS),
-    },
+    heads=common_heads(
+        "DistilBert",
+        ("vocab_transform", "vocab_layer_norm", "vocab_projector"),
+        sequence=_TWO_STEPS,
+        choice=_TWO_STEPS,
+    ),
     keys={
         "hidden_size": "dim",
         "num_attention_heads": "n_heads",

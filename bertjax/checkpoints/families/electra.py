@@ -6,13 +6,7 @@ Source: HuggingFace's `modeling_electra.py`. The norm of the embeddings has the 
 from dataclasses import replace
 
 from bertjax.checkpoints.architecture import (
-    ANSWERS,
-    BODY,
-    CHOICE,
     REPLACED,
-    SEQUENCE,
-    TOKENS,
-    WORDS,
     Architecture,
     ConfigFields,
     EmbeddingPlan,
@@ -24,12 +18,12 @@ from bertjax.checkpoints.families.family import (
     Family,
     Head,
     LayerTensors,
+    common_heads,
     dropout_rates,
     embedding_entries,
     head_plans,
     layer_kind,
     linear,
-    words_head,
 )
 
 
@@ -58,22 +52,20 @@ FAMILY = Family(
         *linear("electra.embeddings_project", "bert.embeddings.projection"),
         *LayerTensors().entries("electra.encoder.layer.{layer}"),
     ),
-    heads={
-        BODY: Head("ElectraModel"),
-        SEQUENCE: Head("ElectraForSequenceClassification", TWO_STEPS),
-        WORDS: words_head(
-            "ElectraForMaskedLM", "generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head"
-        ),
+    heads=common_heads(
+        "Electra",
+        ("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head"),
+        sequence=TWO_STEPS,
+        choice=(*linear("sequence_summary.summary", "transform.dense"), *CLASSIFIER),
+    )
+    | {
         REPLACED: Head(
             "ElectraForPreTraining",
             (
                 *linear("discriminator_predictions.dense", "transform.dense"),
                 *linear("discriminator_predictions.dense_prediction", "classifier"),
             ),
-        ),
-        TOKENS: Head("ElectraForTokenClassification", CLASSIFIER),
-        ANSWERS: Head("ElectraForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
-        CHOICE: Head("ElectraForMultipleChoice", (*linear("sequence_summary.summary", "transform.dense"), *CLASSIFIER)),
+        )
     },
     absent={},
     defaults={"embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},

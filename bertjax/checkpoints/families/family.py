@@ -3,12 +3,13 @@
 Each family is one file in this package, which holds everything that bertjax knows about the family.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bertjax.checkpoints.architecture import (
     ANSWERS,
+    BODY,
     CHOICE,
     SEQUENCE,
     TOKENS,
@@ -268,3 +269,31 @@ def words_head(
     )
     second_name = None if bias is None else own
     return Head(architecture, (*entries, *more), f"{decoder}.weight", second_name, renamed or {})
+
+
+def common_heads(
+    classes: str,
+    words: Sequence[str],
+    *,
+    sequence: tuple[TensorEntry, ...] = CLASSIFIER,
+    tokens: tuple[TensorEntry, ...] = CLASSIFIER,
+    answers: tuple[TensorEntry, ...] = linear("qa_outputs", "qa_outputs"),
+    choice: tuple[TensorEntry, ...] = CLASSIFIER,
+    renamed: Mapping[str, str] | None = None,
+) -> dict[str, Head]:
+    """The encoder without a head and the heads that all families have.
+
+    Args:
+        classes: prefix of transformers' classes, such as 'Bert'.
+        words: tensors of the masked-LM head, as arguments of `words_head`.
+        sequence, tokens, answers, choice: tensors of the other heads.
+        renamed: renamed tensors of the masked-LM head.
+    """
+    return {
+        BODY: Head(f"{classes}Model"),
+        SEQUENCE: Head(f"{classes}ForSequenceClassification", sequence),
+        WORDS: words_head(f"{classes}ForMaskedLM", *words, renamed=renamed),
+        TOKENS: Head(f"{classes}ForTokenClassification", tokens),
+        ANSWERS: Head(f"{classes}ForQuestionAnswering", answers),
+        CHOICE: Head(f"{classes}ForMultipleChoice", choice),
+    }

@@ -10,7 +10,6 @@ from typing import Any
 from bertjax.checkpoints.architecture import (
     ACTIVATIONS,
     ANSWERS,
-    BODY,
     CHOICE,
     SEQUENCE,
     TOKENS,
@@ -28,13 +27,12 @@ from bertjax.checkpoints.families.family import (
     INTO_HEADS,
     OUT_OF_HEADS,
     Family,
-    Head,
     Setting,
     TensorEntry,
+    common_heads,
     layer_kind,
     linear,
     norm,
-    words_head,
 )
 from bertjax.checkpoints.rules import FLAG, FRACTION, POSITIVE, Rule, integer, is_integer, one_of
 from bertjax.errors import ConfigError
@@ -157,6 +155,7 @@ def _projection(number: int, name: str) -> tuple[TensorEntry, ...]:
 
 
 _HEAD = (*linear("head.dense", "transform.dense"), *norm("head.norm", "transform.norm"))
+_CLASSIFIER = (*_HEAD, *CLASSIFIER)
 
 FAMILY = Family(
     model_type="modernbert",
@@ -174,14 +173,14 @@ FAMILY = Family(
         *norm(f"{_THEIRS}.mlp_norm", f"{_OURS}.output_norm"),
         *norm("model.final_norm", "bert.final_norm"),
     ),
-    heads={
-        BODY: Head("ModernBertModel"),
-        SEQUENCE: Head("ModernBertForSequenceClassification", (*_HEAD, *CLASSIFIER)),
-        WORDS: words_head("ModernBertForMaskedLM", "head.dense", "head.norm", "decoder"),
-        TOKENS: Head("ModernBertForTokenClassification", (*_HEAD, *CLASSIFIER)),
-        ANSWERS: Head("ModernBertForQuestionAnswering", (*_HEAD, *linear("classifier", "qa_outputs"))),
-        CHOICE: Head("ModernBertForMultipleChoice", (*_HEAD, *CLASSIFIER)),
-    },
+    heads=common_heads(
+        "ModernBert",
+        ("head.dense", "head.norm", "decoder"),
+        sequence=_CLASSIFIER,
+        tokens=_CLASSIFIER,
+        answers=(*_HEAD, *linear("classifier", "qa_outputs")),
+        choice=_CLASSIFIER,
+    ),
     keys={
         "hidden_act": "hidden_activation",
         "layer_norm_eps": "norm_eps",

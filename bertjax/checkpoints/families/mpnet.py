@@ -8,12 +8,6 @@ first position is 2 for any padding id.
 from dataclasses import replace
 
 from bertjax.checkpoints.architecture import (
-    ANSWERS,
-    BODY,
-    CHOICE,
-    SEQUENCE,
-    TOKENS,
-    WORDS,
     Architecture,
     ConfigFields,
     EmbeddingPlan,
@@ -21,20 +15,18 @@ from bertjax.checkpoints.architecture import (
     RelativePositions,
 )
 from bertjax.checkpoints.families.family import (
-    CLASSIFIER,
     ROBERTAS_WORDS,
     TWO_STEPS,
     Family,
-    Head,
     LayerTensors,
     Setting,
     TensorEntry,
+    common_heads,
     dropout_rates,
     embedding_entries,
     head_plans,
     layer_kind,
     linear,
-    words_head,
 )
 from bertjax.checkpoints.rules import one_of
 
@@ -74,14 +66,7 @@ FAMILY = Family(
         *_LAYER.entries("mpnet.encoder.layer.{layer}"),
         *linear("mpnet.pooler.dense", "bert.pooler.dense"),
     ),
-    heads={
-        BODY: Head("MPNetModel"),
-        SEQUENCE: Head("MPNetForSequenceClassification", TWO_STEPS),
-        WORDS: words_head("MPNetForMaskedLM", *ROBERTAS_WORDS),
-        TOKENS: Head("MPNetForTokenClassification", CLASSIFIER),
-        ANSWERS: Head("MPNetForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
-        CHOICE: Head("MPNetForMultipleChoice", CLASSIFIER),
-    },
+    heads=common_heads("MPNet", ROBERTAS_WORDS, sequence=TWO_STEPS),
     absent={"type_vocab_size": 0, "classifier_dropout": None, "embedding_size": None},
     defaults={"vocab_size": 30527, "pad_token_id": 1},
     settings={"relative_attention_num_buckets": Setting(BUCKETS, one_of(BUCKETS))},

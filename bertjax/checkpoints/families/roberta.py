@@ -7,30 +7,22 @@ text has position 2, and a table of 514 rows supports 512 tokens. Source: Huggin
 from dataclasses import replace
 
 from bertjax.checkpoints.architecture import (
-    ANSWERS,
-    BODY,
-    CHOICE,
-    SEQUENCE,
-    TOKENS,
-    WORDS,
     Architecture,
     ConfigFields,
     EmbeddingPlan,
     HeadPlan,
 )
 from bertjax.checkpoints.families.family import (
-    CLASSIFIER,
     ROBERTAS_WORDS,
     TWO_STEPS,
     Family,
-    Head,
     LayerTensors,
+    common_heads,
     dropout_rates,
     embedding_entries,
     head_plans,
     layer_kind,
     linear,
-    words_head,
 )
 from bertjax.errors import ConfigError
 
@@ -63,14 +55,7 @@ def _family(model_type: str, name: str, classes: str, vocabulary: int = 30522) -
             *LayerTensors().entries("roberta.encoder.layer.{layer}"),
             *linear("roberta.pooler.dense", "bert.pooler.dense"),
         ),
-        heads={
-            BODY: Head(f"{classes}Model"),
-            SEQUENCE: Head(f"{classes}ForSequenceClassification", TWO_STEPS),
-            WORDS: words_head(f"{classes}ForMaskedLM", *ROBERTAS_WORDS),
-            TOKENS: Head(f"{classes}ForTokenClassification", CLASSIFIER),
-            ANSWERS: Head(f"{classes}ForQuestionAnswering", linear("qa_outputs", "qa_outputs")),
-            CHOICE: Head(f"{classes}ForMultipleChoice", CLASSIFIER),
-        },
+        heads=common_heads(classes, ROBERTAS_WORDS, sequence=TWO_STEPS),
         defaults={"vocab_size": vocabulary, "pad_token_id": 1},
         check=_check,
     )
