@@ -53,9 +53,9 @@ from bertjax.paths import is_directory, user_path
 
 T = TypeVar("T")
 M = TypeVar("M", bound="PretrainedModel")
-# The structure and the parameters of a module, from `nnx.split`.
+# The structure of a module, from `nnx.split`.
 Graph: TypeAlias = nnx.GraphDef[Any]
-State: TypeAlias = PyTree[Array]
+State: TypeAlias = PyTree[Array]  # the parameters of a module, from `nnx.split`
 TOKENIZER = "a bertjax.Tokenizer (Tokenizer.from_pretrained)"
 
 

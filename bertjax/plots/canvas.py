@@ -97,7 +97,7 @@ class Frame:
         return scale
 
 
-PAGE = Frame()
+PAGE = Frame()  # a page of the default size, with the default title
 
 
 def start_page(title: str, subtitle: str, bottom: float, height: float, frame: Frame = PAGE) -> "Figure":

@@ -1,6 +1,6 @@
 """Scores that are functions of sums over the numbers of outputs: means, and ratios of counts.
 
-The numbers of an output, by task or analysis:
+The numbers of an output, by task or analysis::
 
     masked word    log-probability of the true word, in nats over the whole vocabulary, and its rank (1 is the most
                    likely word). Pseudo-perplexity is the exponential of the mean of negative log-probabilities, with

@@ -6,6 +6,7 @@ Sphinx: the tests compare these pages with the modules.
 
 import ast
 import inspect
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -88,10 +89,16 @@ def names_of(module: ModuleType) -> list[str]:
 
 
 @cache
+def parsed(module: ModuleType) -> ast.Module:
+    """The syntax tree of a module."""
+    return ast.parse(inspect.getsource(module))
+
+
+@cache
 def definitions(module: ModuleType) -> dict[str, ast.stmt]:
     """The statements at a module's top level that define a name, without type variables."""
     found: dict[str, ast.stmt] = {}
-    for node in ast.parse(inspect.getsource(module)).body:
+    for node in parsed(module).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             found[node.name] = node
         elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -106,11 +113,13 @@ def definitions(module: ModuleType) -> dict[str, ast.stmt]:
 
 
 def comment_of(module: ModuleType, name: str) -> str:
-    """The comment above a value or behind it, in the module that defines it."""
+    """The str below a value, or the comment above or behind it, in the module that defines it."""
     home, name = follow(module, name)
     node = definitions(home).get(name)
     if node is None:
         return ""
+    if found := docstring_below(home, node):
+        return found
     lines = inspect.getsource(home).splitlines()
     last = lines[node.lineno - 1]
     if node.lineno == node.end_lineno and "  # " in last and "type: ignore" not in last:
@@ -121,6 +130,14 @@ def comment_of(module: ModuleType, name: str) -> str:
             break
         above.insert(0, line[2:])
     return sentence(" ".join(above))
+
+
+def docstring_below(module: ModuleType, node: ast.stmt) -> str:
+    """The str expression that follows an assignment, as one line; empty if there is none."""
+    for statement, following in itertools.pairwise(parsed(module).body):
+        if statement is node and isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+            return " ".join(str(following.value.value).split())
+    return ""
 
 
 def sentence(text: str) -> str:

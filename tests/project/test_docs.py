@@ -221,7 +221,8 @@ def test_every_command_and_option_is_in_the_reference():
     for parser in every:
         section = text.partition(f"## {parser.prog}\n")[2].partition("\n## ")[0]
         assert section, parser.prog
-        for action in [] if command_pages.takes_commands(parser) else parser._actions:
+        options = [] if command_pages.takes_commands(parser) else parser._actions
+        for action in [option for option in options if option.help != argparse.SUPPRESS]:
             assert all(f"`{option}`" in section for option in action.option_strings), (parser.prog, action.dest)
     assert "%(" not in text
     assert "%%" not in text

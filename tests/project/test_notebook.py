@@ -90,7 +90,7 @@ def test_a_dataframe_becomes_effects_of_all_heads(executed):
     notebook, folder = executed("dataframe")
     shows_pictures(notebook, "results.plot()")
     assert "of 72 heads are significant" in printed(notebook, "significant =")
-    assert "1 pair" in outputs(notebook, "study.interactions")["text/html"]
+    assert "Interaction (ROC AUC)" in outputs(notebook, "study.interactions")["text/html"]
     assert (folder / "report.html").is_file()
 
 
