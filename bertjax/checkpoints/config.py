@@ -236,7 +236,7 @@ class BertConfig(ConfigFields):
         values["id2label"] = _labels(mapping)
         values["score_activation"] = _score_activation(mapping)
         values["architectures"] = _architectures(mapping.get("architectures"))
-        return cls(**(values | {"model_type": family.model_type, "own": own}))
+        return cls(**_checked(values | {"model_type": family.model_type, "own": own}))
 
     @classmethod
     def from_directory(cls, directory: str | Path) -> "BertConfig":

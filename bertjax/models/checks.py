@@ -344,7 +344,7 @@ def _check_edges(config: BertConfig, edges: Edges, inputs: Inputs) -> None:
     if any(map(is_traced, (edges.value, edges.gate, edges.layer, inputs.keep))):
         return
     fixed = (np.asarray(edges.layer) >= 0) & ((1 - np.asarray(edges.gate)) * np.asarray(edges.value) != 0)
-    allowed = {int(layer): _allowed_keys(config, inputs, layer) for layer in {*np.asarray(edges.layer)[fixed]}}
+    allowed = {layer: _allowed_keys(config, inputs, layer) for layer in {*np.asarray(edges.layer)[fixed].tolist()}}
     for index in np.flatnonzero(fixed):
         layer, example, query, key = (int(part[index]) for part in (edges.layer, edges.example, edges.query, edges.key))
         wrong = np.flatnonzero(~allowed[layer][:, query, key])

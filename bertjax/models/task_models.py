@@ -369,9 +369,7 @@ def _class_of(config: BertConfig, source: str | Path) -> type[PretrainedModel]:
     for name in names:
         if name in tasks:
             return CLASSES[tasks[name]]
-    raise ConfigError(
-        f"architectures {list(names)} in {source}: none of them is supported; supported are {', '.join(tasks)}"
-    )
+    raise ConfigError(f"architectures {list(names)} in {source} are not supported, only {', '.join(tasks)}")
 
 
 def from_torch(

@@ -53,7 +53,7 @@ def test_a_tokenizer_can_be_assigned(directory, in_memory):
     in_memory.tokenizer = model.tokenizer
     assert np.array_equal(in_memory("the cat").logits, model("the cat").logits)
     model.tokenizer = None
-    with pytest.raises(InputError, match="it has no tokenizer"):
+    with pytest.raises(InputError, match="the model has no tokenizer"):
         model("the cat")
     with pytest.raises(InputError, match=r"tokenizer must be a bertjax\.Tokenizer .*, found the string 'bert'"):
         model.tokenizer = "bert"
