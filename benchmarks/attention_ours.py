@@ -10,7 +10,7 @@ import bertjax
 from bertjax.data import Encoding
 from experiments.fig5_change import compare_real
 from experiments.shared.attention import reduce_attention
-from experiments.words.columns import feature_columns
+from experiments.words.features import columns_of
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
         if name == "4.3":
             values = reduce_attention((base, tuned), texts, compare_real)
         else:
-            values = reduce_attention((base,), texts, feature_columns, [inputs["masks"]])[:, 0]
+            values = reduce_attention((base,), texts, columns_of, [inputs["masks"]])[:, 0]
         seconds = time.perf_counter() - started
         np.save(folder / f"bertjax-{name}.npy", values)
         print(seconds, flush=True)

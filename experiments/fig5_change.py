@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Int
 
 from bertjax.plots import Panel
 from experiments.published import LENGTH
-from experiments.shared.agreement import compare_maps
+from experiments.shared.agreement import compare_maps, format_difference
 from experiments.shared.attention import reduce_attention
 from experiments.shared.data import Sample, add_task_options, add_tuned_option, read_sample, task_options, tuned_models
 from experiments.shared.figures import draw_maps
@@ -154,26 +154,25 @@ def figures(numbers: Numbers) -> Figures:
 
 
 def tables(numbers: Numbers) -> str:
-    """A row for each task and mode."""
+    """A row for each task."""
     return overview({"": numbers})
 
 
 def overview(runs: Mapping[str, Numbers]) -> str:
-    """A row for each run, task and mode."""
+    """A row for each run and task."""
     rows = [row for numbers in runs.values() for row in _rows(numbers)]
-    layers = [f"layer {layer}" for layer in range(len(rows[0]) - 4)]
-    return make_table(["", "examples; seeds", *layers, "heads that changed most", "to other heads"], rows)
+    head = ["", "examples; seeds", *(f"layer {layer}" for layer in range(len(rows[0]) - 5))]
+    return make_table([*head, "heads that changed most", "to other heads", "as published"], rows)
 
 
 def _rows(numbers: Numbers) -> Iterator[list[str]]:
     for task, of_task in numbers["results"].items():
-        for mode, note in (("corrected", ""), ("as_published", ", as published")):
-            if mode in of_task:
-                found = of_task[mode]
-                name = f"{task}{note}{', norms' if numbers['settings'].get('norms') else ''}"
-                cells = [name, f"{found['examples']:,}; {len(of_task['tuned'])}", *_layer_cells(found)]
-                others = float(np.mean(np.array(found["to_other_heads"], float)))
-                yield [*cells, _most_changed(found, 3), f"{others:.2f}"]
+        found = of_task["corrected"]
+        name = f"{task}{', norms' if numbers['settings'].get('norms') else ''}"
+        cells = [name, f"{found['examples']:,}; {len(of_task['tuned'])}", *_layer_cells(found)]
+        others = float(np.mean(np.array(found["to_other_heads"], float)))
+        apart = of_task.get("published_against_corrected")
+        yield [*cells, _most_changed(found, 3), f"{others:.2f}", format_difference(apart) if apart else ""]
 
 
 def _layer_cells(result: Mapping[str, Any]) -> list[str]:

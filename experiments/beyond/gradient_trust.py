@@ -116,9 +116,13 @@ def between_halves(effects: Float[np.ndarray, "heads examples"], seed: int = 0) 
 
 def tables(numbers: Numbers) -> str:
     """A row for each pair."""
-    results = numbers["results"]
-    rows = []
-    for pair in results["pairs"]:
+    return overview({"": numbers})
+
+
+def overview(runs: Mapping[str, Numbers]) -> str:
+    """A row for each pair of several runs."""
+    results, rows = next(iter(runs.values()))["results"], []
+    for pair in (pair for numbers in runs.values() for pair in numbers["results"]["pairs"]):
         count = len(pair["names"])
         chance = results["depth"] ** 2 / count
         fits = [pair["fits"][name] for name in ORDERS]
@@ -132,14 +136,9 @@ def tables(numbers: Numbers) -> str:
                 f"{pair['fits']['importance']['found']} ({chance:.1f})",
             ]
         )
-    headings = [
-        "model, task (examples)",
-        "significant heads",
-        *ORDERS.values(),
-        "importance within layers",
-        "exact effects, two halves",
-    ]
-    return make_table([*headings, f"of {results['depth']} largest effects (random)"], rows)
+    headings = ["model, task (examples)", "significant heads", *ORDERS.values(), "importance within layers"]
+    headings += ["exact effects, two halves", f"of {results['depth']} largest effects (random)"]
+    return make_table(headings, rows)
 
 
 def _correlation(fit: Mapping[str, Any]) -> str:

@@ -33,7 +33,7 @@ from experiments.words.held_out import compare, draw_half, holm
 from experiments.words.parses import REACH, Parsed, read_parsed, relation_hits
 
 FEWEST = 20  # relations of each half
-SHOWN, LEVEL = 14, 0.05  # relations of an overview; of corrected p-values
+SHOWN, LEVEL = 8, 0.05  # relations of an overview; of corrected p-values
 
 
 def compute(run: Run) -> Found:

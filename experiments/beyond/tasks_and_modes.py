@@ -96,11 +96,17 @@ def _drawn(run: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
 
 def tables(numbers: Mapping[str, Any]) -> str:
     """The tables in Markdown: tasks and modes; correlations."""
-    results = numbers["results"]
-    return "\n\n".join([_tasks(results), _correlations(results)])
+    return "\n\n".join([overview({"": numbers}), _correlations(numbers["results"])])
 
 
-def _tasks(results: Mapping[str, Any]) -> str:
+def overview(runs: Mapping[str, Numbers]) -> str:
+    """A row for each task and mode of several runs."""
+    headings = ["task (examples)", "mode", "base", f"losses (q < {Q})", f"gains (q < {Q})"]
+    rows = [row for numbers in runs.values() for row in _tasks(numbers["results"])]
+    return make_table([*headings, "largest loss", "largest gain"], rows)
+
+
+def _tasks(results: Mapping[str, Any]) -> list[list[str]]:
     """A row for each run: how many heads are found, and the largest changes."""
     rows = []
     for run in results["runs"]:
@@ -120,8 +126,7 @@ def _tasks(results: Mapping[str, Any]) -> str:
                 *(_extreme(results, metric, int(index)) for index in (gains.argmin(), gains.argmax())),
             ]
         )
-    headings = ["task (examples)", "mode", "base", f"losses (q < {Q})", f"gains (q < {Q})"]
-    return make_table([*headings, "largest loss", "largest gain"], rows)
+    return rows
 
 
 def _extreme(results: Mapping[str, Any], metric: Mapping[str, Any], index: int) -> str:

@@ -12,6 +12,7 @@ from bertjax.plots import Panel
 from experiments.frames.controls import AT_DISTANCE, CONTROLS
 from experiments.frames.links import DIRECTIONS
 from experiments.frames.sources import MOST_WORDS
+from experiments.shared.agreement import format_difference
 from experiments.shared.example import draw_example
 from experiments.shared.figures import draw_maps
 from experiments.shared.run import Figures, Numbers, name_maps
@@ -199,16 +200,3 @@ def format_highest(rows: Any, count: int = HIGHEST) -> str:
     values = np.array(rows)
     highest = [(name, values[tuple(map(int, name.split(".")))]) for name in highest_heads(values, count)]
     return ", ".join(f"{name} {value:.3f}".replace(" 0.", " .") for name, value in highest)
-
-
-def format_difference(difference: Mapping[str, Any]) -> str:
-    """How far two maps differ.
-
-    >>> format_difference({"rank_correlation": 0.987, "largest_difference": 0.0123})
-    'rank correlation .99, largest difference .012'
-    """
-    ranks = difference["rank_correlation"]
-    correlation = "undefined" if ranks is None else f"{ranks:.2f}"
-    return f"rank correlation {correlation}, largest difference {difference['largest_difference']:.3f}".replace(
-        " 0.", " ."
-    )

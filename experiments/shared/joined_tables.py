@@ -141,10 +141,7 @@ def pairs_table(results: Mapping[str, Any]) -> str:
 
 
 def measures_table(results: Mapping[str, Any]) -> str:
-    """A table with a row for each task and measure; with more than two tasks, a row for each measure and a column for
-    each task."""
-    if len(results["tasks"]) > 2:
-        return _measures_by_task(results)
+    """A table with a row for each task and measure."""
     draws = results["permutations"]
     rows = [
         [
@@ -159,26 +156,3 @@ def measures_table(results: Mapping[str, Any]) -> str:
     return make_table(
         ["task", "measure", "rank correlation with the loss", "p; within layers; q", "marked heads"], rows
     )
-
-
-def _measures_by_task(results: Mapping[str, Any]) -> str:
-    by_measure_and_task = {(result["measure"], result["task"]): result for result in results["measures"]}
-    draws, rows = results["permutations"], []
-    for measure in dict.fromkeys(result["measure"] for result in results["measures"]):
-        task_results = [by_measure_and_task.get((measure, task)) for task in results["tasks"]]
-        correlations = [
-            f"{_number(result['spearman'])}; {format_q(result, draws)}" if result else "" for result in task_results
-        ]
-        rows.append([f"{measure}: rank correlation with the loss; q", *correlations])
-        marked = [result["marked"] if result else None for result in task_results]
-        if any(marked):
-            cells = [_marked_cell(marks, draws) for marks in marked]
-            rows.append([f"{measure}: marked heads, the others; q, within layers", *cells])
-    return make_table(["measure", *results["tasks"]], rows)
-
-
-def _marked_cell(marked: Mapping[str, Any] | None, draws: int) -> str:
-    if marked is None:
-        return ""
-    means = (format_estimate(None if marked[name] is None else -marked[name]) for name in MEANS)
-    return f"{', '.join(means)}; {', '.join(format_q(marked, draws, test) for test in TESTS)}"

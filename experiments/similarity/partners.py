@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bertjax.data import Encoding
+from experiments.patterns.maps import sizes_of
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,13 @@ def draw_partners(
         draws: number of partners per text.
         seed: for breaking ties.
     """
-    sizes = np.array([segments(encoding) for encoding in pool])
+    sizes = np.array([sizes_of(encoding) for encoding in pool])
     generator = np.random.default_rng(seed)
     complete: list[int] = []
     drawn: list[tuple[Encoding, ...]] = []
     cut: list[tuple[int, ...]] = []
     for number, (place, text) in enumerate(texts):
-        lengths = np.array(segments(text))
+        lengths = np.array(sizes_of(text))
         order = generator.permutation(len(pool))
         spare = (sizes[order] - lengths).sum(1)
         fits = (sizes[order] >= lengths).all(1) & ((sizes[order] > 0) == (lengths > 0)).all(1)
@@ -57,19 +58,9 @@ def draw_partners(
         nearest = np.flatnonzero(fits)[np.argsort(spare[fits], kind="stable")][:draws]
         if len(nearest) == draws:
             complete.append(number)
-            drawn.append(tuple(fit(pool[order[i]], segments(text)) for i in nearest))
+            drawn.append(tuple(fit(pool[order[i]], sizes_of(text)) for i in nearest))
             cut.append(tuple(int(spare[i]) for i in nearest))
     return Partners(tuple(complete), tuple(drawn), tuple(cut))
-
-
-def segments(text: Encoding) -> tuple[int, int]:
-    """The number of tokens of the first text with [CLS] and [SEP], and of the second with its [SEP].
-
-    >>> segments(Encoding((1, 5, 2, 6, 2), (0, 0, 0, 1, 1), ("",) * 5, ((0, 0),) * 5, False))
-    (3, 2)
-    """
-    second = sum(text.segments)
-    return len(text) - second, second
 
 
 def fit(text: Encoding, lengths: tuple[int, int]) -> Encoding:
@@ -85,7 +76,7 @@ def fit(text: Encoding, lengths: tuple[int, int]) -> Encoding:
     (0, 0, 0, 0, 1, 1, 1)
     """
     positions, start = [], 0
-    for size, length in zip(segments(text), lengths, strict=True):
+    for size, length in zip(sizes_of(text), lengths, strict=True):
         end = min(2, length - (start == 0))
         positions += [*range(start, start + length - end), *range(start + size - end, start + size)]
         start += size

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from bertjax.data import Encoding
 from bertjax.models import PretrainedModel
@@ -29,20 +29,11 @@ class Columns:
     relative: Float[np.ndarray, "examples features layers heads"]
 
 
-def feature_columns(
-    maps: Float[Array, "layers batch heads query key"],
-    keep: Int[Array, "batch token"],
-    masks: Bool[Array, "batch features width"],
-) -> Float[Array, "batch 2 features layers heads"]:
-    """Column means: for each feature the largest over its tokens, then their mean."""
-    return columns_of(maps, keep, masks)
-
-
 def measure_columns(run: Run, model: PretrainedModel, texts: Sequence[Encoding], masks: Masks) -> Columns:
     """Both measures for every example."""
     config = model.config
     size = 12 * masks.shape[-1] * config.num_hidden_layers * config.num_attention_heads
-    values = reduce_attention(model, texts, feature_columns, [masks], example_bytes=size, norms=run.norms)
+    values = reduce_attention(model, texts, columns_of, [masks], example_bytes=size, norms=run.norms)
     lengths = np.array([len(text) for text in texts], np.float32)
     return Columns(values[:, 0], values[:, 1] * lengths[:, None, None, None])
 

@@ -222,7 +222,7 @@ def _published_table(relations: Numbers, source: Numbers) -> str:
 def _shared_table(sources: Numbers) -> str:
     rows = []
     for name, source in sources.items():
-        for kind in source["models"][0]["shared_words"]:
+        for kind in list(source["models"][0]["shared_words"])[:1]:
             models = [model["shared_words"][kind] for model in source["models"]]
             base = models[0]
             share, (least, beyond) = np.array(base["share"]["mean"]), weakest_shared(base)

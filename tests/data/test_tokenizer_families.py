@@ -21,7 +21,7 @@ from bertjax.data.long_texts import LONG, shorten
 from bertjax.data.tokenizer import Encoding, Tokenizer
 from bertjax.errors import InputError, MissingDependencyError
 from experiments.patterns.maps import sizes_of
-from experiments.similarity.partners import fit, segments
+from experiments.similarity.partners import fit
 from experiments.words.features import FEATURES, TEXT, no_masks
 from experiments.words.spans import pieces_of
 from tests.tokenizer_factories import (
@@ -312,7 +312,7 @@ def test_programs_distinguish_paired_texts_without_token_types(name: str, tmp_pa
     first = len(ours.encode(["one two"])[0])
     second = len(one) - first
     assert set(one.token_type_ids) == {0}
-    assert sizes_of(one) == segments(one) == (first, second)
+    assert sizes_of(one) == sizes_of(one) == (first, second)
     pieces = [one.tokens[token] for token in pieces_of(one, (0, 5), segment=1)]
     assert pieces == list(ours.encode(["three"])[0].tokens[1:-1])
     (masks,) = no_masks([one])

@@ -14,7 +14,7 @@ from experiments.fig6_features import compute, figures, main, tables
 from experiments.published import PUBLISHED_NEGATION, counted_as_published, published_masks
 from experiments.shared.run import Run
 from experiments.words.annotated import Annotated, AnnotatedSample, Word
-from experiments.words.columns import beyond_text, feature_columns
+from experiments.words.columns import beyond_text, columns_of
 from experiments.words.conllu_files import read_sentences
 from experiments.words.estimates import differing, estimate
 from experiments.words.features import FEATURES, feature_masks, find_negation
@@ -76,7 +76,7 @@ def test_uniform_attention_is_1_for_any_number_of_tokens(rng):
     maps = jnp.asarray(rng.dirichlet(np.ones(tokens), (1, 2000, 2, tokens)).astype(np.float32))
     masks = np.zeros((2000, 2, tokens), bool)
     masks[:, 0, 3] = masks[:, 1, 2:10] = True
-    found = np.asarray(feature_columns(maps, jnp.ones((2000, tokens), jnp.int32), jnp.asarray(masks)))
+    found = np.asarray(columns_of(maps, jnp.ones((2000, tokens), jnp.int32), jnp.asarray(masks)))
     largest, relative = found[:, 0].mean((0, 2, 3)), tokens * found[:, 1].mean((0, 2, 3))
     assert largest[1] > 1.3 * largest[0]
     assert np.abs(relative - 1).max() < 0.03
@@ -248,7 +248,7 @@ def test_padding_and_the_width_of_masks_change_nothing(rng):
         wide[..., : min(width, 7)] = masks[..., :width]
         if masks[..., width:].any():
             continue
-        found = feature_columns(jnp.asarray(maps), jnp.asarray(keep), jnp.asarray(wide))
+        found = columns_of(jnp.asarray(maps), jnp.asarray(keep), jnp.asarray(wide))
         assert largest_difference(found, expected) < 1e-6
 
 

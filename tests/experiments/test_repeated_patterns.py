@@ -12,12 +12,13 @@ from bertjax.data.tokenizer import Encoding
 from bertjax.interventions import overrides
 from bertjax.tasks import load_examples
 from experiments.beyond import repeated_patterns
+from experiments.patterns.maps import sizes_of
 from experiments.shared.run import Run
 from experiments.similarity import distances
 from experiments.similarity.distances import Distances, compare_heads, measure_distances, square
 from experiments.similarity.groups import group_heads, order_heads, report_groups
 from experiments.similarity.pairs import Couples, choose_couples, compare_couples
-from experiments.similarity.partners import Partners, draw_partners, fit, segments
+from experiments.similarity.partners import Partners, draw_partners, fit
 from experiments.similarity.parts import means_of, report_parts
 from tests.factories import make_embedder, write_pairs
 from tests.tiny_models import arrays_of, largest_difference
@@ -55,7 +56,7 @@ def test_partners_have_the_same_size_and_no_text_in_common():
         assert found.texts == (0,)
         assert found.cut == ((0, 2),)
         assert found.drawn[0][0].input_ids == pool[1].input_ids  # as it is, before any that must be cut
-        assert all(segments(one) == (5, 4) for one in found.drawn[0])
+        assert all(sizes_of(one) == (5, 4) for one in found.drawn[0])
         assert found.drawn[0][1].input_ids in {
             (200, 201, 202, 205, 206, 207, 208, 209, 210),
             (300, 301, 302, 304, 305, 306, 307, 309, 310),
