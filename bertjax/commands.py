@@ -64,20 +64,11 @@ def run_plan(options: argparse.Namespace) -> int:
 
 def run_merge(options: argparse.Namespace) -> int:
     """`bertjax merge`."""
-    from bertjax.analyses import run_merge
+    from bertjax.analyses import merge
 
     _choose_cache(options)
-    with ProgressBar("merging") as advance:
-        statistics_progress = partial(advance, note="statistics")
-        results = run_merge(
-            options.directories,
-            options.output,
-            options.metric,
-            options.overwrite,
-            say=say,
-            progress=advance,
-            statistics_progress=statistics_progress,
-        )
+    choices: dict[str, Any] = {"output": options.output, "metric": options.metric, "overwrite": options.overwrite}
+    results = merge(options.directories, **choices, say=say)
     say(results.sentence, wrap=True)
     say(f"results in {results.directory}, picture in {Path(options.output) / results.picture}")
     return 0

@@ -106,7 +106,7 @@ def check_progress(progress: Progress | bool) -> None:
         arguments.check_function(progress, "progress", "True, False, or a function of work done and work in all")
 
 
-def part_of(progress: Progress, start: float, size: float, total: float) -> Progress:
+def part_of(progress: Progress, start: int | float, size: int | float, total: float) -> Progress:
     """Progress of one part of the work.
 
     Args:

@@ -16,7 +16,7 @@ from bertjax.analyses.learned_gates import (
     draw_gates,
     probabilities_open,
 )
-from bertjax.analyses.merging import merge, run_merge
+from bertjax.analyses.merging import merge
 from bertjax.analyses.patch import Patch
 from bertjax.analyses.patches import patching_metrics
 from bertjax.analyses.paths import PatchPaths, parse_receivers, patch_paths
@@ -64,6 +64,5 @@ __all__ = [
     "patching_metrics",
     "plan_table",
     "probabilities_open",
-    "run_merge",
     "trust_in",
 ]

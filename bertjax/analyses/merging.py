@@ -1,6 +1,6 @@
 """Merge the shards of a job: `bertjax merge`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from bertjax.analyses.interactions import Interactions
 from bertjax.errors import InputError, OutputError
 from bertjax.jobs import STUDY, Say, Settings, run_analysis
 from bertjax.paths import user_path
-from bertjax.progress import Progress, shown, silent
+from bertjax.progress import Progress, shown
 from bertjax.results import Results, read_shards
 from bertjax.statistics import METRICS
 from bertjax.tasks import Chosen
@@ -27,6 +27,7 @@ def merge(
     metric: Chosen | None = None,
     overwrite: bool = False,
     progress: Progress | bool = True,
+    say: Say = lambda line: None,
 ) -> Results:
     """Merge all shards of a run, and write the results of a single run.
 
@@ -37,6 +38,7 @@ def merge(
             shard cannot name code to run.
         overwrite: replace existing results.
         progress: as in `ablate`.
+        say: called with a line at each step.
 
     Returns: the results, as `bertjax.read_results` returns them.
 
@@ -46,26 +48,8 @@ def merge(
 
     >>> bertjax.merge(["heads-1", "heads-2", "heads-3"], output="heads")  # doctest: +SKIP
     """
-    paths = arguments.check_sequence(directories, "directories", "a list of directories")
-    with shown(progress, "merging") as report:
-        statistics_progress = partial(report, note="statistics")
-        return run_merge(
-            [*map(str, paths)], str(output), metric, overwrite, progress=report, statistics_progress=statistics_progress
-        )
-
-
-def run_merge(
-    directories: Sequence[str],
-    output: str,
-    metric: Chosen | None = None,
-    overwrite: bool = False,
-    *,
-    say: Say = lambda line: None,
-    progress: Progress = silent,
-    statistics_progress: Progress = silent,
-) -> Results:
-    """`merge` with the callbacks of `run_analysis`."""
-    paths = [user_path(directory, InputError) for directory in directories]
+    names = arguments.check_sequence(directories, "directories", "a list of directories")
+    paths = [user_path(directory, InputError) for directory in names]
     if user_path(output, OutputError).resolve() in [path.resolve() for path in paths]:
         raise OutputError(f"{output} is one of the shards: give another --output")
     shards = read_shards(paths)
@@ -77,7 +61,9 @@ def run_merge(
     chosen: dict[str, Any] = {one.name: recorded[one.name] for one in fields(cls) if one.name in recorded}
     if metric is None and (content["own_metric"] or chosen["metric"] not in (None, *METRICS)):
         raise InputError(f"the shards used a custom metric ({chosen['metric']}): give it as --metric")
-    chosen |= {"output": output, "overwrite": overwrite} | ({} if metric is None else {"metric": metric})
+    chosen |= {"output": str(output), "overwrite": overwrite} | ({} if metric is None else {"metric": metric})
     study = {name: value for name, value in recorded.items() if name in STUDY}
     settings = Settings(**study, analysis=cls(**chosen))
-    return run_analysis(settings, say=say, progress=progress, statistics_progress=statistics_progress, shards=shards)
+    with shown(progress, "merging") as report:
+        of_statistics = partial(report, note="statistics")
+        return run_analysis(settings, say=say, progress=report, statistics_progress=of_statistics, shards=shards)
