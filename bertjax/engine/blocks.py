@@ -54,7 +54,7 @@ def fewest_children(config: BertConfig, runs: int, cls_only: bool) -> float:
     """
     feed_forward = feed_forward_flops(config, config.architecture.layers[0])
     total = feed_forward + 8 * config.hidden_size**2
-    return 1 if cls_only else (feed_forward + total / 12) / total * runs
+    return 1.0 if cls_only else (feed_forward + total / 12) / total * runs
 
 
 @dataclass(frozen=True)
