@@ -351,9 +351,7 @@ def test_what_does_not_fit_is_refused_in_a_line(model, data, tmp_path):
     path = write_csv(tmp_path / "a.csv", ["text", *LABEL_NAMES], [["a", *BITS[0]]])
     with pytest.raises(ConfigError, match="the model has 3 labels, but multi-label has 4: joy, anger, Deep-fear, love"):
         bertjax.ablate(other, "multi-label", data=path, progress=False)
-    with pytest.raises(
-        DataError, match=r"label 'joy' is not one of LABEL_0.*give their names with --label-names"
-    ):
+    with pytest.raises(DataError, match=r"label 'joy' is not one of LABEL_0.*give their names with --label-names"):
         bertjax.ablate(other, "multi-label", data=data, progress=False)
     named = write_csv(tmp_path / "b.csv", ["text", *"abcd"], [["a", *BITS[0]]])
     with pytest.raises(ConfigError, match=r"the model's labels joy, .* are not multi-label's a, b, c, d"):
