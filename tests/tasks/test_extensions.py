@@ -266,7 +266,7 @@ def test_a_kind_of_task_of_ones_own_is_one_class(tmp_path, monkeypatch):
         encode_examples(model, tokenizer, bertjax.load_examples("mlm", limit=2), swapped=True)
     with pytest.raises(InputError, match="--nonsense is not an option of a task: leave it out"):
         encode_examples(model, tokenizer, examples, nonsense=1)
-    with pytest.raises(ConfigError, match="BertForMaskedLM has no sentence vector, which triplets needs: it can do"):
+    with pytest.raises(ConfigError, match="BertForMaskedLM has no sentence vector, which triplets needs: give --task"):
         bertjax.ablate(make_masked(tmp_path / "masked"), "triplets", data=rows, progress=False)
 
 

@@ -231,7 +231,7 @@ def test_what_does_not_fit_is_refused_in_a_line(model, lines, classifier, embedd
         bertjax.ablate(model, "mlm", metric="accuracy", progress=False)
     with pytest.raises(InputError, match="--every-word is an option of mlm, not of qnli-sample"):
         bertjax.ablate(classifier, every_word=True, progress=False)
-    with pytest.raises(InputError, match="--prompts stand before texts of labels and similarities: mlm takes none"):
+    with pytest.raises(InputError, match="--prompts are for texts with labels and similarities: mlm has none"):
         bertjax.ablate(model, "mlm", data=lines, prompts=["a prompt"], progress=False)
     with pytest.raises(DataError, match="mlm has no labels in a file"):
         load_examples("mlm", data=lines, label_names=["a", "b"])

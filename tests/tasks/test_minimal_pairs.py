@@ -221,7 +221,7 @@ def test_what_does_not_fit_is_refused_in_a_line(model, blimp, tmp_path):
         bertjax.ablate(make_classifier(tmp_path), "minimal-pairs", data=blimp, progress=False)
     with pytest.raises(InputError, match="--stride is an option of question-answering, not of minimal-pairs"):
         bertjax.ablate(model, "minimal-pairs", data=blimp, stride=3, progress=False)
-    with pytest.raises(InputError, match="--pll is an option of mlm and minimal-pairs, which agreement does not have"):
+    with pytest.raises(InputError, match="--pll is an option of mlm and minimal-pairs, not of agreement"):
         bertjax.ablate(model, "agreement", data=blimp, pll="within-word", progress=False)
     (tmp_path / "long.tsv").write_text("good\tbad\ndogs\tdog\n")
     with pytest.raises(DataError, match="no pair has forms that differ in a single piece"):
