@@ -26,8 +26,8 @@ MISUSES = {
         lambda d: d.sweep(examples=["the cat"], tokenizer="bert"),
         "tokenizer.*found the string",
     ),
-    "sweep, None within": (lambda d: d.sweep(examples=["the cat", None], tokenizer=d.tokenizer), "number 1.*None"),
-    "sweep, numbers": (lambda d: d.sweep(examples=[[1, 2.5, 3]]), "number 0.*a list that begins with 1"),
+    "sweep, None within": (lambda d: d.sweep(examples=["the cat", None], tokenizer=d.tokenizer), "item 1.*None"),
+    "sweep, numbers": (lambda d: d.sweep(examples=[[1, 2.5, 3]]), "item 0.*a list that begins with 1"),
     "sweep, array": (lambda d: d.sweep(examples=IDS * 1.0), "token ids, found an array"),
     "sweep, batch without ids": (lambda d: d.sweep(examples={"attention_mask": [[1]]}), "no input_ids"),
     "sweep, batch padded left": (
@@ -128,7 +128,7 @@ MISUSES = {
     "reference.sweep, batches []": (lambda d: d.plain_sweep(batches=[]), "0, 1, 2"),
     "reference.sweep, batch": (lambda d: d.plain_sweep(batches=[BATCH]), "batches"),
     "reference.sweep, numbers": (lambda d: d.plain_sweep(batches=[([0, 5], BATCH)]), "0, 1, 2"),
-    "reference.sweep, numbers fewer": (lambda d: d.plain_sweep(batches=[([0], BATCH)]), "1 numbers for the 2 examples"),
+    "reference.sweep, numbers fewer": (lambda d: d.plain_sweep(batches=[([0], BATCH)]), "1 indices for the 2 examples"),
     "reference.sweep, overrides": (
         lambda d: d.plain_sweep(overrides=ov.identity(CONFIG)),
         "overrides.*found an Overrides",
@@ -158,7 +158,7 @@ MISUSES |= {
     "a head": (lambda d: ov.zero(CONFIG, [(0, HUGE)]), "there is no head 0.a very large number"),
     "no pair": (lambda d: ov.parse_head(HUGE, CONFIG), "a very large number names no head"),
     "a factor": (lambda d: ov.factor(CONFIG, ["0.1"], np.float64(1e300)), "factor must be finite"),
-    "a share": (lambda d: ab.Change(0, 1, "zero", 10**400), "share of head 0.1 .* must be a finite number"),
+    "a share": (lambda d: ab.Change(0, 1, "zero", 10**400), "share of head 0.1 must be a finite number"),
     "a complex share": (lambda d: ab.Change(0, 1, "zero", np.complex64(1)), "share of head 0.1 .* finite"),
     "an example": (lambda d: ov.forbidden_edges(CONFIG, [(0, 1, 0, 0)], 2**31), "example.*2147483648"),
     "a token": (lambda d: ov.forbidden_edges(CONFIG, [(0, 1, 2**31, 0)]), r"edge .*2147483648.* beyond"),

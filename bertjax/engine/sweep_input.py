@@ -354,7 +354,7 @@ def _check_positions(
 
 def _require_single_texts(texts: Texts, name: str) -> None:
     if any(len(texts_of_example) != 1 for texts_of_example in texts):
-        raise InputError(f"`{name}` is for examples of a single text")
+        raise InputError(f"`{name}` needs examples of a single text")
 
 
 def _check_targets(texts: Texts, targets: Any) -> Shaped[np.ndarray, "examples ..."]:

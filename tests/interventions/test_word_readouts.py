@@ -103,7 +103,7 @@ def test_targets_that_do_not_fit_are_refused(small, rng):
     with pytest.raises(InputError, match=r"targets have shape \(5, 2\), but there are 6 examples"):
         engine.sweep(model, texts, heads, readouts.words, at=at, targets=words[:5])
     pairs = list(zip(texts[::2], texts[1::2], strict=True))
-    with pytest.raises(InputError, match="`targets` are for examples of a single text"):
+    with pytest.raises(InputError, match="`targets` needs examples of a single text"):
         engine.sweep(model, pairs, heads, readouts.words, combine=lambda a, b: a, targets=words[:3])
     with pytest.raises(InputError, match=r"the readout needs targets as its second argument: give targets="):
         engine.sweep(model, texts, heads, readouts.words, at=at)

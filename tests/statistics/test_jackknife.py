@@ -44,11 +44,11 @@ def test_the_words_of_a_sentence_contribute_together(rng, metric):
     np.testing.assert_allclose(np.diff(found), -(len(kept) - 1) * np.diff(without), atol=1e-9)
 
 
-def test_what_cannot_be_told_is_an_error(rng):
+def test_undefined_contributions_are_an_error(rng):
     outputs, labels = rng.normal(size=(RUNS, 6)), np.array([0, 0, 0, 1, 0, 0])
     with pytest.raises(DataError, match="undefined without example 3"):
         contributions(METRICS["roc_auc"], outputs, labels)
-    with pytest.raises(DataError, match="two at least that have a label"):
+    with pytest.raises(DataError, match="at least two examples with a label"):
         contributions(METRICS["accuracy"], rng.normal(size=(RUNS, 2, 2)), np.array([1, -1]))
 
 
