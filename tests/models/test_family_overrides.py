@@ -139,7 +139,7 @@ def test_every_kind_of_override_agrees_in_float64(family, size, tmp_path, rng, x
             ours.append(override)
             with replaced_outputs(reference, config, head, replace):
                 expected[head, name] = torch_reference.run_torch(reference, given).hidden_states[-1]
-    found = reference.run(model, model.inputs(**given), ov.stack(ours), last_hidden_state)
+    found = bertjax.reference.run(model, model.inputs(**given), ov.stack(ours), last_hidden_state)
     for (name, theirs), one in zip(expected.items(), found, strict=True):
         assert largest_difference(one, theirs, real) < 1e-10, name
         assert largest_difference(theirs, base.hidden_states[-1], real) > 1e-4, name
