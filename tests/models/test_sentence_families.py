@@ -246,9 +246,9 @@ BAD = [
     ({"pooling": "sum"}, "pooling 'sum' is not one of cls, max, mean"),
     ({"pooling": ()}, "pooling must be one or several of"),
     ({"pooling": ("mean", "mean")}, "each once"),
-    ({"pooling": ("mean", "pooler")}, "pooling 'pooler' stands alone"),
-    ({"dense": (DensePlan(13, 5),)}, "dense layer 0 takes vectors of 13 numbers, but they have 12"),
-    ({"pooling": ("cls", "max"), "dense": (DensePlan(24, 5), DensePlan(4, 5))}, "layer 1 takes vectors of 4 numbers"),
+    ({"pooling": ("mean", "pooler")}, "pooling 'pooler' cannot be combined"),
+    ({"dense": (DensePlan(13, 5),)}, "dense layer 0 has input width 13, but its input has width 12"),
+    ({"pooling": ("cls", "max"), "dense": (DensePlan(24, 5), DensePlan(4, 5))}, "layer 1 has input width 4"),
     ({"dense": (DensePlan(12, 5, activation="swish"),)}, "activation of a dense layer 'swish' is not one of"),
 ]
 
