@@ -119,7 +119,7 @@ def check(embedder, published, tmp_path, monkeypatch):
     monkeypatch.setattr(anchors, "PUBLISHED", tmp_path / "frames.tsv")
     monkeypatch.setattr(anchors, "ANCHORS", tmp_path / "anchors.json")
     monkeypatch.setattr(annotation, "annotate", annotate)
-    monkeypatch.setattr(anchors, "STANDARD_ERRORS", 0)
+    monkeypatch.setattr("experiments.shared.checks.STANDARD_ERRORS", 0)
 
     def run(*options, change=lambda anchors: None):
         changed = json.loads(json.dumps(published))
@@ -211,7 +211,7 @@ def test_a_wrong_order_fails_even_with_close_numbers(check):
 
     said, results = check(*check.qqp, change=wide)
     assert with_verdict(results, "FAIL") == ["QQP negation", "QQP [CLS]", "QQP [SEP]"]
-    assert "FAIL; a rank correlation of −1.00, 0.5 is asked for" in said
+    assert "FAIL; a rank correlation of −1.00, 0.5 is required" in said
     for name, own in highest.items():
         assert f"FAIL; {own} is highest, not " in said
         assert len(results[f"QQP {name}"]["disorder"]) == 1
@@ -219,7 +219,7 @@ def test_a_wrong_order_fails_even_with_close_numbers(check):
 
 @pytest.mark.usefixtures("undrawn")
 def test_random_samples_may_be_apart_by_their_standard_errors(check, monkeypatch):
-    monkeypatch.setattr(anchors, "STANDARD_ERRORS", 4)
+    monkeypatch.setattr("experiments.shared.checks.STANDARD_ERRORS", 4)
     own = check(*check.qqp, change=lambda some: some["qqp"].update(examples=4))[1]["QQP [CLS]"]
     exact = check(*check.qqp, change=lambda some: some["qqp"].update(examples=10**9))[1]["QQP [CLS]"]
     published = np.array(exact["published"])

@@ -9,11 +9,10 @@ import pytest
 
 import bertjax
 from bertjax.data.tokenizer import Encoding
-from experiments import fig3_frames as frame_semantics
 from experiments.fig3_frames import compute, figures, main, overview, tables
-from experiments.frames import report
+from experiments.frames import report, selection
 from experiments.frames.links import group_pieces, link_pairs, measure_links, measure_published, published_pairs
-from experiments.frames.sources import PUBLISHED, Sentence, read_published, split_words
+from experiments.frames.sources import Sentence, read_published, split_words
 from experiments.shared.attention import reduce_attention
 from experiments.shared.run import Run, draw_sample
 from tests.engine_checks import sum_squared_cls_weights
@@ -35,7 +34,7 @@ he ran home\tran\the | home
 def run(embedder, tmp_path, monkeypatch):
     """A run on a tiny random model and five made-up sentences."""
     (tmp_path / "sentences.tsv").write_text(ROWS)
-    monkeypatch.setattr(frame_semantics, "PUBLISHED", tmp_path / "sentences.tsv")
+    monkeypatch.setattr(selection, "PUBLISHED", tmp_path / "sentences.tsv")
     source = {"source": "published", "data": None, "conllu": None, "max_words": None}
     options = Namespace(model=str(embedder), limit=None, seed=0, draws=30, as_published=False, **source)
     model = bertjax.load(embedder)
@@ -50,7 +49,7 @@ def attention_of(run, sentence):
 
 
 def test_the_authors_sentences_have_all_their_words():
-    sentences = read_published(PUBLISHED)
+    sentences = read_published(selection.PUBLISHED)
     assert len(sentences) == 473
     for sentence in sentences:
         spans = sorted([sentence.predicate, *sentence.elements])
@@ -63,7 +62,7 @@ def test_the_authors_sentences_have_all_their_words():
 
 def test_the_default_is_the_largest_weight_in_each_direction(run):
     found = compute(run)[1]
-    for number, sentence in enumerate(read_published(PUBLISHED)):
+    for number, sentence in enumerate(read_published(selection.PUBLISHED)):
         weights, encoding = attention_of(run, sentence)
         predicate, *elements = group_pieces(encoding, sentence)
         among = [piece for element in elements for piece in element]
@@ -74,7 +73,7 @@ def test_the_default_is_the_largest_weight_in_each_direction(run):
 
 def test_as_published_is_what_a_literal_loop_computes(run):
     found = compute(run)[1]
-    for number, sentence in enumerate(read_published(PUBLISHED)):
+    for number, sentence in enumerate(read_published(selection.PUBLISHED)):
         weights, encoding = attention_of(run, sentence)
         pieces = [run.tokenizer.encode([sentence.text[slice(*span)]])[0].tokens[1:-1] for span in sentence.elements]
         predicate = run.tokenizer.encode([sentence.text[slice(*sentence.predicate)]])[0].tokens[1:-1]
@@ -124,11 +123,11 @@ def test_as_published_repeated_pieces_use_their_first_position(run):
 
 
 def test_statistics_do_not_depend_on_how_examples_are_batched(run, monkeypatch):
-    texts = run.tokenizer.encode([sentence.text for sentence in read_published(PUBLISHED)])
+    texts = run.tokenizer.encode([sentence.text for sentence in read_published(selection.PUBLISHED)])
     together = reduce_attention(run.model, texts, sum_squared_cls_weights)
     monkeypatch.setattr("experiments.shared.attention.BATCH_BYTES", 2 * 4 * 2 * 3 * 12**2)
     assert largest_difference(reduce_attention(run.model, texts, sum_squared_cls_weights), together) < 1e-6
-    weights, _ = attention_of(run, read_published(PUBLISHED)[3])
+    weights, _ = attention_of(run, read_published(selection.PUBLISHED)[3])
     assert largest_difference(together[3], (weights[:, :, 0] ** 2).sum(-1)) < 1e-6
 
 
