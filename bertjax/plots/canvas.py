@@ -63,7 +63,7 @@ class Frame:
 
     title: str | None = None
     ax: "Axes | None" = None
-    size: "Sequence[int | float] | None = None
+    size: Sequence[int | float] | None = None
 
     def open_axes(
         self, title: str, subtitle: str, bottom: float, box: tuple[float, float, float]

@@ -61,7 +61,7 @@ def make_figure(
     text: int | None = None,
     run: str | None = None,
     title: str | None = None,
-    size: "Sequence[int | float] | None = None,
+    size: Sequence[int | float] | None = None,
     ax: "Axes | None" = None,
 ) -> "Figure":
     """A figure of results.
