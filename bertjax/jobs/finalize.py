@@ -94,11 +94,7 @@ def finalize(
         **outcome.metadata,
         "analysis": dict(analysis),
     }
-    # Activations of other texts cannot be shown for one text.
-    shown = ablates and all(
-        change.replacement != "source" for ablation in sampled.ablations for change in ablation.changes
-    )
-    attention = _attention_of(outcome, coarse, sampled if shown else replace(sampled, ablations=[]), len(largest))
+    attention = _attention_of(outcome, coarse, sampled, ablates)
     comparable = isinstance(outcome.form, Form) and kept is None and settings.sources.model is None
     if settings.precision == "bfloat16" and comparable:
         summary |= _compare_precisions(sampled, outcome.means, coarse, say)
@@ -107,19 +103,23 @@ def finalize(
 
 
 def _attention_of(
-    outcome: Outcome, coarse: TaskResult, sampled: Job, largest: int
+    outcome: Outcome, coarse: TaskResult, sampled: Job, ablates: bool
 ) -> dict[str, Shaped[np.ndarray, "..."]]:
-    """Attention of some examples: of the base, and of a job's ablations.
+    """Attention of some examples, for the base and for the ablations of the largest effects.
 
     Args:
-        coarse: outputs of the ablations of the largest effects.
-        largest: the number of these ablations.
+        coarse: outputs of these ablations.
+        sampled: the job of these ablations.
+        ablates: whether to include the ablations.
     """
     encoded, config, kept = outcome.job.encoded, outcome.job.model.config, outcome.kept
-    weights = (1 + largest) * config.num_hidden_layers * config.num_attention_heads
+    weights = (1 + len(sampled.ablations)) * config.num_hidden_layers * config.num_attention_heads
     chosen = choose_examples(outcome.form, coarse, outcome.units)
     shown = within_budget(chosen if kept is None else [kept[number] for number in chosen], encoded, 4 * weights)
     numbers = shown if kept is None else np.searchsorted(kept, shown).tolist()
+    # Activations of other texts cannot be shown for one text.
+    if not ablates or any(change.replacement == "source" for one in sampled.ablations for change in one.changes):
+        sampled = replace(sampled, ablations=[])
     runs = [Ablation("base", ()), *sampled.ablations]
     overrides = [to_overrides(config, ablation, outcome.means) for ablation in runs]
     arrays: dict[str, np.ndarray] = {

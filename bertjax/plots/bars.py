@@ -52,6 +52,7 @@ def make_layers(
     subtitle: str = "",
     measure: Measure = SCORE,
     certainty: Certainty | None = None,
+    *,
     frame: Frame = PAGE,
 ) -> "Figure":
     """The effect of ablating each whole layer, a bar for each layer.

@@ -8,6 +8,7 @@ its default style, independent of the user's style: no window, no global figure,
 
 import io
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, cast
@@ -62,7 +63,7 @@ class Frame:
 
     title: str | None = None
     ax: "Axes | None" = None
-    size: tuple[float, float] | None = None
+    size: Sequence[int | float] | None = None
 
     def open_axes(
         self, title: str, subtitle: str, bottom: float, box: tuple[float, float, float]

@@ -42,6 +42,7 @@ def make_heads(
     subtitle: str = "",
     measure: Measure = SCORE,
     significant: Bool[np.ndarray, "layers heads"] | None = None,
+    *,
     frame: Frame = PAGE,
 ) -> "Figure":
     """The layers x heads map: the score of each head when it is ablated, compared with the base score.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bertjax.arguments import parse_head_name
+from bertjax.arguments import parse_head_name, refuse
 from bertjax.errors import InputError, some_of
 from bertjax.formatting import count_of, plain_name
 from bertjax.plots import (
@@ -61,7 +61,7 @@ def make_figure(
     text: int | None = None,
     run: str | None = None,
     title: str | None = None,
-    size: tuple[float, float] | None = None,
+    size: Sequence[int | float] | None = None,
     ax: "Axes | None" = None,
 ) -> "Figure":
     """A figure of results.
@@ -101,6 +101,8 @@ def make_figure(
     _check_options(figure, {"head": head, "example": example, "text": text, "run": run, "metric": metric})
     if ax is not None and size is not None:
         raise InputError("size is the size of a page, and axes have a figure already: give ax or size")
+    if size is not None and not (np.shape(size) == (2,) and np.all(np.asarray(size) > 0)):
+        refuse("size", "width and height in inches", size)
     frame = Frame(title, ax, size)
     if figure in ("attention", "change"):
         kept_text = 1 if text is None else text
@@ -195,14 +197,14 @@ def _overview(saved: Contents, rows: Sequence[Row], measure: Measure, figure: st
         if certainty is not None:
             ends[:, places], are_significant[places] = certainty.intervals, certainty.significant
             certainty = Certainty(ends, are_significant)
-        return make_layers(layer_scores, base, title, _where(saved), measure, certainty, frame)
+        return make_layers(layer_scores, base, title, _where(saved), measure, certainty, frame=frame)
     shape = saved.summary["model"]["layers"], saved.summary["model"]["heads"]
     head_scores, are_significant = np.full(shape, np.nan), np.zeros(shape, bool)
     for row, score, is_significant in zip(rows, scores, significant(rows), strict=True):
         head_scores[row.layer, row.head], are_significant[row.layer, row.head] = score, is_significant
     if figure == "map":
         title, tests = _titled(saved, measure, "one head"), are_significant if measure.tested else None
-        return make_heads(head_scores, base, title, _where(saved), measure, tests, frame)
+        return make_heads(head_scores, base, title, _where(saved), measure, tests, frame=frame)
     defined = np.isfinite(head_scores)
     means = np.where(defined, head_scores, 0).sum(1) / np.where(defined.any(1), defined.sum(1), np.nan)
     title = f"{_titled(saved, measure, 'one head')}, mean of each layer"

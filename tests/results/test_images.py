@@ -281,6 +281,7 @@ def test_names_in_the_map_of_distances_do_not_overlap(rng, monkeypatch):
     [
         ("heads", {"figure": "change", "ax": Figure().subplots()}, "several panels, which need a page: leave ax out"),
         ("heads", {"size": (4, 3), "ax": Figure().subplots()}, "give ax or size"),
+        ("heads", {"size": (4, 0)}, "size must be width and height in inches"),
         ("heads", {"figure": "pie"}, "is not one of " + ", ".join(FIGURES)),
         ("heads", {"metric": "bleu"}, "has no metric 'bleu'"),
         ("layers", {"figure": "map"}, "has no single heads to map, but layers"),
