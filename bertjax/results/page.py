@@ -294,13 +294,10 @@ def choose_examples(saved: Contents, kept: list[int]) -> dict[str, Any]:
         [display.change(ablation, row[0]) for row in rows[:most]]
         for ablation, (_, rows) in zip(kept, chosen, strict=True)
     ]
-    return {
+    described = {
         "reads": "predictions" if reads_predictions else "values",
         "value": display.value,
         "note": display.note,
-        "labels": saved.summary["data"]["label_names"],
-        "changed": changed,
-        "details": details,
-        "places": shown,
-        "texts": texts,
     }
+    names = saved.summary["data"]["label_names"]
+    return {**described, "labels": names, "changed": changed, "details": details, "places": shown, "texts": texts}

@@ -343,7 +343,7 @@ def test_impossible_settings_are_refused_before_computing(settings, embedder):
         ({"chunk_size": 4}, InputError, "for --engine reference"),
         ({"subset_size": 3}, InputError, "for --ablate subsets, not for heads"),
         ({"subset_count": 3, "ablate": "pairs"}, InputError, "for --ablate subsets, not for pairs"),
-        ({"max_length": 100}, InputError, "40 tokens that the model takes"),
+        ({"max_length": 100}, InputError, "more than the model's 40 tokens"),
         (
             {"task": "mnli", "text_columns": ("#1 String", "#2 String"), "label_column": "Quality"},
             ConfigError,
