@@ -272,7 +272,7 @@ def test_what_cannot_be_scored_is_refused_before_the_sweep(settings, embedder, t
     rows = ["first\tsecond\tlabel", *(f"{SENTENCES[i]}\t{SENTENCES[i + 1]}\t{'AB'[i % 2]}" for i in range(5))]
     (tmp_path / "ab.tsv").write_text("\n".join(rows) + "\n")
     custom = changed(settings, task="custom", data=str(tmp_path / "ab.tsv"), text_columns=("first", "second"))
-    with pytest.raises(DataError, match="A, B says that a pair is similar"):
+    with pytest.raises(DataError, match="A, B means that a pair is similar"):
         run_analysis(changed(custom, model=str(embedder)))
     ratings = ["first\tsecond\tlabel", *(f"{SENTENCES[i]}\t{SENTENCES[i + 1]}\t{i}" for i in range(5))]
     (tmp_path / "ab.tsv").write_text("\n".join(ratings) + "\n")
