@@ -285,22 +285,15 @@ def choose_examples(saved: Contents, kept: list[int]) -> dict[str, Any]:
     shown = sorted({row[0] for _, rows in chosen for row in rows} | {*sampled})
     text_index = {example: index for index, example in enumerate(shown)}
     changed = [[flips, [[text_index[row[0]], *row[1:]] for row in rows]] for flips, rows in chosen]
-    texts = [
-        [str(saved.examples[example]["id"]), saved.label_of(saved.examples[example]), display.lines(example)]
-        for example in shown
-    ]
+    known = ((example, saved.examples[example]) for example in shown)
+    texts = [[str(row["id"]), saved.label_of(row), display.lines(example)] for example, row in known]
     most = max(1, DETAILS // max(1, len(kept)))
-    details = [
-        [display.change(ablation, row[0]) for row in rows[:most]]
-        for ablation, (_, rows) in zip(kept, chosen, strict=True)
-    ]
-    return {
+    by_ablation = zip(kept, (rows for _, rows in chosen), strict=True)
+    details = [[display.change(ablation, row[0]) for row in rows[:most]] for ablation, rows in by_ablation]
+    described = {
         "reads": "predictions" if reads_predictions else "values",
         "value": display.value,
         "note": display.note,
-        "labels": saved.summary["data"]["label_names"],
-        "changed": changed,
-        "details": details,
-        "places": shown,
-        "texts": texts,
     }
+    names = saved.summary["data"]["label_names"]
+    return {**described, "labels": names, "changed": changed, "details": details, "places": shown, "texts": texts}

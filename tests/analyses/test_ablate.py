@@ -272,7 +272,7 @@ def test_unscorable_outputs_are_refused_before_the_sweep(settings, embedder, tmp
     rows = ["first\tsecond\tlabel", *(f"{SENTENCES[i]}\t{SENTENCES[i + 1]}\t{'AB'[i % 2]}" for i in range(5))]
     (tmp_path / "ab.tsv").write_text("\n".join(rows) + "\n")
     custom = changed(settings, task="custom", data=str(tmp_path / "ab.tsv"), text_columns=("first", "second"))
-    with pytest.raises(DataError, match="A, B says that a pair is similar"):
+    with pytest.raises(DataError, match="A, B means that a pair is similar"):
         run_analysis(changed(custom, model=str(embedder)))
     ratings = ["first\tsecond\tlabel", *(f"{SENTENCES[i]}\t{SENTENCES[i + 1]}\t{i}" for i in range(5))]
     (tmp_path / "ab.tsv").write_text("\n".join(ratings) + "\n")
@@ -343,7 +343,7 @@ def test_impossible_settings_are_refused_before_computing(settings, embedder):
         ({"chunk_size": 4}, InputError, "for --engine reference"),
         ({"subset_size": 3}, InputError, "for --ablate subsets, not for heads"),
         ({"subset_count": 3, "ablate": "pairs"}, InputError, "for --ablate subsets, not for pairs"),
-        ({"max_length": 100}, InputError, "40 tokens that the model takes"),
+        ({"max_length": 100}, InputError, "more than the model's 40 tokens"),
         (
             {"task": "mnli", "text_columns": ("#1 String", "#2 String"), "label_column": "Quality"},
             ConfigError,

@@ -448,7 +448,7 @@ def test_few_contrasts_are_drawn_in_full_colours(patched):
         ({"contrasts": PAIRS, "into": "both"}, "into"),
         ({"contrasts": PAIRS, "heads": ["0.0"]}, "leave heads out"),
         ({"contrasts": PAIRS, "mode": "zero"}, "mode is not an option of this call"),
-        ({"contrasts": [{**PAIRS[0], "template": "no place"}]}, "no single place"),
+        ({"contrasts": [{**PAIRS[0], "template": "no place"}]}, "exactly once"),
     ],
 )
 def test_contrasts_that_cannot_be_patched_are_refused(options, message):

@@ -68,7 +68,7 @@ def test_a_negative_seed_on_the_command_line(capsys):
 @pytest.mark.parametrize("name", ["heads.png", "sets.png", "outputs.npz", "summary.json"])
 def test_a_directory_of_a_file_s_name(settings, monkeypatch, name):
     (settings.directory / name).mkdir(parents=True)
-    assert_refused(settings, monkeypatch, OutputError, f"{name} there is a directory", overwrite=True)
+    assert_refused(settings, monkeypatch, OutputError, f"{name} is a directory", overwrite=True)
 
 
 @pytest.mark.parametrize("engine", ["fast", "reference"])
@@ -163,7 +163,7 @@ def test_empty_label_names_make_ratings(settings, embedder, tmp_path, capsys):
     arguments = ["ablate", "--model", str(embedder), "--task", "custom", "--data", own["data"], "--heads", "0.0"]
     arguments += ["--text-columns", "first", "second", "--output", settings.analysis.output]
     assert main(arguments) == 2
-    assert "give --label-names with nothing behind it" in capsys.readouterr().err
+    assert "give --label-names without names" in capsys.readouterr().err
     assert main([*arguments, "--label-names"]) == 0
     assert read_results(settings.analysis.output).metric == "spearman"
     assert "1 head," in capsys.readouterr().out

@@ -92,7 +92,7 @@ def test_a_killed_shard_resumes_and_computes_only_the_rest(pairs, tmp_path, monk
         bertjax.ablate(**{**again, "progress": StopAfter(0.6)})
     found = count_parts(tmp_path / "again" / "journal")
     assert 0 < found < count_parts(second / "journal")
-    with pytest.raises(InputError, match="unfinished shard"):
+    with pytest.raises(InputError, match="unfinished or damaged shard"):
         bertjax.merge([first, tmp_path / "again", third], output=tmp_path / "out")
     wrote, write = [], engine.Journal.write
     monkeypatch.setattr(engine.Journal, "write", lambda self, *part: wrote.append(part[0]) or write(self, *part))

@@ -280,7 +280,7 @@ def test_unsupported_sentence_modules_are_refused(library, transformer):
 def test_prompts_excluded_from_the_pooling_are_refused(library, transformer):
     theirs = embedder(library, transformer)
     theirs.set_pooling_include_prompt(False)
-    with pytest.raises(InputError, match="include_prompt false: the prompt 'a dog ' would be left out"):
+    with pytest.raises(InputError, match="include_prompt false, which excludes the prompt 'a dog '"):
         bertjax.from_torch(theirs).tokenizer.with_prompt("a dog ")
 
 

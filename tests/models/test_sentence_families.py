@@ -214,7 +214,7 @@ def test_prompts_are_refused_if_the_pooling_excludes_them(encoder, tmp_path):
     packaged(Transformer(str(encoder)), Pooling(12, "mean", include_prompt=False), directory=tmp_path)
     model, tokenizer = bertjax.load(tmp_path), Tokenizer.from_pretrained(tmp_path)
     assert tokenizer.with_prompt("").prompt == ""
-    with pytest.raises(InputError, match="include_prompt false: the prompt 'the dog ' would be left out"):
+    with pytest.raises(InputError, match="include_prompt false, which excludes the prompt 'the dog '"):
         tokenizer.with_prompt("the dog ")
     model.save_pretrained(tmp_path / "saved")
     assert not bertjax.load(tmp_path / "saved").include_prompt
