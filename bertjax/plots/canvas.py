@@ -89,7 +89,7 @@ class Frame:
         if self.size is None:
             return 1.0
         scale = float(np.min(np.asarray(self.size) / figure.get_size_inches()))
-        figure.set_size_inches(*self.size)
+        figure.set_size_inches(self.size[0], self.size[1])
         for axes in figure.axes:
             for axis in (axes.xaxis, axes.yaxis):
                 axis.get_ticklabels()  # creates the ticks
