@@ -112,7 +112,7 @@ def page_data(saved: Contents) -> dict[str, Any]:
         "base": summary["base"]["scores"],
         "ablations": len(saved.names),
         "names": names,
-        "sites": [[summary["ablations"][number][part] for part in ("layer", "head")] for number in kept],
+        "places": [[summary["ablations"][number][part] for part in ("layer", "head")] for number in kept],
         "heads": [summary["ablations"][number]["heads"] for number in kept],
         "written": [_written(summary["ablations"][number]) for number in kept],
         "rows": {metric: _columns(saved, metric, kept) for metric in summary["metrics"]},
