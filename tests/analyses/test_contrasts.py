@@ -392,7 +392,10 @@ def test_each_reason_for_which_contrasts_are_left_out_is_told(tmp_path, capsys):
     line = ["patch", "--data", str(file), "--sites", "hidden_states", "--max-length", "20"]
     assert cli.main([*line, "--output", str(tmp_path / "out")]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "4 contrasts left out: 2 with texts of different numbers of tokens (first longer); 1 with twice" in said
+    assert (
+        "4 contrasts left out: 2 with texts of different numbers of tokens (first longer); 1 with two equal texts"
+        in said
+    )
     assert "1 of more than 20 tokens (first cut)" in said
 
 
