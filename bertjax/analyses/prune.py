@@ -466,6 +466,6 @@ def ablated_losses(
     swept = sweep(model, texts, ablations, objective.readout, **inputs, progress=progress, **options)
     losses = np.empty((1 + len(ablations), encoded.examples))
     members = [list(encoded.numbers_of(example)) for example in range(encoded.examples)]
-    for number, given in enumerate((swept.base, *swept.outputs)):
-        losses[number] = [objective.grade(example, given[own])[0] for example, own in enumerate(members)]
+    for number, outputs in enumerate((swept.base, *swept.outputs)):
+        losses[number] = [objective.grade(example, outputs[own])[0] for example, own in enumerate(members)]
     return losses

@@ -50,7 +50,7 @@ def _to(keys: Callable[[Tokens], Bool[np.ndarray, " token"]], tokens: Tokens) ->
     return np.outer(tokens.plain, keys(tokens))
 
 
-def _beside(step: int, tokens: Tokens) -> Pairs:
+def _at_distance(step: int, tokens: Tokens) -> Pairs:
     """From tokens that are not special to the token at a distance."""
     return np.asarray(np.eye(len(tokens), k=step, dtype=np.bool_) & tokens.plain[:, None])
 
@@ -82,9 +82,9 @@ def _other_text(tokens: Tokens) -> Pairs:
 
 # All roles, in the order of the table.
 ROLES: tuple[Role, ...] = (
-    Role("previous", "the previous token", "from words to the token before", partial(_beside, -1), largest=True),
-    Role("next", "the next token", "from words to the token after", partial(_beside, 1), largest=True),
-    Role("self", "itself", "from words to themselves", partial(_beside, 0), largest=True),
+    Role("previous", "the previous token", "from words to the token before", partial(_at_distance, -1), largest=True),
+    Role("next", "the next token", "from words to the token after", partial(_at_distance, 1), largest=True),
+    Role("self", "itself", "from words to themselves", partial(_at_distance, 0), largest=True),
     Role("cls", "[CLS]", "from words to the first token", partial(_to, _classifier)),
     Role("sep", "[SEP]", "from words to all special tokens but the first", partial(_to, _separators)),
     Role(

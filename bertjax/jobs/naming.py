@@ -78,7 +78,7 @@ def check_output(directory: Path, journals: str | None, overwrite: bool, inputs:
         OutputError: the directory contains an input, files that bertjax did not write, results, or an unfinished run
             of another analysis; or it cannot be written.
     """
-    refuse_inputs_in(directory, [path for given in inputs for path in (given, *_adapter_base(given))])
+    refuse_inputs_in(directory, [path for checkpoint in inputs for path in (checkpoint, *_adapter_base(checkpoint))])
     begun = {path.name for path in directory.glob("*") if is_unfinished(path) and _is_journal(path)}
     matching = {name for name in begun if journals is not None and fnmatch(name, journals)}
     if begun - matching and not overwrite:
@@ -105,10 +105,10 @@ def _is_journal(path: Path) -> bool:
     return read_recorded(path / "journal.json") is not None
 
 
-def _adapter_base(given: str | Path) -> list[str]:
-    """The base checkpoint of an adapter, if `given` is the directory of one."""
+def _adapter_base(directory_name: str | Path) -> list[str]:
+    """The base checkpoint of an adapter, if `directory_name` is the directory of one."""
     with suppress(BertjaxError):  # a damaged adapter is an error where it is loaded
-        directory = user_path(given, OutputError)
+        directory = user_path(directory_name, OutputError)
         base = read_json(directory / "adapter_config.json").get("base_model_name_or_path")
         return [base, str(directory / base)] if isinstance(base, str) and base else []
     return []

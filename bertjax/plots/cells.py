@@ -131,13 +131,13 @@ def draw_scale(
     measure: Measure,
     *,
     base: float = 0.0,
-    beside: float = 0.0,
+    between: float = 0.0,
     frame: Frame = PAGE,
 ) -> None:
     """Draw the colour scale of a map: scores as they are printed, with a line across at the base.
 
     Args:
-        beside: the width between map and scale on a page, in inches.
+        between: the width between map and scale on a page, in inches.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
@@ -149,7 +149,7 @@ def draw_scale(
     caption = measure.caption.replace(" in ", "\nin ") if measure.unit else measure.caption.replace(" (", "\n(")
     if frame.ax is None:
         box, (width, height) = axes.get_position(), figure.get_size_inches()
-        left = box.x1 * width + beside + 0.2
+        left = box.x1 * width + between + 0.2
         place: dict[str, Any] = {"cax": add_axes(figure, left, box.y0 * height, 0.17, box.height * height)}
         lines = [part for line in caption.split("\n") for part in wrap(line, int((width - left) / LETTER))]
         figure.text(left / width, box.y0 - 0.1 / height, "\n".join(lines), fontsize=8.5, color=INK, va="top")

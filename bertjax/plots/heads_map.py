@@ -91,7 +91,7 @@ def make_heads(
         _frame(axes, changes, outlines)
         if means_width:
             _draw_means(figure, axes, changes, limit, measure, width=heads * cell_width)
-        draw_scale(figure, axes, changes, limit, measure, base=base, beside=means_width, frame=frame)
+        draw_scale(figure, axes, changes, limit, measure, base=base, between=means_width, frame=frame)
         if frame.ax is None:
             _draw_legend(figure, entries, 8.5 * frame.resize(figure))
     return figure

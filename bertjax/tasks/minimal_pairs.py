@@ -133,7 +133,7 @@ class MinimalPairs(PairTask):
             words = [words_of(tokenizer, sentence, unknown=True) for sentence in both]
             if not all(words):
                 left_out.wordless.append(examples.ids[example])
-            elif _cut_alike(examples, example, *both):
+            elif _equally_cut(examples, example, *both):
                 left_out.cut += 1
             else:
                 equal.append(both[0].input_ids == both[1].input_ids)
@@ -175,10 +175,12 @@ class Agreement(PairTask):
         sentences = _sentences(tokenizer, examples, arguments.max_length, within_word=False)
         for example, (bad, good) in enumerate(zip(*sentences, strict=True)):
             token = differing_piece(bad, good)
-            if _cut_alike(examples, example, bad, good) or (token is not None and _is_cut(tokenizer, bad, good, token)):
+            if _equally_cut(examples, example, bad, good) or (
+                token is not None and _is_cut(tokenizer, bad, good, token)
+            ):
                 left_out.cut += 1
             elif bad.input_ids == good.input_ids:
-                left_out.alike += 1
+                left_out.same_pieces += 1
             elif token is None:
                 left_out.several += 1
             else:
@@ -294,13 +296,13 @@ class _LeftOut:
     Args:
         wordless: the ids of pairs with a sentence without words.
         cut: the number of pairs that are truncated before they differ.
-        alike: the number of pairs with the same pieces.
+        same_pieces: the number of pairs with the same pieces.
         several: the number of pairs that differ in several pieces.
     """
 
     wordless: list[int | str] = field(default_factory=list)
     cut: int = 0
-    alike: int = 0
+    same_pieces: int = 0
     several: int = 0
 
     def note(self) -> str:
@@ -308,14 +310,14 @@ class _LeftOut:
         ids = some_of([str(one) for one in self.wordless])
         reasons = (
             (self.cut, "truncated before the sentences differ: give a larger --max-length"),
-            (self.alike, "with sentences of the same pieces"),
+            (self.same_pieces, "with sentences of the same pieces"),
             (self.several, "with forms that differ in several pieces"),
             (len(self.wordless), f"with a sentence without words (ids {ids})"),
         )
         return ", ".join(f"{count_of(count, 'pair')} left out, {reason}" for count, reason in reasons if count)
 
 
-def _cut_alike(examples: Examples, example: int, bad: Encoding, good: Encoding) -> bool:
+def _equally_cut(examples: Examples, example: int, bad: Encoding, good: Encoding) -> bool:
     """Whether two different sentences are equal because one was truncated."""
     assert examples.second is not None
     differ = examples.first[example] != examples.second[example]

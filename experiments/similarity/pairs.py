@@ -22,7 +22,7 @@ Pair = tuple[int, int]
 class Couples:
     """Pairs of similar heads, each with a control pair of dissimilar heads in the same layers."""
 
-    alike: list[Pair]
+    similar: list[Pair]
     controls: list[Pair]
 
 
@@ -39,28 +39,28 @@ def choose_couples(same: Float[np.ndarray, " pairs"], places: int, heads: int, c
     rows, columns = np.triu_indices(places, 1)
     all_pairs = list(zip(rows.tolist(), columns.tolist(), strict=True))
     taken: set[int] = set()
-    alike: list[Pair] = []
+    similar: list[Pair] = []
     controls: list[Pair] = []
     for pair in (all_pairs[number] for number in np.argsort(same, kind="stable")):
-        if len(alike) == count:
+        if len(similar) == count:
             break
         if taken & set(pair) or pair in controls:
             continue
         layers = [place // heads for place in pair]
         peers = [peer for peer in all_pairs if [place // heads for place in peer] == layers]
         median = np.median([distance[peer] for peer in peers])
-        used = {pair, *alike, *controls}
+        used = {pair, *similar, *controls}
         candidates = [peer for peer in peers if distance[peer] > median and peer not in used]
         if candidates:
             taken |= set(pair)
-            alike.append(pair)
+            similar.append(pair)
             controls.append(candidates[generator.integers(len(candidates))])
-    return Couples(alike, controls)
+    return Couples(similar, controls)
 
 
 def list_sets(couples: Couples) -> dict[tuple[int, ...], int]:
     """Every head of the pairs alone and every pair, each with its index."""
-    pairs = [*couples.alike, *couples.controls]
+    pairs = [*couples.similar, *couples.controls]
     alone: list[tuple[int, ...]] = [(place,) for place in sorted({place for pair in pairs for place in pair})]
     return {heads: number for number, heads in enumerate(dict.fromkeys([*alone, *pairs]))}
 
@@ -101,10 +101,10 @@ def compare_couples(
         names: of the heads.
         places: indices of heads and pairs among the sets.
     """
-    pairs = [*couples.alike, *couples.controls]
+    pairs = [*couples.similar, *couples.controls]
     first, second = ([places[pair[end],] for pair in pairs] for end in (0, 1))
     together = [places[pair] for pair in pairs]
-    beyond, count = measure_beyond(change, drawn, together, first, second), len(couples.alike)
+    beyond, count = measure_beyond(change, drawn, together, first, second), len(couples.similar)
     columns = describe_beyond(beyond) | {"together": [rounded(value) for value in change[together]]}
     kinds = {"alike": slice(0, count), "controls": slice(count, None)}
     return {

@@ -92,9 +92,9 @@ def _baselines(sentence: Annotated, anaphor: Anaphor) -> list[int]:
     """Which candidate each of `BASELINES` takes."""
     candidates, anaphor_word = [sentence.words[index] for index in anaphor.candidates], sentence.words[anaphor.word]
     nearest = len(candidates) - 1
-    alike = max((index for index, word in enumerate(candidates) if word.kind == anaphor_word.kind), default=nearest)
+    same_kind = max((index for index, word in enumerate(candidates) if word.kind == anaphor_word.kind), default=nearest)
     same = [index for index, word in enumerate(candidates) if word.form.casefold() == anaphor_word.form.casefold()]
-    return [nearest, alike, max(same, default=alike)]
+    return [nearest, same_kind, max(same, default=same_kind)]
 
 
 def read_resolved(run: Run, sentences: Sequence[Annotated]) -> list[Resolved]:

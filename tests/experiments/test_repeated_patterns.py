@@ -165,25 +165,25 @@ def test_couples_are_nearest_pairs_and_peers_are_far_apart(rng):
     same = rng.random(66)  # 12 heads, 6 of a layer
     couples = choose_couples(same, 12, 6, 4, 0)
     full = square(same, 12)
-    assert full[couples.alike[0]] == same.min()
-    assert len({head for pair in couples.alike for head in pair}) == 2 * len(couples.alike) == 8
+    assert full[couples.similar[0]] == same.min()
+    assert len({head for pair in couples.similar for head in pair}) == 2 * len(couples.similar) == 8
     assert len(set(couples.controls)) == 4
-    for pair, control in zip(couples.alike, couples.controls, strict=True):
+    for pair, control in zip(couples.similar, couples.controls, strict=True):
         layers = [head // 6 for head in pair]
         assert [head // 6 for head in control] == layers
         peers = [full[one, two] for one in range(12) for two in range(one + 1, 12) if [one // 6, two // 6] == layers]
         assert full[control] > np.median(peers)
     for seed in range(50):  # a control is never one of those that are alike
         many = choose_couples(rng.random(66), 12, 6, 6, seed)
-        assert not set(many.alike) & set(many.controls)
+        assert not set(many.similar) & set(many.controls)
 
 
 def test_only_redundant_heads_have_effects_beyond_the_sum(rng):
     couples = Couples([(0, 1), (2, 3)], [(0, 4), (2, 5)])
     places = {(head,): head for head in range(PLACES)}
-    places |= {pair: PLACES + number for number, pair in enumerate([*couples.alike, *couples.controls])}
+    places |= {pair: PLACES + number for number, pair in enumerate([*couples.similar, *couples.controls])}
     alone = rng.normal(size=(1 + 400, PLACES))
-    together = [alone[:, [one]] + alone[:, [two]] for one, two in [*couples.alike, *couples.controls]]
+    together = [alone[:, [one]] + alone[:, [two]] for one, two in [*couples.similar, *couples.controls]]
     sums = np.hstack([alone, *together])
     found = compare_couples(sums[0], sums[1:], couples, NAMES, places, 0)
     for kind in ("alike", "controls"):

@@ -102,20 +102,20 @@ def overridden_head(
     shares = _uniform_shares(config, layer, real)
     calls, values = [0, 0], {}
 
-    def keep_values(module: Any, given: Any, projected: Any) -> None:
+    def keep_values(module: Any, inputs: Any, projected: Any) -> None:
         if calls[0] == application:
             width = projected.shape[-1] // (1 if part is None else part[1])
             start = 0 if part is None else part[0] * width
             values["own"] = projected[..., start : start + width][..., own]
         calls[0] += 1
 
-    def replace_outputs(module: Any, given: Any) -> Any:
-        outputs = given[0]
+    def replace_outputs(module: Any, inputs: Any) -> Any:
+        outputs = inputs[0]
         if calls[1] == application:
             outputs = outputs.clone()
             outputs[..., own] = 0 if mode == "zero" else shares.to(outputs.dtype) @ values["own"]
         calls[1] += 1
-        return (outputs, *given[1:])
+        return (outputs, *inputs[1:])
 
     hooks = [value.register_forward_hook(keep_values), output.register_forward_pre_hook(replace_outputs)]
     try:
