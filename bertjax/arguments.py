@@ -78,7 +78,7 @@ def refuse(name: str, expected: str, value: Any, error: type[Exception] = InputE
 
 def check_int(value: Any, name: str, least: int | None = None, error: type[Exception] = InputError) -> int:
     """An integer of Python, NumPy or JAX. True and False are refused."""
-    expected = "a whole number" if least is None else f"a whole number of at least {least}"
+    expected = "an integer" if least is None else f"an integer of at least {least}"
     try:
         number = index(value)
     except TypeError:  # also for a tracer

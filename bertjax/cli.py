@@ -288,7 +288,7 @@ def _add_data(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def positive(text: str) -> int:
-    """A whole number of at least 1, as the type of an option."""
+    """An integer of at least 1, as the type of an option."""
     return _number(text, 1)
 
 
@@ -296,7 +296,7 @@ def _number(text: str, least: int) -> int:
     if len(text) < LONGEST_NUMBER and text.isdecimal() and least <= int(text) <= LARGEST_INTEGER:
         return int(text)
     most = f" and at most {LARGEST_INTEGER}" * (text.isdecimal() and text.strip("0") != "")
-    raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is not a whole number of at least {least}{most}")
+    raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is not an integer of at least {least}{most}")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def user_path(value: Any, error: type[BertjaxError] = DataError) -> Path:
     try:
         text = os.fsdecode(value)
     except TypeError:
-        raise error(f"a path must be a text or a pathlib.Path, found {arguments.describe(value)}") from None
+        raise error(f"a path must be a str or a pathlib.Path, found {arguments.describe(value)}") from None
     if not text:
         raise error("a path is empty: give the name of a file or directory")
     try:

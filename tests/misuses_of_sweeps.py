@@ -63,7 +63,7 @@ MISUSES = {
     "sweep, readout sums": (lambda d: d.sweep(readout=lambda o: o.last_hidden_state.sum()), r"shape \(\)"),
     "sweep, readout in NumPy": (lambda d: d.sweep(readout=lambda o: np.asarray(o.sentence_embedding)), "jax.numpy"),
     "sweep, readout branches": (lambda d: d.sweep(readout=lambda o: o[0] if o[0].sum() > 0 else -o[0]), "jax.numpy"),
-    "sweep, readout of attentions": (lambda d: d.sweep(readout=lambda o: o.attentions), "call the model itself"),
+    "sweep, readout of attentions": (lambda d: d.sweep(readout=lambda o: o.attentions), "call the model instead"),
     "sweep, no such readout": (lambda d: d.sweep(readout=readouts.logits), "no logits"),
     "sweep, combine missing": (lambda d: d.sweep(examples=[d.texts[:2]]), "give combine"),
     "sweep, combine 5": (lambda d: d.sweep(examples=[d.texts[:2]], combine=5), "combine.*found 5"),
@@ -163,7 +163,6 @@ MISUSES |= {
     "an example": (lambda d: ov.forbidden_edges(CONFIG, [(0, 1, 0, 0)], 2**31), "example.*2147483648"),
     "a token": (lambda d: ov.forbidden_edges(CONFIG, [(0, 1, 2**31, 0)]), r"edge .*2147483648.* beyond"),
     "a length": (lambda d: d.tokenizer.encode(["a"], max_length=-HUGE), "max_length.*64 bits.*a very large number"),
-    "a batch": (lambda d: bertjax.collate(d.texts, length=10**12), "length 1000000000000 takes .* TB of memory"),
     "padding": (lambda d: bertjax.collate(d.texts, pad_id=2**31), "pad_id is 2147483648"),
     "labels of another number": (
         lambda d: bertjax.compute_statistics("accuracy", np.eye(2), np.ones((1, 2, 2)), [0, 1, 1]),

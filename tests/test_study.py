@@ -272,7 +272,7 @@ def test_results_of_models_in_memory_are_written(classifier, pairs, tmp_path):
     ("make", "message"),
     [
         (lambda: Study(3), "model must be a hub id, a directory, or a model of bertjax"),
-        (lambda: Study(limit=0), "limit must be a whole number of at least 1"),
+        (lambda: Study(limit=0), "limit must be an integer of at least 1"),
         (lambda: Study(limt=3), "limt is not an option of this call; did you mean limit"),
         (lambda: Study("a", "b", "c"), "may be passed without their name: model, task"),
         (lambda: Study(precision="half"), "precision 'half' is not one of auto"),

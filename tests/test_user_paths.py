@@ -84,7 +84,7 @@ def test_a_path_that_cannot_be_looked_at_is_told(tmp_path):
         ("", "a path is empty"),
         ("data\0.tsv", "contains a NUL character"),
         ("\ud800.tsv", "surrogates not allowed"),
-        (5, "a path must be a text or a pathlib.Path, found 5"),
+        (5, "a path must be a str or a pathlib.Path, found 5"),
         (None, "found None"),
     ],
 )

@@ -285,6 +285,7 @@ def _join_groups(
     joined: dict[str, Any] = {
         name: np.concatenate([fields[name] for fields, _ in groups], axis=-1) for name in groups[0][0]
     }
+    joined["method"] = tuple(joined["method"].tolist())
     gains, losses = _flips(metric, outputs, task.labels)
     p = mcnemar(gains, losses) if task.by_flips else swapped.p
     observed, spread = scores[1:] - scores[0], joined["standard_error"] * np.sqrt(task.examples)

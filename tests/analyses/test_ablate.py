@@ -276,7 +276,7 @@ def test_unscorable_outputs_are_refused_before_the_sweep(settings, embedder, tmp
         run_analysis(changed(custom, model=str(embedder)))
     ratings = ["first\tsecond\tlabel", *(f"{SENTENCES[i]}\t{SENTENCES[i + 1]}\t{i}" for i in range(5))]
     (tmp_path / "ab.tsv").write_text("\n".join(ratings) + "\n")
-    with pytest.raises(DataError, match="give --label-names with nothing behind it"):
+    with pytest.raises(DataError, match="give --label-names without names"):
         run_analysis(changed(custom, model=str(embedder)))
     with pytest.raises(ConfigError, match="2 labels, but custom has 5"):
         run_analysis(custom)

@@ -320,7 +320,7 @@ def test_agreement_of_orders_is_counted():
     ("wrong", "message"),
     [
         ({"mode": "patched"}, "mode 'patched' is not one of uniform, zero, mean"),
-        ({"steps": 0}, "steps must be a whole number of at least 1"),
+        ({"steps": 0}, "steps must be an integer of at least 1"),
     ],
     ids=str,
 )

@@ -297,7 +297,7 @@ def test_interrupted_orders_resume_to_the_same_values(run_analysis, tmp_path, mo
     ("wrong", "message"),
     [
         ({"permutations": 7}, "permutations are drawn in pairs"),
-        ({"permutations": 0}, "permutations must be a whole number of at least 2"),
+        ({"permutations": 0}, "permutations must be an integer of at least 2"),
         ({"within": -1.0}, "within must be a number above 0"),
         ({"within": float("nan")}, "within must be a number above 0"),
     ],
@@ -355,7 +355,7 @@ def test_the_bound_of_larger_values(count, drawn):
     ("wrong", "message"),
     [
         ({"screen": 10}, "a screen of 10 runs 20 of 10 ablations, including its random sample"),
-        ({"screen": 0}, "screen must be a whole number of at least 1"),
+        ({"screen": 0}, "screen must be an integer of at least 1"),
         ({"screen": 2, "precision": "bfloat16"}, "is computed in float32: leave --precision out"),
     ],
     ids=str,

@@ -347,7 +347,7 @@ def test_the_estimated_time_has_a_part_for_each_order(pruned_model):
         ({"strengths": (1.0, -1.0)}, "strengths must be a list of numbers from 0"),
         ({"strengths": (1.0, 1.0)}, "a strength is given twice"),
         ({"greedy_share": 0.0}, "greedy_share must be a share of all heads"),
-        ({"draws": 0}, "draws must be a whole number of at least 1"),
+        ({"draws": 0}, "draws must be an integer of at least 1"),
     ],
     ids=str,
 )

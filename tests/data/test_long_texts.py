@@ -55,7 +55,7 @@ def test_sets_are_counted_before_they_are_listed():
 def test_a_file_of_too_many_sets_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(ab, "MOST_SETS", 3)
     (tmp_path / "sets").write_text("0.0\n" * 4)
-    with pytest.raises(InputError, match="A sweep takes 3 sets"):
+    with pytest.raises(InputError, match="A sweep has at most 3 sets"):
         ab.read_sets(tmp_path / "sets", BertConfig())
 
 

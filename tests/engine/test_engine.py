@@ -283,7 +283,7 @@ def test_sources_and_positions_that_do_not_fit_are_refused(small, rng):
             engine.sweep(model, examples, uniform, readouts.logits, at=at)
     with pytest.raises(InputError, match="example 0 has tokens 0 to 2, but `at` asks for"):
         engine.sweep(model, examples, uniform, readouts.logits, at=[[3], [1], [1]])
-    with pytest.raises(InputError, match="pooler_output, which no single token has"):
+    with pytest.raises(InputError, match="pooler_output, which single tokens do not have"):
         engine.sweep(random_model(BertModel, small), examples, uniform, readouts.pooled, at=[[0], [1], [1]])
     pairs = [(one, one) for one in examples]
     with pytest.raises(InputError, match="of a single text"):

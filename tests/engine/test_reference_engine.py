@@ -130,7 +130,7 @@ def _embeddings_output(output):
 def test_what_a_sweep_cannot_do_is_refused(small, rng):
     model, call = random_model(BertModel, small), arguments(small, rng)
     batches = [(range(4), call)]
-    with pytest.raises(InputError, match="call the model itself"):
+    with pytest.raises(InputError, match="call the model instead"):
         reference.sweep(model, batches, [ov.identity(small)], _embeddings_output)
     for single in (
         ov.fixed_edges(small, {(0, 0, 0, 0): 0.5}, example=0),

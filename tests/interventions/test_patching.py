@@ -435,7 +435,7 @@ def test_sources_of_another_shape_are_refused(small, rng):
     ("receivers", "senders", "message"),
     [
         ({}, None, "name receivers"),
-        ({"queries": []}, None, "no head is named"),
+        ({"queries": []}, None, "name receivers: heads"),
         ({"weights": ["1.0"]}, None, "a receiver"),
         ({"queries": ["1.0"]}, ["1.1"], "no receiver comes after head 1.1"),
         ({"queries": ["9.0"]}, None, "there is no head 9.0"),

@@ -55,14 +55,14 @@ def assert_refused(settings, monkeypatch, error: type[BertjaxError], message: st
 
 @pytest.mark.parametrize("name", ["seed", "limit", "max_length", "subset_size", "batch_size", "chunk_size"])
 def test_numbers_out_of_range(settings, monkeypatch, name):
-    assert_refused(settings, monkeypatch, InputError, f"{name} must be a whole number", **{name: -1})
+    assert_refused(settings, monkeypatch, InputError, f"{name} must be an integer", **{name: -1})
 
 
 def test_a_negative_seed_on_the_command_line(capsys):
     with pytest.raises(SystemExit) as end:
         main(["ablate", "--seed", "-1"])
     assert end.value.code == 2
-    assert "'-1' is not a whole number of at least 0" in capsys.readouterr().err
+    assert "'-1' is not an integer of at least 0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["heads.png", "sets.png", "outputs.npz", "summary.json"])

@@ -72,11 +72,9 @@ def effect_bars(path):
 
 
 def patterns(path):
-    rng = np.random.default_rng(0)
-    typical = {name: (6, rng.integers(0, 255, (12, 12)).astype(np.uint8)) for name in NAMES}
     shares = dict(zip(NAMES, (0.4, 0.3, 0.15, 0.1, 0.05), strict=True))
     tasks = {"MRPC": {"shares": shares, "published": shares, "examples": 408}}
-    draw_patterns(path, typical, tasks, "made up")
+    draw_patterns(path, tasks, "made up")
 
 
 def cls_rows(path):
