@@ -15,7 +15,7 @@ separates these from all others.
 p-values are (1 + hits) / (1 + draws), corrected over all heads and both directions (Benjamini and Hochberg 1995). A
 head is left if it is above both nulls and all controls (q < 0.05 for the largest of its p-values) and has at least a
 quarter more weight than each control, by at least a quarter of what uniform attention gives a token. In the picture a
-dot marks it; heads not above chance by a null are pale and struck through. The results also hold each null's mean and
+dot marks it; heads not above chance by a null are struck through. The results also hold each null's mean and
 the 95th percentile of its draws, each control's means with interval, and the numbers of the sentences, counted from 0
 among those of the source that pass the filters. A second picture shows two heads on one sentence: those that remain, or
 the highest.

@@ -4,8 +4,9 @@ For each example and head, a token's weight is averaged over all real tokens as 
 tokens of a feature; they are averaged over the examples that have the feature, with 95 % intervals (normal theory):
 
 - relative: the mean of the tokens' weights times the number of tokens of the input; uniform attention gives 1. Neither
-  many tokens of a feature nor a short input make it larger, so features, texts and tasks can be compared. Pictures show
-  this number, on one scale, pale where it does not differ from 1 at q < 0.05 (over all heads and features of a task).
+  many tokens of a feature nor a short input make it larger, so features, texts and tasks can be compared. Figures show
+  this number on one scale, struck through where it does not differ from 1 at q < 0.05 (over all heads and features of
+  a task).
 - largest: the largest of the tokens' weights, the paper's number. The maximum of many is larger than that of few.
 
 Beside them is the excess of a feature over the other tokens of the texts: where [CLS] takes half of all attention,

@@ -42,7 +42,7 @@ def make_panels(
     label: str,
     note: str = "",
     *,
-    scale: tuple[float, float] | None = None,
+    scale: tuple[int | float, int | float] | None = None,
     colours: str = "Blues",
     frame: Frame = PAGE,
 ) -> "Figure":

@@ -71,7 +71,7 @@ def _draw_heads(numbers: Numbers, path: Path) -> None:
         for title, name, above in zip(TITLES, DIRECTIONS, results["q_values"]["both"], strict=True)
     ]
     note = (
-        f"pale and struck through: no more than chance by one null or both (q ≥ {LEVEL}).\n"
+        f"struck through: no more than chance by one null or both (q ≥ {LEVEL}).\n"
         "dot: above both nulls and all controls, by a quarter or more"
     )
     texts = (

@@ -74,7 +74,7 @@ def _draw_relations(path: Path, numbers: Numbers) -> None:
     ]
     note = (
         "In brackets: words that look for a target. Controls: the best distance, the nearest word of the kind, the\n"
-        f"same head from other words, and from neighbours. Dot: more than all four (q < {LEVEL} each); pale: not."
+        f"same head from other words, and from neighbours. Dot: more than all four (q < {LEVEL} each); stroke: not."
     )
     title = "Attention along relations between words"
     draw_table(path, rows, title, _subtitle(numbers, {name: source}), note)
