@@ -110,7 +110,7 @@ def _name_lines(axes: "Axes", curves: Sequence[Curve], lines: Sequence["Line2D"]
     ]
     heights = [NAME * (text.count("\n") + 1) / size_of(axes)[1] for text in texts]
     to_axes = axes.transData + axes.transAxes.inverted()
-    ends = [to_axes.transform(line.get_xydata())[-1].tolist() for line in lines]
+    ends = [to_axes.transform(_last_point(line)).tolist() for line in lines]
     order = np.argsort([-end[1] - 1e-3 * curve.scores.mean() for end, curve in zip(ends, curves, strict=True)]).tolist()
     tops, free = dict[int, float](), np.inf
     for index in order:
@@ -126,3 +126,9 @@ def _name_lines(axes: "Axes", curves: Sequence[Curve], lines: Sequence["Line2D"]
         (sample,) = axes.plot([1.02, 1.05, 1.08], [middle] * 3, markevery=[1], **style)
         sample.set(linestyle=LINES[index % 6], marker=line.get_marker(), markersize=4, linewidth=1.6)
         axes.text(1.09, top, texts[index], fontsize=9, va="top", weight="bold", **style)
+
+
+def _last_point(line: "Line2D") -> Float[np.ndarray, "2"]:
+    """The last point of a line whose score is defined."""
+    points = np.asarray(line.get_xydata())
+    return np.asarray(points[np.isfinite(points[:, 1])][-1])

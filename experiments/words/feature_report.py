@@ -83,9 +83,9 @@ def _draw_base(path: Path, numbers: Numbers) -> None:
             )
             for feature, estimate in estimates.items()
         }
-    note = f"Pale: not different from uniform attention (q ≥ {LEVEL} over all heads and features of a column's texts)."
+    note = f"Stroke: like uniform attention (q ≥ {LEVEL} over all heads and features of a column's texts)."
     if len(sources) == 1:
-        note = f"Pale: not different from uniform attention (q ≥ {LEVEL} over all heads and features)."
+        note = f"Stroke: not different from uniform attention (q ≥ {LEVEL} over all heads and features)."
     title = "Attention to linguistic features and special tokens"
     draw_table(path, _lay_out(panels, ratio_scale(RELATIVE)), title, _subtitle(numbers, sources), note)
 
@@ -104,7 +104,7 @@ def _draw_change(path: Path, numbers: Numbers) -> None:
             panels[name][feature] = Panel(title, (base + change.mean) / base, struck=~significant[feature])
     seeds = {len(source["tuned"]) for source in sources.values()}
     count = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else f"{max(seeds)}"
-    note = f"Fine-tuned models of each task: {count}, their mean. Pale: no significant change (q ≥ {LEVEL})."
+    note = f"Fine-tuned models of each task: {count}, their mean. Stroke: no significant change (q ≥ {LEVEL})."
     title, scale = "What fine-tuning does to attention to features", ratio_scale("fine-tuned / base", 4.0)
     draw_table(path, _lay_out(panels, scale), title, _subtitle(numbers, sources), note)
 

@@ -104,7 +104,7 @@ def _draw_shared(path: Path, numbers: Numbers) -> None:
     rows += [MapRow(f"{kind},\nbeyond", signed, margins[kind]) for kind in kinds]
     note = (
         "Share of a word's attention that goes to the same word in the other text. Controls: other words there, other\n"
-        f"words in the same places, the same word seen from others. Pale: not more than all three (q < {LEVEL}).\n"
+        f"words in the same places, the same word seen from others. Stroke: not more than all three (q < {LEVEL}).\n"
         "Dot: more, and at least twice the largest control."
     )
     draw_table(path, rows, "Attention to words that both texts share", _subtitle(numbers, sources), note)

@@ -263,6 +263,15 @@ def test_names_of_curves_do_not_overlap_and_lie_on_the_page():
     assert len({line.get_marker() for line in lines}) == 4
 
 
+def test_a_curve_without_a_score_at_its_end_has_a_name():
+    """A correlation is undefined where a model gives the same output for all examples."""
+    curves = [Curve("gradient", np.array([[85.0, 70.0, np.nan]])), Curve("loss", np.array([[80.0, 60.0, 50.0]]))]
+    figure = make_curves(POINTS, curves, (54, 86.7), "Title", "", measure=PRUNING)
+    first, second = boxes_of(figure, figure.axes[0].texts)
+    assert all(figure.bbox.contains(box.x1, box.y0) for box in (first, second))
+    assert not first.overlaps(second)
+
+
 def test_names_in_the_map_of_distances_do_not_overlap(rng, monkeypatch):
     monkeypatch.setattr(canvas, "PIXELS_PER_INCH", 200)  # extents of texts are whole pixels
     points = np.concatenate([rng.normal(0, 0.05, (30, 2)), rng.normal(0, 3.0, (10, 2))])
