@@ -111,7 +111,8 @@ def _name_lines(axes: "Axes", curves: Sequence[Curve], lines: Sequence["Line2D"]
     heights = [NAME * (text.count("\n") + 1) / size_of(axes)[1] for text in texts]
     to_axes = axes.transData + axes.transAxes.inverted()
     ends = [to_axes.transform(_last_point(line)).tolist() for line in lines]
-    order = np.argsort([-end[1] - 1e-3 * curve.scores.mean() for end, curve in zip(ends, curves, strict=True)]).tolist()
+    means = [np.nanmean(curve.scores) for curve in curves]
+    order = np.argsort([-end[1] - 1e-3 * mean for end, mean in zip(ends, means, strict=True)]).tolist()
     tops, free = dict[int, float](), np.inf
     for index in order:
         tops[index] = min(ends[index][1] + heights[index] / 2, free)

@@ -265,11 +265,12 @@ def test_names_of_curves_do_not_overlap_and_lie_on_the_page():
 
 def test_a_curve_without_a_score_at_its_end_has_a_name():
     """A correlation is undefined where a model gives the same output for all examples."""
-    curves = [Curve("gradient", np.array([[85.0, 70.0, np.nan]])), Curve("loss", np.array([[80.0, 60.0, 50.0]]))]
+    curves = [Curve("gradient", np.array([[85.0, 40.0, np.nan]])), Curve("loss", np.array([[80.0, 60.0, 50.0]]))]
     figure = make_curves(POINTS, curves, (54, 86.7), "Title", "", measure=PRUNING)
-    first, second = boxes_of(figure, figure.axes[0].texts)
-    assert all(figure.bbox.contains(box.x1, box.y0) for box in (first, second))
-    assert not first.overlaps(second)
+    assert [text.get_text() for text in figure.axes[0].texts] == ["loss", "gradient"]  # from the highest
+    boxes = boxes_of(figure, figure.axes[0].texts)
+    assert not overlaps(boxes)
+    assert all(figure.bbox.contains(box.x1, box.y0) for box in boxes)
 
 
 def test_names_in_the_map_of_distances_do_not_overlap(rng, monkeypatch):
