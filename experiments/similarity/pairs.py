@@ -107,8 +107,9 @@ def compare_couples(
     beyond, count = measure_beyond(change, drawn, together, first, second), len(couples.similar)
     columns = describe_beyond(beyond) | {"together": [rounded(value) for value in change[together]]}
     kinds = {"alike": slice(0, count), "controls": slice(count, None)}
+    of_kind = {"alike": couples.similar, "controls": couples.controls}
     return {
-        kind: {"pairs": [[names[place] for place in pair] for pair in getattr(couples, kind)]}
+        kind: {"pairs": [[names[place] for place in pair] for pair in of_kind[kind]]}
         | {name: values[part] for name, values in columns.items()}
         | {"mean": _mean(beyond, part), "alone": rounded(change[[*first[part], *second[part]]].mean())}
         for kind, part in kinds.items()
