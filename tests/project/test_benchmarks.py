@@ -68,7 +68,7 @@ def test_tasks_are_timed_beside_pytorch_and_give_the_same(task, tmp_path, monkey
     assert found["share"] == pytest.approx(found["necessary"] / (sum(found["engine"]) / 2) / 3e9)
     assert found["examples"] == {"minimal-pairs": 3, "mlm": 5}[task]
     assert found["held"] > 0
-    assert found["told"] > 0
+    assert found["planned"] > 0
     assert f"{found['examples']} {task}" in capsys.readouterr().out
 
 
