@@ -129,7 +129,7 @@ def _add_analysis(commands: "argparse._SubParsersAction[Parser]", name: str, hel
     _add_options(parser, OutputOptions, names(OutputOptions))
     parser.add_argument("--no-compile-cache", action="store_true", help="do not cache compiled code")
     if "shard" not in names(options):
-        parser.add_argument("--shard", action=_NoShards, help=argparse.SUPPRESS)
+        parser.add_argument("--shard", action=_NoShards, nargs="?", help=argparse.SUPPRESS)
 
 
 class _NoShards(argparse.Action):
@@ -241,8 +241,8 @@ def _add_saved(commands: "argparse._SubParsersAction[Parser]") -> None:
     compare.add_argument("--format", default="table", choices=["table", "json"], help="(default table)")
 
     text = (
-        "Draw results: a map of heads, all effects with intervals, layers, pairs, pruning curves, roles, patches, or "
-        "the attention of a head."
+        "Draw results: a map of heads, all effects with intervals, layers, pairs, pruning curves, roles, distances, "
+        "patches, or the attention of a head."
     )
     plot = command("plot", run_plot, "draw a picture of saved results", text)
     plot.add_argument("directory", metavar="DIR", help="results of bertjax ablate")

@@ -43,7 +43,8 @@ class Parser(argparse.ArgumentParser):
             parser = commands[0].choices[getattr(options, commands[0].dest)]
         message = f"unrecognized arguments: {' '.join(unknown)}"
         first = next((word.partition("=")[0] for word in unknown if word.startswith("-")), "")
-        near = difflib.get_close_matches(first, parser._option_string_actions, n=1) if first.startswith("--") else []
+        shown = [name for name, one in parser._option_string_actions.items() if one.help != argparse.SUPPRESS]
+        near = difflib.get_close_matches(first, shown, n=1) if first.startswith("--") else []
         parser.error(f"{message}; did you mean {near[0]}?" if near else message)
 
     def error(self, message: str) -> NoReturn:

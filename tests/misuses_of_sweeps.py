@@ -163,6 +163,7 @@ MISUSES |= {
     "an example": (lambda d: ov.forbidden_edges(CONFIG, [(0, 1, 0, 0)], 2**31), "example.*2147483648"),
     "a token": (lambda d: ov.forbidden_edges(CONFIG, [(0, 1, 2**31, 0)]), r"edge .*2147483648.* beyond"),
     "a length": (lambda d: d.tokenizer.encode(["a"], max_length=-HUGE), "max_length.*64 bits.*a very large number"),
+    "a batch": (lambda d: bertjax.collate(d.texts, length=10**12), "length 1000000000000 takes .* TB of memory"),
     "padding": (lambda d: bertjax.collate(d.texts, pad_id=2**31), "pad_id is 2147483648"),
     "labels of another number": (
         lambda d: bertjax.compute_statistics("accuracy", np.eye(2), np.ones((1, 2, 2)), [0, 1, 1]),

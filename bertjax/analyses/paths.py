@@ -211,14 +211,15 @@ def patch_paths(
     return chosen, np.stack(found)
 
 
-def _check_receivers(receivers: Mapping[str, Iterable[Head]]) -> Mapping[str, Iterable[Head]]:
-    """Raise `InputError` for unknown sites, and if there are no receivers."""
+def _check_receivers(receivers: Mapping[str, Iterable[Head]]) -> dict[str, tuple[Head, ...]]:
+    """The receivers by site. Raises `InputError` for unknown sites, and if there are no receivers."""
     arguments.check_instance(receivers, "receivers", Mapping, "a dict such as {'queries': ['3.7']}")
     for site in receivers:
         arguments.check_choice(site, "a receiver", RECEIVING)
-    if not receivers or not all(receivers.values()):
+    found = {site: tuple(heads) for site, heads in receivers.items()}
+    if not found or not all(map(len, found.values())):
         raise InputError("name receivers: heads whose queries, keys or values receive")
-    return receivers
+    return found
 
 
 def _outputs_of_runs(

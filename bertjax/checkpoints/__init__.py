@@ -22,6 +22,7 @@ from bertjax.checkpoints.saved_files import MODEL, MODEL_FILES, TOKENIZER, TOKEN
 from bertjax.checkpoints.sentence_modules import (
     DensePlan,
     SentenceModules,
+    includes_prompts,
     read_dense_weights,
     read_pooling,
     sentence_file_names,
@@ -56,6 +57,7 @@ __all__ = [
     "has_tokenizer",
     "hash_weights",
     "holds_adapter",
+    "includes_prompts",
     "is_sentence_directory",
     "locate",
     "locate_base",

@@ -3,7 +3,7 @@
 Heads keep their names when others of their layer are removed: without 3.0, the first rows of the weights belong to 3.1.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import index
 from typing import Any
 
@@ -29,6 +29,8 @@ def read_pruned(pruned: Any, layers: int, heads: int) -> Pruned:
     if pruned is None:
         return ()
     try:
+        if not isinstance(pruned, Mapping | list | tuple):
+            raise TypeError
         by_layer = dict(pruned).items()
         pairs = [(_index(layer), sorted({_index(head) for head in removed})) for layer, removed in by_layer]
     except (TypeError, ValueError):

@@ -46,9 +46,13 @@ def integer(least: int = 1, most: int = LARGEST) -> Rule:
 
 
 def one_of(*choices: Any) -> Rule:
-    """One of some values, compared with their types: 1 is not True."""
+    """One of some values, where 1 is not True."""
     names = ", ".join(map(repr, choices))
-    return Rule(f"one of {names}", lambda value: any(value == item and type(value) is type(item) for item in choices))
+
+    def is_choice(value: Any) -> bool:
+        return any(value == item and isinstance(value, bool) == isinstance(item, bool) for item in choices)
+
+    return Rule(f"one of {names}", is_choice)
 
 
 def optional(rule: Rule) -> Rule:

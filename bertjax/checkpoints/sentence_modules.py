@@ -116,6 +116,18 @@ def read_pooling(directory: Path) -> dict[str, Any]:
     return vector_options(directory / MODULES, _read_modules(directory), read_text_settings(directory))
 
 
+def includes_prompts(directory: Path) -> bool:
+    """Whether the pooling of a directory includes the tokens of a prompt; nothing else is checked."""
+    if not is_sentence_directory(directory):
+        return True
+    for module in read_json(directory / MODULES, ConfigError, list):
+        folder = module.get("path", "") if isinstance(module, dict) else None
+        if isinstance(folder, str) and _is_inside(folder) and kind_of_module(module.get("type")) == "Pooling":
+            settings = read_json(directory / folder / "config.json", ConfigError)
+            return settings.get("include_prompt", True) is not False
+    return True
+
+
 def vector_options(source: str | Path, modules: Sequence[Module], text: TextSettings) -> dict[str, Any]:
     """Options of `BertForSentenceEmbedding`: `pooling`, `normalize`, `dense`, `max_length` and `include_prompt`.
 

@@ -155,13 +155,12 @@ def split_named(task: DatasetSpec, split: str) -> str:
     return f"{base}_{section or task.section}"
 
 
-@dataclass(frozen=True)
 class Content(ABC):
     """The fields of an example that only some tasks have, such as choices."""
 
     def facts(self) -> dict[str, Any]:
         """The values that the hash of the examples depends on: by default all fields."""
-        return vars(self)
+        return dict(vars(self))
 
     @abstractmethod
     def describe(self, arrays: Mapping[str, Any], example: int) -> dict[str, Any]:

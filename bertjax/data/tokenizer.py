@@ -14,8 +14,8 @@ from jaxtyping import Int, Int32
 from bertjax import arguments
 from bertjax.checkpoints import (
     TextSettings,
+    includes_prompts,
     locate,
-    read_pooling,
     read_text_settings,
     texts_directory,
 )
@@ -30,6 +30,8 @@ from bertjax.data.tokenizer_files import (
     write_tokenizer,
 )
 from bertjax.errors import DataError, InputError, OutputError, library_errors, some_of
+from bertjax.formatting import format_bytes
+from bertjax.machine import memory_left
 from bertjax.paths import user_path
 
 LARGEST_ID = 2**31 - 1
@@ -159,8 +161,7 @@ class Tokenizer:
         """
         directory = texts_directory(locate(name_or_path, **hub), **hub)
         text = read_text_settings(directory)
-        counts_prompts = read_pooling(directory).get("include_prompt", True)
-        return cls._wrap(read_tokenizer(directory), str(directory), text, counts_prompts)
+        return cls._wrap(read_tokenizer(directory), str(directory), text, includes_prompts(directory))
 
     @classmethod
     def from_transformers(
@@ -530,6 +531,8 @@ def collate(
             f"an encoding has {longest} tokens, but the batch only {width}; encode with max_length={width}"
         )
     shape = len(encodings), width
+    if (needed := 12 * len(encodings) * width) > memory_left():
+        raise InputError(f"a batch of length {width} takes {format_bytes(needed)} of memory, more than is free")
     batch = {name: np.zeros(shape, np.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
     batch["input_ids"][:] = pad_id
     for row, encoding in enumerate(encodings):

@@ -147,10 +147,10 @@ def _compare_precisions(job: Job, means: Means, coarse: TaskResult, say: Say) ->
     means = None if means is None else means.astype(np.float32)
     try:
         exact = sweep_examples(load_model(settings), job.encoded, job.ablations, means=means, **limits)
+        scored = [score_job(job, result) for result in (coarse, exact)]
     except BertjaxError as error:  # must not cost what was computed
         say(f"not compared with float32: {error}")
         return {}
-    scored = [score_job(job, result) for result in (coarse, exact)]
     scores = [[next(iter(base.values())), *(entry.score for entry in entries)] for entries, base in scored]
     outputs = (job.encoded.form.sizes(result) for result in (coarse, exact))
     described = {

@@ -159,7 +159,7 @@ class DataOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskOptions(Options, MaskedWordsOptions, MinimalPairsOptions, QuestionAnsweringOptions, RankingOptions):
+class TaskOptions(Options, RankingOptions, QuestionAnsweringOptions, MinimalPairsOptions, MaskedWordsOptions):
     """Options of individual tasks."""
 
 

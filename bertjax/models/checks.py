@@ -246,8 +246,8 @@ def _check_shape(shape: tuple[int, ...], name: str, expected: tuple[int, ...], s
     )
     if not fits:
         raise OverrideError(
-            f"overrides.{name} have shape {shape}, but the input needs {expected}: source and receiver need the same "
-            "number of tokens"
+            f"overrides.{name} have shape {shape}, but the input needs {expected}: use inputs with the same number of "
+            "tokens"
         )
 
 
@@ -303,8 +303,10 @@ def _check_entries(
 
 
 def _allowed_keys(config: BertConfig, inputs: Inputs, layer: int) -> Bool[np.ndarray, "batch query key"]:
-    """The keys that may have a weight: real tokens within the layer's window."""
-    keep, index = np.asarray(inputs.keep) > 0, np.arange(inputs.input_ids.shape[1])
+    """The keys that may have a weight: real tokens within the layer's window. A traced mask is not checked."""
+    batch, tokens = inputs.input_ids.shape
+    keep = np.ones((batch, 1, tokens), np.bool_) if is_traced(inputs.keep) else np.asarray(inputs.keep) > 0
+    index = np.arange(tokens)
     window = config.architecture.layers[layer].window
     distances = np.abs(index[:, None] - index)[None]
     return np.broadcast_to(keep & (window is None or distances <= window), (len(keep), len(index), len(index)))
@@ -321,7 +323,7 @@ def _refuse_weight(config: BertConfig, layer: int, example: int, query: int, key
 
 def _check_weights(config: BertConfig, entries: HeadWeights, inputs: Inputs) -> None:
     """Weights at padding or beyond a window would be dropped silently."""
-    if any(map(is_traced, (entries.values, entries.layer, inputs.keep))):
+    if is_traced(entries.values) or is_traced(entries.layer):
         return
     layers = np.asarray(entries.layer).tolist()
     allowed = {layer: _allowed_keys(config, inputs, layer) for layer in {*layers} - {-1}}
@@ -341,7 +343,7 @@ def _check_edges(config: BertConfig, edges: Edges, inputs: Inputs) -> None:
     _check_indices(edges.example, "example", batch, unused=1)
     for name, size in (("head", config.num_attention_heads), ("query", tokens), ("key", tokens)):
         _check_indices(getattr(edges, name), name, size)
-    if any(map(is_traced, (edges.value, edges.gate, edges.layer, inputs.keep))):
+    if any(map(is_traced, (edges.value, edges.gate, edges.layer))):
         return
     fixed = (np.asarray(edges.layer) >= 0) & ((1 - np.asarray(edges.gate)) * np.asarray(edges.value) != 0)
     allowed = {layer: _allowed_keys(config, inputs, layer) for layer in {*np.asarray(edges.layer)[fixed].tolist()}}

@@ -110,7 +110,7 @@ def _name_lines(axes: "Axes", curves: Sequence[Curve], lines: Sequence["Line2D"]
     ]
     heights = [NAME * (text.count("\n") + 1) / size_of(axes)[1] for text in texts]
     to_axes = axes.transData + axes.transAxes.inverted()
-    ends = [to_axes.transform(_last_point(line)).tolist() for line in lines]
+    ends = [to_axes.transform(_last_point(line, axes.get_ylim()[0])).tolist() for line in lines]
     means = [np.nanmean(curve.scores) for curve in curves]
     order = np.argsort([-end[1] - 1e-3 * mean for end, mean in zip(ends, means, strict=True)]).tolist()
     tops, free = dict[int, float](), np.inf
@@ -129,7 +129,8 @@ def _name_lines(axes: "Axes", curves: Sequence[Curve], lines: Sequence["Line2D"]
         axes.text(1.09, top, texts[index], fontsize=9, va="top", weight="bold", **style)
 
 
-def _last_point(line: "Line2D") -> Float[np.ndarray, "2"]:
-    """The last point of a line whose score is defined."""
+def _last_point(line: "Line2D", bottom: float) -> Float[np.ndarray, "2"]:
+    """The last point of a line whose score is defined; at the bottom if none is."""
     points = np.asarray(line.get_xydata())
-    return np.asarray(points[np.isfinite(points[:, 1])][-1])
+    defined = points[np.isfinite(points[:, 1])]
+    return np.asarray(defined[-1] if len(defined) else (points[-1, 0], bottom))

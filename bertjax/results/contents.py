@@ -53,7 +53,7 @@ class Stored:
         return bool(self.attention)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class InMemory(Stored):
     """The large parts of results that were just computed.
 
@@ -197,7 +197,7 @@ class Contents:
     def sentence_of(self, metric: str | None = None) -> str:
         """The sentence about a metric, by default the main one."""
         statistics = self.summary["statistics"]
-        return str(statistics[metric or self.metric]["sentence"] if statistics else self.summary["sentence"])
+        return str(statistics[metric]["sentence"] if metric and statistics else self.summary["sentence"])
 
     def least_p(self, metric: str | None = None) -> float | None:
         """The smallest possible p of a metric's test, by default the main one's; None if there is no bound."""

@@ -2,6 +2,7 @@
 
 import reprlib
 from collections.abc import Sequence
+from numbers import Real
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +68,6 @@ def make_figure(
     """A figure of results.
 
     Args:
-        saved: the results.
         figure: the name of a figure:
             'map': the effects of single heads, layers by heads;
             'ranking': all effects with intervals;
@@ -101,7 +101,7 @@ def make_figure(
     _check_options(figure, {"head": head, "example": example, "text": text, "run": run, "metric": metric})
     if ax is not None and size is not None:
         raise InputError("size is the size of a page, and axes have a figure already: give ax or size")
-    if size is not None and not (np.shape(size) == (2,) and np.all(np.asarray(size) > 0)):
+    if size is not None and not (np.shape(size) == (2,) and all(map(_is_length, size))):
         refuse("size", "width and height in inches", size)
     frame = Frame(title, ax, size)
     if figure in ("attention", "change"):
@@ -135,6 +135,11 @@ def _draw(saved: Contents, figure: str, metric: str | None, frame: Frame) -> "Fi
     if figure == "map" and saved.kind != "head":
         raise InputError(f"{saved.source} has no single heads to map, but {saved.kind}s: --figure ranking")
     return _overview(saved, rows, measure, "map" if figure == "auto" and saved.kind == "head" else figure, frame)
+
+
+def _is_length(value: Any) -> bool:
+    """Whether a value is a positive number of inches."""
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < float("inf")
 
 
 def _check_options(figure: str, options: dict[str, Any]) -> None:

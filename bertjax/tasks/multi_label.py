@@ -406,15 +406,15 @@ class _Labels:
     def __init__(self, names: tuple[str, ...], classes: tuple[str, ...]):
         plain = [plain_label(name) for name in names]
         self._names, ids = names, range(len(names))
-        self._ids = dict(zip(plain, ids, strict=True)) if len({*plain}) == len(plain) else {}
-        self._ids |= dict(zip(names, ids, strict=True))
+        self._ids = dict(zip(names, ids, strict=True))
+        self._plain_ids = dict(zip(plain, ids, strict=True)) if len({*plain}) == len(plain) else {}
         self._classes = () if classes == tuple(map(str, range(len(classes)))) else classes
         self._numerals = any(name.isdecimal() for name in names)
 
     def id_of(self, table: Table, row: int, item: Item) -> int:
         """The id of a label. Raises `DataError` if there is no such label."""
         label = self._classes[item] if isinstance(item, int) and 0 <= item < len(self._classes) else item
-        label_id = self._ids.get(str(label), self._ids.get(plain_label(str(label))))
+        label_id = self._ids.get(str(label), self._plain_ids.get(plain_label(str(label))))
         if label_id is not None:
             return label_id
         if isinstance(label, int) and 0 <= label < len(self._names) and not self._numerals and not self._classes:

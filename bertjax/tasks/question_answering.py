@@ -114,9 +114,12 @@ class QuestionAnswering(Task):
 
     def read_table(self, table: Table, source: Source) -> Examples:
         """Read the questions of a table with fixed column names."""
+        return self._examples_of(table, source)
+
+    def _examples_of(self, table: Table, source: Source, marked: bool = False) -> Examples:
         if source.text_columns is not None:
             raise DataError(f"{self.name} reads SQuAD's format, whose columns have fixed names: leave out text columns")
-        return _examples(table.path, self, _questions(table))
+        return _examples(table.path, self, _questions(table, marked))
 
     def read_path(self, path: Path, source: Source) -> Examples:
         """Read the questions of rows, or of a file of one JSON object."""
@@ -126,7 +129,7 @@ class QuestionAnswering(Task):
             raise DataError(
                 f"{path}: {self.name} needs a .json file in SQuAD's format (also .gz), or one of {', '.join(ROWS)}"
             )
-        return self.read_table(_table_of_squad(path), source)
+        return self._examples_of(_table_of_squad(path), source, marked=True)
 
     def encode(
         self, model: PretrainedModel, tokenizer: Tokenizer, examples: Examples, arguments: EncodeArguments
@@ -408,8 +411,12 @@ def _ids(path: Path | str, questions: Sequence[_Question]) -> tuple[int | str, .
     return tuple(locations)
 
 
-def _questions(table: Table) -> list[_Question]:
-    """The questions of a table with a row for each."""
+def _questions(table: Table, marked: bool) -> list[_Question]:
+    """The questions of a table with a row for each.
+
+    Args:
+        marked: whether questions without answers must be marked as impossible, as in SQuAD's own file.
+    """
     questions, contexts = (table.texts(name) for name in COLUMNS[:2])
     ids, marks = (
         table.column(name) if name in table.columns else [None] * len(table) for name in ("id", "is_impossible")
@@ -418,7 +425,7 @@ def _questions(table: Table) -> list[_Question]:
     for row, value in enumerate(table.column("answers")):
         texts = _answers_of_row(table, row, value)
         answers = tuple(text for text in texts if text.strip())
-        can_lack = marks[row] is True or (not answers and (bool(texts) or "is_impossible" not in table.columns))
+        can_lack = marks[row] is True or (not answers and (bool(texts) or not marked))
         question_id = _id_of(table, row, ids[row])
         found.append(_Question(question_id, questions[row], contexts[row], answers, can_lack, table.location(row)))
     if "is_impossible" not in table.columns and not any(one.answers for one in found):

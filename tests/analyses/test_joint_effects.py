@@ -327,6 +327,7 @@ def test_a_screen_runs_chosen_and_random_ablations(run_analysis, monkeypatch):
     effects = {row.name: abs(row.difference) for row in whole.rows_of()}
     assert told["largest"] == max(told["audited"], key=effects.get)
     assert told["sentence"] in found.sentence
+    assert found.sentence_of() == found.sentence  # the printed table shows it
     assert "the largest effect among them is" in told["sentence"]
     assert (
         f"more than that of {sum(effects[one] < effects[told['largest']] for one in best)} of those" in found.sentence

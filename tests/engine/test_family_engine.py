@@ -180,6 +180,11 @@ def test_weights_and_edges_beyond_a_window_are_refused(rng):
         OverrideError, match="query 0 and key 3 in layer 1, but the key is beyond the window of 2 tokens"
     ):
         model(ids, overrides=ov.fixed_edges(config, {(1, 0, 0, 3): 0.5}))
+    for change in (ov.fixed(config, {"1.0": weights}), ov.fixed_edges(config, {(1, 0, 0, 3): 0.5})):
+        with pytest.raises(OverrideError, match="beyond the window"):  # also if JAX traces the mask
+            jax.vmap(lambda mask, change=change: model(ids, mask[None], overrides=change).last_hidden_state)(
+                np.ones((2, 6), np.int32)
+            )
 
 
 @pytest.mark.parametrize("family", sometimes(["albert", "mpnet", "deberta-v2", "modernbert"], "modernbert"))

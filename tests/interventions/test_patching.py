@@ -436,6 +436,8 @@ def test_sources_of_another_shape_are_refused(small, rng):
     [
         ({}, None, "name receivers"),
         ({"queries": []}, None, "name receivers: heads"),
+        ({"queries": iter(())}, None, "name receivers: heads"),
+        ({"queries": np.array(["1.0", "9.0"])}, None, "there is no head 9.0"),
         ({"weights": ["1.0"]}, None, "a receiver"),
         ({"queries": ["1.0"]}, ["1.1"], "no receiver comes after head 1.1"),
         ({"queries": ["9.0"]}, None, "there is no head 9.0"),

@@ -52,6 +52,11 @@ def refusal(path, names=LABEL_NAMES, **more):
     return said.removeprefix(str(path))
 
 
+def test_a_label_that_two_names_may_mean_is_refused(tmp_path):
+    path = write_csv(tmp_path / "rows.csv", ["text", "labels"], [["a", "Yes|yes"], ["b", "YES"]])
+    assert "label 'YES' is not one of" in refusal(path, ("Yes", "yes"))
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     return make_labeller(tmp_path_factory.mktemp("labeller"), LABEL_NAMES, seed=5)

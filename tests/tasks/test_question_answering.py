@@ -201,6 +201,12 @@ def write_hub(path, rows):
     return path
 
 
+def test_a_row_without_answers_may_have_a_false_mark(tmp_path):
+    rows = [{**row, "is_impossible": False} for row in hub_rows([("a", []), ("b", ["red"])])]
+    examples = load_examples("squad", data=write_hub(tmp_path / "dev.jsonl", rows))
+    assert [one.texts for one in examples.content] == [(), ("red",)]
+
+
 @pytest.mark.parametrize("questions", [EMPTY, QUESTIONS])
 def test_rows_of_the_hub_are_read_as_squads_own_file(tmp_path, questions):
     none = tuple(number for number, (_, answers) in enumerate(questions) if not any(answers))
