@@ -73,10 +73,10 @@ collect_ignore = [] if importlib.util.find_spec("torch") else ["checkpoints/test
 
 MOST_MAPPINGS, MOST_MEMORY = 25_000, 2e9  # memory in bytes: compiled programs of all tests take 8 GB
 
-# Files that take long in `make test-all`: begun first, so that no process has one left when the others end.
+# Files that take long: they run first, so that no worker has one left when the others end.
 LONGEST = (
-    *("test_readme.py", "test_family_engine.py", "test_notebook.py"),
-    *("test_sharding.py", "test_docs.py"),
+    *("test_readme.py", "test_family_engine.py", "test_notebook.py", "test_sharding.py", "test_docs.py"),
+    *("test_joint_effects.py", "test_contrasts.py", "test_gate_gradients.py", "test_engine.py", "test_pruning.py"),
 )
 
 # What takes long and is looked up when it is needed, and what it is in tests: a thousand draws, not ten thousand, where

@@ -118,6 +118,7 @@ def test_patches_are_read_plotted_and_shown(patched, tmp_path):
     assert cli.main(["show", str(path / "out")]) == 0
 
 
+@pytest.mark.integration
 @browser_needed
 def test_the_page_shows_the_grids_and_what_cells_did(patched):
     results, _ = patched
