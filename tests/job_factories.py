@@ -17,3 +17,9 @@ def changed(settings, **options):
     known = names(type(settings.analysis))
     analysis = replace(settings.analysis, **{name: value for name, value in options.items() if name in known})
     return replace(settings, analysis=analysis, **{n: value for n, value in options.items() if n not in known})
+
+
+def options_of(settings):
+    """The options of the command line for model, data and output of settings of MRPC."""
+    sources = ["--model", settings.model, "--task", "mrpc", "--data", settings.data]
+    return [*sources, "--output", settings.analysis.output]

@@ -177,7 +177,7 @@ def _warn_if_silent(base: np.ndarray, outputs: np.ndarray, ablations: Sequence[A
 def choose_examples(
     form: OutputSpec, swept: SweepResult, units: Int[np.ndarray, " outputs"] | None = None
 ) -> list[int]:
-    """Choose examples whose attention is saved: half at equal intervals, half those that ablations change most.
+    """Choose examples whose attention is saved: half at equal intervals, half with the largest changes.
 
     Examples with another prediction come first; each ablation in turn chooses one.
 

@@ -113,7 +113,7 @@ def load_job(settings: Settings) -> Job:
 def encode(
     settings: Settings, model: PretrainedModel, tokenizer: Tokenizer, examples: Examples
 ) -> tuple[Examples, EncodedDataset]:
-    """Tokenise examples, and leave out those that the model cannot read."""
+    """Tokenise examples, and leave out examples that the model cannot read."""
     encoded = encode_examples(
         model,
         tokenizer,

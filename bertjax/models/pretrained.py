@@ -135,7 +135,7 @@ class PretrainedModel(nnx.Module):
     @property
     def body(self) -> Body:
         """The encoder, a `BertModel`."""
-        raise NotImplementedError("use BertModel or a task model")
+        raise TypeError(f"{type(self).__name__} has no computation: use BertModel or a task model")
 
     @property
     def fields_of_first_token(self) -> frozenset[str]:
@@ -166,11 +166,11 @@ class PretrainedModel(nnx.Module):
 
     def finish(self, hidden: Array, keep: Array, record: EncoderRecord | None = None) -> ModelOutput:
         """Apply what follows the layers; defined in subclasses."""
-        raise NotImplementedError("use BertModel or a task model")
+        raise TypeError(f"{type(self).__name__} has no computation: use BertModel or a task model")
 
     def forward(self, inputs: Inputs, overrides: Overrides | None = None) -> ModelOutput:
         """The pure computation; defined in subclasses."""
-        raise NotImplementedError("use BertModel or a task model")
+        raise TypeError(f"{type(self).__name__} has no computation: use BertModel or a task model")
 
     def inputs(
         self,

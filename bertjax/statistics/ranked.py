@@ -200,9 +200,9 @@ class _Precision:
         return np.einsum("hd,hd->d", of_hits.astype(np.float64), shares)
 
     def difference(self, chosen: Rows) -> Draws:
-        """The score of places that are not chosen minus the score of those that are, times the hits of one.
+        """The score of unselected items minus the score of selected items, times the hits of one.
 
-        Counts above a hit that is not chosen are those of all places minus those of the chosen ones.
+        The counts above an unselected hit are the counts of all items minus the counts of selected items.
         """
         counts = chosen[self.order]
         of_hits = counts[self.hits]

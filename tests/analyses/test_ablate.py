@@ -20,7 +20,7 @@ from bertjax.jobs.settings import check_settings
 from bertjax.statistics.metrics import score
 from bertjax.tasks import TASKS, TextEncodings, encode_examples, form_named, label_order, load_examples, positive_label
 from tests.factories import SENTENCES, make_classifier, write_pairs
-from tests.job_factories import changed, settings_of
+from tests.job_factories import changed, options_of, settings_of
 from tests.schema_checks import check_by_jsonschema
 from tests.tiny_models import arrays_of, largest_difference
 
@@ -356,16 +356,7 @@ def test_impossible_settings_are_refused_before_computing(settings, embedder):
 
 
 def test_the_plan_estimates_the_cost_and_writes_nothing(settings, capsys):
-    arguments = [
-        "--model",
-        settings.model,
-        "--task",
-        "mrpc",
-        "--data",
-        settings.data,
-        "--output",
-        settings.analysis.output,
-    ]
+    arguments = options_of(settings)
     assert main(["plan", *arguments, "--ablate", "pairs"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "15 sets of heads" in printed
@@ -378,16 +369,7 @@ def test_the_plan_estimates_the_cost_and_writes_nothing(settings, capsys):
 
 
 def test_the_command_prints_the_table(settings, capsys):
-    arguments = [
-        "--model",
-        settings.model,
-        "--task",
-        "mrpc",
-        "--data",
-        settings.data,
-        "--output",
-        settings.analysis.output,
-    ]
+    arguments = options_of(settings)
     assert main(["ablate", *arguments, "--mode", "zero", "--limit", "6"]) == 0
     printed = capsys.readouterr().out
     assert "F1" in printed

@@ -22,7 +22,7 @@ from bertjax.jobs.run import run_analysis
 from bertjax.jobs.settings import for_this_device
 from bertjax.results.directory import read_results
 from tests.factories import SENTENCES, make_classifier, make_config, write_pairs
-from tests.job_factories import changed, settings_of
+from tests.job_factories import changed, options_of, settings_of
 from tests.tiny_models import arguments, random_model
 
 
@@ -124,16 +124,7 @@ def test_an_invisible_name_of_a_set(settings, monkeypatch, tmp_path):
 def test_names_that_look_like_commands_are_kept(settings, tmp_path, capsys):
     names = ["[/x] :smile:", "$\\frac{1$", "=cmd|' /C calc'!A0"]
     (tmp_path / "sets.txt").write_text("".join(f"{name}: 0.{head}\n" for head, name in enumerate(names)))
-    arguments = [
-        "--model",
-        settings.model,
-        "--task",
-        "mrpc",
-        "--data",
-        settings.data,
-        "--output",
-        settings.analysis.output,
-    ]
+    arguments = options_of(settings)
     assert main(["ablate", *arguments, "--ablate", str(tmp_path / "sets.txt")]) == 0
     printed = capsys.readouterr().out
     assert read_results(settings.analysis.output).names == names
