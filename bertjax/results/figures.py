@@ -239,9 +239,9 @@ def _roles(saved: Contents, frame: Frame) -> "Figure":
             values[row.layer, row.head] = row.score
         uniform = f"{100 * (rows[0].base or 0.0):.0f}"
         panels.append(Panel(f"{saved.measure(name).label.removeprefix('Attention to ')} ({uniform})", 100 * values))
-    note = "Beside each title: the share that uniform attention has."
+    note = "In brackets: the share under uniform attention."
     return make_panels(
-        panels, "Where heads look", _where(saved), "% of attention", note, scale=(0.0, 100.0), frame=frame
+        panels, "Attention by role", _where(saved), "% of attention", note, scale=(0.0, 100.0), frame=frame
     )
 
 
@@ -272,11 +272,11 @@ def _distances(saved: Contents, frame: Frame) -> "Figure":
     divergences = np.asarray(saved.outputs["distances"], np.float64)
     tree = linkage(squareform(divergences, checks=False), method="average")
     layers = np.array([entry["layer"] for entry in saved.summary["ablations"]], np.int64)
-    note = "Points lie as near as a plane allows; the tree joins heads by their average divergence."
+    note = "Points: multidimensional scaling of the divergences. Tree: average linkage."
     if "silhouette" in saved.summary["roles"]:
         found = saved.summary["roles"]["silhouette"]
         note += f"\n{describe_silhouette(found)}"
-    title, points = "Which heads attend alike", coordinates_of(divergences)
+    title, points = "Heads with similar attention", coordinates_of(divergences)
     return make_distances(saved.names, layers, points, tree, title, _where(saved), note=note, frame=frame)
 
 
@@ -315,7 +315,7 @@ def _curves(saved: Contents, metric: str | None, measure: Measure, frame: Frame)
     curves, base = pruning_curves(saved, metric), float(column(saved.rows_of(metric)[:1], "base")[0])
     model, points = saved.summary["model"], np.array(saved.summary["pruning"]["points"])
     every = model["layers"] * model["heads"], measure.factor * base
-    title = f"{measure.label} as heads go, {_what(saved)}"
+    title = f"{measure.label} by number of heads left, {_what(saved)}"
     return make_curves(points, curves, every, title, _where(saved), measure=measure, frame=frame)
 
 
