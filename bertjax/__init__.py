@@ -89,6 +89,7 @@ _PACKAGES = {
     "engine",
     "statistics",
     "plots",
+    "representations",
     "attention",
     "jobs",
     "results",

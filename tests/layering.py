@@ -27,9 +27,10 @@ PACKAGES = {
     "tasks": {"checkpoints", "models", "data", "interventions", "engine", "statistics", "attention", "results"},
     "attention": {"checkpoints", "models", "data", "interventions", "statistics"},
     "jobs": {"checkpoints", "models", "data", "interventions", "engine", "statistics", "plots", "results", "tasks"},
+    "representations": {"checkpoints", "models", "data", "interventions", "engine", "statistics"},
     "analyses": {
         *("checkpoints", "models", "data", "interventions", "engine", "statistics", "plots", "results", "tasks"),
-        *("attention", "jobs"),
+        *("attention", "jobs", "representations"),
     },
 }
 # What a function of a file may import that the file itself may not.
