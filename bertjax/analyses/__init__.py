@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from bertjax.analyses.ablate import Ablate, plan_table
-from bertjax.analyses.contrasts import contrasts_of_template
 from bertjax.analyses.gradients import head_gradients, normalise_by_layer
 from bertjax.analyses.importance import Importance, compare_with_exact, trust_in
 from bertjax.analyses.interactions import Interactions
@@ -17,9 +16,14 @@ from bertjax.analyses.learned_gates import (
     probabilities_open,
 )
 from bertjax.analyses.merging import merge
-from bertjax.analyses.patch import Patch
-from bertjax.analyses.patches import patching_metrics
-from bertjax.analyses.paths import PatchPaths, parse_receivers, patch_paths
+from bertjax.analyses.patching import (
+    Patch,
+    PatchPaths,
+    contrasts_of_template,
+    parse_receivers,
+    patch_paths,
+    patching_metrics,
+)
 from bertjax.analyses.prune import Prune
 from bertjax.analyses.roles import Roles
 from bertjax.analyses.shapley import Drawn, Shapley

@@ -1,4 +1,4 @@
-"""Activations of texts at every layer, computed once in packed rows and stored on disk if they do not fit into memory."""
+"""Activations of texts at every layer, computed once in packed rows; on disk if they do not fit into memory."""
 
 import tempfile
 from collections.abc import Sequence

@@ -12,8 +12,8 @@ from rich.console import Console
 import bertjax
 from bertjax import cli, collate
 from bertjax.analyses import patch_paths
-from bertjax.analyses.contrasts import EncodedContrasts
-from bertjax.analyses.patches import patching_table
+from bertjax.analyses.patching.contrasts import EncodedContrasts
+from bertjax.analyses.patching.patches import patching_table
 from bertjax.data import Tokenizer, draw
 from bertjax.errors import BertjaxError, ConfigError, DataError
 from bertjax.interventions import SWEPT, readouts

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from bertjax import arguments
-from bertjax.analyses.patches import PatchingAnalysis, PatchingJob, introduce_patches, outcome_of_patches
+from bertjax.analyses.patching.patches import PatchingAnalysis, PatchingJob, introduce_patches, outcome_of_patches
 from bertjax.data import Encoding, collate
 from bertjax.engine import reference
 from bertjax.errors import InputError, OverrideError

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 
-from bertjax.analyses.contrasts import EncodedContrasts, encode_contrasts
+from bertjax.analyses.patching.contrasts import EncodedContrasts, encode_contrasts
 from bertjax.console import PlainTable
 from bertjax.data import Contrasts, read_contrasts
 from bertjax.errors import DataError, InputError
