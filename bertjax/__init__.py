@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         patch,
         patch_paths,
         plan,
+        probe,
         prune,
         roles,
         shapley,
@@ -73,7 +74,7 @@ _PACKAGE_OF = {
     **dict.fromkeys(
         ["Study", "ablate", "interactions", "patch_paths", "roles", "importance", "patch", "prune"], "study"
     ),
-    **dict.fromkeys(["plan", "shapley"], "study"),
+    **dict.fromkeys(["plan", "probe", "shapley"], "study"),
     **dict.fromkeys(["merge"], "analyses"),
     **dict.fromkeys(["load_examples"], "tasks"),
     **dict.fromkeys(["use_compile_cache"], "machine"),
@@ -137,6 +138,7 @@ __all__ = [
     "patching",
     "plan",
     "plan_sweep",
+    "probe",
     "prune",
     "read_results",
     "readouts",

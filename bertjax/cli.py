@@ -39,6 +39,7 @@ ANALYSES = {
     "shapley": "what each head adds, over random orders of removal",
     "prune": "how many heads can go, and in which order",
     "roles": "what kind of head each is, by where it looks",
+    "probe": "what each layer or head knows about the tags of words (linear probes)",
     "patch": "where in text and model a contrast acts",
 }
 PLAN = (

@@ -19,6 +19,7 @@ from bertjax.analyses import (
     Interactions,
     Patch,
     PatchPaths,
+    Probe,
     Prune,
     Roles,
     Shapley,
@@ -68,6 +69,7 @@ __all__ = [
     "patch",
     "patch_paths",
     "plan",
+    "probe",
     "prune",
     "roles",
     "shapley",
@@ -290,6 +292,18 @@ class Study:
         """
         return self.run(options)
 
+    @takes(Probe)
+    def probe(self, options: Probe) -> Results:
+        """Linear probes: what each layer or head knows about the tags of words.
+
+        The data of the study are words with tags (task 'token-classification'); the model's task head is not used.
+
+        Returns: results with a row for each layer, or each head. Metric 'probe_accuracy' is compared with a probe of
+            the embeddings, 'selectivity' is the accuracy minus that on a control task, 'above_random' minus that of a
+            random encoder. `summary["probe"]` has the numbers of sentences and the description lengths.
+        """
+        return self.run(options)
+
     def run(self, analysis: Analysis) -> Results:
         """Run an analysis: `study.run(Shapley(permutations=40))` is `study.shapley(permutations=40)`.
 
@@ -399,6 +413,7 @@ ablate = in_one_call("ablate")
 importance = in_one_call("importance")
 interactions = in_one_call("interactions")
 shapley = in_one_call("shapley")
+probe = in_one_call("probe")
 prune = in_one_call("prune")
 roles = in_one_call("roles")
 patch = in_one_call("patch")

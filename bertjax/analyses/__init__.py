@@ -24,6 +24,7 @@ from bertjax.analyses.patching import (
     patch_paths,
     patching_metrics,
 )
+from bertjax.analyses.probe import Probe, random_encoder
 from bertjax.analyses.prune import Prune
 from bertjax.analyses.roles import Roles
 from bertjax.analyses.shapley import Drawn, Shapley
@@ -39,6 +40,7 @@ ANALYSES: Mapping[str, type[Analysis]] = {
     "roles": Roles,
     "patch": Patch,
     "patch_paths": PatchPaths,
+    "probe": Probe,
 }
 
 __all__ = [
@@ -54,6 +56,7 @@ __all__ = [
     "Interactions",
     "Patch",
     "PatchPaths",
+    "Probe",
     "Prune",
     "Roles",
     "Shapley",
@@ -68,5 +71,6 @@ __all__ = [
     "patching_metrics",
     "plan_table",
     "probabilities_open",
+    "random_encoder",
     "trust_in",
 ]
