@@ -1,5 +1,7 @@
 """Linear probes and online coding against scikit-learn and NumPy by hand."""
 
+import itertools
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -19,7 +21,7 @@ def clusters(rng, count=400, classes=4, width=6, spread=1.2):
     return features, labels
 
 
-def test_probe_is_the_best_logistic_regression_on_standardised_activations(rng):
+def test_probe_is_the_best_of_three_logistic_regressions(rng):
     features, labels = clusters(rng)
     train, select, test = np.arange(200), np.arange(200, 300), np.arange(300, 400)
     probe = fit_probe(features, labels, train, select)
@@ -34,7 +36,7 @@ def test_probe_is_the_best_logistic_regression_on_standardised_activations(rng):
     np.testing.assert_allclose(probe.model.coef_, best.coef_, rtol=1e-3, atol=1e-4)
 
 
-def test_texts_are_split_without_overlap_and_alike_for_equal_seeds():
+def test_texts_are_split_without_overlap_by_the_seed():
     split, again, other = split_texts(57, 3), split_texts(57, 3), split_texts(57, 4)
     parts = [*vars(split).values()]
     assert [len(part) for part in parts] == [34, 12, 11]
@@ -45,7 +47,7 @@ def test_texts_are_split_without_overlap_and_alike_for_equal_seeds():
         split_texts(4)
 
 
-def test_control_labels_depend_only_on_the_word_and_follow_the_distribution(rng):
+def test_control_labels_are_of_words_and_follow_the_distribution(rng):
     words = [f"w{index}" for index in rng.integers(0, 3000, 20_000)]
     labels = rng.choice(3, 20_000, p=[0.6, 0.3, 0.1])
     control = control_labels(words, labels, seed=5)
@@ -76,7 +78,7 @@ def test_description_length_is_that_of_online_coding(rng):
     found = description_length(features, labels, order, select, classes=4)
     ends = sorted({max(1, round(share * 100)) for share in PORTIONS})
     expected = [3 * ends[0] * 2.0]
-    for before, after in zip(ends[:-1], ends[1:], strict=True):
+    for before, after in itertools.pairwise(ends):
         probe = fit_probe(features, labels, np.arange(3 * before), select, classes=4)
         between = np.arange(3 * before, 3 * after)
         expected.append(probe.code_lengths(features[between], labels[between]).sum())
