@@ -1,8 +1,8 @@
 """Linear probes of layers and heads: `Study.probe`, `bertjax probe`.
 
-The task's data are words with tags (`--task token-classification`), such as the parts of speech of a CoNLL-U file. A word
-is the mean of its pieces. One part of the sentences trains the probes, another selects the strength of regularisation,
-and a third tests them; the results are about the third.
+The task's data are words with tags (`--task token-classification`), such as the parts of speech of a CoNLL-U file. The
+activation of a word is the mean over its pieces. One part of the sentences trains the probes, another selects the
+strength of regularisation, and a third tests them; the results are about the third.
 """
 
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from rich.console import RenderableType
 
 from bertjax.analyses.roles import load_encoder
+from bertjax.data import Examples
 from bertjax.errors import InputError
 from bertjax.formatting import count_of
 from bertjax.interventions import ablations
@@ -47,7 +48,7 @@ from bertjax.representations import (
 )
 from bertjax.results import NumberDisplay, Results
 from bertjax.statistics import Metric, ratios
-from bertjax.tasks import OutputSpec, TextEncodings
+from bertjax.tasks import OutputSpec, Tagged, TextEncodings
 
 NUMBERS = ("correct", "words", "selective", "above random")
 SHARE_OF_ACTIVATIONS = 0.3  # of the progress
@@ -97,11 +98,10 @@ class Probe(Analysis):
         model = sources.model or sources.once(("encoder", settings.model), lambda: load_encoder(settings))
         check_parameters(model)
         examples = read_examples(settings, model)
-        if not all(hasattr(content, "tags") for content in examples.content or (None,)):
-            raise InputError("a probe needs words with tags: --task token-classification with --data FILE")
+        sentences = _sentences(examples)
         tokenizer = load_tokenizer(settings)
         length = min(settings.max_length or model.config.max_tokens, model.config.max_tokens)
-        encodings = tokenizer.encode_words([content.words for content in examples.content or ()], length)
+        encodings = tokenizer.encode_words([sentence.words for sentence in sentences], length)
         kept = [index for index, text in enumerate(encodings) if any(word is not None for word in text.word_ids)]
         if len(kept) < len(encodings):
             say(f"{count_of(len(encodings) - len(kept), 'sentence')} without pieces left out")
@@ -167,7 +167,7 @@ def lines_of(results: Results) -> list[str]:
     points = {name: 100 * (of_metric[index].score or 0.0) for name, of_metric in rows.items()}
     line = (
         f"best: {results.kind} {best.name}, {points['probe_accuracy']:.1f} % of words, selectivity "
-        f"{points['selectivity']:.1f} points, {points['above_random']:.1f} points above a random encoder; the embeddings "
+        f"{points['selectivity']:.1f} points, {points['above_random']:.1f} points above a random encoder; embeddings "
         f"{100 * (best.base or 0.0):.1f} %, the most frequent tag {100 * found['most_frequent']:.1f} %"
     )
     lengths = found.get("description_lengths")
@@ -199,14 +199,22 @@ class _Words:
     def of(cls, job: Job) -> "_Words":
         """The words of a job's examples."""
         words, tags = [], []
-        for content, text in zip(job.examples.content or (), job.encoded.encodings, strict=True):
+        for sentence, text in zip(_sentences(job.examples), job.encoded.encodings, strict=True):
             for word in dict.fromkeys(word for word in text.word_ids if word is not None):
-                words.append(content.words[word])
-                tags.append(content.tags[word])
+                words.append(sentence.words[word])
+                tags.append(sentence.tags[word])
         names, labels = np.unique(tags, return_inverse=True)
         if len(names) < 2:
             raise InputError(f"all words have the tag {names[0]}: there is nothing to probe")
         return cls(words, labels, [str(name) for name in names])
+
+
+def _sentences(examples: Examples) -> list[Tagged]:
+    """The sentences of examples. Raises `InputError` if the examples are not words with tags."""
+    sentences = [content for content in examples.content or () if isinstance(content, Tagged)]
+    if len(sentences) < len(examples):
+        raise InputError("a probe needs words with tags: --task token-classification with --data FILE")
+    return sentences
 
 
 def _activations(job: Job, of: Sites, progress: Progress) -> tuple[Activations, Activations]:
