@@ -63,9 +63,9 @@ def write_sentences(path: Path) -> Path:
 
 def make_run(embedder, path: Path, **more) -> Run:
     """A run of a tiny model on the sentences above."""
-    given = {"model": str(embedder), "conllu": str(write_sentences(path)), "spacy": None, "tagger": None}
-    given |= {"task": ["ewt-sample"], "tuned": [], "patterns": None}
-    options = Namespace(**given | {"limit": None, "seed": 0, "max_length": 40} | more)
+    settings = {"model": str(embedder), "conllu": str(write_sentences(path)), "spacy": None, "tagger": None}
+    settings |= {"task": ["ewt-sample"], "tuned": [], "patterns": None}
+    options = Namespace(**settings | {"limit": None, "seed": 0, "max_length": 40} | more)
     return Run(options, bertjax.load(embedder))
 
 

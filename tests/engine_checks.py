@@ -58,7 +58,7 @@ def reference_outputs(model, examples, ablations, readout, means=None, sources=N
     source = None if sources is None else model(**collate(sources))
     if spans is not None:
         longest = max(map(len, spans))
-        spans = np.array([[*own, *[-1] * (longest - len(own))] for own in spans])
+        spans = np.array([[*span, *[-1] * (longest - len(span))] for span in spans])
     overrides = ov.stack([ab.to_overrides(model.config, one, means, source, spans) for one in ablations])
     return reference.run(model, model.inputs(**collate(examples)), overrides, readout)
 

@@ -130,11 +130,11 @@ def undisturbed(job: str) -> tuple[Path, float]:
 
 def run_until(command: Sequence[str], output: Path, name: str, rng: random.Random, lasted: float) -> int:
     """Run a command until a random moment, in time or in parts that it saved; its exit code."""
-    before, wanted = count_parts(output / "journal"), rng.choice((0, 0, 1, 2, 5))
-    end = time.monotonic() + (rng.uniform(0.3, 1.05) * lasted if not wanted else WAITING)
+    before, parts = count_parts(output / "journal"), rng.choice((0, 0, 1, 2, 5))
+    end = time.monotonic() + (rng.uniform(0.3, 1.05) * lasted if not parts else WAITING)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None and time.monotonic() < end:
-            if wanted and count_parts(output / "journal") >= before + wanted:
+            if parts and count_parts(output / "journal") >= before + parts:
                 time.sleep(rng.uniform(0, 0.3))
                 break
             time.sleep(0.002)

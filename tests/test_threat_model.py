@@ -105,11 +105,11 @@ def checkpoints(tmp_path_factory):
     import torch
 
     root = tmp_path_factory.mktemp("checkpoints")
-    made = make_classifier(root / "safetensors")
-    (made / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer", "do_lower_case": true}')
-    arrays = load_file(made / "model.safetensors")
+    classifier = make_classifier(root / "safetensors")
+    (classifier / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer", "do_lower_case": true}')
+    arrays = load_file(classifier / "model.safetensors")
     for form, name in (("torch", "pytorch_model.bin"), ("flax", "flax_model.msgpack")):
-        shutil.copytree(made, root / form)
+        shutil.copytree(classifier, root / form)
         (root / form / "model.safetensors").unlink()
         if form == "torch":
             torch.save({key: torch.from_numpy(array.copy()) for key, array in arrays.items()}, root / form / name)

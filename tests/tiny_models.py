@@ -27,7 +27,7 @@ if jax.__version_info__ < (0, 11):
     FAST_COMPILATION += " --xla_cpu_use_fusion_emitters=false"
 
 
-def compiled_alike(devices: int = 1) -> dict[str, str]:
+def comparable_environment(devices: int = 1) -> dict[str, str]:
     """The environment of a process that compiles as the tests do, for a CPU that plays so many devices."""
     flags = f"--xla_force_host_platform_device_count={devices} {os.environ.get('XLA_FLAGS', FAST_COMPILATION)}"
     return os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}

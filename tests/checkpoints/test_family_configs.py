@@ -226,8 +226,8 @@ def test_values_of_any_type_are_read_or_refused_in_one_line(family):
     older = ("global_attn_every_n_layers", "num_labels", "pruned_heads", "sentence_transformers", "quantization_config")
     for key in (*settings, *older):
         for value in WRONG:
-            given = {**settings, key: value}
+            options = {**settings, key: value}
             if key == "num_hidden_layers" and family == "modernbert":
-                given.pop("layer_types")  # of which older files have none
+                options.pop("layer_types")  # of which older files have none
             with contextlib.suppress(ConfigError):  # whose message is one line
-                hash(BertConfig.from_dict(given))
+                hash(BertConfig.from_dict(options))

@@ -261,7 +261,7 @@ def test_only_the_files_needed_are_downloaded(hub: Hub, tmp_path: Path, held: se
     assert hub.tokens == {"Bearer hf_secret"}
 
 
-def test_an_adapter_needs_no_model_beside_it(hub: Hub, tmp_path: Path) -> None:
+def test_an_adapter_needs_no_model_in_its_directory(hub: Hub, tmp_path: Path) -> None:
     hub.files = frozenset({"adapter_config.json", "adapter_model.safetensors"} | UNWANTED)
     found = locate(REPOSITORY, cache_dir=tmp_path)
     assert {path.name for path in found.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}

@@ -113,7 +113,7 @@ def test_foreign_files_among_saved_ones_are_refused(name, tokenizer, tmp_path):
 
 
 def test_a_failed_save_leaves_the_directory_as_it_was(classifier, tmp_path, monkeypatch):
-    def fail(*given, **more):
+    def fail(*args, **more):
         raise OutputError("no space")
 
     monkeypatch.setattr("bertjax.models.pretrained.write_weights", fail)

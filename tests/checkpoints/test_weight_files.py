@@ -195,7 +195,7 @@ def test_a_bare_flax_model_is_read(tmp_path: Path, expected: Arrays) -> None:
     assert_equal(read_weights(tmp_path), encoder)
 
 
-def test_buffers_are_dropped_and_a_decoder_of_its_own_stays(tmp_path: Path, expected: Arrays) -> None:
+def test_buffers_are_dropped_and_an_untied_decoder_stays(tmp_path: Path, expected: Arrays) -> None:
     decoder = expected[WORDS] + 1
     save_file(expected | {BUFFER: np.arange(11), DECODER: decoder}, tmp_path / "model.safetensors")
     assert_equal(read_weights(tmp_path), expected | {DECODER: decoder})

@@ -45,10 +45,10 @@ def plain(value):
     return value.item() if hasattr(value, "item") else value.as_py() if hasattr(value, "as_py") else value
 
 
-def refusal(task=None, **given):
+def refusal(task=None, **args):
     """The one line that says why data are refused."""
     with pytest.raises(DataError) as raised:
-        load_examples(task, **given)
+        load_examples(task, **args)
     assert "\n" not in str(raised.value)
     return str(raised.value)
 
@@ -235,7 +235,7 @@ def test_tasks_take_texts_as_they_take_columns():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         ({"texts": ["a", "b"], "labels": [1]}, "texts and labels must have equal lengths; found 2 texts and 1 label"),
         ({"texts": ["a"]}, "custom needs labels=[...], one for each text; only a test split may lack them"),
@@ -266,8 +266,8 @@ def test_tasks_take_texts_as_they_take_columns():
         ({"task": "qnli-sample", "texts": [("a", "b")], "labels": [1]}, "qnli-sample is part of bertjax and needs no "),
     ],
 )
-def test_texts_that_are_wrong_are_refused_in_one_line(given, message):
-    assert message in refusal(**given)
+def test_texts_that_are_wrong_are_refused_in_one_line(arguments, message):
+    assert message in refusal(**arguments)
 
 
 # ---- tasks with formats of their own ---------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ OWN = {
 
 
 @pytest.mark.parametrize("task", OWN)
-def test_own_formats_are_read_from_objects_as_from_files(task, tmp_path):
+def test_formats_of_tasks_are_read_from_objects_as_from_files(task, tmp_path):
     path = write_rows(tmp_path / "a.jsonl", OWN[task])
     expected = load_examples(task, data=path)
     columns = {name: [row[name] for row in OWN[task]] for name in OWN[task][0]}
@@ -350,7 +350,7 @@ def test_contrasts_are_read_from_objects_as_from_files(tmp_path):
         read_contrasts(pd.DataFrame(rows).assign(clean=["a", None]))
 
 
-def test_a_wrong_row_of_an_own_format_is_named():
+def test_a_wrong_row_of_a_tasks_format_is_named():
     words = [*OWN["token-classification"], {"tokens": ["a"], "tags": ["O", "O"]}]
     assert refusal("ner", data=words).startswith("list of dicts, row 2 (from 0): there are 1 words and 2 tags")
     collection = {"queries": ["a"], "corpus": ["b"], "qrels": ["c"]}
@@ -366,13 +366,13 @@ def test_class_numbers_follow_the_models_order(labels):
 
 
 def test_names_and_other_numbers_keep_their_meaning():
-    given = {"texts": ["a", "b"], "labels": [0, 1]}
+    options = {"texts": ["a", "b"], "labels": [0, 1]}
     for names in (("LABEL_0", "LABEL_1"), ("1 star", "2 stars"), None):
-        assert load_examples(None, **given, model_labels=names).task.label_names == ("0", "1")
+        assert load_examples(None, **options, model_labels=names).task.label_names == ("0", "1")
     named = load_examples(None, texts=["a", "b"], labels=["no", "yes"], model_labels=("yes", "no"))
     assert (named.task.label_names, named.source) == (("no", "yes"), "texts (2 rows)")
-    assert load_examples("sst2", **given, model_labels=("pos", "neg")).task.label_names == ("negative", "positive")
-    chosen = load_examples(None, **given, label_names=["x", "y"], model_labels=("pos", "neg"))
+    assert load_examples("sst2", **options, model_labels=("pos", "neg")).task.label_names == ("negative", "positive")
+    chosen = load_examples(None, **options, label_names=["x", "y"], model_labels=("pos", "neg"))
     assert chosen.task.label_names == ("x", "y")
     some = load_examples(None, texts=["a"], labels=[2], model_labels=("pos", "neg", "none"))
     assert (some.task.label_names, some.labels.tolist()) == (("pos", "neg", "none"), [2])
@@ -440,14 +440,14 @@ def without_copy(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("config", HUB)
 def test_glue_of_the_hub_is_that_of_local_files(config, without_copy, monkeypatch, tmp_path):
-    asked = []
+    calls = []
     monkeypatch.setattr(
-        datasets, "load_dataset", lambda *given, **more: (asked.append((given, more)), hub_dataset(config))[1]
+        datasets, "load_dataset", lambda *args, **more: (calls.append((args, more)), hub_dataset(config))[1]
     )
     _, _, rows, split = HUB[config]
     task = bertjax.tasks.TASKS[config]
     found = load_examples(config, split=split)
-    assert asked == [(("nyu-mll/glue", config), {"split": split})]
+    assert calls == [(("nyu-mll/glue", config), {"split": split})]
     # GLUE's own file: its columns, its names of labels, and QQP's malformed rows, which count in the ids.
     header = [*task.text_columns, *([task.label_column] if split != "test" else [])]
     lines = [row[:-1] if split != "test" else row[:-2] for row in rows]

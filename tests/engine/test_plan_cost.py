@@ -98,9 +98,9 @@ def test_an_estimate_packs_the_examples_once(small, rng, monkeypatch):
     """They stand in for the sources too, which only say that mode 'patched' is possible."""
     packings: list[int] = []
 
-    def counted(examples, row_length, **given):
+    def counted(examples, row_length, **args):
         packings.append(len(examples))
-        return pack(examples, row_length, **given)
+        return pack(examples, row_length, **args)
 
     monkeypatch.setattr(run, "pack", counted)
     plan_sweep(
@@ -113,8 +113,8 @@ def test_an_estimate_counts_what_reads_masked_words(small, rng):
     """The head's products: of its dense layer, and with every word of the vocabulary."""
     model, texts = random_model(BertForMaskedLM, small), encodings(small, rng, [9, 5, 7])
     heads, at = ab.single_heads(small), np.array([[1, 3], [2, 0], [5, 6]])
-    given = {"at": at, "targets": at}
-    with_words = plan_sweep(model, texts, heads, readouts.words, **given).cost
+    options = {"at": at, "targets": at}
+    with_words = plan_sweep(model, texts, heads, readouts.words, **options).cost
     without = plan_sweep(model, texts, heads, readouts.hidden_state, at=at).cost
     embed, words = small.hidden_size, (len(heads) + 1) * at.size
     products = words * (2 * embed**2 + 2 * embed * small.vocab_size)

@@ -59,6 +59,6 @@ def test_the_engine_takes_such_rows(rng, platform):
     assert (sizes.row_length % 128 == 0) == (platform == "tpu")
 
 
-def test_dropout_has_the_chips_own_numbers_there(platform):
+def test_dropout_uses_the_chips_random_numbers(platform):
     assert jax.random.key_impl(dropout_key(3)) == {"cpu": "threefry2x32", "tpu": "rbg"}[platform]
     assert jax.random.bernoulli(dropout_key(3), 0.5, (1000,)).mean() == pytest.approx(0.5, abs=0.1)

@@ -81,8 +81,8 @@ def test_fixed_weights_are_used_as_they_are(small, run, rng, per_example):
     common = real.all(0)  # keys that are real in every example, for weights that all examples share
     weights = rng.random((4, 9, 9)) * (real[:, None] if per_example else common[None, None])
     weights = weights if per_example else np.broadcast_to(weights[:1], weights.shape)
-    given = weights if per_example else weights[0]
-    expect(model, call, base, ov.fixed(small, {"1.2": given.astype(np.float32)}), weights)
+    fixed_weights = weights if per_example else weights[0]
+    expect(model, call, base, ov.fixed(small, {"1.2": fixed_weights.astype(np.float32)}), weights)
 
 
 def test_weights_and_outputs_are_patched_from_another_run(small, run, rng):
@@ -335,9 +335,9 @@ def aligned(*shape: int) -> np.ndarray:
 
 
 def test_values_stay_when_the_callers_array_changes():
-    given = aligned(4, 8)
-    values = ov.as_floats(given, "values")
-    given[...] = 7
+    original = aligned(4, 8)
+    values = ov.as_floats(original, "values")
+    original[...] = 7
     assert (np.asarray(values) == 1).all()
 
 

@@ -47,7 +47,7 @@ def write_labels(path: Path, labels) -> dict:
 def assert_refused(settings, monkeypatch, error: type[BertjaxError], message: str, **changes):
     """A job is refused before its sweep, and leaves nothing."""
     for name in ("sweep_examples", "sweep_plainly"):
-        monkeypatch.setattr(f"bertjax.jobs.analysis.{name}", lambda *given, **more: pytest.fail("the sweep began"))
+        monkeypatch.setattr(f"bertjax.jobs.analysis.{name}", lambda *args, **more: pytest.fail("the sweep began"))
     with pytest.raises(error, match=message):
         run_analysis(changed(settings, **changes))
     assert not (settings.directory / "journal").exists()
@@ -81,20 +81,20 @@ def test_an_output_that_cannot_be_created(settings, monkeypatch, tmp_path, engin
 
 
 def test_labels_of_one_class(settings, embedder, monkeypatch, tmp_path):
-    own = write_labels(tmp_path / "own.jsonl", ["yes"] * 5)
+    data = write_labels(tmp_path / "own.jsonl", ["yes"] * 5)
     message = "ROC AUC cannot be computed: of 5 labelled examples all have the label 'yes'"
-    assert_refused(settings, monkeypatch, DataError, message, model=str(embedder), label_names=("no", "yes"), **own)
-    own = write_labels(tmp_path / "own.jsonl", ["no"] * 5)
-    own |= {"label_names": ("no", "yes"), "metric": "f1"}
-    assert_refused(settings, monkeypatch, DataError, "F1 cannot be computed: .* none has the label 'yes'", **own)
-    own = write_labels(tmp_path / "own.jsonl", [2.5] * 5)
-    assert_refused(settings, monkeypatch, DataError, "all have the label 2.5", model=str(embedder), **own)
+    assert_refused(settings, monkeypatch, DataError, message, model=str(embedder), label_names=("no", "yes"), **data)
+    data = write_labels(tmp_path / "own.jsonl", ["no"] * 5)
+    data |= {"label_names": ("no", "yes"), "metric": "f1"}
+    assert_refused(settings, monkeypatch, DataError, "F1 cannot be computed: .* none has the label 'yes'", **data)
+    data = write_labels(tmp_path / "own.jsonl", [2.5] * 5)
+    assert_refused(settings, monkeypatch, DataError, "all have the label 2.5", model=str(embedder), **data)
 
 
 def test_more_examples_than_can_be_ranked(settings, embedder, monkeypatch, tmp_path):
     monkeypatch.setattr("bertjax.statistics.ranked.MOST_RANKED", 11)  # a test ranks two outputs of each example
-    own = write_labels(tmp_path / "own.jsonl", [0.5, 1, 2, 3, 4, 5])
-    assert_refused(settings, monkeypatch, DataError, "ranks of 12 examples are not drawn", model=str(embedder), **own)
+    data = write_labels(tmp_path / "own.jsonl", [0.5, 1, 2, 3, 4, 5])
+    assert_refused(settings, monkeypatch, DataError, "ranks of 12 examples are not drawn", model=str(embedder), **data)
 
 
 @pytest.mark.parametrize(
@@ -106,11 +106,11 @@ def test_a_metric_that_does_not_fit(settings, monkeypatch, metric, message):
 
 
 def test_half_a_character(settings, monkeypatch, tmp_path):
-    own = write_labels(tmp_path / "own.jsonl", ["a\ud800", "b"] * 3)
-    assert_refused(settings, monkeypatch, DataError, "contains a lone surrogate", **own)
-    own = write_labels(tmp_path / "own.jsonl", ["a", "b"] * 3)
+    data = write_labels(tmp_path / "own.jsonl", ["a\ud800", "b"] * 3)
+    assert_refused(settings, monkeypatch, DataError, "contains a lone surrogate", **data)
+    data = write_labels(tmp_path / "own.jsonl", ["a", "b"] * 3)
     assert_refused(
-        settings, monkeypatch, DataError, "contains a lone surrogate", **own, label_names=("a", os.fsdecode(b"b\xff"))
+        settings, monkeypatch, DataError, "contains a lone surrogate", **data, label_names=("a", os.fsdecode(b"b\xff"))
     )
 
 
@@ -142,16 +142,16 @@ def test_an_output_that_is_not_utf_8(settings, tmp_path):
 def test_a_model_of_one_label_takes_whole_ratings(settings, tmp_path):
     config = replace(make_config(), id2label={0: "LABEL_0"})
     model = make_classifier(tmp_path / "rater", random_model(BertForSequenceClassification, config))
-    own = write_labels(tmp_path / "own.jsonl", range(6))
-    found = run_analysis(changed(settings, model=str(model), **own))
+    data = write_labels(tmp_path / "own.jsonl", range(6))
+    found = run_analysis(changed(settings, model=str(model), **data))
     assert found.summary["metrics"] == ["pearson", "spearman", "mean_squared_error", "mean_absolute_error"]
     assert found.summary["data"]["label_names"] == []
     assert [example["label"] for example in found.examples] == list(range(6))
 
 
 def test_empty_label_names_make_ratings(settings, embedder, tmp_path, capsys):
-    own = write_labels(tmp_path / "own.jsonl", [0, 3, 5, 1, 2])
-    arguments = ["ablate", "--model", str(embedder), "--task", "custom", "--data", own["data"], "--heads", "0.0"]
+    data = write_labels(tmp_path / "own.jsonl", [0, 3, 5, 1, 2])
+    arguments = ["ablate", "--model", str(embedder), "--task", "custom", "--data", data["data"], "--heads", "0.0"]
     arguments += ["--text-columns", "first", "second", "--output", settings.analysis.output]
     assert main(arguments) == 2
     assert "give --label-names without names" in capsys.readouterr().err
@@ -174,7 +174,7 @@ def test_each_job_has_its_output_directory(tmp_path, monkeypatch):
     Path("sets.txt").write_text("a name: 0.0 0.1\n")
     default = settings_of()
     assert default.directory == Path("bertjax-qnli-sample-uniform-heads")
-    own = {"task": "custom", "text_columns": ("first", "second")}
+    columns = {"task": "custom", "text_columns": ("first", "second")}
     changes = [
         {"mode": "zero"},
         {"model": "models/tuned"},
@@ -189,8 +189,8 @@ def test_each_job_has_its_output_directory(tmp_path, monkeypatch):
         {"metric": "average_precision"},
         {"max_length": 16},
         {"label_names": ()},
-        {**own, "data": "one.tsv"},
-        {**own, "data": "two.tsv"},
+        {**columns, "data": "one.tsv"},
+        {**columns, "data": "two.tsv"},
     ]
     jobs = [default, *(changed(default, **change) for change in changes)]
     names = [job.directory.name for job in jobs]

@@ -30,7 +30,7 @@ def test_layer_norm_is_accurate_where_the_mean_is_large(rng):
     assert largest_difference(ops.layer_norm(x, scale, bias, 1e-12, F32), expected) < 1e-3
 
 
-def test_layer_norm_uses_the_epsilon_it_is_given(rng):
+def test_layer_norm_uses_its_epsilon(rng):
     x, one, none = normal(rng, 1, 1, 6) * 1e-3, jnp.ones(6), jnp.zeros(6)
     small, large = (np.abs(ops.layer_norm(x, one, none, epsilon, F32)).max() for epsilon in (1e-12, 1e-2))
     assert large < 0.1 * small

@@ -192,11 +192,11 @@ def test_truncation_case_and_prompts_match_sentence_transformers(encoder, tmp_pa
     settings = {"max_seq_length": 9, "do_lower_case": True}
     (tmp_path / "sentence_bert_config.json").write_text(json.dumps(settings))  # as older versions have it
     prompts = {"query": "the dog: ", "passage": "Red doors "}
-    said = {"prompts": prompts, "default_prompt_name": "passage"}
-    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(said))
+    config = {"prompts": prompts, "default_prompt_name": "passage"}
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(config))
     theirs, texts = open_packaged(tmp_path), [*TEXTS, "THE CAT sat"]
-    for name, given in ((None, {}), ("query", {"prompt_name": "query"}), ("a man ", {"prompt": "a man "}), ("", {})):
-        expected = theirs.encode(texts, **({"prompt": ""} if name == "" else given))
+    for name, options in ((None, {}), ("query", {"prompt_name": "query"}), ("a man ", {"prompt": "a man "}), ("", {})):
+        expected = theirs.encode(texts, **({"prompt": ""} if name == "" else options))
         assert largest_difference(vectors_of(tmp_path, texts, name), expected) < CLOSE, name
     model, tokenizer = bertjax.load(tmp_path), Tokenizer.from_pretrained(tmp_path)
     assert tokenizer.prompts == prompts

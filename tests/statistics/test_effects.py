@@ -16,8 +16,8 @@ from tests.tiny_models import largest_difference
 
 def statistics_of(rng, metric="accuracy", runs=6, examples=60, **options):
     outputs, labels = draw_outputs(rng, metric, runs + 1, examples, 2)
-    given = {"resamples": DRAWS, "draws": DRAWS, **options}
-    return compute_statistics(metric, outputs[0], outputs[1:], labels, **given), outputs, labels
+    settings = {"resamples": DRAWS, "draws": DRAWS, **options}
+    return compute_statistics(metric, outputs[0], outputs[1:], labels, **settings), outputs, labels
 
 
 @pytest.mark.parametrize("metric", sorted(METRICS))
@@ -211,7 +211,7 @@ def test_with_too_few_examples_no_swaps_could_show_anything(rng):
     assert "with 3 examples, which can show none." in summarise(found, ["0.0", "0.1"], "head")
 
 
-def test_where_all_effects_are_found_nothing_is_said_of_doubt():
+def test_no_doubt_is_mentioned_if_all_effects_are_found():
     labels = np.ones(100, int)
     outputs = logits(np.stack([(np.arange(100) < right).astype(int) for right in (50, 90, 10)]))
     found = compute_statistics("accuracy", outputs[0], outputs[1:], labels, resamples=99)

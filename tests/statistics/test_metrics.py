@@ -186,7 +186,7 @@ def test_predictions_are_the_first_of_the_largest_logits():
     assert predictions_from_logits(np.array([[[0.0, 3.0, 3.0], [2.0, -1.0, 2.0]]])).tolist() == [[1, 0]]
 
 
-def test_every_metric_is_under_its_own_name():
+def test_every_metric_is_under_its_name():
     assert all(find_metric(name).name == name for name in METRICS)
 
 

@@ -97,9 +97,9 @@ def test_lists_in_parquet_and_in_saved_datasets(tmp_path):
     text = datasets.Value("string")
     several = {"text": datasets.Sequence(text), "label": datasets.Sequence(text)}
     features = datasets.Features({"context": text, "question": text, "choices": several, "answerKey": text})
-    made = datasets.Dataset.from_dict(arc, features=features)
-    made.save_to_disk(tmp_path / "saved")
-    datasets.DatasetDict({"train": made.select([0]), "test": made}).save_to_disk(tmp_path / "parts")
+    dataset = datasets.Dataset.from_dict(arc, features=features)
+    dataset.save_to_disk(tmp_path / "saved")
+    datasets.DatasetDict({"train": dataset.select([0]), "test": dataset}).save_to_disk(tmp_path / "parts")
     for name, split in (("b.parquet", "validation"), ("c.parquet", "test"), ("saved", "validation"), ("parts", "test")):
         found = load_examples("multiple-choice", data=tmp_path / name, split=split)
         assert found.content == expected.content, name

@@ -208,7 +208,7 @@ def test_a_row_without_answers_may_have_a_false_mark(tmp_path):
 
 
 @pytest.mark.parametrize("questions", [EMPTY, QUESTIONS])
-def test_rows_of_the_hub_are_read_as_squads_own_file(tmp_path, questions):
+def test_rows_of_the_hub_are_read_as_the_file_of_squad(tmp_path, questions):
     none = tuple(number for number, (_, answers) in enumerate(questions) if not any(answers))
     expected = load_examples("squad", data=write_squad(tmp_path / "dev.json", questions, impossible=none))
     rows = hub_rows(questions)

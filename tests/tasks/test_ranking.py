@@ -158,12 +158,12 @@ def test_prompts_stand_before_queries_and_candidates(tmp_path):
     (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
     model, tokenizer = bertjax.load(folder), Tokenizer.from_pretrained(folder)
     examples = load_examples("ranking", data=write_collection(tmp_path / "data"))
-    for given, expected in (
+    for prefixes, expected in (
         (None, ("red", "old")),
         (["other"], ("cats", "cats")),
         (["other", "red "], ("cats", "red")),
     ):
-        encoded = encode_examples(model, tokenizer, examples, prompts=given)
+        encoded = encode_examples(model, tokenizer, examples, prompts=prefixes)
         query, candidate = (encoded.encodings[number].tokens[1] for number in encoded.kept_of(0))
         assert (query, candidate) == expected
     with pytest.raises(InputError, match="give one prompt"):
@@ -437,7 +437,7 @@ def test_empty_and_damaged_collections_are_refused(tmp_path, name, content, mess
 
 
 # ---- the query's own document ---------------------------------------------------------------------------------------
-def write_own(folder):
+def write_with_document(folder):
     """A collection whose queries are texts of its corpus, under the same ids, as in ArguAna and Quora."""
     (folder / "qrels").mkdir(parents=True)
     rows = [json.dumps({"_id": f"t{number}", "text": text}) for number, text in enumerate(CANDIDATES)]
@@ -448,10 +448,10 @@ def write_own(folder):
     return folder
 
 
-def test_without_its_own_document_scores_are_those_of_trec_eval(tmp_path):
+def test_without_the_querys_document_scores_are_those_of_trec_eval(tmp_path):
     """BEIR and MTEB publish scores of runs from which the document with the query's id is removed."""
     rng = np.random.default_rng(0)
-    data = write_own(tmp_path / "data")
+    data = write_with_document(tmp_path / "data")
     vectors = rng.normal(size=(1, len(CANDIDATES), 4)).astype(np.float32)
     for exclude_self in (False, True):
         examples = load_examples("ranking", data=data, exclude_self=exclude_self)
@@ -486,8 +486,8 @@ def test_without_its_own_document_scores_are_those_of_trec_eval(tmp_path):
 
 
 @pytest.mark.parametrize("make", [make_embedder, make_cross_encoder])
-def test_the_own_document_is_excluded_from_a_sweep(tmp_path, make):
-    data, folder = write_own(tmp_path / "data"), make(tmp_path / "model")
+def test_the_querys_document_is_excluded_from_a_sweep(tmp_path, make):
+    data, folder = write_with_document(tmp_path / "data"), make(tmp_path / "model")
     results = bertjax.ablate(folder, "ranking", data=data, limit=3, exclude_self=True, heads=["0.0"], progress=False)
     assert "the candidate with the query's id excluded for 8 queries" in results.summary["data"]["source"]
     for run in compare(results, results.names):
