@@ -63,7 +63,7 @@ def check_saving(directory: Path, part: str, names: Sequence[str]) -> dict[str, 
     foreign = [name for name in others if name not in known]
     if foreign:
         raise OutputError(
-            f"{directory} holds {some_of(foreign)}, which bertjax did not save: use another directory, or move it"
+            f"{directory} has {some_of(foreign)}, which bertjax did not save: use another directory, or move it"
         )
     return parts
 

@@ -307,7 +307,7 @@ def distinct_ids(table: Table, name: str) -> list[str | int | float]:
     for row, value in enumerate(values):
         first_row = seen.setdefault(str(value), row)
         if first_row != row:
-            raise table.error(row, f"id {brief(value)} of column {name!r} was already on {table.location(first_row)}")
+            raise table.error(row, f"id {brief(value)} of column {name!r} is also in {table.location(first_row)}")
     return values
 
 

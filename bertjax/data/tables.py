@@ -45,6 +45,7 @@ class Table:
         read: returns a column: a list, or an Arrow array.
         indices: the index of each row in the file, from 0, dropped rows included.
         lines: returns the line of each row of a text file, from 1, dropped rows included; None for other files.
+        paths: the path of each row in a file of nested JSON, such as `data[0].paragraphs[2]`; None for other files.
         dropped: the number of dropped rows.
         classes: the class names of the columns that hold class ids, by column.
 
@@ -57,6 +58,7 @@ class Table:
     read: Callable[[str], Any] = field(repr=False)
     indices: Sequence[int] = field(repr=False)
     lines: Callable[[], Sequence[int]] | None = None
+    paths: Sequence[str] | None = None
     dropped: int = 0
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     _cache: dict[str, list[object]] = field(default_factory=dict, repr=False)
@@ -79,12 +81,14 @@ class Table:
         return "file" if isinstance(self.path, Path) else self.path
 
     def location(self, *rows: int) -> str:
-        """The location of rows in the file: `line 7`, `lines 3 and 5`, or `rows 1 and 3 (from 0)`."""
+        """The location of rows in the file: `line 7`, `lines 3 and 5`, `rows 1 and 3 (from 0)`, or paths in JSON."""
         indices = [self.indices[row] for row in rows[:MOST_SHOWN]]
-        lines = self.lines() if self.lines else None
+        lines = self.lines() if self.lines else self.paths
         shown = [str(index if lines is None else lines[index]) for index in indices]
         last = f"{len(rows) - len(shown)} more" if len(rows) > len(shown) else shown.pop()
         several = f"{', '.join(shown)} and {last}" if shown else last
+        if self.paths is not None:
+            return several
         plural = "s" * (len(rows) > 1)
         return f"row{plural} {several} (from 0)" if lines is None else f"line{plural} {several}"
 

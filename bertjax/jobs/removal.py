@@ -68,9 +68,7 @@ def save_without_heads(
     check_saving(directory, MODEL, MODEL_FILES)
     check_saving(directory, TOKENIZER, TOKENIZER_FILES)
     if is_there(directory / "config.json", OutputError) and not overwrite:
-        raise OutputError(
-            f"{directory} holds a checkpoint already: give another --output, or --overwrite to replace it"
-        )
+        raise OutputError(f"{directory} already has a checkpoint: give another --output, or --overwrite to replace it")
     loaded = load(place)
     if results is not None and hash_files(loaded, place) != results.summary["model"]["weights_sha256"]:
         raise InputError(f"{results.source} is of another model than {model}: give one with --model")

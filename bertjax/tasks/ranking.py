@@ -128,7 +128,7 @@ class Ranking(Task):
         queries = exclude_own_documents(found.queries) if exclude_self else list(found.queries)
         kept = [one for one in queries if one[2].relevance and len(one[2].pool.names) > (one[2].excluded is not None)]
         if not kept:
-            raise DataError(f"{path}: none of {count_of(len(queries), 'query')} has a relevant candidate")
+            raise DataError(f"{path}: no query has a relevant candidate ({count_of(len(queries), 'query')})")
         ids, texts, content = zip(*kept, strict=True)
         pools = {id(one.pool): len(one.pool.names) for one in content}
         notes = [f"{count_of(len(kept), 'query')}, {count_of(sum(pools.values()), 'candidate')}{found.columns}"]

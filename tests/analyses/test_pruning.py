@@ -441,7 +441,7 @@ def test_the_command_removes_the_heads_of_a_run(pruned_model, tmp_path, capsys):
     cut = bertjax.ablate(saved, "mrpc", data=tmp_path / "half.tsv", heads=["0.0"], progress=False)
     assert cut.base == pytest.approx(row.score, abs=1e-6)
     assert remove(pruned_model, "--heads", "0.0", output=saved) == 2
-    assert "holds a checkpoint already" in capsys.readouterr().err
+    assert "already has a checkpoint" in capsys.readouterr().err
     assert remove(pruned_model, "--heads", "0.0", "--overwrite", output=saved) == 0
 
 

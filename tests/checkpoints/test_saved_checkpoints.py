@@ -144,5 +144,5 @@ def test_heads_are_not_removed_into_results(tmp_path, capsys):
     assert names(tmp_path / "results") == before
     assert main([*shared, "--output", str(tmp_path / "saved")]) == 0
     assert main([*shared, "--output", str(tmp_path / "saved")]) == 2
-    assert "holds a checkpoint already" in capsys.readouterr().err
+    assert "already has a checkpoint" in capsys.readouterr().err
     assert main([*shared, "--output", str(tmp_path / "saved"), "--overwrite"]) == 0

@@ -228,7 +228,7 @@ def test_a_row_that_is_not_utf8_is_named(tmp_path):
 
 def test_ids_come_from_a_column_and_errors_name_the_row(tmp_path):
     path = write_parquet(tmp_path / "own.parquet", {"text": ["a"] * 3, "label": [0, 1, 1], "key": ["x", "y", "x"]})
-    assert refusal(path, id_column="key") == ", row 2 (from 0): id 'x' of column 'key' was already on row 0 (from 0)"
+    assert refusal(path, id_column="key") == ", row 2 (from 0): id 'x' of column 'key' is also in row 0 (from 0)"
     path = write_parquet(tmp_path / "own.parquet", {"text": ["a"] * 2, "label": [0, 1], "key": ["x", None]})
     assert refusal(path, id_column="key") == ", row 1 (from 0): column 'key' is null, but needs an id"
 

@@ -191,7 +191,7 @@ def test_errors_name_rows_of_objects_by_their_number():
         "DataFrame, row 2 (from 0): label 2 is not one of not_equivalent, equivalent, or its index from 0"
     )
     assert refusal("mrpc", data=frame(key=[1, 2, 1]), id_column="key") == (
-        "DataFrame, row 2 (from 0): id 1 of column 'key' was already on row 0 (from 0)"
+        "DataFrame, row 2 (from 0): id 1 of column 'key' is also in row 0 (from 0)"
     )
     assert "no column 'sentense1' (did you mean 'sentence1'?)" in refusal(data=data, text_columns=["sentense1"])
 

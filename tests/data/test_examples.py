@@ -292,7 +292,7 @@ def test_wrong_requests_are_refused(
 
 def test_an_id_column_must_not_repeat_itself(tmp_path: Path) -> None:
     path = write(tmp_path / "own.tsv", [("key", "sentence", "label"), (4, "a", 1), (5, "b", 0), (4, "c", 1)])
-    with pytest.raises(DataError, match="line 4: id '4' of column 'key' was already on line 2"):
+    with pytest.raises(DataError, match="line 4: id '4' of column 'key' is also in line 2"):
         load_examples("sst2", data=path, id_column="key")
 
 
@@ -441,7 +441,7 @@ def test_splits_of_what_has_none_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        ("7", "line 2: id '7' of column 'id' was already on line 1"),
+        ("7", "line 2: id '7' of column 'id' is also in line 1"),
         (None, "line 2: column 'id' is null"),
         (True, "holds True; an id must be"),
     ],

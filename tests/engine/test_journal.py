@@ -155,7 +155,7 @@ def test_a_directory_with_other_files_is_refused_and_left_alone(job, tmp_path, n
     (tmp_path / "journal").mkdir()
     (tmp_path / "journal" / name).write_text("mine")
     for replace_journal in (False, True):
-        with pytest.raises(OutputError, match="holds other files"):
+        with pytest.raises(OutputError, match="has other files"):
             job(replace_journal=replace_journal)
     assert [path.name for path in (tmp_path / "journal").iterdir()] == [name]
 

@@ -63,7 +63,7 @@ def test_the_command_reports_saved_parts_and_resumes(settings, monkeypatch, caps
     assert "resuming there" in capsys.readouterr().out
     assert not (settings.directory / "journal").exists()
     assert main([*arguments_of(settings), "--resume"]) == 0
-    assert "complete already" in capsys.readouterr().out
+    assert "already complete" in capsys.readouterr().out
     assert main([*arguments_of(settings), "--resume", "--mode", "zero"]) == 2
     assert "mode (uniform there, zero here)" in capsys.readouterr().err
     other = changed(settings, output=settings.analysis.output + "-2")
@@ -162,7 +162,7 @@ def test_a_command_that_has_finished_shows_its_results(command, settings, monkey
         patch.setattr("bertjax.jobs.run.finalize", lambda *args, **more: pytest.fail("results were computed"))
         assert main(words_of(command, settings)) == 0
         again = capsys.readouterr().out
-        assert "is complete already" in again
+        assert "is already complete" in again
         shown = first[first.index("\n\n") :] if "\n\n" in first else first  # after the lines about progress
         assert shown.split("\n")[-3:] == again.split("\n")[-3:]
         assert f"results in {settings.directory}" in " ".join(again.split())
@@ -255,7 +255,7 @@ def test_sets_may_be_renamed_in_an_unfinished_sweep(settings, tmp_path, monkeypa
     assert results.names == ["one", "two", "three"]
     sets.write_text("0.0\n1.1 1.2\n1.0 0.1\n")
     assert main([*arguments_of(settings), "--ablate", str(sets), "--resume"]) == 0
-    assert "complete already" in capsys.readouterr().out
+    assert "already complete" in capsys.readouterr().out
 
 
 def test_half_written_files_of_a_killed_process_are_removed(settings):

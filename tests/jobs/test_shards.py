@@ -358,7 +358,7 @@ def test_a_merge_into_a_shard_is_refused(pairs, tmp_path):
 def test_a_shard_is_not_written_over_results(pairs, tmp_path):
     settings, directories = pairs
     bertjax.merge(directories, output=tmp_path / "merged", progress=False)
-    with pytest.raises(OutputError, match="holds results: give the shard another --output"):
+    with pytest.raises(OutputError, match="already has results: give the shard another --output"):
         bertjax.ablate(**settings, output=tmp_path / "merged", shard="1/1", overwrite=True)
 
 

@@ -45,7 +45,7 @@ def test_integers_of_numpy(model, batch, dtype):
     expected = model(**batch)
     assert tree_equal(model(inputs), expected)
     assert tree_equal(model(*inputs.values()), expected)
-    assert tree_equal(model(inputs | {"attention_mask": options["attention_mask"].astype(bool)}), expected)
+    assert tree_equal(model(inputs | {"attention_mask": inputs["attention_mask"].astype(bool)}), expected)
 
 
 @pytest.mark.needs_torch

@@ -247,7 +247,7 @@ def test_collections_and_runs(tmp_path):
         (["text\tlabel", "a\t1"], "no column 'query'"),
         (["query\ttext\tlabel", "a\tb\tmaybe"], "line 2: relevance 'maybe' is neither an integer nor yes or no"),
         (["query\ttext\tlabel", "a\tb\t0.5"], "line 2: relevance '0.5' is neither an integer nor yes or no"),
-        (["query\ttext\tlabel", "a\tb\t0"], "none of 1 query has a relevant candidate"),
+        (["query\ttext\tlabel", "a\tb\t0"], r"no query has a relevant candidate \(1 query\)"),
         (
             ["qid\tquery\ttext\tlabel", "1\ta\tb\t1", "1\tc\tb\t1"],
             "line 3: query '1' is 'c', and 'a' in an earlier row",
