@@ -311,6 +311,9 @@ class Study:
     def settings(self, analysis: Analysis) -> Settings:
         """The settings of an analysis of this study.
 
+        Args:
+            analysis: an analysis with its options.
+
         Raises:
             InputError: the analysis does not read an option that was set for the whole study.
         """

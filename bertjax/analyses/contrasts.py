@@ -230,6 +230,8 @@ def contrasts_of_template(
     """Make contrasts of a template and pairs of words such as 'keys/key'; None if there is neither.
 
     Args:
+        template: a text with `{}` in place of a word; None for none.
+        words: pairs of words, clean and corrupted; None for none.
         columns: further columns with the same value in each row (good and bad words, a second text); None leaves a
             column out.
 

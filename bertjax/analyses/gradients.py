@@ -66,6 +66,7 @@ def head_gradients(
     """Compute the gradients of all heads of a model on a task's examples.
 
     Args:
+        model: the model.
         encoded: the examples (`tasks.encode_examples`).
         mode: what replaces a head: 'zero', 'uniform', 'mean' or another mode that needs no source.
         steps: 1 for the gradient of the unchanged model; otherwise the mean at this number of points between open and

@@ -136,7 +136,7 @@ def split_named(task: DatasetSpec, split: str) -> str:
     """The full name of a split in GLUE: `dev` becomes `validation`, and splits of MNLI get the task's section.
 
     Args:
-        task: the task.
+        task: the task whose splits are named.
         split: `train`, `validation` (or `dev`) or `test`; for MNLI also names such as `validation_matched`.
 
     Raises:

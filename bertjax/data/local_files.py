@@ -239,6 +239,7 @@ def guess_texts(table: Table, taken: Collection[str | None]) -> tuple[str, ...]:
     """The text column, or pair of text columns, by usual names.
 
     Args:
+        table: the table.
         taken: columns that are not considered.
 
     Raises:
@@ -265,7 +266,9 @@ def guess_label(table: Table, taken: Collection[str | None], default: str | None
     """The label column by usual names, or else the default.
 
     Args:
+        table: the table.
         taken: columns that are not considered.
+        default: the column if no column has a usual name; None raises an error.
 
     Raises:
         DataError: there are several, or none and no default.
@@ -370,7 +373,8 @@ def missing_labels(
     """The error for rows without a label.
 
     Args:
-        values: the labels.
+        table: the table of the rows.
+        values: the labels of all rows.
         rows: that have no label.
         expected: the end of "is ...", which says what a label must be.
         alternative: advice besides leaving the rows out.

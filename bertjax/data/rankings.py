@@ -67,7 +67,7 @@ class Candidates(Content):
     """The candidates of a query and their relevance.
 
     Args:
-        pool: the candidates.
+        pool: the candidates that the query is ranked with.
         relevance: the relevance (from 1) of each relevant text by name, whether or not it is a candidate.
         excluded: the name of a text in the pool that is not a candidate, the document that is the query; None for none.
     """

@@ -355,6 +355,7 @@ def numbered_lines(path: Path, *, returns: bool = False) -> Iterator[tuple[int, 
     Lines are split only at line feeds, because texts may contain other characters that Python treats as line endings.
 
     Args:
+        path: the file, which may be compressed by gzip.
         returns: whether lines after the first may contain carriage returns.
 
     Raises:

@@ -138,6 +138,10 @@ class BlockRunner(Runner):
     """Computes the steps of one sweep on its packed texts and sources.
 
     Args:
+        sweep_input: the sweep.
+        packed: the packed texts.
+        sources: the packed source texts; None if no run is patched.
+        blocks: sizes of chunks and blocks.
         devices: devices that share the rows of each chunk; by default all devices of this process.
     """
 

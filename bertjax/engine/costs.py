@@ -185,8 +185,11 @@ def price(
     """The cost of a plan on packed examples.
 
     Args:
+        plan: the plan of the sweep.
+        config: the config of the model.
         blocks: sizes of chunks and blocks.
-        rows, row_length: of the packed examples.
+        rows: number of rows of the packed examples.
+        row_length: number of tokens of a row, with padding.
         lengths: number of tokens of each text.
         cls_only: as in `count_work`.
         readings: number of tokens that the readout reads; by default one for each text.
@@ -218,8 +221,10 @@ class Estimate:
         cost: FLOPs and number of different runs.
         ablations: number of ablations.
         duplicates: number of ablations that equal another one, so they are run once.
-        examples, tokens: numbers of examples and of their tokens.
-        rows, row_length: of the packed examples.
+        examples: number of examples.
+        tokens: number of tokens of all examples.
+        rows: number of rows of the packed examples.
+        row_length: number of tokens of a row, with padding.
         filled: share of the rows' tokens that are not padding.
         blocks: sizes of chunks and blocks.
         peak_bytes: upper bound of the memory of the process, or of an accelerator.

@@ -62,7 +62,7 @@ class GateTexts:
     """The texts of all examples, sorted by example.
 
     Args:
-        encodings: tokenised texts.
+        encodings: tokenised texts of all examples.
         examples: the example of each text, in ascending order.
         count: number of examples; some may have no text.
         at: token positions of each text that the readout reads; None for all.
@@ -80,6 +80,7 @@ class GatePasses:
     """Forward and backward passes on the same texts, for gates that change; attention is explicit.
 
     Args:
+        model: the model.
         texts: of all examples.
         replaced: an ablation of all heads: what replaces a head if its gate is 0.
         readout: of each text.

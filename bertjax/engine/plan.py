@@ -55,7 +55,8 @@ class Plan:
     Args:
         root: the run without any override; the id of its ablation is -1.
         ablations: in the order of the sweep.
-        layers, heads: numbers of layers, and of heads in each.
+        layers: number of layers.
+        heads: number of heads in each layer.
         duplicates: the number of ablations that equal an earlier one, or the base run.
     """
 

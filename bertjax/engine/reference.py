@@ -265,7 +265,12 @@ def _check_sweepable(config: BertConfig, overrides: Overrides, inputs: Inputs) -
 
 
 def first_layer(overrides: Overrides, layers: int) -> int:
-    """The first layer that an override may change (the last layer for the identity)."""
+    """The first layer that an override may change (the last layer for the identity).
+
+    Args:
+        overrides: overrides of one model.
+        layers: the number of layers of the model.
+    """
     changed = [np.asarray(overrides.weights_gate) != 1, np.asarray(overrides.output_gate) != 1]
     changed_layers = [int(layer) for layer in np.nonzero(np.any(changed, axis=(0, 2)))[0]]
     for part in (overrides.weights, overrides.outputs, overrides.edges):

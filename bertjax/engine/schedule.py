@@ -207,6 +207,9 @@ class DryRun(Runner):
     """A `Runner` that counts steps and blocks and computes nothing; its blocks hold a single number.
 
     Args:
+        config: the config of the model.
+        plan: the plan of the sweep.
+        blocks: sizes of chunks and blocks.
         labels: suffix of the names of a layer's steps, for each layer; none by default.
         cls_only: as in `Runner`.
 

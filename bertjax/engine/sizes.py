@@ -200,7 +200,9 @@ def sweep_bytes(
     """An upper bound of the bytes that a sweep needs on one device, besides the model and the outputs.
 
     Args:
+        config: the config of the model.
         itemsize: bytes of a number in the dtype of computation.
+        row_length: number of tokens of a row, with padding.
         blocks: sizes on one device.
         row_bytes: bytes that a readout needs for a row.
         alive: number of blocks of hidden states in memory; by default `most_blocks`.

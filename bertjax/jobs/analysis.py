@@ -116,6 +116,7 @@ class Context:
         """Run a job's ablations on its examples.
 
         Args:
+            job: the model and the encoded examples.
             journal: the name of the journal; by default 'journal', then 'journal-1' and so on.
             progress: overrides the progress of the context.
             means: the heads' mean outputs; None computes them if an ablation needs them.
@@ -220,6 +221,7 @@ class Analysis(AnalysisOptions, ABC):
         """Load model and examples.
 
         Args:
+            settings: the options of the study.
             say: called with a line about examples that are left out.
         """
         return load_job(settings)

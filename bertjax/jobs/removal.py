@@ -18,6 +18,7 @@ def heads_gone_in(results: Results, run: str) -> tuple[str, ...]:
     """The heads that are set to zero in a run of saved results.
 
     Args:
+        results: saved results of pruning.
         run: the name of the run, such as 'greedy 36'.
 
     Raises:

@@ -70,7 +70,8 @@ def contract(subscripts: str, left: Array, right: Array, numerics: Numerics, *, 
 
     Args:
         subscripts: subscripts of the einsum.
-        left, right: its operands.
+        left: the first operand.
+        right: the second operand.
         numerics: dtypes and precision.
         passed_on: whether the output feeds another product, so that it may be rounded (`Numerics.narrow`).
     """

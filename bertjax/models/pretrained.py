@@ -399,7 +399,7 @@ def compute(function: Callable[..., T], model: PretrainedModel, inputs: Inputs, 
 
     Args:
         function: function of the `ModelOutput` and the arrays; each new function object is compiled again.
-        model: the model.
+        model: the model to apply.
         inputs: inputs of the model.
         arrays: further arguments of the function.
     """

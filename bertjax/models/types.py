@@ -116,7 +116,7 @@ class Inputs:
     """Checked and complete inputs of a model.
 
     Args:
-        input_ids: word-piece ids.
+        input_ids: token ids, `[batch, token]`.
         keep: 1 where the query may attend to the key, else 0 (padding); the query axis has length 1 if all queries
             share the mask.
         token_type_ids: segment of each token.

@@ -90,6 +90,8 @@ def strike_through(axes: "Axes", cells: Bool[np.ndarray, "layers heads"], offset
     """Draw a stroke through cells.
 
     Args:
+        axes: the axes to draw into.
+        cells: which cells get a stroke.
         offset: the coordinate of the left and upper edge of cell 0.
     """
     from matplotlib.collections import LineCollection

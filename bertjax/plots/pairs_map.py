@@ -37,6 +37,9 @@ def make_pairs(
         pairs: the indices of each pair in `heads`.
         changes: as they are printed; NaN if undefined.
         significant: which changes are significant; a stroke crosses the others.
+        title: title of the figure.
+        subtitle: line below the title.
+        measure: name, unit and direction of the score.
         frame: title, and axes to draw into.
 
     Raises:

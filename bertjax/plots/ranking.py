@@ -49,6 +49,9 @@ def make_ranking(
         changes: as they are printed.
         intervals: both ends, likewise.
         significant: which changes are significant; their marks are filled.
+        title: title of the figure.
+        subtitle: line below the title.
+        measure: name, unit and direction of the score.
         frame: title, and axes to draw into.
     """
     import matplotlib

@@ -58,9 +58,9 @@ class InMemory(Stored):
     """The large parts of results that were just computed.
 
     Args:
-        outputs: as in the file.
-        attention: as in the file.
-        examples: as in the file.
+        outputs: the arrays of `outputs.npz`.
+        attention: the arrays of `attention.npz`.
+        examples: the objects of `examples.jsonl`.
         directory: of the written results; None if they were not written.
     """
 

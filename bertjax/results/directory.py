@@ -194,6 +194,8 @@ def check_directory(
     """Check before a run that its results can be written; the directory is made later.
 
     Args:
+        directory: the output directory.
+        overwrite: whether results in the directory may be replaced.
         last: the file that is written last, which exists only if results are complete.
         files: all files that may be written or removed.
 
@@ -258,6 +260,7 @@ def read_complete(directory: Path, settings: Mapping[str, Any], analysis: Mappin
     """The summary of complete results in a directory; None if there are none.
 
     Args:
+        directory: the output directory.
         settings: that the results must have, except those in `NOT_COMPARED`.
         analysis: the name and options of the analysis that the results must have.
 
@@ -306,6 +309,7 @@ def output_arrays(
     Args:
         base: the outputs without ablation.
         outputs: with each ablation.
+        examples: the examples of the task.
         ablations: name, layer and head of each; None if there is no single layer or head.
         labels: of the outputs; None for the labels of the examples.
         details: further arrays by name.
@@ -326,6 +330,7 @@ def describe_examples(examples: Examples, arrays: Arrays) -> list[dict[str, Any]
     """The content of `examples.jsonl`: id, label and texts of each example, and the fields of its content.
 
     Args:
+        examples: the examples of the task.
         arrays: as in `outputs.npz`; they decide which candidates of a query are included.
     """
     missing = (None,) * len(examples)

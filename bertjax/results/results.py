@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
 
 class Results(Contents):
-    """Results of `bertjax ablate`, read from a directory (`read_results`) or just computed (`bertjax.ablate`)."""
+    """Results of `bertjax ablate`, read from a directory (`read_results`) or just computed (`bertjax.ablate`).
+
+    Args:
+        summary: the content of `summary.json`.
+        rows: the effect of each ablation.
+        stored: outputs, attention and examples, in files or in memory.
+    """
 
     def to_pandas(self) -> "pandas.DataFrame":
         """A `pandas.DataFrame` with a row for each ablation and metric.

@@ -65,6 +65,7 @@ def check_shard(directory: Path, shard: str | None, overwrite: bool) -> None:
     """Check that a directory has no complete shard other than the one to compute there.
 
     Args:
+        directory: the output directory.
         shard: such as '3/16'; None for a whole run.
         overwrite: discard the shard in the directory.
 

@@ -73,7 +73,10 @@ def show_text(saved: Contents, form: str, metric: str | None = None, top: int | 
     """All columns of one metric or all as CSV or JSON; or a table of one metric as Markdown.
 
     Args:
+        saved: the results.
         form: 'csv', 'json' or 'md' (with the summary sentence above the table).
+        metric: the name of a metric; by default all metrics, or the main one for Markdown.
+        top: the number of rows with the largest effects; by default all.
 
     Raises:
         InputError: there is no such metric.

@@ -118,6 +118,7 @@ def seconds_of_statistics(
         outputs: of one run.
         labels: of the examples.
         runs: number of ablations.
+        positive: the positive class, as in `score`.
     """
     once = outputs.reshape(1, len(outputs), -1).astype(np.float64)
     started = time.perf_counter()

@@ -55,6 +55,7 @@ def bca(
         observed: the differences on all examples.
         resampled: the differences on examples drawn with replacement.
         left_out: the differences with each example, or each of many equal parts of the examples, left out.
+        level: level of the intervals, such as 0.95.
         critical: standard deviations from the middle to each end; None for the normal distribution's at `level`.
     """
     draws = np.isfinite(resampled).sum(0)
@@ -80,6 +81,7 @@ def student(
     Args:
         observed: the differences on all examples.
         left_out: the differences with each example, or each of many equal parts of the examples, left out.
+        level: level of the intervals, such as 0.95.
 
     >>> values = np.array([1.0, 2.0, 3.0, 4.0, 5.0])  # of a mean of values without skewness, Student's interval
     >>> left_out = ((values.sum() - values) / 4)[:, None]
@@ -122,7 +124,10 @@ def of_few_units(
     (Hesterberg 2015).
 
     Args:
-        observed, resampled, left_out: as in `bca`.
+        observed: the differences on all examples.
+        resampled: the differences on examples drawn with replacement, as in `bca`.
+        left_out: the differences with each part of the examples left out, as in `bca`.
+        level: level of the intervals.
     """
     parts = np.isfinite(left_out).sum(0)
     with np.errstate(invalid="ignore", divide="ignore"):

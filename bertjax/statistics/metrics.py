@@ -67,10 +67,14 @@ class Metric:
         targets: type of the labels: "classes" (integers from 0) or "numbers".
         function: takes outputs `[ablations, examples]`, labels `[examples]` and the positive class (most metrics ignore
             it), and returns a score for each ablation.
-        lowest, highest: bounds of scores; may be infinite.
+        lowest: lower bound of scores; may be -infinity.
+        highest: upper bound of scores; may be infinity.
         unit: 'points' prints scores times 100; any other unit prints them unchanged.
         greater_is_better: False for losses and errors, of which a decrease is a gain.
-        of_effects, compared_with, tested, by: as in `Measure`.
+        of_effects: whether scores are effects, as in `Measure`.
+        compared_with: what effects are compared with, as in `Measure`.
+        tested: whether differences are tested for significance, as in `Measure`.
+        by: what changes the score, as in `Measure`.
         needs: labels without which the score is undefined (or always 0): "two" different labels, the "positive" label,
             or "both" the positive and another label.
         scorer: the metric as a function of how often each example counts: takes the arguments of `function` and
@@ -135,6 +139,9 @@ class Metric:
         """Make a metric that is a function of sums over the numbers of each output.
 
         Args:
+            name: its key in `METRICS`.
+            label: its name for people.
+            sums: the function of sums.
             rest: other attributes; `reads` is "outputs" by default.
         """
         reads, targets = rest.pop("reads", "outputs"), rest.pop("targets", "numbers")
@@ -227,6 +234,8 @@ def check_labels(
     """Check, before outputs exist, that a metric can score them with these labels.
 
     Args:
+        metric: a metric, or its name in `METRICS`.
+        labels: the labels of the examples.
         positive: as in `score`.
         names: names of the classes.
 

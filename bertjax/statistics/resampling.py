@@ -38,6 +38,8 @@ def score_draws(
     """Scores of many draws, passed in chunks; several threads process a few chunks at a time.
 
     Args:
+        scorer: scores draws from the number of times that they count each example.
+        draws: chunks of draws, `[draws, examples]`.
         advance: called with the number of draws in each chunk once it is done.
     """
     workers = min(os.cpu_count() or 1, MOST_WORKERS)
@@ -69,6 +71,10 @@ def bootstrap_counts(
     """How often each draw counts each example, in chunks; the draws of `scipy.stats.bootstrap` with the same seed.
 
     Args:
+        examples: number of examples, or of units.
+        draws: number of draws with replacement.
+        seed: seed of the draws.
+        runs: number of runs that are scored, which limits the size of a chunk.
         rows: the number of outputs, if examples are units of several outputs.
     """
     generator, size = np.random.default_rng(seed), chunk_size(max(examples, rows), runs)

@@ -23,6 +23,7 @@ def summarise(statistics: Statistics, names: Sequence[str], kind: str) -> str:
     need, a second sentence says so.
 
     Args:
+        statistics: the statistics of the ablations.
         names: of the ablations.
         kind: of the ablations: 'head', 'layer' or 'set'.
     """

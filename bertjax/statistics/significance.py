@@ -110,7 +110,14 @@ def swap_test(
     """Swap base and ablated outputs, made `comparable`, at random; try all swaps if there are no more than `draws`.
 
     Args:
+        metric: a metric, or its name in `METRICS`.
+        base: outputs without ablation.
+        outputs: outputs with each ablation.
+        labels: labels of the examples.
+        positive: the positive class, as in `score`.
         observed: the differences, ablated minus base.
+        draws: number of random swaps.
+        seed: seed of the swaps.
         units: the unit of each example, whose outputs are swapped together.
         advance: called with the number of draws just done, as in `score_draws`.
 

@@ -92,6 +92,11 @@ class TaskResult(SweepResult):
     """The result of a sweep with the outputs of the task.
 
     Args:
+        base: outputs without ablation, `[examples, ...]`.
+        outputs: outputs with each ablation, `[ablations, examples, ...]`.
+        ablations: the ablations, in the order of `outputs`.
+        attention: the form of attention of the sweep.
+        seconds: the duration of the sweep, without loading.
         details: further arrays of each run by name; names of arrays of the base run begin with `base_`.
     """
 

@@ -26,7 +26,7 @@ class OutputSpec:
     """The outputs that metrics read: of a model for a task (`Form`), or of an analysis.
 
     Args:
-        name: in `summary.json`.
+        name: the name in `summary.json`.
         called: the noun for outputs in messages; empty if it depends on the labels.
         numbers: the names of each output's numbers, for metrics that read them all; empty for one number per label or a
             single number.

@@ -254,6 +254,8 @@ def encode_examples(
 
     Args:
         model: with the outputs of the task: for labels a `BertForSequenceClassification` or `BertForSentenceEmbedding`.
+        tokenizer: the tokenizer of the model.
+        examples: the examples of the task.
         max_length: the maximum number of tokens of a text (pair); by default that of model and tokenizer, and for
             classifiers other than cross-encoders of sentence-transformers at most 128, as in GLUE's reference scripts.
         prompts: the prompts of the first and the second texts, or one for both, by name or as str

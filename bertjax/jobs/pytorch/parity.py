@@ -107,7 +107,11 @@ def compare_overrides(
     """The last hidden state with each head disabled in turn, here and in PyTorch with a patched attention.
 
     Args:
+        model: the model.
+        reference: the same model in `transformers`.
+        arguments: a batch: its token ids, mask and token types.
         mode: 'uniform' or 'zero'.
+        chunk_size: the number of heads computed at a time.
 
     Returns: one row for each head.
     """
