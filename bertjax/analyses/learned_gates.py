@@ -188,8 +188,8 @@ class LearnedGates:
 
     Args:
         strength: the price of all gates together, in losses of the model as it is.
-        probabilities: that each head's gate is open; 0 where there is no head.
-        heads: those that the model has.
+        probabilities: the probability that each head's gate is open; 0 where there is no head.
+        heads: the heads that the model has.
     """
 
     strength: float

@@ -61,7 +61,7 @@ class DensePlan:
         inputs: width of its input.
         outputs: width of its output.
         bias: whether it has a bias.
-        activation: its activation: 'tanh', 'identity', 'sigmoid', 'relu', 'gelu' or 'silu'.
+        activation: 'tanh', 'identity', 'sigmoid', 'relu', 'gelu' or 'silu'.
     """
 
     inputs: int

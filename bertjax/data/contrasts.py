@@ -30,7 +30,7 @@ class CommonTexts(Content):
     """The texts that both texts of a contrast share.
 
     Args:
-        texts: by column, such as `good` and `bad`.
+        texts: the texts by column, such as `good` and `bad`.
     """
 
     texts: Mapping[str, str]

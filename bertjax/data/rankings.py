@@ -49,7 +49,7 @@ class Pool:
     """The candidate texts of one or several queries.
 
     Args:
-        names: of the texts, without duplicates.
+        names: the names of the texts, without duplicates.
         texts: the text of each name.
     """
 
@@ -244,7 +244,7 @@ class _Texts:
     """Queries or texts of a file.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         texts: the needed texts by id.
         names: the ids of all texts.
         empty: the ids of needed texts that are empty.
@@ -320,9 +320,9 @@ class _Query:
     """A query of a table.
 
     Args:
-        text: of the query.
-        texts: of its candidates, by name.
-        relevance: of its candidates, by name.
+        text: the text of the query.
+        texts: the texts of its candidates, by name.
+        relevance: the relevance of its candidates, by name.
     """
 
     text: str
@@ -392,7 +392,7 @@ def _queries_of_rows(table: Table, columns: tuple[str, str, str], left_out: list
     """Queries of a table with a row for each candidate, by id or by text.
 
     Args:
-        columns: of queries, of candidates and of relevance.
+        columns: the columns of queries, of candidates and of relevance.
         left_out: a list to which the locations of rows with an empty query or candidate are added.
     """
     query, text, grade = columns

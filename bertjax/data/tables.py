@@ -224,7 +224,7 @@ def read_text(path: Path, task: DatasetSpec) -> Table:
     """Read a `.tsv`, `.csv`, `.jsonl` or `.txt` file, compressed with gzip or not.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         task: the task; TSV files of CoLA may lack a header, and malformed rows of QQP are dropped.
 
     Raises:

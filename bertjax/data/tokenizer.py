@@ -407,7 +407,7 @@ class Tokenizer:
         """Convert token ids to text; capitals and spaces may be lost.
 
         Args:
-            ids: of one text, or a single id.
+            ids: the ids of one text, or a single id.
             skip_special_tokens: leave out [CLS], [SEP], [PAD] and the like.
 
         Raises:

@@ -244,8 +244,8 @@ def fork_from_parent(
         sources: source activations of the parent's slot, by site.
         recipe: static settings of the layer.
         mesh: mesh of the devices that share rows; None for one device.
-        changes: those of the runs.
-        cls_only: as in `apply_layer`.
+        changes: interventions of the runs.
+        cls_only: whether to compute only [CLS] or the tokens that the readout reads, as in `apply_layer`.
     """
 
     def local(

@@ -52,8 +52,8 @@ class Journal:
     """The finished parts of one sweep, locked by this process until closed: `with open_journal(...) as journal`.
 
     Args:
-        directory: of the journal; it holds nothing else.
-        sizes: of the sweep.
+        directory: directory of the journal; it holds nothing else.
+        sizes: sizes of the sweep.
         lock: the open lock file; None for a journal that is only read.
 
     Attributes:
@@ -115,9 +115,9 @@ def open_journal(
     """Open the journal in a directory, or create it.
 
     Args:
-        directory: of the journal; it must hold nothing else.
+        directory: directory of the journal; it must hold nothing else.
         facts: all that the outputs depend on, by names for error messages.
-        sizes: of the sweep, for a new journal.
+        sizes: sizes of the sweep, for a new journal.
         settings: the user's options, by name. They are only used in errors about the journal of another sweep, which
             list the options that differ, since facts may be digests.
         replace: discard the journal of another sweep.

@@ -55,7 +55,7 @@ class SweepResult:
     Args:
         base: outputs without any override.
         outputs: outputs of each ablation, or of each override of the reference implementation.
-        ablations: in the order of `outputs`; empty if the sweep ran overrides.
+        ablations: the ablations in the order of `outputs`; empty if the sweep ran overrides.
         attention: the form of attention.
         seconds: wall-clock time, compilation included; 0 if it was not measured.
     """
@@ -110,7 +110,7 @@ def run(
     Args:
         model: any model of bertjax.
         inputs: a batch, or `model.inputs(...)`.
-        overrides: with a leading axis `ablations` (`overrides.stack`).
+        overrides: overrides with a leading axis `ablations` (`overrides.stack`).
         readout: what to keep of each run: returns one array of any shape, such as `output.attentions`. Define it once,
             since each new function is compiled again.
 

@@ -169,7 +169,7 @@ def sweep_shard(
 
     Args:
         sweep_input: the sweep.
-        index: of the shard, from 1.
+        index: index of the shard, from 1.
         count: number of shards.
         journal: directory of the journal, as in `sweep`.
         memory: maximum number of bytes, as in `sweep`; None for the default.

@@ -375,7 +375,7 @@ def read_texts(examples: Examples, find_tokenizer: Callable[[], Tokenizer | None
 
     Args:
         find_tokenizer: returns the tokenizer; called only if there are strings.
-        name: of the argument, for messages.
+        name: name of the argument, for messages.
 
     Raises:
         InputError: something that is not a text, a batch padded on the left, or examples with different numbers of

@@ -93,7 +93,7 @@ class Ablation:
     """A set of heads, or other sites, that are changed together.
 
     Args:
-        name: for tables and figures, such as '3.0', or '3' for a whole layer.
+        name: the name in tables and figures, such as '3.0', or '3' for a whole layer.
         changes: one for each head or site; empty for the base run. They are sorted.
     """
 
@@ -208,7 +208,7 @@ def head_pairs(config: BertConfig, mode: str = "uniform", *, heads: Iterable[ov.
     Args:
         config: the config of the model.
         mode: what replaces a head, one of `MODES`.
-        heads: by default all.
+        heads: the heads whose pairs are made; by default all.
 
     Raises:
         OverrideError: a head that does not exist.
@@ -312,7 +312,7 @@ def read_sets(path: Path, config: BertConfig, mode: str = "uniform") -> list[Abl
     Args:
         path: the text file.
         config: the config of the model.
-        mode: of heads without a mode.
+        mode: the mode of heads without a mode.
 
     Raises:
         InputError: the file cannot be read, or a line is not a set; with the line number.

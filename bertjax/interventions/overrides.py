@@ -210,8 +210,8 @@ def fixed(config: BertConfig, weights: Mapping[Head, Any]) -> Overrides:
 
     Args:
         config: the config of the model.
-        weights: for each head `[query, key]`, or `[batch, query, key]`. They are used as they are: rows need not sum to
-            1. Positions include padding.
+        weights: the weights of each head, `[query, key]` or `[batch, query, key]`. They are used as they are: rows need
+            not sum to 1. Positions include padding.
     """
     arguments.check_instance(weights, "weights", Mapping, "a dict from heads to their weights", OverrideError)
     heads = parse_heads(config, list(weights))

@@ -123,7 +123,7 @@ def at_tokens(override: Overrides, tokens: Float[Array, "..."] | Float[np.ndarra
     """Restrict an override of heads to some queries.
 
     Args:
-        override: such as `overrides.zero`, without edges or replaced sites, which have their own tokens.
+        override: an override such as `overrides.zero`, without edges or replaced sites, which have their own tokens.
         tokens: mask `[batch, token]` (`token_mask`), 1 where it acts.
 
     Raises:

@@ -246,7 +246,7 @@ class Inspected:
     """The fields that a readout uses, and the shape of its result.
 
     Args:
-        fields: of `ModelOutput` that it uses.
+        fields: the fields of `ModelOutput` that it uses.
         first_only: whether the model computes all of these fields from [CLS].
         result: shape and dtype of its result for a single text, `[1, *readout]`.
         read_bytes: bytes of these fields for a single text.

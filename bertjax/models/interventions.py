@@ -61,7 +61,7 @@ class TokenInterventions:
     """Interventions of several runs, with the fractions of spans expanded to tokens.
 
     Args:
-        interventions: of the runs.
+        interventions: interventions of the runs.
         spans: span of each computed token; None if interventions act at every token.
         shared: whether all runs start from the same rows: fractions then have axes `[runs, rows]`, else `[rows]`, each
             row of one run.

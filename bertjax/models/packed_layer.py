@@ -183,7 +183,7 @@ def apply_gated_layer(
         hidden: hidden states, `[batch, token, embed]`.
         rows: positions, segments and masks of the rows.
         gates: gates of the heads at each token, from 0 to 1.
-        interventions: of one run, or one for each row.
+        interventions: interventions of one run, or one intervention for each row.
         recipe: static settings of the layer.
         cls_only: compute only `rows.last`, for a last layer; gates at other tokens are ignored.
     """

@@ -383,7 +383,7 @@ def load(name_or_path: str | Path, **options: Unpack[LoadOptions]) -> Pretrained
 
     Args:
         name_or_path: directory, hub id or 'package:NAME'.
-        options: as in `BertModel.from_pretrained`: `dtype`, `precision`, `attention`, `config`, `revision`,
+        options: options of `BertModel.from_pretrained`: `dtype`, `precision`, `attention`, `config`, `revision`,
             `local_files_only`, `cache_dir`, `token`, `seed`.
 
     Returns: a model of the class for the task, such as `BertForMaskedLM` for `RobertaForMaskedLM`. Use
@@ -484,7 +484,7 @@ def load_for(
     Args:
         classes: classes for the task, in order of preference.
         directory: directory of a checkpoint.
-        options: as in `load`.
+        options: options of `load`.
     """
     config = read_config(directory)
     embeds = is_sentence_directory(texts_directory(directory)) and BertForSentenceEmbedding in classes

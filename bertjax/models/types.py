@@ -306,7 +306,7 @@ class ModelOutput:
         start_logits: logits of an answer's first token.
         end_logits: logits of an answer's last token.
         sentence_embedding: sentence vector after pooling, dense layers and normalization.
-        score: for a classifier with one label: the logit after the activation in the config, or a sigmoid, as in
+        score: logit of a classifier with one label after the activation in the config, or after a sigmoid, as in
             cross-encoders of sentence-transformers.
     """
 

@@ -71,7 +71,7 @@ def draw_cells(
     """Draw the cells of a map in their colours; a stroke crosses each cell that is not significant.
 
     Args:
-        changes: as they are printed; NaN where undefined.
+        changes: the changes as printed; NaN where undefined.
         limit: the largest change of the colour scale.
         significant: which changes are significant; None if they are not tested.
         size: the font size of the numbers in the cells, in points; None writes none.

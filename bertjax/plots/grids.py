@@ -46,7 +46,7 @@ class Grid:
     Args:
         title: the site.
         rows: the names of layers or heads.
-        changes: as they are printed; NaN if undefined.
+        changes: the changes as printed; NaN if undefined.
         significant: which changes are significant; a stroke crosses the others.
         kind: the kind of rows: 'layer' or 'head'.
     """

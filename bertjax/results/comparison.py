@@ -272,7 +272,7 @@ class Comparison:
 
     Args:
         results: at least two.
-        metric: by which they are compared; by default the main one of each.
+        metric: the metric that is compared; by default the main metric of each.
     """
 
     results: tuple[Contents, ...]

@@ -23,7 +23,7 @@ class Quantity:
     """What a metric of results measures. Results are compared if they measure the same.
 
     Attributes:
-        name: for messages.
+        name: the name in messages.
         compared_as: results are compared if this is equal.
         sign: 1, or -1 if positive values mean what negative values of the compared quantities mean.
     """
@@ -61,7 +61,7 @@ class InMemory(Stored):
         outputs: the arrays of `outputs.npz`.
         attention: the arrays of `attention.npz`.
         examples: the objects of `examples.jsonl`.
-        directory: of the written results; None if they were not written.
+        directory: the directory of the written results; None if they were not written.
     """
 
     outputs: Arrays
@@ -75,8 +75,8 @@ class Contents:
     """The contents of results.
 
     Args:
-        summary: as in `summary.json`.
-        rows: as in `results.parquet`, one for each ablation and metric.
+        summary: the content of `summary.json`.
+        rows: the rows of `results.parquet`, one for each ablation and metric.
         stored: the large parts, read when they are needed.
     """
 
@@ -287,8 +287,8 @@ def describe_analysis(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Name and options of the analysis of results.
 
     Args:
-        summary: as in `summary.json`; earlier versions did not record the analysis, so that it is inferred from the
-            outputs, without options.
+        summary: the content of `summary.json`. Earlier versions did not record the analysis, so that it is inferred
+            from the outputs, without options.
     """
     if "analysis" in summary:
         return dict(summary["analysis"])
@@ -317,7 +317,7 @@ def positive_name(summary: Mapping[str, Any], metrics: Sequence[str]) -> str | N
     """The name of the label that one of the metrics is about; None if all are about all labels.
 
     Args:
-        summary: as in `summary.json`, or only its provenance.
+        summary: the content of `summary.json`, or only its provenance.
     """
     if not any(describe_metric(summary, name)["of_one_label"] for name in metrics):
         return None
@@ -368,7 +368,7 @@ def format_row(row: Row, measure: Measure, least_p: float | None = None) -> tupl
     A star after q marks a significant effect; p and q are empty if nothing is tested.
 
     Args:
-        measure: of the row's metric.
+        measure: the measure of the row's metric.
         least_p: the smallest possible p of the row's test (`Contents.least_p`).
     """
     ends = [end for end in (row.low, row.high) if end is not None]

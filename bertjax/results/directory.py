@@ -261,7 +261,7 @@ def read_complete(directory: Path, settings: Mapping[str, Any], analysis: Mappin
 
     Args:
         directory: the output directory.
-        settings: that the results must have, except those in `NOT_COMPARED`.
+        settings: the settings that the results must have, except those in `NOT_COMPARED`.
         analysis: the name and options of the analysis that the results must have.
 
     Raises:
@@ -308,10 +308,10 @@ def output_arrays(
 
     Args:
         base: the outputs without ablation.
-        outputs: with each ablation.
+        outputs: the outputs with each ablation.
         examples: the examples of the task.
         ablations: name, layer and head of each; None if there is no single layer or head.
-        labels: of the outputs; None for the labels of the examples.
+        labels: the labels of the outputs; None for the labels of the examples.
         details: further arrays by name.
     """
     return {
@@ -331,7 +331,7 @@ def describe_examples(examples: Examples, arrays: Arrays) -> list[dict[str, Any]
 
     Args:
         examples: the examples of the task.
-        arrays: as in `outputs.npz`; they decide which candidates of a query are included.
+        arrays: the arrays of `outputs.npz`; they decide which candidates of a query are included.
     """
     missing = (None,) * len(examples)
     rows = zip(

@@ -52,7 +52,7 @@ class Results(Contents):
         """Write a single HTML file that needs no network, and return its path.
 
         Args:
-            path: of the `.html` file; by default `report.html` in the directory of the results.
+            path: the path of the `.html` file; by default `report.html` in the directory of the results.
 
         Raises:
             InputError: these results were not written and there is no path.
@@ -65,7 +65,7 @@ class Results(Contents):
 
         Args:
             others: results of other seeds, tasks, checkpoints or modes.
-            metric: by default the main metric of each.
+            metric: the metric that is compared; by default the main metric of each.
 
         Raises:
             InputError: `others` is empty, the results share fewer than two ablations, or one lacks the metric.
@@ -114,9 +114,9 @@ def make_results(
     """Make results from what was computed.
 
     Args:
-        provenance: of the results, and the scores of the base by metric under 'base'.
+        provenance: the provenance of the results, and the scores of the base by metric under 'base'.
         entries: one for each ablation.
-        statistics: by metric, the main one first; empty if fewer than two examples have a label.
+        statistics: the statistics by metric, the main one first; empty if fewer than two examples have a label.
         stored: outputs, attention and examples.
     """
     rows = make_rows([entry.to_dict() for entry in entries], provenance["base"], statistics)

@@ -23,10 +23,10 @@ class Shard:
     """A complete shard.
 
     Args:
-        directory: of the shard.
-        number: of the shard, from 1.
+        directory: the directory of the shard.
+        number: the number of the shard, from 1.
         count: the number of all shards.
-        content: of `shard.json`: settings, analysis, model, data, versions, device, steps and means.
+        content: the content of `shard.json`: settings, analysis, model, data, versions, device, steps and means.
     """
 
     directory: Path
@@ -66,7 +66,7 @@ def check_shard(directory: Path, shard: str | None, overwrite: bool) -> None:
 
     Args:
         directory: the output directory.
-        shard: such as '3/16'; None for a whole run.
+        shard: the shard, such as '3/16'; None for a whole run.
         overwrite: discard the shard in the directory.
 
     Raises:

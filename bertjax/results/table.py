@@ -91,7 +91,7 @@ def make_rows(
     Args:
         entries: 'name', 'layer', 'head', 'heads' and 'scores' of each ablation, as in `summary.json`.
         base: scores without ablation by metric, the main one first.
-        statistics: by metric; rows of a metric without statistics have only scores.
+        statistics: the statistics by metric; rows of a metric without statistics have only scores.
     """
     main = next(iter(base))
     return [

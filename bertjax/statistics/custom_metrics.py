@@ -114,9 +114,9 @@ def seconds_of_statistics(
     """Estimate the seconds for intervals and tests of a metric without a fast form, by timing one call.
 
     Args:
-        metric: without `scorer` and `sums`.
-        outputs: of one run.
-        labels: of the examples.
+        metric: a metric without `scorer` and `sums`.
+        outputs: outputs of one run.
+        labels: labels of the examples.
         runs: number of ablations.
         positive: the positive class, as in `score`.
     """

@@ -83,7 +83,7 @@ class Statistics:
         draws: number of random swaps.
         exact: whether all possible swaps were tried.
         seed: seed of the bootstrap and the swaps.
-        standard_error: of each difference, by the bootstrap or by `metric.sums.errors`.
+        standard_error: standard error of each difference, by the bootstrap or by `metric.sums.errors`.
         halves: the result of choosing on one half and scoring on the other, see `significance.choose_on_half`.
     """
 
@@ -160,7 +160,7 @@ def compute_statistics(
         metric: a name in `METRICS`, or a Metric of your own.
         base: outputs without ablation: logits, or one value for each example.
         outputs: the same for each ablation.
-        labels: of the examples; those without a label are left out.
+        labels: labels of the examples; those without a label are left out.
         positive: the positive class, for metrics that have one.
         resamples: draws of the bootstrap; by default `RESAMPLES`.
         draws: swaps of the permutation test; by default `significance.count_draws`.

@@ -103,7 +103,7 @@ def _without_skewness(ratio: Runs, skew: Runs) -> Runs:
     """Invert Hall's cubic transformation.
 
     Args:
-        ratio: of a difference to its standard error.
+        ratio: ratio of a difference to its standard error.
         skew: skewness over six times the root of the number of examples.
     """
     straight = np.abs(skew) < 1e-8

@@ -22,7 +22,7 @@ class Measure:
     """The name, unit and direction of a score, and how it is printed.
 
     Attributes:
-        label: its name for people.
+        label: name in tables and figures.
         unit: 'points' is 100 times the score. In any other unit, such as 'nats', and without a unit, scores are printed
             unchanged.
         greater_is_better: False for losses and errors, such as a cross-entropy.
@@ -156,7 +156,7 @@ class EffectSize:
     """A standardised effect size, comparable between data sets.
 
     Attributes:
-        text: its description, for people.
+        text: description in tables and figures.
         function: takes the base score, the scores `[runs]`, the standard deviation of the examples' contributions to
             each difference, and the numbers of predictions that each run gains and loses (0 for values); returns
             `[runs]`.

@@ -60,8 +60,8 @@ class Metric:
     Your own metric needs the first five attributes. The others make it faster or its statistics more precise.
 
     Attributes:
-        name: its key in `METRICS`, as written on the command line and in files.
-        label: its name for people.
+        name: key in `METRICS`, as written on the command line and in files.
+        label: name in tables and figures.
         reads: input from each output: "predictions" (class ids, the argmax of logits), "values" (one real number: a
             regression or a similarity), or "outputs" (all numbers, `[ablations, examples, numbers]`).
         targets: type of the labels: "classes" (integers from 0) or "numbers".
@@ -77,11 +77,11 @@ class Metric:
         by: what changes the score, as in `Measure`.
         needs: labels without which the score is undefined (or always 0): "two" different labels, the "positive" label,
             or "both" the positive and another label.
-        scorer: the metric as a function of how often each example counts: takes the arguments of `function` and
+        scorer: the metric as a function of the count of each example: takes the arguments of `function` and
             returns a `resampling.Scorer`. If None, `function` is called for each draw.
         sums: replaces `scorer` if the metric is a function of sums over examples.
-        swap_weights: for metrics whose difference, after random swaps of base and ablated outputs, is a weighted sum
-            over examples: takes base and ablated outputs `[runs, examples]` and a mask of the positive examples, and
+        swap_weights: needed if the difference after random swaps of base and ablated outputs is a weighted sum over
+            examples: takes base and ablated outputs `[runs, examples]` and a mask of the positive examples, and
             returns the weights `[examples, runs]`.
         effect_size: a standardised effect size.
         any_scale: whether shifting and scaling the outputs leaves the score unchanged.
@@ -139,8 +139,8 @@ class Metric:
         """Make a metric that is a function of sums over the numbers of each output.
 
         Args:
-            name: its key in `METRICS`.
-            label: its name for people.
+            name: key in `METRICS`, as written on the command line and in files.
+            label: name in tables and figures.
             sums: the function of sums.
             rest: other attributes; `reads` is "outputs" by default.
         """
@@ -236,7 +236,7 @@ def check_labels(
     Args:
         metric: a metric, or its name in `METRICS`.
         labels: the labels of the examples.
-        positive: as in `score`.
+        positive: the positive class, as in `score`.
         names: names of the classes.
 
     Raises:

@@ -24,8 +24,8 @@ def summarise(statistics: Statistics, names: Sequence[str], kind: str) -> str:
 
     Args:
         statistics: the statistics of the ablations.
-        names: of the ablations.
-        kind: of the ablations: 'head', 'layer' or 'set'.
+        names: names of the ablations.
+        kind: the kind of the ablations: 'head', 'layer' or 'set'.
     """
     findings = _findings(statistics, names, kind)
     if statistics.examples >= fewest_examples(statistics.metric) or not np.isfinite(statistics.difference).any():

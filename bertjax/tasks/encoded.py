@@ -79,7 +79,7 @@ class TaskOutputs:
     """The outputs of a task for several runs.
 
     Args:
-        outputs: that metrics read.
+        outputs: the outputs that metrics read.
         details: further arrays by name, such as predicted spans.
     """
 
@@ -108,7 +108,7 @@ class EncodedDataset(ABC):
     """The examples of a task as a model reads them.
 
     Args:
-        form: of the model's outputs.
+        form: the specification of the model's outputs.
         encodings: the tokenised texts or pairs.
         pad_id: the id of the padding token.
         examples: the number of examples.

@@ -251,7 +251,7 @@ def mask_words(
 
     Args:
         encodings: one for each example.
-        seed: of the random draw, which depends only on it and the index of the example.
+        seed: the seed of the random draw, which depends only on it and the index of the example.
         every_word: mask each word in a copy of the text, instead of a random share together.
         within_word: with `every_word`: also mask the following pieces of the same word (Kauf and Ivanova 2023).
 

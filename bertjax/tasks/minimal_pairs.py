@@ -74,7 +74,7 @@ class MinimalPairsOptions(TaskOptions):
     """How sentences are scored.
 
     Args:
-        pll: as in `MaskedWordsOptions`.
+        pll: 'original' or 'within-word', as in `MaskedWordsOptions`.
     """
 
     pll: PLL = "original"

@@ -204,8 +204,8 @@ class EncodedQuestions(TokenEncodings):
 
     Args:
         windows: one for each encoding.
-        contexts: of the questions.
-        answers: of the questions.
+        contexts: the contexts of the questions.
+        answers: the answers of the questions.
     """
 
     windows: Sequence[_Window] = field(kw_only=True)
@@ -348,12 +348,12 @@ class _Question:
     """A question of a table.
 
     Args:
-        name: its id; None if it has none.
+        name: the id of the question; None if it has none.
         question: the text of the question.
         context: the text of the context.
         answers: the answers that are not empty.
         can_lack: whether it shows that questions of these data may have no answer.
-        location: in the table, for messages.
+        location: the location of the question in the file, for messages.
     """
 
     name: str | None

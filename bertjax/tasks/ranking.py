@@ -211,7 +211,7 @@ class _EncodedQuery:
     Args:
         text: the index of the query's encoding; -1 if it is read together with the candidates.
         texts: the index of each candidate's encoding.
-        names: of the candidates.
+        names: the names of the candidates.
         order: the rank of each candidate's name in descending order, which decides between equal scores.
         relevant: whether each candidate is relevant.
         excluded: the index of the excluded candidate; -1 for none.
@@ -268,8 +268,8 @@ class EncodedRankings(SharedEncodings):
     """Queries and candidates that a sentence embedder reads separately.
 
     Args:
-        queries: with their candidates.
-        evaluator: of trec_eval, with the relevance of each candidate.
+        queries: the queries with their candidates.
+        evaluator: an evaluator of trec_eval, with the relevance of each candidate.
     """
 
     queries: Sequence[_EncodedQuery] = field(kw_only=True)

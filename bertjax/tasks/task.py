@@ -43,8 +43,8 @@ class EncodeArguments:
         max_length: the maximum number of tokens of a text (pair).
         prompts: the prompts of the first and the second texts, or one for both, by name or as str; None for the
             tokenizer's prompt.
-        seed: of random draws.
-        options: of the task, an instance of `Task.options`.
+        seed: the seed of random draws.
+        options: the options of the task, an instance of `Task.options`.
     """
 
     max_length: int
@@ -107,7 +107,7 @@ class Task(DatasetSpec):
 
         Args:
             table: the rows of the data.
-            source: with the full name of the split.
+            source: the data, with the full name of the split.
 
         Raises:
             DataError: a row is wrong.

@@ -72,3 +72,35 @@ def test_old_words_are_found():
     source = "class Judge:\n    def weigh(self, donors, batch):\n        told = own = batch\n        return told\n"
     assert set(old_words(source)) == {"Judge", "weigh", "donors", "told"}
     assert set(old_words(source, ALONE)) == {"Judge", "weigh", "donors", "told", "own"}
+
+
+def described(source):
+    """Each parameter in the docstrings of a source, as it is named there, and its description's first line."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            text = ast.get_docstring(node) or ""
+            for section in re.findall(r"^(?:Args|Attributes):\n((?: +.*\n?)+)", text, re.M):
+                yield from re.findall(r"^ {4}([\w, ]+): (.*)", section, re.M)
+
+
+def unclear(source):
+    """Parameters that share a sentence, or whose sentence has no noun: "labels: of the examples"."""
+    return [name for name, text in described(source) if "," in name or re.match(r"(of|that|as in|by default) ", text)]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "bertjax").glob("**/*.py")), ids=name_of)
+def test_each_parameter_has_a_sentence_with_a_noun(path):
+    assert unclear(path.read_text()) == []
+
+
+def test_unclear_sentences_are_found():
+    lines = [
+        "def f(a, b, c):",
+        '    """One.',
+        "",
+        "    Args:",
+        "        a, b: numbers.",
+        "        c: of both.",
+        '    """',
+    ]
+    assert unclear("\n".join(lines)) == ["a, b", "c"]

@@ -448,7 +448,7 @@ def write_with_document(folder):
     return folder
 
 
-def test_without_the_querys_document_scores_are_those_of_trec_eval(tmp_path):
+def test_without_the_querys_document_scores_match_trec_eval(tmp_path):
     """BEIR and MTEB publish scores of runs from which the document with the query's id is removed."""
     rng = np.random.default_rng(0)
     data = write_with_document(tmp_path / "data")

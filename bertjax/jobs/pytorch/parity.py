@@ -72,7 +72,7 @@ def compare(model: PretrainedModel, reference: Any, arguments: Arguments) -> lis
     """Every component of a forward pass, from the embeddings to the head's logits.
 
     Args:
-        model: of bertjax, float32 or float64.
+        model: a model of bertjax, in float32 or float64.
         reference: the same checkpoint in PyTorch (`load_torch`).
         arguments: `input_ids`, `attention_mask` and `token_type_ids`.
 
