@@ -110,6 +110,9 @@ def table_of_dataset(dataset: Any, name: Path | str) -> Table:
 def is_saved_dataset(directory: Path) -> bool:
     """Whether `save_to_disk` of `datasets` wrote a directory, with one split or several.
 
+    Args:
+        directory: a path that may not exist.
+
     Raises:
         DataError: it cannot be read.
     """

@@ -255,7 +255,11 @@ class Examples:
         return replace(self, task=task, labels=self.labels[np.asarray(indices, dtype=np.int64)], **taken)
 
     def head(self, count: int) -> "Examples":
-        """The first `count` examples, or all if there are fewer."""
+        """The first `count` examples, or all if there are fewer.
+
+        Args:
+            count: the number of examples.
+        """
         return self.take(range(min(count, len(self))))
 
 

@@ -399,7 +399,11 @@ def _number(value: object) -> float | None:
 
 
 def as_int(value: object) -> int | None:
-    """Convert a value such as `3`, `3.0` or `"3.0"` to an int; None for other values."""
+    """Convert a value such as `3`, `3.0` or `"3.0"` to an int; None for other values.
+
+    Args:
+        value: a value of a table.
+    """
     number = _number(value)
     if not isinstance(value, str | int | float) or number is None or not number.is_integer():
         return None

@@ -82,7 +82,12 @@ class Candidates(Content):
         return facts if self.excluded is None else {**facts, "excluded": self.excluded}
 
     def describe(self, arrays: Mapping[str, Any], example: int) -> dict[str, Any]:
-        """The relevant candidates, and all that a run ranks first."""
+        """The relevant candidates, and all that a run ranks first.
+
+        Args:
+            arrays: the arrays of `outputs.npz`.
+            example: the index of the query.
+        """
         firsts = set()
         if "first" in arrays:  # the outputs are rankings
             firsts = {*arrays["first"][:, example].tolist(), int(arrays["base_first"][example])}
@@ -108,7 +113,11 @@ def exclude_own_documents(queries: Sequence[Query]) -> list[Query]:
 
 
 def is_collection(path: Path) -> bool:
-    """Whether a path is the directory of a collection or a file of judgments."""
+    """Whether a path is the directory of a collection or a file of judgments.
+
+    Args:
+        path: a path that exists.
+    """
     if is_directory(path):
         return not is_saved_dataset(path)
     return _has_name(path, JUDGMENT_FILES) or path.parent.name in JUDGMENT_FILES

@@ -81,7 +81,11 @@ class Table:
         return "file" if isinstance(self.path, Path) else self.path
 
     def location(self, *rows: int) -> str:
-        """The location of rows in the file: `line 7`, `lines 3 and 5`, `rows 1 and 3 (from 0)`, or paths in JSON."""
+        """The location of rows in the file: `line 7`, `lines 3 and 5`, `rows 1 and 3 (from 0)`, or paths in JSON.
+
+        Args:
+            rows: the indices of the rows in the table.
+        """
         indices = [self.indices[row] for row in rows[:MOST_SHOWN]]
         lines = self.lines() if self.lines else self.paths
         shown = [str(index if lines is None else lines[index]) for index in indices]
@@ -93,11 +97,19 @@ class Table:
         return f"row{plural} {several} (from 0)" if lines is None else f"line{plural} {several}"
 
     def error(self, row: int, problem: str) -> DataError:
-        """A `DataError` that begins with the file and the row's location."""
+        """A `DataError` that begins with the file and the row's location.
+
+        Args:
+            row: the index of the row in the table.
+            problem: the rest of the message.
+        """
         return DataError(f"{self.path}, {self.location(row)}: {problem}")
 
     def column(self, name: str) -> list[object]:
         """All values of a column; None for rows without a value.
+
+        Args:
+            name: the name of the column.
 
         Raises:
             DataError: there is no such column, or a value is not UTF-8.
@@ -114,7 +126,11 @@ class Table:
         return self._cache[name]
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A column of str. Raises `DataError` if there is no such column, or a value is not a str."""
+        """A column of str. Raises `DataError` if there is no such column, or a value is not a str.
+
+        Args:
+            name: the name of the column.
+        """
         values = self.column(name)
         try:
             texts = cast(list[str], values)
@@ -125,7 +141,13 @@ class Table:
         return tuple(self.text(row, name, value) for row, value in enumerate(values))
 
     def text(self, row: int, name: str, value: object) -> str:
-        """A value as str. Raises `DataError` if it is not a str."""
+        """A value as str. Raises `DataError` if it is not a str.
+
+        Args:
+            row: the index of the row in the table, for errors.
+            name: the name of the column, for errors.
+            value: the value in that cell.
+        """
         if not isinstance(value, str):
             found = "is null" if value is None else f"holds {brief(value)}"
             raise self.error(row, f"column {name!r} {found}, which is not a string")
@@ -134,14 +156,25 @@ class Table:
         return value
 
     def text_list(self, row: int, name: str, value: object, least: int = 0) -> list[str]:
-        """A value as a list of str. Raises `DataError` if it is something else, or has fewer than `least` items."""
+        """A value as a list of str. Raises `DataError` if it is something else, or has fewer than `least` items.
+
+        Args:
+            row: the index of the row in the table, for errors.
+            name: the name of the column, for errors.
+            value: the value in that cell.
+            least: the smallest number of items.
+        """
         if not isinstance(value, list) or len(value) < least or not all(isinstance(text, str) for text in value):
             expected = f"list of {least} or more strings" if least else "list of strings"
             raise self.error(row, f"column {name!r} holds {brief(value)}, which is not a {expected}")
         return [self.text(row, name, text) for text in value]
 
     def named(self, name: str) -> list[object]:
-        """A column with the names of its classes in place of their ids, also in lists; other values are unchanged."""
+        """A column with the names of its classes in place of their ids, also in lists; other values are unchanged.
+
+        Args:
+            name: the name of the column.
+        """
         classes = self.classes.get(name, ())
 
         def convert(value: object) -> object:
@@ -153,24 +186,40 @@ class Table:
         return [convert(value) for value in self.column(name)] if classes else self.column(name)
 
     def find(self, names: Sequence[str]) -> str | None:
-        """The first of several columns that exists; None if there is none."""
+        """The first of several columns that exists; None if there is none.
+
+        Args:
+            names: the names of the columns, in order of preference.
+        """
         return next((name for name in names if name in self.columns), None)
 
     def need(self, names: Sequence[str]) -> str:
-        """The first of several columns that exists. Raises `DataError` if there is none."""
+        """The first of several columns that exists. Raises `DataError` if there is none.
+
+        Args:
+            names: the names of the columns, in order of preference.
+        """
         found = self.find(names)
         if found is None:
             raise self.no_column(names[0])
         return found
 
     def no_column(self, name: str) -> DataError:
-        """The error for a missing column."""
+        """The error for a missing column.
+
+        Args:
+            name: the name of the column.
+        """
         matches = difflib.get_close_matches(name, [column for column in self.columns if len(column) < 100], n=1)
         hint = f" (did you mean {matches[0]!r}?)" if matches else ""
         return DataError(f"{self.header}: no column {brief(name)}{hint}; {available(self.columns)}")
 
     def take(self, rows: Sequence[int]) -> "Table":
-        """Select rows; all others count as dropped."""
+        """Select rows; all others count as dropped.
+
+        Args:
+            rows: the indices of the rows in the table.
+        """
 
         def read(name: str) -> list[object]:
             values = self.column(name)
@@ -197,6 +246,10 @@ def problem_of(text: str) -> str | None:
 
 def brief(value: object, most: int = 60) -> str:
     """Shorten a value for a message.
+
+    Args:
+        value: any value.
+        most: the largest number of characters.
 
     >>> brief("cats and dogs", most=9)
     "'cats and..."

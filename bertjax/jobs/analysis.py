@@ -194,7 +194,13 @@ def _check_mode(job: Job) -> None:
 
 
 def check_finite(ablations: Sequence[Ablation], result: TaskResult, journal: Path | None) -> None:
-    """Raise `InputError` if outputs of an ablation are not finite, and discard the journal."""
+    """Raise `InputError` if outputs of an ablation are not finite, and discard the journal.
+
+    Args:
+        ablations: the ablations of the sweep.
+        result: the outputs of the sweep.
+        journal: the directory of the journal; None for no journal.
+    """
     runs = zip(ablations, result.outputs, strict=True)
     broken = [ablation.name for ablation, outputs in runs if not np.isfinite(outputs).all()]
     if broken:

@@ -42,7 +42,16 @@ QUERIES = 256
 
 @record
 class LayerWeights:
-    """Parameters of one layer: kernels in `numerics.dtype`, all others in `numerics.wide`."""
+    """Parameters of one layer: kernels in `numerics.dtype`, all others in `numerics.wide`.
+
+    Args:
+        qkv_kernel: kernel of queries, keys and values, `[embed, 3, heads, head_dim]`.
+        qkv_bias: bias of queries, keys and values, or None.
+        output_kernel: kernel of the output projection, `[heads, head_dim, embed]`.
+        output_bias: bias of the output projection, or None.
+        distances: parameters of scores by distance, or None.
+        after: parameters of the rest of the layer.
+    """
 
     qkv_kernel: Float[Array, "embed three heads head_dim"]
     qkv_bias: Float[Array, "three heads head_dim"] | None

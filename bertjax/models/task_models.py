@@ -143,7 +143,12 @@ class BertForSequenceClassification(LinearTaskModel):
     task = architecture.SEQUENCE
 
     def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
-        """Logits of each label, and the score if there is only one."""
+        """Logits of each label, and the score if there is only one.
+
+        Args:
+            output: output of the encoder.
+            keep: attention mask, 1 for real tokens, `[batch, query or 1, key]`.
+        """
         fields = super().head(output, keep)
         if self.config.num_labels > 1:
             return fields

@@ -130,6 +130,9 @@ def _arrays(file: BinaryIO) -> dict[str, Shaped[np.ndarray, "..."]]:
 def read_results(directory: str | Path) -> Results:
     """Read a directory of results.
 
+    Args:
+        directory: the output directory of a command, or of a call with `output=`.
+
     Raises:
         InputError: there are no results, or they are damaged, were changed since they were written, or come from an
             incompatible version of bertjax.

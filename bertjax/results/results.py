@@ -91,7 +91,11 @@ class Results(Contents):
 
 
 class ShardResults(Results):
-    """The results of a shard: `directory`, `summary` and `sentence`; all other attributes raise `InputError`."""
+    """The results of a shard: `directory`, `summary` and `sentence`; all other attributes raise `InputError`.
+
+    Args:
+        summary: the content of `shard.json`.
+    """
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("_") or name in ("directory", "summary", "sentence", "stored"):

@@ -100,6 +100,9 @@ def describe_shard(directory: Path | None, name: str) -> str:
 def read_shards(directories: Sequence[Path]) -> list[Shard]:
     """Read all shards of a run, in their order.
 
+    Args:
+        directories: the output directories of the shards.
+
     Raises:
         InputError: a directory has no complete shard, a shard of another run, or a shard that occurs twice; or shards
             are missing.

@@ -38,6 +38,11 @@ def _largest(rows: Sequence[Row], top: int | None) -> list[Row]:
 def show_table(saved: Contents, metric: str | None = None, top: int | None = None) -> Group:
     """A table of all ablations sorted by effect, or only of the `top` largest effects; and the summary sentence.
 
+    Args:
+        saved: the results.
+        metric: the name of the metric; by default the main one.
+        top: the number of ablations; by default all.
+
     Raises:
         InputError: there is no such metric.
     """

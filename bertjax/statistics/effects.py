@@ -250,6 +250,11 @@ def _compute(
 def check_metric_applies(metric: Metric | str, labels: Num[np.ndarray, " examples"], positive: int = 1) -> None:
     """Check, before outputs exist, that `compute_statistics` can rank this many examples. Swaps rank twice as many.
 
+    Args:
+        metric: a metric, or its name in `METRICS`.
+        labels: labels of the examples.
+        positive: the positive class, as in `score`.
+
     Raises:
         DataError: there are too many examples.
     """

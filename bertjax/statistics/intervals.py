@@ -34,6 +34,10 @@ Counts = Int[np.ndarray, " runs"]
 def percentile(resampled: Float[np.ndarray, "draws runs"], level: float = LEVEL) -> Ends:
     """Percentiles of the draws, ignoring undefined scores; NaN if all are undefined.
 
+    Args:
+        resampled: the differences on examples drawn with replacement, `[draws, runs]`.
+        level: level of the intervals, such as 0.95.
+
     >>> percentile(np.arange(101.0)[:, None]).ravel().round(6).tolist()
     [2.5, 97.5]
     """
@@ -292,6 +296,12 @@ def rank_correlation(
     first: Float[np.ndarray, " places"], second: Float[np.ndarray, " places"], seed: int = 0, draws: int = DRAWS
 ) -> tuple[float, float, float]:
     """Spearman's correlation over the cells where both are defined, and its 95 % interval by resampling cells.
+
+    Args:
+        first: a number for each cell; NaN if undefined.
+        second: another number for each cell; NaN if undefined.
+        seed: seed of the draws.
+        draws: number of draws of cells.
 
     Returns: the correlation and both ends, NaN if undefined; the ends are also NaN for fewer than ten cells.
     """

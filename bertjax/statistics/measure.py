@@ -128,21 +128,37 @@ class Measure:
         return f"{self.label}{f' in {self.unit}' if self.unit else ''}"
 
     def with_unit(self, text: str) -> str:
-        """A printed number with its unit."""
+        """A printed number with its unit.
+
+        Args:
+            text: the formatted number.
+        """
         return f"{text} {self.unit}".rstrip()
 
     def score(self, value: float | None) -> str:
-        """Format a score, without its unit."""
+        """Format a score, without its unit.
+
+        Args:
+            value: the score, as the metric defines it; None if it is undefined.
+        """
         if value is None or math.isnan(value):
             return "undefined"
         return f"{self.factor * value:.{self.digits}f}"
 
     def change(self, difference: float) -> str:
-        """Format a difference of scores, with its sign and without its unit."""
+        """Format a difference of scores, with its sign and without its unit.
+
+        Args:
+            difference: a difference of scores, as the metric defines them.
+        """
         return self.printed_change(self.factor * difference)
 
     def printed_change(self, change: float) -> str:
-        """Format a change that is multiplied by `factor` already; without a plus sign if no change can be below 0."""
+        """Format a change that is multiplied by `factor` already; without a plus sign if no change can be below 0.
+
+        Args:
+            change: the change in the printed unit.
+        """
         text = format_change(change, self.digits)
         return text.removeprefix("+") if self.of_effects and not self.tested else text
 

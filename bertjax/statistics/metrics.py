@@ -221,7 +221,12 @@ def _scores(metric: Metric, readings: Outputs, labels: Labels, positive: int) ->
 
 
 def labelled(metric: Metric | str, labels: Num[np.ndarray, " examples"]) -> Bool[np.ndarray, " examples"]:
-    """Mask of the examples that have a label for this metric."""
+    """Mask of the examples that have a label for this metric.
+
+    Args:
+        metric: a metric, or its name in `METRICS`.
+        labels: labels of the examples.
+    """
     numbers = np.asarray(labels, dtype=np.float64)
     if find_metric(metric).targets == "classes":
         return ~np.isnan(numbers) & (numbers != UNLABELLED)
@@ -263,6 +268,9 @@ def check_labels(
 
 def find_metric(metric: Metric | str) -> Metric:
     """Find a metric by its name in `METRICS`; a Metric is returned unchanged.
+
+    Args:
+        metric: a metric, or its name in `METRICS`.
 
     Raises:
         DataError: no metric has this name.

@@ -42,14 +42,24 @@ class TargetPositions:
     def of_lists(
         cls, tokens: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], examples: Sequence[int]
     ) -> "TargetPositions":
-        """Pad lists of unequal length, one for each text; no list may be empty."""
+        """Pad lists of unequal length, one for each text; no list may be empty.
+
+        Args:
+            tokens: the token positions of each text.
+            targets: the target at each of these positions.
+            examples: the index of the example of each text.
+        """
         most = max(map(len, tokens))
         padded = [[[*row, *[row[-1]] * (most - len(row))] for row in rows] for rows in (tokens, targets)]
         real = np.arange(most)[None] < np.array([*map(len, tokens)])[:, None]
         return cls(np.array(padded[0], np.int32), np.array(padded[1], np.int32), real, np.array(examples, np.int64))
 
     def texts_of(self, example: int) -> slice:
-        """The indices of an example's texts."""
+        """The indices of an example's texts.
+
+        Args:
+            example: the index of the example.
+        """
         return slice(*np.searchsorted(self.examples, [example, example + 1]).tolist())
 
     @cached_property
@@ -70,7 +80,11 @@ class TargetPositions:
     def flatten(
         self, values: Shaped[np.ndarray, "runs texts targets *numbers"]
     ) -> Shaped[np.ndarray, "runs positions *numbers"]:
-        """The values at each position, without repeated tokens."""
+        """The values at each position, without repeated tokens.
+
+        Args:
+            values: values at padded positions, `[runs, texts, targets, ...]`.
+        """
         return values[:, self.real]
 
 
@@ -132,14 +146,26 @@ class EncodedDataset(ABC):
 
     @abstractmethod
     def numbers_of(self, example: int) -> tuple[int, ...]:
-        """The indices of an example's encodings."""
+        """The indices of an example's encodings.
+
+        Args:
+            example: the index of the example.
+        """
 
     def own_of(self, example: int) -> tuple[int, ...]:
-        """The indices of an example's encodings that no earlier example has."""
+        """The indices of an example's encodings that no earlier example has.
+
+        Args:
+            example: the index of the example.
+        """
         return self.numbers_of(example)
 
     def kept_of(self, example: int) -> tuple[int, ...]:
-        """The indices of an example's encodings whose attention may be kept."""
+        """The indices of an example's encodings whose attention may be kept.
+
+        Args:
+            example: the index of the example.
+        """
         return self.numbers_of(example)
 
     @property
@@ -210,11 +236,19 @@ class EncodedDataset(ABC):
         return sum(any(cut[index] for index in self.numbers_of(example)) for example in range(self.examples))
 
     def collect(self, values: Shaped[np.ndarray, "runs texts *numbers"]) -> TaskOutputs:
-        """Compute the outputs of the task from the values of the readout."""
+        """Compute the outputs of the task from the values of the readout.
+
+        Args:
+            values: results of the readout for each text, `[runs, texts, ...]`.
+        """
         return TaskOutputs(values)
 
     def outputs_of(self, result: SweepResult) -> TaskResult:
-        """Compute the outputs of the task from the result of a sweep."""
+        """Compute the outputs of the task from the result of a sweep.
+
+        Args:
+            result: the result of `engine.sweep`.
+        """
         base, rest = self.collect(result.base[None]), self.collect(result.outputs)
         details = {f"base_{name}": values[0] for name, values in base.details.items()} | dict(rest.details)
         return TaskResult(base.outputs[0], rest.outputs, result.ablations, result.attention, result.seconds, details)

@@ -289,7 +289,13 @@ def words_of(tokenizer: Tokenizer, encoding: Encoding, *, unknown: bool = False)
 
 
 def hide(tokenizer: Tokenizer, encoding: Encoding, indices: Sequence[int]) -> Encoding:
-    """Replace tokens of a text by [MASK]."""
+    """Replace tokens of a text by [MASK].
+
+    Args:
+        tokenizer: the tokenizer of the text.
+        encoding: the tokenised text.
+        indices: the positions to mask.
+    """
     ids, tokens = list(encoding.input_ids), list(encoding.tokens)
     for index in indices:
         ids[index], tokens[index] = tokenizer.mask_token_id, tokenizer.mask_token

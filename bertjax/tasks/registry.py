@@ -84,7 +84,11 @@ def task_named(name: str) -> Task:
 
 
 def form_named(name: str) -> Form | None:
-    """The output spec with a name, as in `summary.json`; None if no task in `TASKS` has it."""
+    """The output spec with a name, as in `summary.json`; None if no task in `TASKS` has it.
+
+    Args:
+        name: the name.
+    """
     return next((form for task in TASKS.values() for form in task.forms if form.name == name), None)
 
 

@@ -114,7 +114,12 @@ def attend_in_rows(
 
 
 def has_cudnn(numerics: Numerics, head_dim: int) -> bool:
-    """Whether cuDNN's flash attention is available: half precision, head_dim up to 128, GPU from Ampere on."""
+    """Whether cuDNN's flash attention is available: half precision, head_dim up to 128, GPU from Ampere on.
+
+    Args:
+        numerics: dtypes of the computation.
+        head_dim: width of a head.
+    """
     if numerics.dtype not in ("bfloat16", "float16") or head_dim % 8 or head_dim > 128:
         return False
     version = re.fullmatch(r"(\d+)\.\d+", str(getattr(jax.local_devices()[0], "compute_capability", "")))

@@ -122,7 +122,16 @@ def attend_by_blocks(
     gates: HeadGates | None,
     numerics: Numerics,
 ) -> Float[Array, "batch query heads head_dim"]:
-    """`attend` without a kernel, for one block of queries at a time, also in the gradient."""
+    """`attend` without a kernel, for one block of queries at a time, also in the gradient.
+
+    Args:
+        queries: query vectors, `[batch, query, heads, head_dim]`.
+        keys: key vectors, `[batch, key, heads, head_dim]`.
+        values: value vectors, `[batch, key, heads, head_dim]`.
+        segments: segment of each query and of each key, from 1; 0 for padding.
+        gates: overrides of heads, or None.
+        numerics: dtype and precision of the products.
+    """
     size = block_size(queries.shape[1])
 
     @jax.checkpoint
