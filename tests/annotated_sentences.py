@@ -1,4 +1,4 @@
-"""Made-up annotated sentences, and a stand-in for spaCy."""
+"""Invented annotated sentences, and a substitute for spaCy."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -70,7 +70,7 @@ def make_run(embedder, path: Path, **more) -> Run:
 
 
 def fake_spacy(monkeypatch, tag, missing=False):
-    """A module `spacy` whose models split at spaces; `tag` says tag, part, head and relation of each word of a text."""
+    """A module `spacy` whose models split at spaces; `tag` returns tag, part, head and relation of each word."""
     module = ModuleType("spacy")
 
     def load(name):
@@ -83,7 +83,7 @@ def fake_spacy(monkeypatch, tag, missing=False):
 
 
 def make_document(text, tag):
-    """Tokens as spaCy has them: a further space is a token of its own."""
+    """Tokens as in spaCy: a second space is a separate token."""
     document, here = [], 0
     for form in text.split(" "):
         document.append(SimpleNamespace(i=len(document), idx=here, text=form or " "))

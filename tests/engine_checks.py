@@ -93,7 +93,7 @@ def change_sets(config, spans):
 
 
 def draw_spans(rng, lengths):
-    """The spans of texts, of which the last occurs."""
+    """The spans of texts; the last span occurs in each."""
     return [*(rng.integers(-1, 3, length) for length in lengths[:-1]), np.full(lengths[-1], 2)]
 
 
@@ -102,7 +102,7 @@ def change_of(layer, head, place, mode, share, at):
 
 
 def sum_squared_cls_weights(attentions, keep):
-    """The sum of squares of [CLS]'s weights, padding weightless."""
+    """The sum of squares of [CLS]'s weights, without padding."""
     return jnp.moveaxis((attentions[:, :, :, 0] ** 2).sum(-1), 1, 0)
 
 

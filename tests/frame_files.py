@@ -70,7 +70,7 @@ def _sentence(number, text, targets, elements, tagged=False):
     )
 
 
-# Made up, in the layout of Universal Propositions: roleset, then a column for each predicate.
+# Invented, in the layout of Universal Propositions: roleset, then a column for each predicate.
 PROPOSITIONS = """# text = The old dog, he says, didn't run home.
 1	The	the	DET	DT	_	3	det	_	_	_	_	_
 2	old	old	ADJ	JJ	_	3	amod	_	_	_	_	_

@@ -91,7 +91,7 @@ def _blank(cls, config: BertConfig, numerics, options: tuple):
 
 
 def random_model(cls, config: BertConfig, dtype="float32", seed: int = 0, attention: str = "explicit", **options):
-    """A bertjax model whose every parameter is random: biases and norms too, which start as 0 and 1."""
+    """A bertjax model with random values in every parameter: also biases and norms, which start as 0 and 1."""
     graphdef, structure, shapes = _blank(cls, config, make_numerics(dtype, None, attention), tuple(options.items()))
     rng = np.random.default_rng(seed)
     leaves = [

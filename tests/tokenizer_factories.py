@@ -45,7 +45,7 @@ SCRIPTS = {
     "signs": ".,;:!?-–—'\"`´’“”«»()[]{}<>/\\|@#$%^&*_+=~§©®°",
 }
 
-# What tokenizers treat each in its own way, between the words and inside them.
+# Characters that tokenizers treat differently, between the words and inside them.
 ODD_TEXTS = [
     *("😀", "👩‍👩‍👧", "🇩🇪", "☕️", "é", "ạ̈́", "ﬁ", "①", "Ａ", "ﾊﾟ", "½", "№", "ǅ", "ſ", "K", "𝔘", "𐍈", "", "�"),
     *(
@@ -118,7 +118,7 @@ def trained(model: str) -> tokenizers.Tokenizer:
 
 @functools.cache
 def vocabulary(model: str) -> str:
-    """The trained model as tokenizer.json has it, as text: each caller gets its own."""
+    """The trained model as the text of tokenizer.json: each caller gets a copy."""
     return json.dumps(json.loads(trained(model).to_str())["model"])
 
 
@@ -196,7 +196,7 @@ def change_tokenizer_config(directory: Path, **settings: Any) -> Path:
 
 
 def write_vocabulary(directory: Path, name: str, **settings: Any) -> Path:
-    """A directory with the vocabulary in the class's own form, as older checkpoints have it, and settings."""
+    """A directory with the vocabulary in the format of the class, as in older checkpoints, and settings."""
     directory.mkdir(parents=True, exist_ok=True)
     vocabulary, file = vocabulary_for(name), getattr(transformers, name).vocab_files_names["vocab_file"]
     if file.endswith(".txt"):

@@ -1,4 +1,4 @@
-"""Contrasts: what a grid of patches and paths restore of a score, beside models that are called one by one."""
+"""Contrasts: the share of a score that patches and paths restore, compared with single model calls."""
 
 import io
 import json
@@ -432,7 +432,7 @@ def test_few_contrasts_are_drawn_in_full_colours(patched):
     with pytest.raises(BertjaxError, match="has no layers, but cells"):
         results.plot("layers")
     caption = [text.get_text() for text in results.plot(metric="score").texts]
-    assert "Similarity with the\nsecond text" in caption  # all of it beside the scale
+    assert "Similarity with the\nsecond text" in caption  # all of it except the scale
     changes = [text.get_text() for text in results.plot(metric="score").axes[0].texts]
     assert {len(change.partition(".")[2]) for change in changes} == {3}  # and not 0.2 everywhere
 

@@ -1,4 +1,4 @@
-"""Gates that are learned with weights: the loss by its definition, what is frozen, and what the programs keep."""
+"""Gates that are learned with weights: the loss by its definition, frozen parameters, and saved files."""
 
 import json
 import re
@@ -56,7 +56,7 @@ def test_each_example_has_separate_gates(config, rng):
 
 
 def test_the_loss_has_the_price_of_open_gates(small, rng):
-    """With gates that are wide open it is the model's own, plus the price of all heads."""
+    """With open gates, the loss is that of the model plus the price of all heads."""
     model = make_training_model(small, **NO_DROPOUT)
     encoded, labels = make_training_examples(model, rng, count=5)
     batch = make_batch(encoded.encodings, labels, 5, 0, small.max_position_embeddings)
@@ -127,7 +127,7 @@ def test_gated_training_uses_the_test_examples_of_the_orders(pruned_model, tmp_p
     assert dear["left"] == 0
     assert dear["score"] - dear["change"][0] == pytest.approx(found.base)
     all_gone = next(row for row in found.rows_of() if row.name == "greedy 0")
-    assert dear["score"] == pytest.approx(all_gone.score)  # of the same examples: frozen weights, and no heads
+    assert dear["score"] == pytest.approx(all_gone.score)  # the same examples with frozen weights and without heads
     assert {"figure.png", "figure.pdf"} <= {file.name for file in (tmp_path / "out").iterdir()}
 
 

@@ -40,7 +40,7 @@ RATINGS = (2.6, 4.5, 3.0, 3.25, 0.5, 4.0, 2.75, 4.25, 3.5, 2.8, 4.4, 3.1)
 
 
 def rated(folder, make, task, **changes):
-    """A job of pairs with ratings, in the layout of STS-B, whose columns a file of one's own may share."""
+    """A job of pairs with ratings in the layout of STS-B; a custom file may have the same columns."""
     rows = (f"{n}\tpair number {n}\tthe pair {n % 5}\t{rating}" for n, rating in enumerate(RATINGS))
     data = folder / "dev.tsv"
     data.write_text("index\tsentence1\tsentence2\tscore\n" + "".join(f"{row}\n" for row in rows))
@@ -66,7 +66,7 @@ def test_ratings_of_stsb_are_scaled_by_five(tmp_path):
 
 
 def test_losses_of_ratings_do_not_depend_on_others(tmp_path):
-    """Of a file of one's own, ratings are scaled by the lowest and the highest of the whole file."""
+    """Ratings of a custom file are scaled by the lowest and highest rating of the whole file."""
     job = rated(tmp_path, make_embedder, "custom")
     whole = targets_of(job)
     np.testing.assert_allclose([*whole.values()], (np.array(RATINGS) - 0.5) / 4, rtol=1e-6)

@@ -381,7 +381,7 @@ def test_results_are_read_by_all_other_commands(run_analysis, name, options, cap
     output = tmp_path / name
     assert command(run_analysis, name, output, *options) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "about" in printed.split("computing statistics")[0]  # what it costs is said before
+    assert "about" in printed.split("computing statistics")[0]  # the cost is printed before the run
     assert "without ablation" not in printed
     check_by_jsonschema(json.loads((output / "summary.json").read_text()))
     results = bertjax.read_results(output)

@@ -1,4 +1,4 @@
-"""Orders in which heads can go, by their definitions; what is chosen on one half is judged on the other."""
+"""Orders of removal by their definitions: one half of the examples chooses them, the other half scores them."""
 
 import itertools
 import json
@@ -398,7 +398,7 @@ def test_removed_heads_are_those_of_mode_zero(pruned_model, tmp_path):
     np.testing.assert_allclose(outputs(edited, batch), expected, atol=2e-6)
     edited.save_pretrained(tmp_path / "saved", tokenizer)
     np.testing.assert_allclose(outputs(bertjax.load(tmp_path / "saved"), batch), expected, atol=2e-6)
-    dead = overrides.factor(whole.config, heads, 7.0)  # whatever is made of what they give, it is nothing
+    dead = overrides.factor(whole.config, heads, 7.0)  # outputs of removed heads have no effect
     assert np.array_equal(outputs(edited, batch, dead), outputs(edited, batch))
 
 
@@ -489,7 +489,7 @@ def test_heads_that_cannot_be_removed_are_refused(options, message, pruned_model
 
 
 def test_half_of_the_heads_cost_less_than_twelve_sweeps():
-    """A step of the exact order is a plan whose runs share what lies below the head in which they differ."""
+    """A step of the exact order is a plan whose runs share the layers below their first different head."""
     config = bertjax.BertConfig()
     heads = [*every_head(config)]
     sweep_work = make_plan(config, single_heads(config, "zero")).root.work(config.num_hidden_layers)

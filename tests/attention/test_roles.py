@@ -1,4 +1,4 @@
-"""What kind of head each is, by definition: loops over PyTorch's attention, and attention whose roles are known."""
+"""Roles of heads by definition: loops over attention in PyTorch, and attention with known roles."""
 
 import json
 import math
@@ -147,7 +147,7 @@ def test_roles_are_what_they_say(role, pair):
 
 
 def some_pairs(count):
-    """MiniLM, its tokenizer, real pairs, and what is known of their tokens."""
+    """MiniLM, its tokenizer, real pairs, and the roles of their tokens."""
     model, tokenizer = bertjax.load(MINILM), Tokenizer.from_pretrained(MINILM)
     examples = load_examples("qnli-sample").head(count)
     several = tokenizer.encode(examples.first, examples.second, word_ids=True)
@@ -219,7 +219,7 @@ def test_transformed_values_and_bias_sum_to_the_attention_output(family):
 
 
 def test_uniform_attention_has_uniform_numbers(pair):
-    """A model whose queries are 0 attends uniformly: its numbers are those that are said to be uniform."""
+    """A model whose queries are 0 attends uniformly: its numbers equal `uniform_numbers`."""
     encoding, tokens = pair
     config = BertConfig(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=32)
     model = random_model(BertModel, config)

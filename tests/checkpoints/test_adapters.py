@@ -36,7 +36,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "IA3": ("IA3Config", TARGETS | {"feedforward_modules": ["intermediate.dense"]}),
     "LoHa": ("LoHaConfig", TARGETS | {"r": 2}),
 }
-# Of each base: the class that the adapter is trained on, peft's task type, and what is compared.
+# For each base: the class that the adapter is trained on, peft's task type, and the compared output.
 BASES = {
     "sequences": ("ForSequenceClassification", "SEQ_CLS", "logits"),
     "tokens": ("ForTokenClassification", "TOKEN_CLS", "logits"),

@@ -38,7 +38,7 @@ BASE_SIZES: dict[str, Any] = {
     "type_vocab_size": 2,
     "vocab_size": 30522,
 }
-# What the config.json files of well-known checkpoints hold beside the sizes.
+# Settings in config.json of well-known checkpoints, without the sizes.
 REAL: dict[str, dict[str, Any]] = {
     "google-bert, 2019": {
         "architectures": ["BertForMaskedLM"],

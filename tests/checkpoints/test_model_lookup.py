@@ -120,7 +120,7 @@ class Answer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = self.path.split("?")[0]
-        if REPOSITORY not in path:  # what huggingface_hub asks of its own accord, once in a process
+        if REPOSITORY not in path:  # a request that huggingface_hub itself sends once in a process
             self.answer(b"", 404)
             return
         self.server.tokens.add(self.headers.get("Authorization"))

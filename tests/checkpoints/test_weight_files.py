@@ -117,7 +117,7 @@ def test_every_format_gives_the_same_tensors_and_the_same_hash(
     write_format(tmp_path, name, state, expected)
     found = read_weights(tmp_path)
     assert hash_weights(found) == hash_weights(expected)
-    if ".bin" in name:  # PyTorch's own format stores the tied decoder too
+    if ".bin" in name:  # PyTorch's format stores the tied decoder too
         np.testing.assert_array_equal(found.pop(DECODER), expected[WORDS])
     assert_equal(found, expected)
 

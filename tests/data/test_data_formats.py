@@ -56,7 +56,7 @@ def write_parquet(path: Path, columns: dict[str, Any], **options: Any) -> Path:
 
 
 def refusal(path: Path, **options: Any) -> str:
-    """What is said of a file that cannot be used; one line that begins with its name."""
+    """The message for an invalid file, without the name of the file, which must be its beginning."""
     with pytest.raises(DataError) as raised:
         load_examples(**{"task": "custom", "data": path} | options)
     message = str(raised.value)

@@ -270,7 +270,7 @@ def test_texts_that_are_wrong_are_refused_in_one_line(arguments, message):
     assert message in refusal(**arguments)
 
 
-# ---- tasks with formats of their own ---------------------------------------------------------------------------------
+# ---- tasks with their formats ---------------------------------------------------------------------------------------
 OWN = {
     "minimal-pairs": [{"sentence_good": "a b", "sentence_bad": "a c", "UID": "x", "pairID": "0"}] * 1
     + [{"sentence_good": "d", "sentence_bad": "e", "UID": "y", "pairID": "0"}],
@@ -398,14 +398,14 @@ def test_numbers_give_the_scores_of_the_models_names(names, tmp_path):
         runs.append(bertjax.ablate(model=model, task="custom", data=path, heads=["0.1", "1.0"]))
     by_number, by_name = runs
     assert "labels 0, 1 read as" in by_number.summary["data"]["source"]
-    order = [sorted(names).index(name) for name in names]  # classes that are names stand in alphabetical order
+    order = [sorted(names).index(name) for name in names]  # classes with names are in alphabetical order
     np.testing.assert_array_equal(by_number.outputs["base"], by_name.outputs["base"][:, order])
     pd.testing.assert_frame_equal(by_number.frame, by_name.frame)
 
 
 # ---- GLUE by name ----------------------------------------------------------------------------------------------------
 S12 = ("sentence1", "sentence2")
-# Features and rows as the hub has them, by configuration and split; and GLUE's own file of the same rows.
+# Features and rows of the hub, by configuration and split; and GLUE's file of the same rows.
 HUB = {
     "mrpc": (S12, ["not_equivalent", "equivalent"], [("a", "b", 1, 9), ("c", 'd "', 0, 18)], "validation"),
     "stsb": (S12, None, [("a", "b", 3.8, 0), ("c", "d", 0.25, 1)], "validation"),
@@ -448,7 +448,7 @@ def test_glue_of_the_hub_is_that_of_local_files(config, without_copy, monkeypatc
     task = bertjax.tasks.TASKS[config]
     found = load_examples(config, split=split)
     assert calls == [(("nyu-mll/glue", config), {"split": split})]
-    # GLUE's own file: its columns, its names of labels, and QQP's malformed rows, which count in the ids.
+    # GLUE's file: its columns, its names of labels, and QQP's malformed rows, which count in the ids.
     header = [*task.text_columns, *([task.label_column] if split != "test" else [])]
     lines = [row[:-1] if split != "test" else row[:-2] for row in rows]
     if config == "qqp":

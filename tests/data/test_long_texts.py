@@ -1,4 +1,4 @@
-"""Very long texts and very many sets: only what is needed is tokenised, and what does not fit is refused first."""
+"""Very long texts and very many sets: only the necessary part is tokenised; excessive inputs are refused first."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Claims about tokenising, padding and batching; transformers' own tokenizer is the reference."""
+"""Tokenising, padding and batching, compared with the tokenizer of transformers."""
 
 import json
 import shutil

@@ -99,7 +99,7 @@ def test_lines_of_many_scripts_are_tokenised_as_in_transformers(
 
 
 def mostly_slow(cases: list[Any], *always: Any) -> list[Any]:
-    """Cases of two for a test: those that are always tried, and the others by `make test-slow`."""
+    """Cases of two parameters for a test: some always run, and the others in `make test-slow`."""
     assert set(always) <= set(cases)
     return [case if case in always else pytest.param(*case, marks=pytest.mark.slow) for case in cases]
 
@@ -245,7 +245,7 @@ def test_a_saved_tokenizer_is_read_under_the_same_class(name: str, tmp_path: Pat
 
 
 def test_a_tokenizer_its_class_cannot_rebuild_is_saved_unchanged(tmp_path: Path) -> None:
-    """Here one that sentence-transformers' settings made lower-case."""
+    """Here for a tokenizer that the settings of sentence-transformers make lower-case."""
     directory = make_tokenizer(tmp_path / "first", "RobertaTokenizer")
     (directory / "modules.json").write_text("[]")
     (directory / "sentence_bert_config.json").write_text('{"max_seq_length": 12, "do_lower_case": true}')

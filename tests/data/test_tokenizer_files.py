@@ -1,4 +1,4 @@
-"""Claims about saved tokenizers: transformers and bertjax read them alike."""
+"""Saved tokenizers: transformers and bertjax read the same tokenizer."""
 
 import json
 import shutil

@@ -327,7 +327,7 @@ def test_a_sweep_changes_no_setting_of_jax(small, rng):
 
 
 def test_more_texts_compile_nothing_more(rng, caplog):
-    """Programs are of the size of a step, whatever the number of rows from which its own are chosen."""
+    """The size of programs is that of a step, for any number of rows."""
     model = model_of("three heads", "logits", "float32")
 
     def run(count):

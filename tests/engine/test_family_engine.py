@@ -149,7 +149,7 @@ def test_rows_in_blocks_of_queries_are_whole_rows(family, rng, monkeypatch):
 
 
 def test_uniform_weights_average_over_the_local_window(rng):
-    """By hand: a token of a local layer sees 2 tokens to either side, of its own text."""
+    """By hand: a token of a local layer attends to 2 tokens on either side, in its text."""
     config = config_of("modernbert")
     assert [kind.window for kind in config.architecture.layers] == [None, 2, 2, None]
     model = random_model(BertModel, config)

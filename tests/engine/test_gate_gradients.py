@@ -216,5 +216,5 @@ def test_groups_fill_their_rows_and_keep_examples_whole():
         assert rows[-1] <= 4 or len(set(members)) == 1
         following = int((examples == examples[after.start]).sum())
         more = lengths[group.start : group.stop + following]
-        assert len(first_fit(more, 96)) > 4  # there was no room for another example
+        assert len(first_fit(more, 96)) > 4  # the row was full
     assert rows.count(4) > 0.8 * len(rows)

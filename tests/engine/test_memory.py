@@ -1,4 +1,4 @@
-"""A sweep stays within the memory that it is given."""
+"""A sweep stays within its memory budget."""
 
 import os
 import re
@@ -227,7 +227,7 @@ def test_a_memory_budget_makes_steps_smaller(rng):
 
 
 def test_a_plan_needs_as_much_memory_as_the_sweep(tmp_path):
-    """Both refuse a budget that is too small, and name what they need; a process of its own starts without modules."""
+    """Both refuse a budget that is too small, and name the necessary memory; a separate process has no modules."""
     data = write_pairs(tmp_path / "pairs.tsv", 20)
     options = ["--model", str(make_classifier(tmp_path / "model")), "--task", "mrpc", "--data", str(data)]
     needed = []

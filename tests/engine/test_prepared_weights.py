@@ -1,4 +1,4 @@
-"""What a sweep makes of a model's weights is kept as long as these are the model's, and no longer."""
+"""Prepared weights are kept as long as the parameters of the model are the same, and no longer."""
 
 import gc
 import weakref
@@ -24,7 +24,7 @@ def model():
 
 @pytest.fixture
 def preparations(monkeypatch):
-    """How often weights were prepared."""
+    """The number of times that weights were prepared."""
     count, prepare = [0], compiled_steps._prepare
 
     def counted(*args):

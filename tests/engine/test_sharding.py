@@ -1,4 +1,4 @@
-"""Several devices: eight that JAX simulates on a CPU, in a process of its own."""
+"""Several devices: eight that JAX simulates on a CPU, in a separate process."""
 
 import subprocess
 import sys

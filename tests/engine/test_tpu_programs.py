@@ -1,4 +1,4 @@
-"""What is compiled for TPU: the steps that the engine takes, all of them, as often as it takes them."""
+"""Programs compiled for TPU: every step of the engine, with the number of its uses."""
 
 from collections import Counter
 

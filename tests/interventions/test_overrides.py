@@ -32,7 +32,7 @@ def mixed(output, weights):
 
 
 def expect(model, call, base, override, weights=None, outputs=None):
-    """The override gives the head these weights and outputs, and leaves all before and beside it alone."""
+    """The override gives the head these weights and outputs, and changes nothing in earlier layers and other heads."""
     after = model(**call, overrides=override)
     if weights is not None:
         assert largest_difference(after.attentions[LAYER][:, HEAD], weights) < CLOSE
@@ -259,7 +259,7 @@ def test_a_mistake_in_a_constructor_is_refused(small, name):
 
 @pytest.mark.integration
 def test_heads_that_are_not_pairs_of_ints_are_refused():
-    # In a process of its own: here the tests' own type checks would get in first.
+    # In a separate process: here the type checks of the tests would raise first.
     code = """if True:
         from bertjax import BertConfig, overrides as ov
         from bertjax.errors import OverrideError
@@ -326,7 +326,7 @@ def test_an_override_that_does_not_fit_the_call_is_refused(small, run, name):
 
 
 def aligned(*shape: int) -> np.ndarray:
-    """Ones at an address that JAX may use as it is, without a copy."""
+    """Ones at an address that JAX may use without a copy."""
     buffer = np.zeros(4 * int(np.prod(shape)) + 64, np.uint8)
     start = -buffer.ctypes.data % 64
     array = buffer[start : start + 4 * int(np.prod(shape))].view(np.float32).reshape(shape)

@@ -1,4 +1,4 @@
-"""What can be known before a sweep is found before it; what is no mistake goes through to the results."""
+"""Mistakes that can be known before a sweep are found before it; valid inputs reach the results."""
 
 import json
 import os
@@ -28,7 +28,7 @@ from tests.tiny_models import arguments, random_model
 
 @pytest.fixture
 def settings(classifier, tmp_path):
-    """Two heads of the classifier on six made-up paraphrase pairs."""
+    """Two heads of the classifier on six invented paraphrase pairs."""
     data = write_pairs(tmp_path / "pairs.tsv", 6)
     return settings_of(
         model=str(classifier), task="mrpc", data=str(data), output=str(tmp_path / "out"), heads=("0.0", "1.1")
@@ -36,7 +36,7 @@ def settings(classifier, tmp_path):
 
 
 def write_labels(path: Path, labels) -> dict:
-    """Pairs of the sentences with these labels, in a file of one's own; the settings that read it."""
+    """Pairs of the sentences with these labels in a custom file, and the settings that read it."""
     rows = [
         {"first": SENTENCES[i % 7], "second": SENTENCES[(i + 1) % 7], "label": label} for i, label in enumerate(labels)
     ]
@@ -77,7 +77,7 @@ def test_an_output_that_cannot_be_created(settings, monkeypatch, tmp_path, engin
     assert_refused(
         settings, monkeypatch, OutputError, "cannot write to .*: File name too long", output=str(output), engine=engine
     )
-    assert not output.parent.exists()  # what was made to see was removed
+    assert not output.parent.exists()  # the temporary probe was removed
 
 
 def test_labels_of_one_class(settings, embedder, monkeypatch, tmp_path):

@@ -1,4 +1,4 @@
-"""The command goes on where it was: interrupted, killed, run again with other settings."""
+"""Commands resume: after an interrupt, after a kill, and with other settings."""
 
 import os
 import random
@@ -28,7 +28,7 @@ from tests.tiny_models import comparable_environment, random_model
 
 @pytest.fixture
 def settings(tmp_path):
-    """All heads of a tiny classifier on 60 made-up pairs."""
+    """All heads of a tiny classifier on 60 invented pairs."""
     model = make_classifier(tmp_path / "model")
     data = write_pairs(tmp_path / "pairs.tsv", 60)
     return settings_of(model=str(model), task="mrpc", data=str(data), output=str(tmp_path / "out"))

@@ -175,7 +175,7 @@ def test_a_shard_without_parts_says_so(pairs, tmp_path, capsys):
 
 
 def changed(directory, to, **content):
-    """A copy of a shard whose `shard.json` says something else."""
+    """A copy of a shard with other content in `shard.json`."""
     to.mkdir()
     (to / "journal").symlink_to(directory / "journal")
     metadata = json.loads((directory / "shard.json").read_text())
@@ -252,7 +252,7 @@ def test_a_directory_holds_one_shard(pairs, tmp_path):
 
 
 def test_code_that_a_shard_names_does_not_run(pairs, tmp_path):
-    """A metric of one's own is given to the merge."""
+    """The merge takes a custom metric."""
     _, (first, second, third) = pairs
     settings = json.loads((first / "shard.json").read_text())["settings"] | {"metric": "os:getcwd"}
     named = [changed(one, tmp_path / one.name, settings=settings) for one in (first, second, third)]

@@ -33,7 +33,7 @@ def test_fused_half_precision_attention_uses_cudnn_on_a_gpu(pretend_cudnn, diffe
     part, keep = jnp.ones((2, tokens, 3, 64), jnp.bfloat16), jnp.ones((2, 1, tokens))
     text = lower(jax.grad(padded) if differentiate else padded, "cuda", part, keep)
     assert ("fmhaSoftmaxBackward" if differentiate else "fmhaSoftmax") in text
-    assert largest_of(text) < max(2 * tokens * tokens, 2 * (tokens + 1) * 3 * 64 + 1)  # no weights, no mask of pairs
+    assert largest_of(text) < max(2 * tokens * tokens, 2 * (tokens + 1) * 3 * 64 + 1)  # no weights and no mask of pairs
 
 
 @pytest.mark.parametrize("over", ["queries", "mask", "both"])

@@ -78,7 +78,7 @@ ROUNDED = [(family, architecture.SEQUENCE, size) for family in ("deberta-v2", "m
     [*ROUNDED, *(pytest.param(*case, marks=pytest.mark.slow) for case in MANY if case not in ROUNDED)],
 )
 def test_float32_agrees_up_to_rounding(family, task, size, tmp_path):
-    seed = 5 + size  # rounding is what it is: with other weights as large it could be more
+    seed = 5 + size  # the bound depends on the size of the weights
     saved_by_torch(family, task, tmp_path, size, seed=seed)
     model = load_without_warnings(tmp_path)
     reference = torch_reference.load_torch(model, tmp_path)

@@ -167,4 +167,4 @@ def test_gradients_of_gates_agree_with_differences(family, size, rng, x64):
         slopes, differences = np.asarray(slope(gates)), ((after - before) / (2 * step)).reshape(shape)
         assert largest_difference(slopes, differences) < 1e-6 * (1 + np.abs(slopes).max())
         assert (np.abs(slopes[1]) > 1e-5).all()
-        assert (np.abs(slopes[0]) > 1e-5).any() == (of_outputs == 1)  # of a mean in their place weights change nothing
+        assert (np.abs(slopes[0]) > 1e-5).any() == (of_outputs == 1)  # weights have no effect on a mean output

@@ -384,7 +384,7 @@ def test_adapters_that_cannot_be_merged_are_refused():
         bertjax.from_torch(copied)
 
 
-# What is refused, and what is left alone.
+# Refused inputs, and ignored ones.
 
 
 def of_an_unknown_class():

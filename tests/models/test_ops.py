@@ -96,7 +96,7 @@ def test_huge_scores_on_masked_keys_change_nothing(rng, size):
 
 
 def test_the_share_of_a_key_is_differentiable_where_it_is_zero(rng, x64):
-    # In float64: a difference of two weights in float32 has an error of its own, which a small slope does not stand.
+    # In float64: a difference of two weights in float32 has an error that is too large for a small slope.
     scores, keep = (
         jnp.asarray(part, jnp.float64) for part in (rng.normal(size=(1, 1, 1, 4)), [[[[1.0, 0.0, 1.0, 1.0]]]])
     )

@@ -37,7 +37,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
 ]
 CLOSE = 2e-5  # vectors of size about 1 in float32, after two or three layers
-JOINED = ("lasttoken", "max", "cls", "weightedmean", "mean_sqrt_len_tokens", "mean")  # in no version's own order
+JOINED = ("lasttoken", "max", "cls", "weightedmean", "mean_sqrt_len_tokens", "mean")  # in another order
 TEXTS = [*SENTENCES, "cat", "red red red dog dog " * 6]
 SIZES = SIZES | {"vocab_size": make_config().vocab_size, "pad_token_id": 0}
 _DISTIL = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}

@@ -38,7 +38,7 @@ check_site = import_extension("check_site")
 PAGES = sorted(DOCS.glob("**/*.md"))
 NOTEBOOKS = sorted(DOCS.glob("**/*.ipynb"))
 OTHERS = [ROOT / name for name in page_sources.PAGES]
-RUN = [page for page in PAGES if page.parent.name != "coming-from"]  # whose numbers a file of its own looks at
+RUN = [page for page in PAGES if page.parent.name != "coming-from"]  # with numbers that another file checks
 MOST_NOT_RUN = 6
 
 
@@ -96,7 +96,7 @@ def test_there_are_commands_on_the_pages():
 
 
 def text_of(page):
-    """What a page says: of a notebook all cells of words together, of a page made of a file that too."""
+    """The text of a page; of a notebook, the text of all Markdown cells."""
     if page.suffix == ".ipynb":
         cells = json.loads(page.read_text())["cells"]
         return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")

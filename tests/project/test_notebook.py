@@ -16,7 +16,7 @@ from tests.factories import write_glue
 pytestmark = pytest.mark.integration
 
 FOLDER = Path(__file__).parents[2] / "docs" / "tutorials"
-# Of each notebook, what is made smaller to save minutes.
+# Reduced sizes in each notebook, to save minutes.
 SMALLER = {
     "dataframe": {"limit=300": "limit=12"},
     "demo": {"limit=200": "limit=4"},

@@ -1,4 +1,4 @@
-"""Versions are told once, or agree: in the package, its citation, the changelog, and the pinned sets."""
+"""Versions are written once, or agree: in the package, its citation, the changelog, and the pinned sets."""
 
 import configparser
 import re
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 SETTINGS = configparser.ConfigParser()
 SETTINGS.read(ROOT / "setup.cfg")
 PYTHONS = ("3.11", "3.12", "3.13")
-# For devices that the machine may not have, and for the site, whose versions are in docs/requirements.txt.
+# For devices that the machine may not have, and for the site, with versions in docs/requirements.txt.
 ELSEWHERE = ("cuda", "tpu", "docs")
 
 

@@ -32,7 +32,7 @@ value = 3
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """A classifier, pairs, and a module in the folder in which the command is given."""
+    """A classifier, pairs, and a module in the working directory of the command."""
     make_classifier(tmp_path / "model")
     write_pairs(tmp_path / "pairs.tsv", 24)
     (tmp_path / "own_scores_of_a_test.py").write_text(MODULE)

@@ -27,7 +27,7 @@ def test_bootstrap_intervals_are_scipys(rng, metric):
 
         def difference(rows, run=run):
             some = score(metric, outputs[[0, run + 1]][:, rows], labels[rows])
-            return round(some[1] - some[0], 13)  # what is equal but for rounding is equal
+            return round(some[1] - some[0], 13)  # equal except for rounding
 
         expected, more = None, {"n_resamples": 300, "random_state": np.random.default_rng(0)}
         for method in ("percentile", "bca"):  # of the same 300
@@ -59,7 +59,7 @@ def test_effect_sizes(rng):
 
 
 def test_errors_of_shares_are_those_of_many_samples(rng):
-    """Of contrasts whose sum is sure, draws agree too; of those whose sum can be 0, draws can be of any size."""
+    """For contrasts with a positive sum, draws agree too; if the sum can be 0, draws can have any size."""
     restored = patching_metrics("score")[0]
 
     def contrasts(count, least):
@@ -172,7 +172,7 @@ def test_outputs_without_statistics_are_refused(rng):
 
 
 def test_the_sentence():
-    """100 examples of which the base has 60 right; one ablation gains 30, one loses 5, one does nothing."""
+    """100 examples; the base has 60 right, one ablation gains 30, one loses 5, one changes nothing."""
     labels = np.ones(100, int)
     base = (np.arange(100) < 60).astype(int)
     outputs = np.stack([base, (np.arange(100) < 90).astype(int), (np.arange(100) < 55).astype(int)])

@@ -138,7 +138,7 @@ def coverage(rng, repeats, texts=200):
             options = {"units": several, "resamples": 999, "draws": 199, "seed": number}
             statistics = compute_statistics("cross_entropy", outputs[0], outputs[1:], labels, **options)
             hits[way] += statistics.low[0] <= 0.1 <= statistics.high[0]
-        # Without the mean change a sentence's words still change alike.
+        # Without the mean change, the words of a sentence still change together.
         null = outputs[1] + np.array([0.1, 0])
         pair = [
             compute_statistics("cross_entropy", outputs[0], null[None], labels, **options | {"units": several})

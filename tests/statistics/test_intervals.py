@@ -81,7 +81,7 @@ def test_intervals_of_values_hold_the_truth_95_times_of_100(rng, metric):
 
 
 def test_tango_and_flips_by_kind_agree_for_equal_weights(rng):
-    """Of accuracy all flips weigh the same, so both are Tango's interval, but for Poisson in place of binomial."""
+    """All flips of accuracy have the same weight, so both are Tango's interval, with Poisson in place of binomial."""
     labels, base, after = paired(rng, 2000, 0.004, 0.002)
     gains, losses = ((first == labels) & (second != labels) for first, second in ((after, base), (base, after)))
     tango = intervals.tango(np.array([gains.sum()]), np.array([losses.sum()]), 2000)

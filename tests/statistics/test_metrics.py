@@ -56,7 +56,7 @@ def one_by_one(name: str, output: np.ndarray, labels: np.ndarray) -> float:
 
 
 def sets_of_labels(output):
-    """What is true of each label and what is found, `[examples, labels]`."""
+    """The true and the predicted value of each label, `[examples, labels]`."""
     return output[:, 4::3].astype(int), output[:, 3::3].astype(int)
 
 
@@ -67,7 +67,7 @@ def right_or_not(right, count):
 
 
 def one_by_each(hits, found, true):
-    """What is true and what is found, one by one, of so many."""
+    """True and predicted values, one by one, for this number of examples."""
     hits, found, true = (int(counts.sum()) for counts in (hits, found, true))
     pairs = [(1, 1)] * hits + [(0, 1)] * (found - hits) + [(1, 0)] * (true - hits)
     return zip(*pairs, strict=True)

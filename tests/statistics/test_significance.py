@@ -112,7 +112,7 @@ def test_fewer_flips_than_that_show_nothing():
 
 
 def test_power_is_as_documented(rng):
-    """A statistic with this spread and a mean of what is detectable passes the corrected level 80 times of 100."""
+    """A statistic with this spread and the detectable mean passes the corrected level 80 times of 100."""
     least = significance.detectable(np.array([2.0]), 144)[0]
     drawn = rng.normal(least, 2.0, 100_000)
     assert abs((drawn > 2.0 * stats.norm.ppf(1 - 0.025 / 144)).mean() - 0.8) < 0.01
@@ -177,7 +177,7 @@ def test_swapped_areas_are_those_of_swapped_outputs(rng):
 def test_swapped_ranks_are_those_of_swapped_outputs(metric, digits, rng, monkeypatch):
     """Both scores from one set of counts against ranking each anew, with few and with many equal outputs."""
     runs = rng.normal(size=(4, 150)).round(digits)
-    runs[2, :100] = runs[0, :100]  # swaps of which change nothing
+    runs[2, :100] = runs[0, :100]  # swaps of these change nothing
     labels = rng.normal(size=150).round(1) if metric == "spearman" else (rng.random(150) < 0.4).astype(int)
     swapped = rng.integers(0, 2, (300, 150))
     monkeypatch.setattr(ranked, "MOST_GROUPS", 30)
@@ -200,7 +200,7 @@ def test_swapped_ranks_are_those_of_swapped_outputs(metric, digits, rng, monkeyp
 
 
 def test_few_equal_outputs_change_no_p_value(rng):
-    """What they change is left out of differences, but not of those that are near the observed one."""
+    """Their changes are excluded from differences, but not from those near the observed difference."""
     labels, seed = rng.normal(size=600), int(rng.integers(1000))
     outputs = np.stack([labels + rng.normal(size=600)] * 3)
     outputs[1] += rng.normal(size=600) / 4

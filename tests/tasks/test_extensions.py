@@ -1,4 +1,4 @@
-"""A metric, a mode and a task of one's own are one entry each, and have all that bertjax's own have."""
+"""A custom metric, mode or task is one entry, with the same features as those of bertjax."""
 
 import itertools
 import pickle
@@ -152,7 +152,7 @@ def test_a_custom_mode_is_the_same_in_reference_and_engine(name, small, rng, mon
 
 
 def replaced(config, change, values):
-    """Overrides that put given outputs in place of one head's."""
+    """Overrides that replace the outputs of one head by these."""
     gates = overrides.identity(config)
     place = jnp.array([change.layer]), jnp.array([change.head])
     outputs = HeadOutputs(*place, jnp.asarray(values)[None], -jnp.ones((1, 1, 1), int))
@@ -271,7 +271,7 @@ def test_a_custom_kind_of_task_is_one_class(tmp_path, monkeypatch):
 
 
 def test_an_entry_of_metrics_is_read_where_there_is_none(tmp_path, monkeypatch):
-    """Results describe every metric that is not bertjax's own, wherever it came from."""
+    """Results describe every metric that is not in bertjax, from any module."""
     monkeypatch.setitem(bertjax.METRICS, "balanced", BALANCED)
     model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
     results = bertjax.ablate(

@@ -1,4 +1,4 @@
-"""The task `mlm`: log-probabilities of masked words, as a loop in PyTorch computes them, weighed by texts."""
+"""The task `mlm`: log-probabilities of masked words equal those of PyTorch; texts are the units of statistics."""
 
 import json
 import re
@@ -88,7 +88,7 @@ def log_probabilities(reference, ids, hidden, mask):
 
 @pytest.mark.needs_torch
 def test_outputs_and_scores_are_those_of_a_loop_in_pytorch(ablated, model, lines):
-    """The base, and each head made uniform."""
+    """The base, and one run for each head with uniform attention."""
     loaded = bertjax.load(model)
     reference = torch_reference.load_torch(loaded, model)
     tokenizer, chosen = masked_by_hand(model, load_examples("mlm", data=lines), seed=0)
@@ -241,7 +241,7 @@ def test_what_does_not_fit_is_refused_in_a_line(model, lines, classifier, embedd
 
 
 def test_ranks_neither_hide_nor_make_an_effect(model, lines, tmp_path):
-    """A rank is a large number beside a log-probability: an effect of 0.001 nats is none of rounding."""
+    """A rank is much larger than a log-probability: an effect of 0.001 nats is not an effect of rounding."""
     results = bertjax.ablate(model, "mlm", data=lines, heads=["0.0", "1.2"], progress=False)
     assert results.summary["without_effect"] == []
     swept = SweepResult(np.array([[-1.0, 30_000.0]]), np.array([[[-1.001, 30_000.0]]]))

@@ -142,10 +142,10 @@ def write_pairs(path, pairs):
 
 
 CUT = [
-    ("the cat sat on the mat", "the cat sat on the door"),  # alike in the first six tokens
+    ("the cat sat on the mat", "the cat sat on the door"),  # equal in the first six tokens
     ("the cat ran home", "the dog ran home"),
     ("a dog ran", "a dog ran"),  # equal
-    ("an old man saw the cat", "an old man saw a cat"),  # alike in the first six tokens
+    ("an old man saw the cat", "an old man saw a cat"),  # equal in the first six tokens
     ("he ran home", "he slept home"),
 ]
 

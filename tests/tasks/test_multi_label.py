@@ -43,7 +43,7 @@ def load(path, names=LABEL_NAMES, **more):
 
 
 def refusal(path, names=LABEL_NAMES, **more):
-    """What is said of a file that cannot be used; one line that begins with its name."""
+    """The message for an invalid file, without the name of the file, which must be its beginning."""
     with pytest.raises(DataError) as raised:
         load(path, names, **more)
     message = str(raised.value)
@@ -197,7 +197,7 @@ def test_all_forms_of_the_same_data_are_read_equally(tmp_path):
     numbers, turned = [list(some) for some in LABEL_SETS], [[3 - number for number in some] for some in LABEL_SETS]
     names, column = [row["labels"] for row in LABEL_SET_ROWS], {"text": [*SENTENCES]}
     others = [[name.upper().replace("-", "_") for name in some] for some in names]
-    classes = datasets.Sequence(datasets.ClassLabel(names=list(LABEL_NAMES[::-1])))  # in an order of their own
+    classes = datasets.Sequence(datasets.ClassLabel(names=list(LABEL_NAMES[::-1])))  # in another order
     whole, bits = datasets.Sequence(datasets.Value("int64")), datasets.Sequence(datasets.Value("float32"), length=4)
     paths = [
         write_column(tmp_path / "b.jsonl", numbers),

@@ -47,7 +47,7 @@ def ablated(model, tmp_path_factory):
 
 
 def test_outputs_and_scores_equal_pytorch_and_torchmetrics(ablated):
-    """Contexts are read in windows of 16 tokens, of which successive ones share three of the context."""
+    """Contexts are read in windows of 16 tokens; successive windows share three tokens of the context."""
     assert ablated.summary["metrics"] == ["answer_f1", "exact_match"]
     for run in compare(ablated, ablated.names):
         assert run.difference < 1e-5, run
@@ -72,7 +72,7 @@ def test_results_hold_the_spans_of_all_runs(ablated):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_readout_finds_the_best_span_of_all(seed, monkeypatch):
-    """By trying all spans; what is no context has the largest scores."""
+    """By trying all spans; tokens outside the context have the largest scores."""
     monkeypatch.setattr(readouts, "LONGEST_ANSWER", 4)
     rng = np.random.default_rng(seed)
     start, end = (jnp.asarray(rng.normal(size=(3, 9)).astype(np.float32)).at[:, 0].set(50.0) for _ in range(2))

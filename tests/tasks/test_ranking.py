@@ -30,7 +30,7 @@ def write_rows(path):
 
 @pytest.fixture(scope="module", params=["embedder", "cross-encoder"])
 def ablated(request, tmp_path_factory):
-    """A model of each kind, of which the second is given a part of the texts for each query."""
+    """A model of each kind; the second reads a part of the texts for each query."""
     folder = tmp_path_factory.mktemp("ranking")
     if request.param == "embedder":
         make_embedder(folder)
@@ -90,7 +90,7 @@ def test_the_page_has_the_text_that_comes_first(ablated):
 
 
 def drawn(rng, candidates, most):
-    """A query with scores of which many are equal."""
+    """A query with many equal scores."""
     names = tuple(f"d{number}" for number in rng.permutation(candidates * 2)[:candidates])
     relevance = {name: int(grade) for name, grade in zip(names, rng.integers(0, 3, candidates), strict=True) if grade}
     relevance["elsewhere"] = 2  # relevant, and no candidate
@@ -436,7 +436,7 @@ def test_empty_and_damaged_collections_are_refused(tmp_path, name, content, mess
         load_examples("ranking", data=folder)
 
 
-# ---- the query's own document ---------------------------------------------------------------------------------------
+# ---- the document of the query --------------------------------------------------------------------------------------
 def write_with_document(folder):
     """A collection whose queries are texts of its corpus, under the same ids, as in ArguAna and Quora."""
     (folder / "qrels").mkdir(parents=True)

@@ -120,7 +120,7 @@ def test_tags_of_no_scheme_have_none():
 
 
 def tagger_of(sentences, path, more=()):
-    """A model with random weights and the tags of these sentences, and these in a file."""
+    """A model with random weights and the tags of these sentences, and a file of these sentences."""
     tags = dict.fromkeys(tag for sentence in sentences for _, tag in sentence)
     return make_tagger(path, ("O", *(tag for tag in tags if tag != "O"), *more), seed=1), write_conll(
         path / "a.conll", sentences
@@ -215,7 +215,7 @@ def test_words_are_read_at_their_first_pieces(name, tmp_path):
 
 
 def test_words_and_their_white_space_are_kept(model, tmp_path):
-    """In rows of lists and in columns; the tokenizer splits `the cat` into two words, the first of which is read."""
+    """In rows of lists and in columns; the tokenizer splits `the cat` into two words, and the first one is read."""
     rows = [[("the cat", "B-per"), ("sat", "O"), ("1\u00a0000", "O")], [("dog", "O"), ("\u2028", "O"), ("ran", "O")]]
     listed = tmp_path / "a.jsonl"
     listed.write_text(
