@@ -94,7 +94,7 @@ def _add_command(
 
     Args:
         run: runs the command: takes the options and returns the exit code.
-        help: in the list of commands.
+        help: the description in the list of commands.
         text: description above the options.
     """
     parser: Parser = commands.add_parser(name, help=help, description=text)
@@ -107,7 +107,7 @@ def _add_analysis(commands: "argparse._SubParsersAction[Parser]", name: str, hel
 
     Args:
         name: the name of the command and of the method of `Study`.
-        help: in the list of commands.
+        help: the description in the list of commands.
         with_options: whether to add the options, whose classes import JAX.
     """
     run = run_plan if name == "plan" else run_analysis

@@ -117,7 +117,11 @@ def reading(path: str | Path, error: type[BertjaxError]) -> contextlib.AbstractC
 
 @contextlib.contextmanager
 def error_prefix(prefix: str) -> Iterator[None]:
-    """Begin the messages of the project's errors with a prefix, such as the path of the file that is read."""
+    """Begin the messages of the project's errors with a prefix, such as the path of the file that is read.
+
+    Args:
+        prefix: the beginning of the messages.
+    """
     try:
         yield
     except BertjaxError as error:

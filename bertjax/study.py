@@ -84,8 +84,8 @@ class StudyOptions(ComputeOptions, TaskOptions, DataOptions, ModelOptions):
 
     Args:
         tokenizer: a `bertjax.Tokenizer`, in place of the model's.
-        texts: in place of `data`: a list of str, or of pairs of str.
-        labels: with `texts`: a name, a class number or a rating for each.
+        texts: texts in place of `data`: a list of str, or of pairs of str.
+        labels: labels of `texts`: a name, a class number or a rating for each.
     """
 
     tokenizer: Any = option(None, on_command_line=False)
@@ -103,10 +103,10 @@ class Baseline:
     """Model outputs for the examples of a task without interventions.
 
     Args:
-        scores: by metric, the main one first.
+        scores: the scores by metric, the main one first.
         outputs: the values that the metrics read, such as logits or similarities: one row for each example, or for
             each word, tag or question of tasks that have several in an example.
-        labels: of each output.
+        labels: the label of each output.
     """
 
     scores: Mapping[str, float]
@@ -324,6 +324,9 @@ class Study:
 
     def settings(self, analysis: Analysis) -> Settings:
         """The settings of an analysis of this study.
+
+        Args:
+            analysis: an analysis with its options.
 
         Raises:
             InputError: the analysis does not read an option that was set for the whole study.

@@ -117,7 +117,8 @@ def texts_directory(directory: Path, **hub: Unpack[HubOptions]) -> Path:
     """The directory with the tokenizer and sentence-transformers files: that of the base if the adapter's has none.
 
     Args:
-        directory, hub: as in `read_config`.
+        directory: the directory of a checkpoint, or the id of a repository, as in `read_config`.
+        hub: options of a download, as in `read_config`.
 
     Raises:
         CheckpointError: as `locate_base`.
@@ -186,7 +187,8 @@ def read_checkpoint(
     """Read the config and tensors of a checkpoint; an adapter is merged into its base.
 
     Args:
-        directory, hub: as in `read_config`.
+        directory: the directory of a checkpoint, or the id of a repository, as in `read_config`.
+        hub: options of a download, as in `read_config`.
         config: replaces the checkpoint's config.
 
     Returns: the config, and arrays under canonical names in the file's dtype.

@@ -58,9 +58,10 @@ class DensePlan:
     """A dense layer on sentence vectors.
 
     Args:
-        inputs, outputs: widths of its input and output.
+        inputs: width of its input.
+        outputs: width of its output.
         bias: whether it has a bias.
-        activation: its activation: 'tanh', 'identity', 'sigmoid', 'relu', 'gelu' or 'silu'.
+        activation: 'tanh', 'identity', 'sigmoid', 'relu', 'gelu' or 'silu'.
     """
 
     inputs: int

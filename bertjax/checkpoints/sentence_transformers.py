@@ -150,7 +150,8 @@ def text_settings(
     """Text settings of an embedder or cross-encoder.
 
     Args:
-        source, prompts_source: names of the two sources in error messages.
+        source: name of the source of the settings in error messages.
+        prompts_source: name of the source of the prompts in error messages.
         transformer: settings of the Transformer, as in `sentence_bert_config.json`.
         model: settings of the model, as in `config_sentence_transformers.json`.
 

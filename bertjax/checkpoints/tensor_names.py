@@ -118,6 +118,8 @@ def tensor_shape(shape: tuple[int, ...], layout: str, part: tuple[int, int] | No
     """The shape in the file of a parameter of this shape.
 
     Args:
+        shape: the shape of the parameter.
+        layout: the layout of the tensor in the file.
         part: index of the part of the tensor that the parameter is, and the number of equal parts.
     """
     first, *rest = to_tensor(np.broadcast_to(np.uint8(0), shape), layout).shape

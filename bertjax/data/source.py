@@ -54,6 +54,7 @@ class Source:
         """Open the table of the data, and find the full name of its split.
 
         Args:
+            spec: the columns and labels of the dataset.
             instead: advice if the path is a directory that `datasets` did not save; empty if GLUE's may be read.
         """
         if not is_path(self.data):

@@ -116,6 +116,7 @@ class Context:
         """Run a job's ablations on its examples.
 
         Args:
+            job: the model and the encoded examples.
             journal: the name of the journal; by default 'journal', then 'journal-1' and so on.
             progress: overrides the progress of the context.
             means: the heads' mean outputs; None computes them if an ablation needs them.
@@ -193,7 +194,13 @@ def _check_mode(job: Job) -> None:
 
 
 def check_finite(ablations: Sequence[Ablation], result: TaskResult, journal: Path | None) -> None:
-    """Raise `InputError` if outputs of an ablation are not finite, and discard the journal."""
+    """Raise `InputError` if outputs of an ablation are not finite, and discard the journal.
+
+    Args:
+        ablations: the ablations of the sweep.
+        result: the outputs of the sweep.
+        journal: the directory of the journal; None for no journal.
+    """
     runs = zip(ablations, result.outputs, strict=True)
     broken = [ablation.name for ablation, outputs in runs if not np.isfinite(outputs).all()]
     if broken:
@@ -220,6 +227,7 @@ class Analysis(AnalysisOptions, ABC):
         """Load model and examples.
 
         Args:
+            settings: the options of the study.
             say: called with a line about examples that are left out.
         """
         return load_job(settings)

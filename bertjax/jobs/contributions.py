@@ -35,9 +35,15 @@ def outcome_of_examples(
     """The outcome of an analysis with numbers of each example.
 
     Args:
+        job: the model and the encoded examples.
         form: the specification of the numbers.
+        metrics: the metrics, the main one first.
+        outputs: the numbers of each example with each intervention, `[ablations, examples, numbers]`.
         kept: the indices of the examples that have numbers, in ascending order.
+        ablations: the interventions, in the order of `outputs`.
         base: the numbers without interventions; by default 0, for effects.
+        means: the heads' mean outputs, for mode 'mean'; None if no intervention used them.
+        metadata: further entries of `summary.json`.
     """
     labels = job.examples.labels[np.asarray(kept, np.int64)]
     return Outcome(

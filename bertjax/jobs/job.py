@@ -44,9 +44,9 @@ class Job:
 
     Args:
         settings: the settings for this device.
-        model: the model.
+        model: the loaded model.
         tokenizer: the tokenizer of the model.
-        examples: the examples.
+        examples: the examples of the data.
         encoded: the tokenised examples.
         ablations: the sets of heads to ablate.
     """
@@ -148,6 +148,7 @@ def load_model(settings: Settings, classes: Sequence[type[PretrainedModel]] | No
     """Load the model with the head for the task.
 
     Args:
+        settings: the options of the study.
         classes: the classes for checkpoints that do not name theirs; None for those of the task.
 
     Raises:

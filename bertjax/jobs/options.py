@@ -75,6 +75,7 @@ def option(
     """A field of options.
 
     Args:
+        default: the default value.
         metavar: the placeholder of the value in `--help`.
         on_command_line: whether the command line has the option.
         positional: whether a call may pass the option without its name.
@@ -336,6 +337,8 @@ def with_options(text: str, *options: type[Options], only: Collection[str] | Non
     """Add `Args` with the descriptions of options to a docstring.
 
     Args:
+        text: the docstring.
+        options: the classes of the options.
         only: the names of the options to list; None for all.
     """
     found = [item for cls in options for item in descriptions(cls).items() if only is None or item[0] in only]

@@ -33,6 +33,9 @@ def sweep_examples(
     """Run ablations on examples with the engine.
 
     Args:
+        model: the model.
+        encoded: the tokenised examples of a task.
+        ablations: the ablations to run.
         progress: called with the work done and the total work.
         options: further arguments of `engine.sweep`.
 

@@ -70,7 +70,7 @@ def find_finished(settings: Settings, load: Callable[[Settings, Say], Job], say:
     summary = read_complete(settings.directory, settings.describe(), describe_analysis(analysis))
     if summary is None:
         return None
-    where, advice = f"{settings.directory} holds results already", "give another --output, or --overwrite"
+    where, advice = f"{settings.directory} already has results", "give another --output, or --overwrite"
     if not type(analysis).__module__.startswith("bertjax."):
         raise OutputError(f"{where}, of a custom analysis ({analysis.name}), which may have changed: {advice}")
     chosen = None if analysis.metric is None else as_metric(analysis.metric)
@@ -87,7 +87,7 @@ def find_finished(settings: Settings, load: Callable[[Settings, Say], Job], say:
         results = read_results(settings.directory)
     except InputError as error:
         raise OutputError(f"{error}, or {advice}") from error
-    say(f"{settings.directory} is complete already: nothing is computed (--overwrite computes it again)")
+    say(f"{settings.directory} is already complete: nothing is computed (--overwrite computes it again)")
     return results
 
 

@@ -71,6 +71,8 @@ class Frame:
         """The figure and axes to draw into.
 
         Args:
+            title: title of the figure.
+            subtitle: line below the title.
             bottom: the bottom of the axes on a page, in inches.
             box: left, width and height of the axes on a page, in inches.
         """

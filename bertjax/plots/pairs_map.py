@@ -35,8 +35,11 @@ def make_pairs(
     Args:
         heads: the heads of all pairs, in ascending order.
         pairs: the indices of each pair in `heads`.
-        changes: as they are printed; NaN if undefined.
+        changes: the changes as printed; NaN if undefined.
         significant: which changes are significant; a stroke crosses the others.
+        title: title of the figure.
+        subtitle: line below the title.
+        measure: name, unit and direction of the score.
         frame: title, and axes to draw into.
 
     Raises:

@@ -43,8 +43,8 @@ class EncodeArguments:
         max_length: the maximum number of tokens of a text (pair).
         prompts: the prompts of the first and the second texts, or one for both, by name or as str; None for the
             tokenizer's prompt.
-        seed: of random draws.
-        options: of the task, an instance of `Task.options`.
+        seed: the seed of random draws.
+        options: the options of the task, an instance of `Task.options`.
     """
 
     max_length: int
@@ -106,7 +106,8 @@ class Task(DatasetSpec):
         """Read the examples of a table.
 
         Args:
-            source: with the full name of the split.
+            table: the rows of the data.
+            source: the data, with the full name of the split.
 
         Raises:
             DataError: a row is wrong.
@@ -151,6 +152,7 @@ class Task(DatasetSpec):
         Args:
             count: the number of texts in an example.
             has_labels: whether there are labels.
+            split: the split of the data.
         """
         if not self.texts:
             raise DataError(f"{self.name} needs more than texts: give data with the columns of {self.files}")
@@ -203,7 +205,8 @@ def metrics_of(form: OutputSpec, spec: DatasetSpec, chosen: Chosen | None = None
     """The metrics of a task, the main one first.
 
     Args:
-        spec: a `Task`.
+        form: the specification of the outputs.
+        spec: the columns, labels and metrics of the dataset, such as a `Task`.
         chosen: the main metric in place of the task's: a name, a `Metric` or a function.
 
     Raises:

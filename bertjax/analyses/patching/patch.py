@@ -97,6 +97,7 @@ class Patch(PatchingAnalysis):
         """The patch and the span of each cell.
 
         Args:
+            config: the config of the model.
             spans: the number of spans.
 
         Raises:

@@ -294,7 +294,8 @@ def patching_metrics(label: str, unit: str = "", *, lost: bool = False) -> tuple
     """The metrics of patches: the share restored or lost, and the score.
 
     Args:
-        label, unit: the name and unit of the score.
+        label: name of the score.
+        unit: unit of the score.
         lost: whether clean texts are patched from corrupted texts, so that the share is what they lose.
     """
     ends = {"lowest": -np.inf, "highest": np.inf, "by": "patching"}

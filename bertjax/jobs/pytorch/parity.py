@@ -72,7 +72,7 @@ def compare(model: PretrainedModel, reference: Any, arguments: Arguments) -> lis
     """Every component of a forward pass, from the embeddings to the head's logits.
 
     Args:
-        model: of bertjax, float32 or float64.
+        model: a model of bertjax, in float32 or float64.
         reference: the same checkpoint in PyTorch (`load_torch`).
         arguments: `input_ids`, `attention_mask` and `token_type_ids`.
 
@@ -107,7 +107,11 @@ def compare_overrides(
     """The last hidden state with each head disabled in turn, here and in PyTorch with a patched attention.
 
     Args:
+        model: the model.
+        reference: the same model in `transformers`.
+        arguments: a batch: its token ids, mask and token types.
         mode: 'uniform' or 'zero'.
+        chunk_size: the number of heads computed at a time.
 
     Returns: one row for each head.
     """

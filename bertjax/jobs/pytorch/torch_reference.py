@@ -91,6 +91,10 @@ def overridden_head(
     """`transformers`' model with one head made uniform (1/n over the real tokens that it may see) or zero.
 
     Args:
+        reference: a model of `transformers`.
+        config: the config of the model.
+        head: the layer and index of the head.
+        mode: 'uniform' or 'zero'.
         real: `[batch, token]`, true where a token is real.
     """
     layer, number = head
