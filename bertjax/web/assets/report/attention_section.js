@@ -1,0 +1,112 @@
+// The attention of a few examples, of the base run and of ablated runs.
+
+import { attentionViewer } from "../shared/attention_viewer.js";
+import { fillSelect, unpack } from "../shared/dom.js";
+import { examplesOf, isOfPredictions, lineText } from "./examples.js";
+import { byId, data, noun, setText, state } from "./results.js";
+
+const { samples, runs, first_layers: firstLayers, kept } = data.attention;
+const STEPS = 255; // of a weight
+const unpacked = new Map();
+const selected = { layer: 0, head: 0, view: "head" };
+let viewer = null, texts = null, newest = 0;
+
+async function bytesOf(packed) {
+  if (!unpacked.has(packed)) {
+    unpacked.set(packed, await unpack(packed).catch(() => {
+      throw new Error("This page is damaged: its attention cannot be unpacked. Write it again with bertjax report.");
+    }));
+  }
+  return unpacked.get(packed);
+}
+
+// The attention of a run. An ablated run is stored from the first layer in which it differs from the base, as its
+// difference from the base modulo 256.
+function attentionOfRun(bytes, run, tokens) {
+  const { layers, heads } = data.model, size = tokens.length ** 2;
+  const start = firstLayers.slice(0, run).reduce((sum, first) => sum + layers - first, 0);
+  return {
+    tokens, layers, heads,
+    matrix: (layer, head) => {
+      const base = bytes.subarray((layer * heads + head) * size);
+      const place = run && layer >= firstLayers[run] ? (start + layer - firstLayers[run]) * heads + head : null;
+      const change = place === null ? null : bytes.subarray(place * size);
+      return Float32Array.from({ length: size }, (_, cell) => (base[cell] + (change ? change[cell] : 0)) % 256 / STEPS);
+    },
+  };
+}
+
+// Why there is only the attention of the base.
+function reason(run) {
+  const name = data.names[state.chosen], most = runs.length - 1;
+  if (texts.noRuns) return texts.noRuns;
+  if (run) return `${texts.unchanged(runs[run])} changes nothing in layer ${selected.layer}: it acts on later layers.`;
+  if (!most) return "";
+  if (runs.includes(name)) return "The unchanged model is selected.";
+  const recorded = most === 1 ? "the largest effect" : `the ${most} largest effects`;
+  return `The attention with ${texts.changed(name).replace(/^With /, "").replace(/^[A-Z](?=[a-z])/, first => first.toLowerCase())} is not recorded, only that of ${recorded}. Choose one under “${texts.run}”.`;
+}
+
+function describeSample(sample) {
+  const [id, label, lines] = data.examples.texts[data.examples.places.indexOf(sample.example)];
+  const change = isOfPredictions && examplesOf(state.chosen)[1].find(row => row.id === id && row.flips);
+  const flip = change && texts.flip ? ` (${texts.flip(data.names[state.chosen])}: ${change.first} → ${change.second})` : "";
+  return `Example ${id}${label === "none" ? "" : `, label ${label}`}${flip}: ${lineText(lines)}`;
+}
+
+export async function showAttention() {
+  if (!samples.length) return;
+  const request = ++newest, sample = samples[Number(byId("example").value)];
+  const text = sample.texts[Number(byId("text").value) % sample.texts.length], run = Number(byId("run").value);
+  const bytes = await bytesOf(text.weights);
+  if (request !== newest) return; // there is a newer one
+  setText("example-text", describeSample(sample));
+  const isSame = !run || selected.layer < firstLayers[run] && selected.view !== "model";
+  setText("one-panel", isSame ? reason(run) : "");
+  const base = attentionOfRun(bytes, 0, text.tokens), ablated = isSame ? null : attentionOfRun(bytes, run, text.tokens);
+  const captions = [texts.base ?? "Without ablation", run && texts.changed ? texts.changed(runs[run]) : ""];
+  const change = {
+    base, ablated, ...selected, captions, name: `attention-${data.examples.texts[data.examples.places.indexOf(sample.example)][0]}`,
+  };
+  if (viewer) viewer.update(change);
+  else {
+    viewer = attentionViewer({ ...change, onChange: found => { Object.assign(selected, found); guarded(); } });
+    byId("viewer").append(viewer.node);
+  }
+  document.body.dataset.attention = `${selected.layer}.${selected.head} ${runs[run]} ${sample.example}`;
+}
+
+let failed = null;
+const guarded = () => showAttention().catch(error => failed(error));
+
+// Show the head and the run of an ablation.
+export function attendTo(index) {
+  const first = data.heads[index][0]; // cells of whole layers have none
+  if (first !== undefined) {
+    const [layer, head] = first.split("=")[0].split(".").map(Number);
+    Object.assign(selected, { layer, head });
+  }
+  byId("run").value = String(Math.max(0, runs.indexOf(data.names[index])));
+  guarded();
+}
+
+// fail(error): called if the attention cannot be read.
+export function startAttention(pageTexts, fail) {
+  texts = pageTexts;
+  failed = fail;
+  const idOf = sample => data.examples.texts[data.examples.places.indexOf(sample.example)][0];
+  byId("attention-parts").hidden = !samples.length;
+  fillSelect(byId("example"), samples.map((sample, place) => [place, idOf(sample)]));
+  fillSelect(byId("text"), (samples[0]?.texts ?? []).map((_, place) => [place, `text ${place + 1}`]));
+  byId("text").parentElement.hidden = (samples[0]?.texts.length ?? 0) < 2;
+  byId("run-label").textContent = texts.run ?? noun();
+  byId("run").parentElement.hidden = runs.length < 2;
+  fillSelect(byId("run"), runs.map((name, place) => [place, place ? name : "nothing"]), runs.length > 1 ? 1 : 0);
+  const left = samples.length < kept ? `${samples.length} of the ${kept} recorded examples fit on the page; all are in attention.npz.` : "";
+  const recorded = runs.length < 2 || texts.noRuns ? "" : runs.length === 2 ? "The run with the largest effect is recorded." :
+    `The ${runs.length - 1} runs with the largest effects are recorded.`;
+  setText("attention-note", samples.length ?
+    ["Weights from each token (left) to the tokens that it attends to (right).", recorded, left].filter(Boolean).join(" ") :
+    "attention.npz is not in the directory of the results: there is no attention to show.");
+  for (const id of ["example", "text", "run"]) byId(id).addEventListener("change", guarded);
+}
