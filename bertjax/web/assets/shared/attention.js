@@ -1,0 +1,35 @@
+// Attention weights of one text.
+
+import { unpack } from "./dom.js";
+
+// Attention from bytes. weights: an array of integers [layers, heads, query, key], each `steps` times a weight.
+// matrix(layer, head): the weights of a head, row by row: weights[query * tokens.length + key].
+export function attentionOf({ tokens, layers, heads, weights, steps }) {
+  const size = tokens.length ** 2;
+  if (weights.length !== layers * heads * size) throw new Error("these attention weights do not fit their tokens");
+  return {
+    tokens, layers, heads,
+    matrix: (layer, head) => {
+      const start = (layer * heads + head) * size;
+      return Float32Array.from(weights.subarray(start, start + size), weight => weight / steps);
+    },
+  };
+}
+
+// Attention as `pack_attention` of Python packs it: a promise.
+export async function readAttention({ tokens, layers, heads, weights }) {
+  const view = new DataView((await unpack(weights)).buffer);
+  const integers = Uint16Array.from({ length: view.byteLength / 2 }, (_, index) => view.getUint16(2 * index, true));
+  return attentionOf({ tokens, layers, heads, weights: integers, steps: 65535 });
+}
+
+// The largest of an array of numbers.
+export function largestOf(numbers) {
+  return numbers.reduce((most, value) => Math.max(most, value), 0);
+}
+
+// "[CLS] 0.52, cat 0.31, the 0.08": the largest of a token's weights, for people who hear the page.
+export function largestWeights(tokens, weights, count = 3) {
+  const order = tokens.map((_, index) => index).sort((a, b) => weights[b] - weights[a]);
+  return order.slice(0, count).map(index => `${tokens[index]} ${weights[index].toFixed(2)}`).join(", ");
+}
