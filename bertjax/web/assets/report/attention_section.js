@@ -5,11 +5,15 @@ import { fillSelect, unpack } from "../shared/dom.js";
 import { examplesOf, isOfPredictions, lineText } from "./examples.js";
 import { byId, data, noun, setText, state } from "./results.js";
 
-const { samples, runs, first_layers: firstLayers, kept } = data.attention;
+const samples = data.attention.samples;
+const runs = data.attention.runs;
+const firstLayers = data.attention.first_layers;
 const STEPS = 255; // of a weight
 const unpacked = new Map();
 const selected = { layer: 0, head: 0, view: "head" };
-let viewer = null, texts = null, newest = 0;
+let viewer = null;
+let sectionTexts = null;
+let newest = 0;
 
 async function bytesOf(packed) {
   if (!unpacked.has(packed)) {
@@ -39,18 +43,18 @@ function attentionOfRun(bytes, run, tokens) {
 // Why there is only the attention of the base.
 function reason(run) {
   const name = data.names[state.chosen], most = runs.length - 1;
-  if (texts.noRuns) return texts.noRuns;
-  if (run) return `${texts.unchanged(runs[run])} changes nothing in layer ${selected.layer}: it acts on later layers.`;
+  if (sectionTexts.noRuns) return sectionTexts.noRuns;
+  if (run) return `${sectionTexts.unchanged(runs[run])} changes nothing in layer ${selected.layer}: it acts on later layers.`;
   if (!most) return "";
   if (runs.includes(name)) return "The unchanged model is selected.";
   const recorded = most === 1 ? "the largest effect" : `the ${most} largest effects`;
-  return `The attention with ${texts.changed(name).replace(/^With /, "").replace(/^[A-Z](?=[a-z])/, first => first.toLowerCase())} is not recorded, only that of ${recorded}. Choose one under “${texts.run}”.`;
+  return `The attention with ${sectionTexts.changed(name).replace(/^With /, "").replace(/^[A-Z](?=[a-z])/, first => first.toLowerCase())} is not recorded, only that of ${recorded}. Choose one under “${sectionTexts.run}”.`;
 }
 
 function describeSample(sample) {
   const [id, label, lines] = data.examples.texts[data.examples.places.indexOf(sample.example)];
   const change = isOfPredictions && examplesOf(state.chosen)[1].find(row => row.id === id && row.flips);
-  const flip = change && texts.flip ? ` (${texts.flip(data.names[state.chosen])}: ${change.first} → ${change.second})` : "";
+  const flip = change && sectionTexts.flip ? ` (${sectionTexts.flip(data.names[state.chosen])}: ${change.first} → ${change.second})` : "";
   return `Example ${id}${label === "none" ? "" : `, label ${label}`}${flip}: ${lineText(lines)}`;
 }
 
@@ -64,7 +68,7 @@ export async function showAttention() {
   const isSame = !run || selected.layer < firstLayers[run] && selected.view !== "model";
   setText("one-panel", isSame ? reason(run) : "");
   const base = attentionOfRun(bytes, 0, text.tokens), ablated = isSame ? null : attentionOfRun(bytes, run, text.tokens);
-  const captions = [texts.base ?? "Without ablation", run && texts.changed ? texts.changed(runs[run]) : ""];
+  const captions = [sectionTexts.base ?? "Without ablation", run && sectionTexts.changed ? sectionTexts.changed(runs[run]) : ""];
   const change = {
     base, ablated, ...selected, captions, name: `attention-${data.examples.texts[data.examples.places.indexOf(sample.example)][0]}`,
   };
@@ -92,18 +96,18 @@ export function attendTo(index) {
 
 // fail(error): called if the attention cannot be read.
 export function startAttention(pageTexts, fail) {
-  texts = pageTexts;
+  sectionTexts = pageTexts;
   failed = fail;
   const idOf = sample => data.examples.texts[data.examples.places.indexOf(sample.example)][0];
   byId("attention-parts").hidden = !samples.length;
   fillSelect(byId("example"), samples.map((sample, place) => [place, idOf(sample)]));
   fillSelect(byId("text"), (samples[0]?.texts ?? []).map((_, place) => [place, `text ${place + 1}`]));
   byId("text").parentElement.hidden = (samples[0]?.texts.length ?? 0) < 2;
-  byId("run-label").textContent = texts.run ?? noun();
+  byId("run-label").textContent = sectionTexts.run ?? noun();
   byId("run").parentElement.hidden = runs.length < 2;
   fillSelect(byId("run"), runs.map((name, place) => [place, place ? name : "nothing"]), runs.length > 1 ? 1 : 0);
-  const left = samples.length < kept ? `${samples.length} of the ${kept} recorded examples fit on the page; all are in attention.npz.` : "";
-  const recorded = runs.length < 2 || texts.noRuns ? "" : runs.length === 2 ? "The run with the largest effect is recorded." :
+  const left = samples.length < data.attention.kept ? `${samples.length} of the ${data.attention.kept} recorded examples fit on the page; all are in attention.npz.` : "";
+  const recorded = runs.length < 2 || sectionTexts.noRuns ? "" : runs.length === 2 ? "The run with the largest effect is recorded." :
     `The ${runs.length - 1} runs with the largest effects are recorded.`;
   setText("attention-note", samples.length ?
     ["Weights from each token (left) to the tokens that it attends to (right).", recorded, left].filter(Boolean).join(" ") :

@@ -5,10 +5,10 @@ import { element, onWidth, shortened, svgElement, textWidth } from "../shared/do
 import { signed } from "../shared/numbers.js";
 import { reactTo, tickText } from "./axes.js";
 
-const FONT = "11px system-ui, sans-serif", SMALL = "10px system-ui, sans-serif";
-const LEAST = 16, MOST = 64; // pixels of a column
-const CAPTION = 24, BAR = 34; // pixels above a grid, and of the colour scale
-const LONGEST = 150; // pixels of a name
+const CELL_FONT = "11px system-ui, sans-serif", CELL_SMALL = "10px system-ui, sans-serif";
+const CELL_LEAST = 16, CELL_MOST = 64; // pixels of a column
+const CELL_CAPTION = 24, CELL_BAR = 34; // pixels above a grid, and of the colour scale
+const CELL_LONGEST = 150; // pixels of a name
 const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
 // columns: names; panels: [{title, rows: names, cells: [row][column] index or null}]; values, significant: by index;
@@ -43,30 +43,30 @@ export function neighbour(rows, selected, [down, right]) {
 
 function sizesOf({ columns, panels, limit, measure }, width) {
   const names = panels.flatMap(panel => panel.rows), count = names.length / panels.length;
-  const left = Math.min(LONGEST, Math.max(...names.map(name => textWidth(name, FONT)))) + 10;
-  const step = Math.max(LEAST, Math.min(MOST, Math.floor((width - left - 8) / columns.length)));
-  const isTurned = columns.some(name => textWidth(name, FONT) > step - 4);
-  const texts = columns.map(name => shortened(name, LONGEST, FONT));
-  const below = isTurned ? Math.max(...texts.map(name => textWidth(name, FONT))) + 12 : 20;
+  const left = Math.min(CELL_LONGEST, Math.max(...names.map(name => textWidth(name, CELL_FONT)))) + 10;
+  const step = Math.max(CELL_LEAST, Math.min(CELL_MOST, Math.floor((width - left - 8) / columns.length)));
+  const isTurned = columns.some(name => textWidth(name, CELL_FONT) > step - 4);
+  const texts = columns.map(name => shortened(name, CELL_LONGEST, CELL_FONT));
+  const below = isTurned ? Math.max(...texts.map(name => textWidth(name, CELL_FONT))) + 12 : 20;
   const height = count > 40 ? 13 : 22;
   const digits = limit >= 10 ? Math.min(1, measure.digits) : measure.digits;
-  const isWritten = height >= 18 && step >= textWidth(signed(-limit, digits), SMALL) + 4;
+  const isWritten = height >= 18 && step >= textWidth(signed(-limit, digits), CELL_SMALL) + 4;
   return { left, step, height, isTurned, texts, below, digits, isWritten };
 }
 
 function drawCells(given, width) {
   const { columns, panels, measure, selected } = given, sizes = sizesOf(given, width);
   const { left, step, height, below } = sizes, wide = left + step * columns.length + 8;
-  const captions = panels.length > 1 || panels[0].title ? CAPTION : 6;
-  const high = panels.reduce((sum, panel) => sum + captions + height * panel.rows.length, 0) + below + BAR;
+  const captions = panels.length > 1 || panels[0].title ? CELL_CAPTION : 6;
+  const high = panels.reduce((sum, panel) => sum + captions + height * panel.rows.length, 0) + below + CELL_BAR;
   const svg = svgElement("svg", { width: Math.max(wide, Math.min(width, 300)), height: high, class: "grid" });
   let top = 0, outline = null;
   for (const panel of panels) {
-    if (captions === CAPTION) svg.append(svgElement("text", { x: left, y: top + 16, class: "panel-title" }, panel.title));
+    if (captions === CELL_CAPTION) svg.append(svgElement("text", { x: left, y: top + 16, class: "panel-title" }, panel.title));
     top += captions;
     panel.rows.forEach((name, row) => svg.append(svgElement("text", {
       x: left - 6, y: top + (row + 0.5) * height, class: "tick", "text-anchor": "end", "dominant-baseline": "central",
-    }, shortened(name, LONGEST, FONT))));
+    }, shortened(name, CELL_LONGEST, CELL_FONT))));
     panel.cells.forEach((cells, row) => cells.forEach((index, column) => {
       if (index === null) return;
       const x = left + column * step, y = top + row * height;

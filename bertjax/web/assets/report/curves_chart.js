@@ -3,12 +3,12 @@
 import { onWidth, svgElement, textWidth } from "../shared/dom.js";
 import { axisTitle, reactTo, roundTicks, valueAxis } from "./axes.js";
 
-const FONT = "600 12px system-ui, sans-serif";
-const HEIGHT = 320, LEFT = 64, TOP = 12, BELOW = 44, LINE = 16;
+const CURVE_FONT = "600 12px system-ui, sans-serif";
+const CURVE_HEIGHT = 320, CURVE_LEFT = 64, CURVE_TOP = 12, CURVE_BELOW = 44, CURVE_LINE = 16;
 // Colours that colour-blind people can distinguish; lines and markers differ without colours, too.
-const SHADES = ["--curve-1", "--curve-2", "--curve-3", "--curve-4", "--curve-5", "--curve-6"];
-const DASHES = ["", "7 3", "2 2", "7 3 2 3", "4 2", "9 2 2 2 2 2"];
-const SHAPES = [
+const CURVE_SHADES = ["--curve-1", "--curve-2", "--curve-3", "--curve-4", "--curve-5", "--curve-6"];
+const CURVE_DASHES = ["", "7 3", "2 2", "7 3 2 3", "4 2", "9 2 2 2 2 2"];
+const CURVE_SHAPES = [
   "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0", "M-3.6 -3.6h7.2v7.2h-7.2z", "M0 -4.6L4.4 3.4H-4.4z", "M0 -5L5 0L0 5L-5 0z",
   "M0 4.6L4.4 -3.4H-4.4z", "M-1.5 -4.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z",
 ];
@@ -25,30 +25,30 @@ export function curvesChart(props) {
 
 // Number and shade of a curve: draws of a random order are grey.
 export const styleOf = (curve, number) => ({
-  shade: curve.isRange ? "var(--grey)" : `var(${SHADES[number % SHADES.length]})`,
-  dash: DASHES[number % DASHES.length], shape: SHAPES[number % SHAPES.length],
+  shade: curve.isRange ? "var(--grey)" : `var(${CURVE_SHADES[number % CURVE_SHADES.length]})`,
+  dash: CURVE_DASHES[number % CURVE_DASHES.length], shape: CURVE_SHAPES[number % CURVE_SHAPES.length],
 });
 
 function drawCurves({ curves, base, title, below, selected, onSelect }, width) {
-  const isWide = width >= 620, names = Math.max(...curves.map(curve => textWidth(curve.name, FONT))) + 52;
-  const right = isWide ? names : 14, key = isWide ? 0 : LINE * curves.length + 10;
+  const isWide = width >= 620, names = Math.max(...curves.map(curve => textWidth(curve.name, CURVE_FONT))) + 52;
+  const right = isWide ? names : 14, key = isWide ? 0 : CURVE_LINE * curves.length + 10;
   const known = curves.map(curve => ({ ...curve, points: curve.points.filter(point => point.y !== null) }));
   const values = known.flatMap(curve => curve.points.flatMap(point => [point.y, point.low, point.high]));
   const ends = [base.y, ...values].filter(value => value !== null && value !== undefined);
   const room = 0.05 * (Math.max(...ends) - Math.min(...ends) || 1);
   const low = Math.min(...ends) - room, high = Math.max(...ends) + room;
-  const x = count => LEFT + (base.x - count) / base.x * (width - LEFT - right);
-  const y = value => TOP + (high - value) / (high - low) * HEIGHT, bottom = TOP + HEIGHT;
-  const svg = svgElement("svg", { width, height: bottom + BELOW + key, class: "curves", role: "img", "aria-label": title });
-  svg.append(...valueAxis(roundTicks(low, high, 6), y, LEFT, width - right), axisTitle(title, 14, TOP + HEIGHT / 2),
+  const x = count => CURVE_LEFT + (base.x - count) / base.x * (width - CURVE_LEFT - right);
+  const y = value => CURVE_TOP + (high - value) / (high - low) * CURVE_HEIGHT, bottom = CURVE_TOP + CURVE_HEIGHT;
+  const svg = svgElement("svg", { width, height: bottom + CURVE_BELOW + key, class: "curves", role: "img", "aria-label": title });
+  svg.append(...valueAxis(roundTicks(low, high, 6), y, CURVE_LEFT, width - right), axisTitle(title, 14, CURVE_TOP + CURVE_HEIGHT / 2),
     ...countAxis([...new Set(known.flatMap(curve => curve.points.map(point => point.x)))], base.x, x, bottom),
-    svgElement("text", { x: (LEFT + width - right) / 2, y: bottom + 38, class: "axis-title", "text-anchor": "middle" }, below),
+    svgElement("text", { x: (CURVE_LEFT + width - right) / 2, y: bottom + 38, class: "axis-title", "text-anchor": "middle" }, below),
     svgElement("line", {
-      x1: LEFT, x2: width - right, y1: y(base.y), y2: y(base.y), stroke: "var(--ink)", "stroke-dasharray": "5 4", class: "base",
+      x1: CURVE_LEFT, x2: width - right, y1: y(base.y), y2: y(base.y), stroke: "var(--ink)", "stroke-dasharray": "5 4", class: "base",
     }));
   known.forEach((curve, number) => svg.append(bandOf(curve, base, x, y, styleOf(curve, number))));
   known.forEach((curve, number) => svg.append(...lineOf(curve, base, x, y, styleOf(curve, number), selected)));
-  svg.append(...namesOf(known, x, y, isWide ? { left: width - right, bottom } : { left: LEFT, top: bottom + BELOW }));
+  svg.append(...namesOf(known, x, y, isWide ? { left: width - right, bottom } : { left: CURVE_LEFT, top: bottom + CURVE_BELOW }));
   const texts = new Map(known.flatMap(curve => curve.points.map(point => [point.index, point.text])));
   reactTo(svg, index => texts.get(index), onSelect);
   return svg;
@@ -91,14 +91,14 @@ function lineOf(curve, base, x, y, { shade, dash, shape }, selected) {
 function namesOf(curves, x, y, { left, bottom, top }) {
   const ends = curves.map((curve, number) => {
     const last = curve.points[curve.points.length - 1];
-    return { number, x: last ? x(last.x) : left, y: last && top === undefined ? y(last.y) : top + LINE * (number + 0.5) };
+    return { number, x: last ? x(last.x) : left, y: last && top === undefined ? y(last.y) : top + CURVE_LINE * (number + 0.5) };
   });
   if (top === undefined) {
     ends.sort((a, b) => a.y - b.y);
     let free = -Infinity;
-    for (const end of ends) free = (end.line = Math.max(end.y, free)) + LINE;
+    for (const end of ends) free = (end.line = Math.max(end.y, free)) + CURVE_LINE;
     let most = bottom;
-    for (const end of [...ends].reverse()) most = (end.line = Math.min(end.line, most)) - LINE;
+    for (const end of [...ends].reverse()) most = (end.line = Math.min(end.line, most)) - CURVE_LINE;
   }
   return ends.flatMap(end => {
     const { shade, dash, shape } = styleOf(curves[end.number], end.number), line = end.line ?? end.y;

@@ -3,10 +3,10 @@
 import { onWidth, shortened, svgElement, textWidth } from "../shared/dom.js";
 import { axisTitle, reactTo, roundTicks, tickText, valueAxis } from "./axes.js";
 
-const FONT = "11px system-ui, sans-serif";
-const HEIGHT = 260, LEFT = 64, RIGHT = 10, TOP = 14;
-const LINE = 14; // pixels of a name that is turned
-const LONGEST = 120; // pixels of a name
+const EFFECT_FONT = "11px system-ui, sans-serif";
+const EFFECT_HEIGHT = 260, EFFECT_LEFT = 64, EFFECT_RIGHT = 10, EFFECT_TOP = 14;
+const EFFECT_LINE = 14; // pixels of a name that is turned
+const EFFECT_LONGEST = 120; // pixels of a name
 
 // marks: {index, name, change, low, high, significant, text}; selected: an index; measure: of the metric; bars: bars, with a
 // dot above significant ones, in place of dots, which are filled if significant; title: of the values' axis; below: of the names' axis.
@@ -25,25 +25,25 @@ function limitsOf(marks, digits) {
 }
 
 function drawEffects({ marks, selected, measure, bars = false, title, below, onSelect }, width) {
-  const inner = width - LEFT - RIGHT, step = inner / Math.max(1, marks.length);
-  const every = Math.max(1, Math.ceil(LINE / step)), named = marks.filter((_, index) => index % every === 0);
-  const isTurned = Math.max(...named.map(mark => textWidth(mark.name, FONT))) > every * step - 4;
-  const texts = named.map(mark => shortened(mark.name, LONGEST, FONT));
-  const under = (isTurned ? Math.max(...texts.map(text => textWidth(text, FONT))) : 12) + (below ? 28 : 12);
+  const inner = width - EFFECT_LEFT - EFFECT_RIGHT, step = inner / Math.max(1, marks.length);
+  const every = Math.max(1, Math.ceil(EFFECT_LINE / step)), named = marks.filter((_, index) => index % every === 0);
+  const isTurned = Math.max(...named.map(mark => textWidth(mark.name, EFFECT_FONT))) > every * step - 4;
+  const texts = named.map(mark => shortened(mark.name, EFFECT_LONGEST, EFFECT_FONT));
+  const under = (isTurned ? Math.max(...texts.map(text => textWidth(text, EFFECT_FONT))) : 12) + (below ? 28 : 12);
   const [low, high] = limitsOf(marks, measure.digits);
-  const x = place => LEFT + (place + 0.5) * step, y = value => TOP + (high - value) / (high - low) * HEIGHT;
-  const ticks = roundTicks(low, high, 6), bottom = TOP + HEIGHT;
+  const x = place => EFFECT_LEFT + (place + 0.5) * step, y = value => EFFECT_TOP + (high - value) / (high - low) * EFFECT_HEIGHT;
+  const ticks = roundTicks(low, high, 6), bottom = EFFECT_TOP + EFFECT_HEIGHT;
   const svg = svgElement("svg", { width, height: bottom + under, class: "effects", role: "img", "aria-label": title });
   const shade = mark => !mark.change ? "var(--grey)" : measure.sign * mark.change < 0 ? "var(--low)" : "var(--high)";
   svg.append(
-    ...valueAxis(ticks, y, LEFT, width - RIGHT, { texts: ticks.map(tick => tickText(tick, ticks)) }),
-    svgElement("line", { x1: LEFT, x2: width - RIGHT, y1: y(0), y2: y(0), stroke: "var(--ink)" }),
-    axisTitle(title, 14, TOP + HEIGHT / 2));
+    ...valueAxis(ticks, y, EFFECT_LEFT, width - EFFECT_RIGHT, { texts: ticks.map(tick => tickText(tick, ticks)) }),
+    svgElement("line", { x1: EFFECT_LEFT, x2: width - EFFECT_RIGHT, y1: y(0), y2: y(0), stroke: "var(--ink)" }),
+    axisTitle(title, 14, EFFECT_TOP + EFFECT_HEIGHT / 2));
   marks.forEach((mark, place) => svg.append(
     ...(bars ? barOf : dotOf)(mark, x(place), y, step, shade(mark), mark.index === selected)));
   named.forEach((mark, index) => svg.append(nameOf(mark, texts[index], x(index * every), bottom, isTurned, selected)));
   if (below) svg.append(svgElement(
-    "text", { x: LEFT + inner / 2, y: bottom + under - 4, class: "axis-title", "text-anchor": "middle" }, below));
+    "text", { x: EFFECT_LEFT + inner / 2, y: bottom + under - 4, class: "axis-title", "text-anchor": "middle" }, below));
   const byIndex = new Map(marks.map(mark => [mark.index, mark]));
   reactTo(svg, index => byIndex.get(index).text, onSelect);
   return svg;
@@ -94,7 +94,7 @@ function barOf(mark, x, y, step, shade, isSelected) {
       "data-significant": mark.significant,
     }),
     ...intervalOf(mark, x, y),
-    ...(mark.significant ? [svgElement("circle", { cx: x, cy: TOP + 6, r: 4, class: "dot" })] : []),
-    areaOf(mark, x, y, step, TOP, TOP + HEIGHT),
+    ...(mark.significant ? [svgElement("circle", { cx: x, cy: EFFECT_TOP + 6, r: 4, class: "dot" })] : []),
+    areaOf(mark, x, y, step, EFFECT_TOP, EFFECT_TOP + EFFECT_HEIGHT),
   ];
 }

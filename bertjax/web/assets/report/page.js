@@ -23,7 +23,9 @@ const PAGES = {
 };
 // The page of an analysis of the user is that of ablations.
 const analysis = (PAGES[data.analysis] ?? ablatePage)(choose);
-const { overview, extra = null, texts } = analysis;
+const overview = analysis.overview;
+const extra = analysis.extra ?? null;
+const texts = analysis.texts;
 
 // The address names the chosen ablation.
 function addressed() {
