@@ -22,8 +22,13 @@ export function between(first, second, fraction) {
 
 // Scale from loss (-1) over no change (0) to gain (1); values beyond are cut.
 export function diverging(fraction) {
-  const size = Math.min(1, Math.abs(fraction));
-  return between(colour("--middle"), colour(fraction < 0 ? "--low" : "--high"), size);
+  return divergingScale()(fraction);
+}
+
+// The same as a function that reads the theme once, for many colours.
+export function divergingScale() {
+  const [low, middle, high] = ["--low", "--middle", "--high"].map(colour);
+  return fraction => between(middle, fraction < 0 ? low : high, Math.min(1, Math.abs(fraction)));
 }
 
 // Scale from nothing (0) to the most (1); values beyond are cut.

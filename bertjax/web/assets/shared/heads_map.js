@@ -1,13 +1,12 @@
 // A map of numbers: one cell for each attention head, layers x heads.
 
-import { colour, diverging, inkOn, onTheme, between } from "./colours.js";
+import { divergingScale, inkOn, onTheme } from "./colours.js";
 import { element, onWidth, setAttributes, svgElement, textWidth, uniqueId } from "./dom.js";
 import { signed, withUnit } from "./numbers.js";
 import { hideTooltip, showTooltip } from "./tooltip.js";
 
 const MAP_LEFT = 44; // pixels for the numbers of the layers
 const MAP_TOP = 38; // for the numbers of the heads
-const MAP_BELOW = 44; // for the scale of colours
 const MAP_FONT = "system-ui, sans-serif";
 
 // Props:
@@ -33,6 +32,7 @@ export function headsMap(props) {
   const hatch = uniqueId("hatch");
   let svg = null, cells = [], width = 0, current = state.selected ?? [0, 0];
 
+  const isSelected = (layer, head) => state.selected?.[0] === layer && state.selected?.[1] === head;
   const valueOf = (layer, head) => state.values[layer]?.[head] ?? null;
   const describe = (layer, head) => state.describe?.(layer, head) ?? defaultText(state, layer, head, valueOf(layer, head));
 
@@ -100,16 +100,22 @@ export function headsMap(props) {
 
   function paint() {
     const grid = mapLayout(state, width);
-    const end = (grid.left + grid.cell * state.heads), bottom = MAP_TOP + grid.height * state.layers;
-    setAttributes(svg, { width, height: bottom + MAP_BELOW, viewBox: `0 0 ${width} ${bottom + MAP_BELOW}` });
+    const end = grid.left + grid.cell * state.heads, bottom = MAP_TOP + grid.height * state.layers;
     drawHeads(svg.querySelector(".map-heads"), state, grid);
-    svg.querySelectorAll(".map-layer").forEach((label, layer) => setAttributes(label, {
-      x: grid.left - 8, y: MAP_TOP + (layer + 0.5) * grid.height, }));
-    for (const row of cells) for (const cell of row) {
-      paintCell(cell, grid, state, valueOf(cell.layer, cell.head), describe(cell.layer, cell.head), hatch);
+    svg.querySelectorAll(".map-layer").forEach((label, layer) =>
+      setAttributes(label, { x: grid.left - 8, y: MAP_TOP + (layer + 0.5) * grid.height }));
+    const colourOf = mapColours(state);
+    for (const cell of cells.flat()) {
+      const { node, layer, head } = cell;
+      paintCell(cell, grid, state, { value: valueOf(layer, head), colourOf, hatch });
+      node.setAttribute("aria-label", describe(layer, head));
+      node.setAttribute("aria-selected", String(isSelected(layer, head)));
     }
     paintSelected(svg.querySelector(".map-selected"), state, grid);
-    drawScale(svg.querySelector(".map-scale"), state, { left: grid.left, end, top: bottom + 10 });
+    const scale = { left: grid.left, end, top: bottom + 10, width, colourOf };
+    const height = drawScale(svg.querySelector(".map-scale"), state, scale);
+    const whole = Math.max(width, end + 2); // a map that does not fit scrolls
+    setAttributes(svg, { width: whole, height, viewBox: `0 0 ${whole} ${height}` });
     rove();
   }
 
@@ -177,18 +183,21 @@ function drawHeads(group, state, grid) {
     }, String(head))));
 }
 
-function cellColour(state, value) {
-  const fraction = Math.max(-1, Math.min(1, value / (state.limit || 1)));
-  if (state.fromZero) return between(colour("--middle"), colour("--high"), Math.max(0, fraction));
-  return diverging(state.lossIsNegative ? fraction : -fraction);
+// The colour of a value.
+function mapColours(state) {
+  const scale = divergingScale();
+  return value => {
+    const fraction = value / (state.limit || 1);
+    return scale(state.fromZero ? Math.max(0, fraction) : state.lossIsNegative ? fraction : -fraction);
+  };
 }
 
-function paintCell(cell, grid, state, value, description, hatch) {
+function paintCell(cell, grid, state, { value, colourOf, hatch }) {
   const x = grid.left + cell.head * grid.cell, y = MAP_TOP + cell.layer * grid.height;
   const name = `${cell.layer}.${cell.head}`, off = state.off.has(name);
   const box = { x: x + 0.75, y: y + 0.75, width: grid.cell - 1.5, height: grid.height - 1.5, rx: 2 };
   const drawn = value !== null && !off;
-  const fill = drawn ? cellColour(state, value) : null;
+  const fill = drawn ? colourOf(value) : null;
   setAttributes(cell.box, { ...box, fill: fill ?? "none", class: drawn ? "map-box" : "map-box map-empty" });
   setAttributes(cell.hatch, { ...box, fill: off ? `url(#${hatch})` : "none" });
   const text = drawn ? signed(value, state.digits) : "";
@@ -197,11 +206,9 @@ function paintCell(cell, grid, state, value, description, hatch) {
   setAttributes(cell.text, { x: x + grid.cell / 2, y: y + grid.height / 2, "font-size": grid.size, fill: ink });
   cell.text.textContent = fits ? text : "";
   const marked = state.tested && drawn && state.marks.has(name);
-  const at = fits && text ? { cx: x + grid.cell - 6.5, cy: y + 6.5, r: 2.5 } : { cx: x + grid.cell / 2, cy: y + grid.height / 2, r: 3 };
+  const corner = { cx: x + grid.cell - 6.5, cy: y + 6.5, r: 2.5 };
+  const at = fits ? corner : { cx: x + grid.cell / 2, cy: y + grid.height / 2, r: 3 };
   setAttributes(cell.dot, { ...at, fill: marked ? ink : "none" });
-  setAttributes(cell.node, {
-    "aria-label": description, "aria-selected": state.selected?.[0] === cell.layer && state.selected?.[1] === cell.head ? "true" : "false",
-  });
 }
 
 function paintSelected(outline, state, grid) {
@@ -212,25 +219,28 @@ function paintSelected(outline, state, grid) {
   });
 }
 
-// The scale of colours, with what the dot means.
-function drawScale(group, state, { left, end, top }) {
-  const width = Math.min(220, end - left), steps = 44;
-  const start = state.fromZero ? 0 : -state.limit;
-  const valueAt = fraction => start + fraction * (state.limit - start);
+// The scale of colours, with what the dot means: beside it, or below if the map is narrow. Returns the lowest pixel.
+function drawScale(group, state, { left, end, top, width, colourOf }) {
+  const long = Math.min(220, end - left), steps = 44, start = state.fromZero ? 0 : -state.limit;
   const boxes = Array.from({ length: steps }, (_, step) => svgElement("rect", {
-    x: left + (step * width) / steps, y: top, width: width / steps + 0.5, height: 9,
-    fill: cellColour(state, valueAt((step + 0.5) / steps)),
+    x: left + (step * long) / steps, y: top, width: long / steps + 0.5, height: 9,
+    fill: colourOf(start + ((step + 0.5) / steps) * (state.limit - start)),
   }));
   const seen = state.values.flat().filter(value => value !== null && value !== undefined);
-  const [low, high] = [seen.some(value => value < start * 1.001 - 1e-12), seen.some(value => value > state.limit * 1.001)];
-  const label = (x, anchor, text) => svgElement("text", { class: "map-number", x, y: top + 23, "text-anchor": anchor }, text);
-  const labels = [
-    label(left, "start", (low ? "≤ " : "") + (state.fromZero ? "0" : signed(start, state.digits))),
-    state.fromZero ? null : label(left + width / 2, "middle", "0"),
-    label(left + width, "end", (high ? "≥ " : "") + signed(state.limit, state.digits)),
+  const low = !state.fromZero && seen.some(value => value < -state.limit * 1.001);
+  const high = seen.some(value => value > state.limit * 1.001);
+  const text = (x, y, words, anchor = "start") =>
+    svgElement("text", { class: "map-number", x, y, "text-anchor": anchor }, words);
+  const numbers = [
+    text(left, top + 23, state.fromZero ? "0" : (low ? "≤ " : "") + signed(-state.limit, state.digits)),
+    text(left + long, top + 23, (high ? "≥ " : "") + signed(state.limit, state.digits), "end"),
+    ...(state.fromZero ? [] : [text(left + long / 2, top + 23, "0", "middle")]),
   ];
-  const what = [state.quantity, state.unit && state.quantity ? `(${state.unit})` : state.unit].filter(Boolean).join(" ");
-  group.replaceChildren(...boxes, ...labels.filter(Boolean),
-    svgElement("text", { class: "map-number", x: left + width + 12, y: top + 8 }, what),
-    ...(state.tested ? [svgElement("text", { class: "map-number", x: left + width + 12, y: top + 23 }, "● significant (q < 0.05)")] : []));
+  const unit = state.unit && state.quantity ? `(${state.unit})` : state.unit;
+  const quantity = [state.quantity, unit].filter(Boolean).join(" ");
+  const words = [quantity, state.tested ? "● significant (q < 0.05)" : ""].filter(Boolean);
+  const beside = left + long + 14 + Math.max(0, ...words.map(one => textWidth(one, `12px ${MAP_FONT}`))) <= width;
+  const [x, y, step] = beside ? [left + long + 14, top + 9, 15] : [left, top + 41, 16];
+  group.replaceChildren(...boxes, ...numbers, ...words.map((one, index) => text(x, y + step * index, one)));
+  return top + (beside || !words.length ? 30 : 30 + 16 * words.length);
 }

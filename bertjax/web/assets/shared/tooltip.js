@@ -5,7 +5,8 @@ import { element } from "./dom.js";
 let tooltip = null;
 
 // Show a text (line feeds are kept) beside a rectangle of the window, as getBoundingClientRect returns it.
-export function showTooltip(text, box) {
+// side: "above" or "below", where it fits.
+export function showTooltip(text, box, side = "above") {
   tooltip ??= element("div", { class: "tooltip", role: "tooltip" });
   if (!tooltip.isConnected) document.body.append(tooltip);
   tooltip.textContent = text;
@@ -14,7 +15,8 @@ export function showTooltip(text, box) {
   const most = { left: document.documentElement.clientWidth - width - 4, top: window.innerHeight - height - 4 };
   const below = box.bottom + 6, above = box.top - height - 6;
   const left = Math.max(4, Math.min((box.left + box.right) / 2 - width / 2, most.left));
-  const top = above >= 4 ? above : Math.max(4, Math.min(below, most.top));
+  const first = side === "above" ? above : below;
+  const top = first >= 4 && first <= most.top ? first : Math.max(4, Math.min(side === "above" ? below : above, most.top));
   tooltip.style.setProperty("left", `${left}px`);
   tooltip.style.setProperty("top", `${top}px`);
 }
