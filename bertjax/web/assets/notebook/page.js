@@ -18,10 +18,13 @@ async function startNotebook() {
     base, ablated, layer: data.layer, head: data.head, view: data.view, captions: data.captions, off: new Set(data.off),
     name: data.name,
   });
-  if (data.texts.length > 1) main.append(textSelect(data.texts, async index => {
+  let requested = 0;
+  const showText = async index => {
+    requested = index;
     const [chosen, changed] = await read(index);
-    viewer.update({ base: chosen, ablated: changed });
-  }));
+    if (index === requested) viewer.update({ base: chosen, ablated: changed });
+  };
+  if (data.texts.length > 1) main.append(textSelect(data.texts, showText));
   main.append(viewer.node);
   document.body.dataset.ready = "yes";
 }

@@ -2,7 +2,7 @@
 
 import { largestOf } from "./attention.js";
 import { element, fillSelect } from "./dom.js";
-import { besideEachOther, savePng, saveSvg } from "./export.js";
+import { sideBySide, savePng, saveSvg } from "./export.js";
 import { headView } from "./head_view.js";
 import { matrixView } from "./matrix_view.js";
 import { modelView } from "./model_view.js";
@@ -57,7 +57,7 @@ export function attentionViewer(props) {
   function saveAll(action) {
     const what = { head: "lines", matrix: "matrix", model: "all-heads" }[state.view];
     const name = [state.name, ...(state.view === "model" ? [] : [`${state.layer}.${state.head}`]), what].join("-");
-    action(besideEachOther(views.map(view => view.svg()), state.ablated ? state.captions : [""]), name);
+    action(sideBySide(views.map(view => view.svg()), state.ablated ? state.captions : [""]), name);
   }
 
   function update(changed = {}) {
@@ -70,11 +70,11 @@ export function attentionViewer(props) {
     if (state.view !== "model") last = state.view;
     drawControls();
     const shown = [base, ...(state.ablated ? [state.ablated] : [])];
-    const wanted = `${state.view} ${shown.length}`;
-    if (wanted !== kind) {
+    const requested = `${state.view} ${shown.length}`;
+    if (requested !== kind) {
       views = shown.map((attention, index) => makeView(attention, index));
       panels.replaceChildren(...views.map(view => view.node));
-      kind = wanted;
+      kind = requested;
     } else {
       views.forEach((view, index) => view.update(viewProps(shown[index], index)));
     }
@@ -124,7 +124,8 @@ function limitOf({ base, ablated, layer, head }) {
 
 function noteOf(state) {
   if (state.view === "model") {
-    return "Rows attend, columns are attended to; colours end at each head's largest weight, or at 0.2. Select a head to see its weights.";
+    return "Rows attend to columns. Colours are relative to each head's largest weight (at least 0.2). Select a head to "
+      + "see its weights.";
   }
   const limit = limitOf(state), [full, half] = [limit.toFixed(2), (limit / 4).toPrecision(2)];
   return state.view === "head"

@@ -44,7 +44,7 @@ function withStyles(svg) {
 }
 
 // One <svg> element that shows several beside each other. captions: a text above each, or "".
-export function besideEachOther(svgs, captions) {
+export function sideBySide(svgs, captions) {
   const sizes = svgs.map(svg => ["width", "height"].map(name => Number(svg.getAttribute(name))));
   const top = captions.some(Boolean) ? 26 : 0, gap = 24;
   const starts = sizes.map((_, index) => sizes.slice(0, index).reduce((sum, [width]) => sum + width + gap, 0));

@@ -14,8 +14,8 @@ export function matrixView(props) {
   const state = { caption: "", description: "Attention weights", limit: null, ...props };
   const caption = element("figcaption", {});
   const scroll = element("div", { class: "matrix-scroll" });
-  const said = element("span", { class: "only-heard", "aria-live": "polite" });
-  const view = { node: element("figure", { class: "matrix-view" }, caption, scroll, said), update, svg: () => svg };
+  const live = element("span", { class: "only-heard", "aria-live": "polite" });
+  const view = { node: element("figure", { class: "matrix-view" }, caption, scroll, live), update, svg: () => svg };
   let svg = null, parts = null, grid = null, width = 0, chosen = null; // [query, key]
 
   function update(changed = {}) {
@@ -78,12 +78,12 @@ export function matrixView(props) {
   function choose(found) {
     chosen = found;
     drawCross();
-    if (!chosen) { hideTooltip(); said.textContent = ""; return; }
+    if (!chosen) { hideTooltip(); live.textContent = ""; return; }
     const [query, key] = chosen, { tokens, matrix } = state, box = svg.getBoundingClientRect();
     const text = `${tokens[query]} → ${tokens[key]}: ${weightText(matrix[query * tokens.length + key])}`;
     const [x, y] = [box.left + grid.left + key * grid.cell, box.top + grid.top + query * grid.cell];
     showTooltip(text, { left: x, right: x + grid.cell, top: y, bottom: y + grid.cell }, "below");
-    if (document.activeElement === parts.area) said.textContent = text;
+    if (document.activeElement === parts.area) live.textContent = text;
   }
 
   function drawCross() {
