@@ -220,7 +220,7 @@ def _facts(saved: Contents) -> list[tuple[str, str]]:
     ]
 
 
-BUDGET = 3_000_000  # characters
+BUDGET = 900_000  # characters
 
 
 def pack_attention(saved: Contents, budget: int = BUDGET) -> dict[str, Any]:

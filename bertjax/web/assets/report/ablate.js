@@ -6,11 +6,11 @@ import { data, noun } from "./results.js";
 export function ablatePage(choose) {
   const overview = data.kind === "head" ? mapOverview(choose) :
     data.grids ? gridOverview(choose, "Map of pairs of heads; arrow keys choose a pair") : barsOverview(choose);
-  const set = data.kind === "set" && data.grids ? "pair of heads" : noun();
   return {
     overview,
+    hasRankingChart: data.kind !== "layer", // the bars have intervals
     texts: {
-      overview: `Effect of ablating each ${set}`,
+      overview: `Effect of ablating each ${noun()}`,
       drawn: "how the score changes when it is ablated",
       examples: name => `Examples that change most when ${noun()} ${name} is ablated`,
       flip: name => `${noun()} ${name} ablated`,

@@ -2,8 +2,8 @@
 
 import { attentionViewer } from "../shared/attention_viewer.js";
 import { fillSelect, unpack } from "../shared/dom.js";
-import { examplesOf, isOfPredictions, lineText } from "./examples.js";
-import { byId, data, noun, setText, state } from "./results.js";
+import { examplesOf, isOfPredictions, labelOf, lineText } from "./examples.js";
+import { byId, data, setText, state } from "./results.js";
 
 const samples = data.attention.samples;
 const runs = data.attention.runs;
@@ -55,7 +55,7 @@ function describeSample(sample) {
   const [id, label, lines] = data.examples.texts[data.examples.places.indexOf(sample.example)];
   const change = isOfPredictions && examplesOf(state.chosen)[1].find(row => row.id === id && row.flips);
   const flip = change && sectionTexts.flip ? ` (${sectionTexts.flip(data.names[state.chosen])}: ${change.first} → ${change.second})` : "";
-  return `Example ${id}${label === "none" ? "" : `, label ${label}`}${flip}: ${lineText(lines)}`;
+  return `Example ${id}${labelOf(label) === null ? "" : `, label ${label}`}${flip}: ${lineText(lines)}`;
 }
 
 export async function showAttention() {
@@ -90,7 +90,9 @@ export function attendTo(index) {
     const [layer, head] = first.split("=")[0].split(".").map(Number);
     Object.assign(selected, { layer, head });
   }
-  byId("run").value = String(Math.max(0, runs.indexOf(data.names[index])));
+  const run = Math.max(0, runs.indexOf(data.names[index]));
+  if (data.kind === "set") selected.layer = Math.max(selected.layer, Math.min(firstLayers[run], data.model.layers - 1));
+  byId("run").value = String(run);
   guarded();
 }
 
@@ -103,7 +105,7 @@ export function startAttention(pageTexts, fail) {
   fillSelect(byId("example"), samples.map((sample, place) => [place, idOf(sample)]));
   fillSelect(byId("text"), (samples[0]?.texts ?? []).map((_, place) => [place, `text ${place + 1}`]));
   byId("text").parentElement.hidden = (samples[0]?.texts.length ?? 0) < 2;
-  byId("run-label").textContent = sectionTexts.run ?? noun();
+  byId("run-label").textContent = sectionTexts.run ?? "Ablated";
   byId("run").parentElement.hidden = runs.length < 2;
   fillSelect(byId("run"), runs.map((name, place) => [place, place ? name : "nothing"]), runs.length > 1 ? 1 : 0);
   const left = samples.length < data.attention.kept ? `${samples.length} of the ${data.attention.kept} recorded examples fit on the page; all are in attention.npz.` : "";

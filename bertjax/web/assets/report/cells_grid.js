@@ -13,7 +13,8 @@ const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], Arrow
 
 // columns: names; panels: [{title, rows: names, cells: [row][column] index or null}]; values, significant: by index;
 // limit: where colours end; measure: of the values; tested: whether significant cells have a dot; selected: an index;
-// describe(index): text of a cell; label: of the whole; onSelect(index, byKey).
+// describe(index): text of a cell; label: of the whole; hasGaps:
+// whether cells without an index are drawn; onSelect(index, byKey).
 export function cellsGrid(props) {
   let given = props, width = 0;
   const node = element("div", { class: "cells", tabindex: 0, role: "application", "aria-label": props.label });
@@ -55,11 +56,11 @@ function sizesOf({ columns, panels, limit, measure }, width) {
 }
 
 function drawCells(given, width) {
-  const { columns, panels, measure, selected } = given, sizes = sizesOf(given, width);
+  const { columns, panels, selected, hasGaps } = given, sizes = sizesOf(given, width);
   const { left, step, height, below } = sizes, wide = left + step * columns.length + 8;
   const captions = panels.length > 1 || panels[0].title ? CELL_CAPTION : 6;
   const high = panels.reduce((sum, panel) => sum + captions + height * panel.rows.length, 0) + below + CELL_BAR;
-  const svg = svgElement("svg", { width: Math.max(wide, Math.min(width, 300)), height: high, class: "grid" });
+  const svg = svgElement("svg", { width: Math.max(wide, Math.min(width, left + 400)), height: high, class: "grid" });
   let top = 0, outline = null;
   for (const panel of panels) {
     if (captions === CELL_CAPTION) svg.append(svgElement("text", { x: left, y: top + 16, class: "panel-title" }, panel.title));
@@ -68,8 +69,11 @@ function drawCells(given, width) {
       x: left - 6, y: top + (row + 0.5) * height, class: "tick", "text-anchor": "end", "dominant-baseline": "central",
     }, shortened(name, CELL_LONGEST, CELL_FONT))));
     panel.cells.forEach((cells, row) => cells.forEach((index, column) => {
-      if (index === null) return;
       const x = left + column * step, y = top + row * height;
+      if (index === null) {
+        if (hasGaps) svg.append(svgElement("rect", { x: x + 0.5, y: y + 0.5, width: step - 1, height: height - 1, class: "no-cell" }));
+        return;
+      }
       svg.append(...cellOf(given, sizes, index, x, y));
       if (index === selected) outline = svgElement("rect", {
         x, y, width: step, height, fill: "none", stroke: "var(--ink)", "stroke-width": 3, class: "selected-cell",

@@ -13,7 +13,7 @@ const CURVE_SHAPES = [
   "M0 4.6L4.4 -3.4H-4.4z", "M-1.5 -4.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z",
 ];
 
-// curves: [{name, band: note on its band, points: [{x, y, low, high, index, text}]}]; base: {x, y}, where all curves
+// curves: [{name, isRange: whether low and high are a band, points: [{x, y, low, high, index, text}]}]; base: {x, y}, where all curves
 // begin; title, below: of the axes; selected: an index.
 export function curvesChart(props) {
   let given = props, width = 0;
@@ -46,8 +46,11 @@ function drawCurves({ curves, base, title, below, selected, onSelect }, width) {
     svgElement("line", {
       x1: CURVE_LEFT, x2: width - right, y1: y(base.y), y2: y(base.y), stroke: "var(--ink)", "stroke-dasharray": "5 4", class: "base",
     }));
-  known.forEach((curve, number) => svg.append(bandOf(curve, base, x, y, styleOf(curve, number))));
-  known.forEach((curve, number) => svg.append(...lineOf(curve, base, x, y, styleOf(curve, number), selected)));
+  const lines = known.filter(curve => !curve.isRange);
+  known.filter(curve => curve.isRange).forEach(curve => svg.append(bandOf(curve, base, x, y)));
+  lines.forEach((curve, number) => svg.append(
+    ...intervalsOf(curve, x, y, styleOf(curve, number), 4 * (number - (lines.length - 1) / 2))));
+  known.forEach((curve, number) => svg.append(...curveNodes(curve, base, x, y, styleOf(curve, number), selected)));
   svg.append(...namesOf(known, x, y, isWide ? { left: width - right, bottom } : { left: CURVE_LEFT, top: bottom + CURVE_BELOW }));
   const texts = new Map(known.flatMap(curve => curve.points.map(point => [point.index, point.text])));
   reactTo(svg, index => texts.get(index), onSelect);
@@ -64,16 +67,27 @@ function countAxis(counts, most, x, bottom) {
     svgElement("text", { x: x(count), y: bottom + 18, class: "tick", "text-anchor": "middle" }, count));
 }
 
-function bandOf(curve, base, x, y, { shade }) {
+// Intervals of curves stand beside each other.
+function intervalsOf(curve, x, y, { shade }, shift) {
+  return curve.points.filter(point => point.low !== null && point.high !== null).map(point => {
+    const at = x(point.x) + shift;
+    return svgElement("line", {
+      x1: at, x2: at, y1: y(point.low), y2: y(point.high), stroke: shade, "stroke-width": 1.5, opacity: 0.55, class: "interval",
+    });
+  });
+}
+
+// The range of random orders.
+function bandOf(curve, base, x, y) {
   const points = curve.points.filter(point => point.low !== null && point.high !== null);
   const path = points.length ? [
     `M${x(base.x)} ${y(base.y)}`, ...points.map(point => `L${x(point.x)} ${y(point.high)}`),
     ...points.reverse().map(point => `L${x(point.x)} ${y(point.low)}`), "Z",
   ].join("") : "";
-  return svgElement("path", { d: path, fill: shade, opacity: 0.13, class: "band" });
+  return svgElement("path", { d: path, fill: "var(--grey)", opacity: 0.13, class: "band" });
 }
 
-function lineOf(curve, base, x, y, { shade, dash, shape }, selected) {
+function curveNodes(curve, base, x, y, { shade, dash, shape }, selected) {
   const path = [`M${x(base.x)} ${y(base.y)}`, ...curve.points.map(point => `L${x(point.x)} ${y(point.y)}`)].join("");
   return [
     svgElement("path", { d: path, fill: "none", stroke: shade, "stroke-width": 2, "stroke-dasharray": dash, class: "curve" }),

@@ -8,7 +8,7 @@ const EFFECT_HEIGHT = 260, EFFECT_LEFT = 64, EFFECT_RIGHT = 10, EFFECT_TOP = 14;
 const EFFECT_LINE = 14; // pixels of a name that is turned
 const EFFECT_LONGEST = 120; // pixels of a name
 
-// marks: {index, name, change, low, high, significant, text}; selected: an index; measure: of the metric; bars: bars, with a
+// marks: {index, name, change, low, high, side, significant, text}, side: -1 for a loss, 1 for a gain, else 0; selected: an index; measure: of the metric; bars: bars, with a
 // dot above significant ones, in place of dots, which are filled if significant; title: of the values' axis; below: of the names' axis.
 export function effectsChart(props) {
   let given = props, width = 0;
@@ -34,7 +34,7 @@ function drawEffects({ marks, selected, measure, bars = false, title, below, onS
   const x = place => EFFECT_LEFT + (place + 0.5) * step, y = value => EFFECT_TOP + (high - value) / (high - low) * EFFECT_HEIGHT;
   const ticks = roundTicks(low, high, 6), bottom = EFFECT_TOP + EFFECT_HEIGHT;
   const svg = svgElement("svg", { width, height: bottom + under, class: "effects", role: "img", "aria-label": title });
-  const shade = mark => !mark.change ? "var(--grey)" : measure.sign * mark.change < 0 ? "var(--low)" : "var(--high)";
+  const shade = mark => ["var(--low)", "var(--grey)", "var(--high)"][mark.side + 1];
   svg.append(
     ...valueAxis(ticks, y, EFFECT_LEFT, width - EFFECT_RIGHT, { texts: ticks.map(tick => tickText(tick, ticks)) }),
     svgElement("line", { x1: EFFECT_LEFT, x2: width - EFFECT_RIGHT, y1: y(0), y2: y(0), stroke: "var(--ink)" }),

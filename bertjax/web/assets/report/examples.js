@@ -1,10 +1,15 @@
 // The examples that the chosen ablation changes most.
 
 import { element } from "../shared/dom.js";
-import { signed } from "../shared/numbers.js";
+import { plain, signed } from "../shared/numbers.js";
 import { byId, data, setText, state } from "./results.js";
 
 export const isOfPredictions = data.examples.reads === "predictions";
+// Contrasts have no labels.
+export const labelOf = label => label === "none" || "patching" in data.details ? null : label;
+// Contributions to an effect are 0 without it.
+const isOfEffects = ["interactions", "shapley"].includes(data.analysis);
+const ofWhat = data.examples.value;
 
 // A line is pieces of text with marks.
 export const lineText = lines => lines
@@ -26,36 +31,42 @@ export function examplesOf(ablation) {
   })];
 }
 
-function noteOf(flips, rows) {
-  const { value, note } = data.examples;
+function examplesNote(flips, rows) {
+  const { note } = data.examples, differs = "roles" in data.details ? "differs" : "changes";
   const what = isOfPredictions ?
     `${flips} ${flips === 1 ? "prediction changes" : "predictions change"}. ${note}` :
-    `The examples whose ${value} changes most. ${note}`.trim();
+    `The examples whose ${ofWhat} ${isOfEffects ? "is largest in size" : `${differs} most`}. ${note}`.trim();
   if (!rows.length) return `${what} No output changes.`;
   const flipping = rows.filter(row => row.flips).length, rest = rows.length - flipping;
   if (!isOfPredictions || !rest) return `${what} Shown: ${rows.length}.`;
-  return `${what} Shown: ${flipping ? "these, and " : ""}${rest} whose ${value} changes most.`;
+  return `${what} Shown: ${flipping ? "these, and " : ""}${rest} whose ${ofWhat} changes most.`;
+}
+
+// Value before and after, and the change; of effects only the value.
+function numberCells({ before, after }) {
+  const change = after - before, side = !isOfPredictions || !change ? "" : change < 0 ? " loss" : " gain";
+  const numbers = element("td", { class: "number" }, `${plain(before, 3)} → ${plain(after, 3)}`);
+  return [...(isOfEffects ? [] : [numbers]), element("td", { class: `number${side}` }, signed(change, 3))];
 }
 
 function exampleRow(row, isLabelled) {
-  const change = row.after - row.before, side = !isOfPredictions || !change ? "" : change < 0 ? " loss" : " gain";
   return element("tr", { class: row.flips && isOfPredictions ? "significant" : null },
     element("td", {}, row.id),
     isLabelled ? element("td", {}, row.label) : null,
     isOfPredictions ? element("td", {}, row.flips ? `${row.first} → ${row.second}` : row.first) : null,
-    element("td", { class: "number" }, `${row.before.toFixed(3)} → ${row.after.toFixed(3)}`),
-    element("td", { class: `number${side}` }, signed(change, 3)),
+    numberCells(row),
     element("td", {}, row.lines.map(lineNode)));
 }
 
 // heading: text above the table.
 export function showExamples(heading) {
-  const [flips, rows] = examplesOf(state.chosen), isLabelled = rows.some(row => row.label !== "none");
+  const [flips, rows] = examplesOf(state.chosen), isLabelled = rows.some(row => labelOf(row.label) !== null);
   setText("examples-heading", heading);
-  setText("examples-note", noteOf(flips, rows));
-  const titles = ["id", isLabelled && "label", isOfPredictions && "prediction", data.examples.value, "change", "text"];
-  byId("examples").tHead.replaceChildren(element("tr", {}, titles.filter(Boolean).map((title, place, all) =>
-    element("th", { scope: "col", class: place >= all.length - 3 && place < all.length - 1 ? "number" : null }, title))));
+  setText("examples-note", examplesNote(flips, rows));
+  const numbers = isOfEffects ? [ofWhat] : [ofWhat, "roles" in data.details ? "difference" : "change"];
+  const titles = ["id", isLabelled && "label", isOfPredictions && "prediction", ...numbers, "text"];
+  byId("examples").tHead.replaceChildren(element("tr", {}, titles.filter(Boolean).map(title =>
+    element("th", { scope: "col", class: numbers.includes(title) ? "number" : null }, title))));
   byId("examples").tBodies[0].replaceChildren(...rows.map(row => exampleRow(row, isLabelled)));
   byId("examples").parentElement.hidden = !rows.length;
 }

@@ -11,8 +11,8 @@ export function interactionsPage(choose) {
         "ablating each. A loss: ablating both costs more than that sum, as when each head can replace the other. " +
         "A gain: it costs less.",
       examples: name => `Examples that contribute most to the interaction of ${name.replace("+", " and ")}`,
-      changed: name => `${name.replace("+", " and ")} ablated`,
-      run: "Ablated",
+      changed: name => `Heads ${name.replace("+", " and ")} ablated`,
+      unchanged: name => `Ablating heads ${name.replace("+", " and ")}`,
     },
   };
 }

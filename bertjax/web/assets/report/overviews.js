@@ -51,7 +51,7 @@ export function gridOverview(choose, label) {
   const { columns, panels, kept } = data.grids, indexOf = new Map(kept.map((ablation, index) => [ablation, index]));
   const valuesOf = () => data.grids.values[state.metric].map(value => value === null ? null : measure().factor * value);
   const chart = cellsGrid({
-    columns, panels, label, values: [], significant: [], measure: measure(),
+    columns, panels, label, hasGaps: data.analysis === "patching", values: [], significant: [], measure: measure(),
     describe: ablation => indexOf.has(ablation) ? describe(indexOf.get(ablation), "\n") :
       `${measure().change} ${inUnit(printedChange(valuesOf()[ablation]))}\nThe page has no details of this ${noun()}.`,
     onSelect: (ablation, byKey) => { if (indexOf.has(ablation)) choose(indexOf.get(ablation), byKey); },

@@ -13,7 +13,7 @@ import { prunePage } from "./prune.js";
 import {
   byId, column, data, describe, inUnit, measure, noun, printed, printedChange, setText, sortByLoss, state,
 } from "./results.js";
-import { plural, showRanking, startRanking } from "./ranking.js";
+import { showRanking, startRanking } from "./ranking.js";
 import { rolesPage } from "./roles.js";
 import { shapleyPage } from "./shapley.js";
 
@@ -22,7 +22,7 @@ const PAGES = {
   pruning: prunePage, patching: patchPage, paths: patchPage,
 };
 // The page of an analysis of the user is that of ablations.
-const analysis = (PAGES[data.analysis] ?? ablatePage)(choose);
+const analysis = (PAGES[data.analysis] ?? ablatePage)(choose, showMetric);
 const overview = analysis.overview;
 const extra = analysis.extra ?? null;
 const texts = analysis.texts;
@@ -50,12 +50,19 @@ function open(index) {
   attendTo(index);
 }
 
+function showMetric(name) {
+  state.metric = name;
+  byId("metric").value = name;
+  sortByLoss();
+  show();
+}
+
 const pointing = () => `Point at a mark for its numbers, click it to choose it (keyboard: arrow keys, Enter). The page's ` +
   `address names the chosen ${noun()}.`;
 
 function whatIsDrawn() {
   const { effects, compared, label, by, change } = measure();
-  if (texts.drawn && !effects) return texts.drawn;
+  if (texts.drawn !== undefined && !effects) return texts.drawn;
   if (effects) return label;
   if (by === "gradients") return `${label}: the change without the head that gradients predict`;
   return compared ? `difference from ${compared}` : change;
@@ -66,7 +73,8 @@ function show() {
   overview.update();
   extra?.update();
   setText("chosen", describe(state.chosen));
-  setText("drawn", `${sentence(whatIsDrawn())}${unit ? `, in ${unit}` : ""}. ${texts.overviewNote?.includes("Point at") ? "" : pointing()}`);
+  const drawn = whatIsDrawn();
+  setText("drawn", `${drawn ? `${sentence(drawn)}${unit ? `, in ${unit}` : ""}. ` : ""}${pointing()}`);
   setText("positive", [positive === null ? "" : `${label} is about the label “${positive}”.`, sign < 0 ? "Lower is better." : ""].join(" ").trim());
   showRanking();
   showExamples(texts.examples(data.names[state.chosen]));
@@ -101,6 +109,7 @@ function start() {
   setText("title", data.title);
   setText("overview-heading", texts.overview);
   setText("overview-note", texts.overviewNote ?? "");
+  setText("metric-label", texts.metric ?? "Score");
   setText("ranking-heading", texts.ranking ?? "Effects with 95 % intervals");
   setText("ranking-note", texts.rankingNote ?? "");
   byId("overview").append(overview.node);
@@ -113,7 +122,7 @@ function start() {
   setText("all-numbers", data.names.length < data.ablations ?
     `Numbers of the ${data.names.length.toLocaleString("en")} largest effects as CSV` : "All numbers as CSV");
   fillSelect(byId("metric"), data.metrics.map(metric => [metric.name, metric.label]), state.metric);
-  byId("metric").addEventListener("change", event => { state.metric = event.target.value; sortByLoss(); show(); });
+  byId("metric").addEventListener("change", event => showMetric(event.target.value));
   byId("all-numbers").addEventListener("click", () => saveTable("results.csv", numberLines()));
   byId("changed-examples").addEventListener("click", () => saveTable("examples.csv", exampleLines()));
   byId("theme").addEventListener("click", toggleTheme);
@@ -124,7 +133,7 @@ function start() {
   startAttention(texts, fail);
   sortByLoss();
   const sizes = data.names.map((_, index) => Math.abs(printed("difference", index) ?? 0));
-  const largest = sizes.indexOf(Math.max(...sizes)), shown = () => addressed() < 0 ? largest : addressed();
+  const first = analysis.first ?? sizes.indexOf(Math.max(...sizes)), shown = () => addressed() < 0 ? first : addressed();
   open(shown());
   addEventListener("hashchange", () => open(shown()));
   addEventListener("popstate", () => open(shown()));

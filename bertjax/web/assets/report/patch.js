@@ -9,6 +9,7 @@ export function patchPage(choose) {
   const written = value => Math.abs(value) >= 1000 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
   const scores = `${score}: ${written(patching.own_score)} of ${into} texts, ${written(patching.donor_score)} of ${other} texts.`;
   const to = receivers && Object.entries(receivers).map(([site, heads]) => `${site} of ${heads.join(" ")}`).join(", ");
+  const hasGaps = data.grids?.panels.some(panel => panel.cells.flat().includes(null));
   return {
     overview: isMap ? mapOverview(choose) : gridOverview(choose, "Grids of patches; arrow keys choose a cell"),
     texts: {
@@ -16,6 +17,7 @@ export function patchPage(choose) {
       overviewNote: [
         to ? `Each head's output is taken from the ${other} text, and acts only through the ${to}.` :
           `Each cell takes its activations from the ${other} text. Rows: layers or heads. Columns: token positions.`,
+        hasGaps ? "Dashed cells: the patch cannot act on the score." : "",
         scores, tooFew ? `${tooFew}.` : "",
       ].filter(Boolean).join(" "),
       drawn: `how the score of ${into} texts changes`,

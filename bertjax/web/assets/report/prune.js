@@ -14,11 +14,12 @@ export function prunePage(choose) {
     overview: curvesOverview(choose),
     extra: data.details.pruning.orders.length ? orderSection() : null,
     hasRankingChart: false,
+    first: firstPoint(),
     texts: {
       overview: "Score by the number of heads left",
-      overviewNote: "Bands: 95 % intervals of the change from all heads (dashed line); grey: mean and range of random " +
-        `orders. ${chosenOn ? `${chosenOn.toLocaleString("en")} other examples chose the orders. ` : ""}` +
-        "Point at a mark for its numbers, click it to choose it. The page's address names what is chosen.",
+      overviewNote: "Vertical lines: 95 % intervals of the change from all heads (dashed line). Grey: mean and range of " +
+        `random orders.${chosenOn ? ` ${chosenOn.toLocaleString("en")} other examples chose the orders.` : ""}`,
+      drawn: "",
       ranking: "Scores of all points",
       examples: name => `Examples that change most with ${describeRun(name)}`,
       flip: name => `with ${describeRun(name)}`,
@@ -28,6 +29,12 @@ export function prunePage(choose) {
       unchanged: name => `Removing the heads of ${name}`,
     },
   };
+}
+
+// The point of the first order with half of its points before it.
+function firstPoint() {
+  const { orders, points } = data.details.pruning;
+  return orders.length ? indexOfName.get(orders[0].runs[points[Math.floor(points.length / 2)]]) : undefined;
 }
 
 // "36 heads left (gradient)" of the name "gradient 36".

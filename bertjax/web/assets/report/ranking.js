@@ -2,8 +2,8 @@
 
 import { element } from "../shared/dom.js";
 import {
-  byId, column, data, interval, isNamed, isSignificant, isTested, marksOf, measure, noun, printed,
-  printedChange, printedP, printedScore, setText, sorted, state,
+  byId, column, data, interval, isNamed, isSignificant, isTested, marksOf, measure, noun, plural, printed,
+  printedChange, printedP, printedScore, setText, side, sorted, state,
 } from "./results.js";
 import { effectsChart } from "./effects_chart.js";
 
@@ -25,7 +25,6 @@ function notFound() {
 }
 
 const counted = () => `${data.ablations.toLocaleString("en")} ${data.ablations === 1 ? noun() : plural(noun())}`;
-export const plural = name => name.startsWith("set of ") ? name.replace("set", "sets") : `${name}s`;
 
 // Columns of the table: a key to sort by (null for none), a heading, and the text of a row.
 function columns() {
@@ -61,10 +60,10 @@ function sortBy(key) {
 }
 
 function rowOf(index, titles, choose) {
-  const change = measure().sign * printed("difference", index);
+  const sides = { "-1": "number loss", 0: "number", 1: "number gain" };
   const classes = [isSignificant(index) ? "significant" : "", index === state.chosen ? "selected" : ""];
   const cells = titles.slice(1).map(([key, , text]) => element("td", {
-    class: key !== "change" || !change ? "number" : change < 0 ? "number loss" : "number gain",
+    class: sides[key === "change" ? side(printed("difference", index)) : 0],
   }, text(index)));
   const button = element("button", { type: "button", onclick: () => choose(index) }, data.names[index]);
   return element("tr", { class: classes.filter(Boolean).join(" ") || null, "data-name": data.names[index] },

@@ -9,10 +9,15 @@ export const byId = id => document.getElementById(id);
 export const setText = (id, text) => { byId(id).textContent = text; };
 
 const SIGNIFICANT = 0.05;
-const NOUNS = { set: "set of heads", cell: "cell" };
 
-// The kind of an ablation, in the singular.
-export const noun = () => NOUNS[data.kind] ?? data.kind;
+// The kind of an ablation, in the singular, and its plural.
+export function noun() {
+  if (data.analysis === "pruning") return "point";
+  if (data.kind !== "set") return data.kind;
+  return data.grids ? "pair of heads" : "set of heads";
+}
+
+export const plural = name => name.includes(" of ") ? name.replace(" of ", "s of ") : `${name}s`;
 export const isMap = data.kind === "head";
 // Names of sets and cells are found by any part of them, names of heads and layers by their beginning.
 export const isNamed = !isMap && data.kind !== "layer";
@@ -115,20 +120,28 @@ export function sortByLoss() {
   if (state.sort === "change") state.descending = measure().order < 0;
 }
 
+// -1 for a loss, 1 for a gain, 0 for a change that is printed as 0 or undefined.
+export function side(change) {
+  return change === null || Number(change.toFixed(measure().digits)) === 0 ? 0 : Math.sign(measure().sign * change);
+}
+
 // What a chart draws of an ablation.
 export const marksOf = indices => indices.map(index => ({
   index, name: data.names[index], change: printed("difference", index), low: printed("low", index),
-  high: printed("high", index), significant: isSignificant(index) || !measure().tested, text: describe(index, "\n"),
+  high: printed("high", index), side: side(printed("difference", index)), significant: isSignificant(index) || !measure().tested, text: describe(index, "\n"),
 }));
 
 // Whether values are never below 0, so that charts begin at 0.
 export const isFromZero = () => measure().effects && !measure().tested;
 
-// The end of the colour scale: the largest size, or three times the 90th percentile if that is smaller.
+// The end of the colour scale: the largest size, or three times the 90th percentile if that is smaller. Shares that
+// patches restore end at 100 points.
 export function colourLimit(values) {
   const sizes = values.filter(value => value !== null).map(Math.abs).sort((a, b) => a - b);
   const least = 5 * 10 ** -measure().digits;
   if (!sizes.length) return least;
-  const largest = sizes[sizes.length - 1], bound = 3 * sizes[Math.floor(0.9 * (sizes.length - 1))];
+  const largest = sizes[sizes.length - 1];
+  if (data.analysis === "patching" && measure().effects) return Math.max(Math.min(100, largest), least);
+  const bound = 3 * sizes[Math.floor(0.9 * (sizes.length - 1))];
   return Math.max(bound > 0 ? Math.min(largest, bound) : largest, least);
 }

@@ -16,7 +16,8 @@ export function shapleyPage(choose) {
         `${orders === undefined ? "" : ` (${drawn})`}. ${sumOfValues()}`,
       rankingNote: "These intervals are over examples.",
       examples: name => `Examples that contribute most to the Shapley value of head ${name}`,
-      base: "Unmodified model",
+      changed: name => `Head ${name} ablated`,
+      unchanged: name => `Ablating head ${name}`,
     },
   };
 }
