@@ -27,6 +27,7 @@ from bertjax.results.summary import AGAIN, has_mark, read_recorded
 from bertjax.results.table import COLUMNS, significant
 from bertjax.statistics import predictions_from_logits
 
+TITLE = "bertjax report"  # by which `has_mark` knows a page
 MOST_ABLATIONS = 2000  # on the page; of more, those with the largest effects are shown
 DIGITS = 12
 DIGITS_OF_CELLS = 4  # of cells that are not among the largest effects
@@ -81,7 +82,7 @@ def write_page(saved: Contents, path: str | Path | None = None) -> Path:
 
 def make_page(saved: Contents) -> str:
     """The page as str."""
-    return web.make_page("report/page", page_data(saved), title=saved.title)
+    return web.make_page("report/page", page_data(saved), title=TITLE)
 
 
 def page_data(saved: Contents) -> dict[str, Any]:

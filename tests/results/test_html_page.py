@@ -287,8 +287,8 @@ def panels_of(page):
 def test_pointing_at_a_token_shows_its_weights(page, results):
     from selenium.webdriver.common.action_chains import ActionChains
 
-    wait_for(lambda: panels_of(page) == 2)
-    token = page.find_element("css selector", "#viewer .head-item[data-side=query] .head-token")
+    first = "#viewer .head-item[data-side=query] .head-token"
+    token = wait_for(lambda: page.find_elements("css selector", first))[0]
     page.execute_script("arguments[0].scrollIntoView({block: 'center'})", token)
     ActionChains(page).move_to_element(token).perform()
     arrays = read_results(results).attention

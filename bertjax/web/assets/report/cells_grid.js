@@ -93,7 +93,7 @@ function cellOf({ values, significant, limit, measure, tested, isFromZero }, { s
   const fill = value === null ? "var(--pale)" : diverging(measure.sign * value / limit);
   const parts = [svgElement("rect", {
     x: x + 0.5, y: y + 0.5, width: step - 1, height: height - 1, fill, class: "cell", "data-index": index,
-    "data-significant": tested ? significant[index] : null,
+    "data-significant": tested ? String(Boolean(significant[index])) : null,
   })];
   const ink = inkOn(fill.startsWith("var") ? "#ffffff" : fill), isWithText = isWritten && value !== null;
   if (isWithText) parts.push(svgElement("text", {

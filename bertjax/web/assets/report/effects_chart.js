@@ -78,7 +78,7 @@ function dotOf(mark, x, y, step, shade, isSelected) {
     ...intervalOf(mark, x, y),
     svgElement("circle", {
       cx: x, cy: y(mark.change), r: size, class: "dot", fill: mark.significant ? shade : "var(--paper)", stroke: shade,
-      "stroke-width": 1.5, "data-significant": mark.significant,
+      "stroke-width": 1.5, "data-significant": String(mark.significant),
     }),
     areaOf(mark, x, y, step, Math.min(...ends) - 5, Math.max(...ends) + 5),
   ];
@@ -91,7 +91,7 @@ function barOf(mark, x, y, step, shade, isSelected) {
     svgElement("rect", {
       x: x - wide / 2, y: top, width: wide, height: Math.abs(y(mark.change) - y(0)), class: "bar",
       fill: shade, stroke: isSelected ? "var(--ink)" : shade, "stroke-width": isSelected ? 3 : 1,
-      "data-significant": mark.significant,
+      "data-significant": String(mark.significant),
     }),
     ...intervalOf(mark, x, y),
     ...(mark.significant ? [svgElement("circle", { cx: x, cy: EFFECT_TOP + 6, r: 4, class: "dot" })] : []),

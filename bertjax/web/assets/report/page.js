@@ -106,6 +106,7 @@ function methodOf({ resamples, test }) {
 }
 
 function start() {
+  document.title = data.title;
   setText("title", data.title);
   setText("overview-heading", texts.overview);
   setText("overview-note", texts.overviewNote ?? "");
@@ -137,7 +138,13 @@ function start() {
   open(shown());
   addEventListener("hashchange", () => open(shown()));
   addEventListener("popstate", () => open(shown()));
-  document.body.dataset.ready = "yes";
+  markWhenDrawn();
+}
+
+// For tests: whether the first chart is drawn.
+function markWhenDrawn() {
+  if (document.querySelector("#overview svg")) document.body.dataset.ready = "yes";
+  else requestAnimationFrame(markWhenDrawn);
 }
 
 function fail(error) {
