@@ -40,21 +40,29 @@ function attentionOfRun(bytes, run, tokens) {
   };
 }
 
+const idOf = sample => data.examples.texts[data.examples.places.indexOf(sample.example)][0];
+const runLabel = () => sectionTexts.run ?? "Ablated";
+
 // Why there is only the attention of the base.
 function reason(run) {
   const name = data.names[state.chosen], most = runs.length - 1;
   if (sectionTexts.noRuns) return sectionTexts.noRuns;
-  if (run) return `${sectionTexts.unchanged(runs[run])} changes nothing in layer ${selected.layer}: it acts on later layers.`;
+  if (run) {
+    return `${sectionTexts.unchanged(runs[run])} changes nothing in layer ${selected.layer}: it acts on later layers.`;
+  }
   if (!most) return "";
   if (runs.includes(name)) return "The unchanged model is selected.";
   const recorded = most === 1 ? "the largest effect" : `the ${most} largest effects`;
-  return `The attention with ${sectionTexts.changed(name).replace(/^With /, "").replace(/^[A-Z](?=[a-z])/, first => first.toLowerCase())} is not recorded, only that of ${recorded}. Choose one under “${sectionTexts.run}”.`;
+  const change = sectionTexts.changed(name).replace(/^With /, ""), inside = change[0].toLowerCase() + change.slice(1);
+  const others = `only that of ${recorded}. Choose one under “${runLabel()}”.`;
+  return `The attention with ${inside} is not recorded, ${others}`;
 }
 
 function describeSample(sample) {
   const [id, label, lines] = data.examples.texts[data.examples.places.indexOf(sample.example)];
   const change = isOfPredictions && examplesOf(state.chosen)[1].find(row => row.id === id && row.flips);
-  const flip = change && sectionTexts.flip ? ` (${sectionTexts.flip(data.names[state.chosen])}: ${change.first} → ${change.second})` : "";
+  const flip = change && sectionTexts.flip ?
+    ` (${sectionTexts.flip(data.names[state.chosen])}: ${change.first} → ${change.second})` : "";
   return `Example ${id}${labelOf(label) === null ? "" : `, label ${label}`}${flip}: ${lineText(lines)}`;
 }
 
@@ -68,10 +76,9 @@ export async function showAttention() {
   const isSame = !run || selected.layer < firstLayers[run] && selected.view !== "model";
   setText("one-panel", isSame ? reason(run) : "");
   const base = attentionOfRun(bytes, 0, text.tokens), ablated = isSame ? null : attentionOfRun(bytes, run, text.tokens);
-  const captions = [sectionTexts.base ?? "Without ablation", run && sectionTexts.changed ? sectionTexts.changed(runs[run]) : ""];
-  const change = {
-    base, ablated, ...selected, captions, name: `attention-${data.examples.texts[data.examples.places.indexOf(sample.example)][0]}`,
-  };
+  const ablatedCaption = run && sectionTexts.changed ? sectionTexts.changed(runs[run]) : "";
+  const captions = [sectionTexts.base ?? "Without ablation", ablatedCaption];
+  const change = { base, ablated, ...selected, captions, name: `attention-${idOf(sample)}` };
   if (viewer) viewer.update(change);
   else {
     viewer = attentionViewer({ ...change, onChange: found => { Object.assign(selected, found); guarded(); } });
@@ -96,23 +103,29 @@ export function attendTo(index) {
   guarded();
 }
 
+function noteOnAttention() {
+  if (!samples.length) return "attention.npz is not in the directory of the results: there is no attention to show.";
+  const parts = ["Weights from each token (left) to the tokens that it attends to (right)."];
+  if (runs.length === 2) parts.push("The run with the largest effect is recorded.");
+  if (runs.length > 2) parts.push(`The ${runs.length - 1} runs with the largest effects are recorded.`);
+  const all = data.attention.kept;
+  if (samples.length < all) {
+    parts.push(`${samples.length} of the ${all} recorded examples fit on the page; all are in attention.npz.`);
+  }
+  return parts.join(" ");
+}
+
 // fail(error): called if the attention cannot be read.
 export function startAttention(pageTexts, fail) {
   sectionTexts = pageTexts;
   failed = fail;
-  const idOf = sample => data.examples.texts[data.examples.places.indexOf(sample.example)][0];
   byId("attention-parts").hidden = !samples.length;
   fillSelect(byId("example"), samples.map((sample, place) => [place, idOf(sample)]));
   fillSelect(byId("text"), (samples[0]?.texts ?? []).map((_, place) => [place, `text ${place + 1}`]));
   byId("text").parentElement.hidden = (samples[0]?.texts.length ?? 0) < 2;
-  byId("run-label").textContent = sectionTexts.run ?? "Ablated";
+  byId("run-label").textContent = runLabel();
   byId("run").parentElement.hidden = runs.length < 2;
   fillSelect(byId("run"), runs.map((name, place) => [place, place ? name : "nothing"]), runs.length > 1 ? 1 : 0);
-  const left = samples.length < data.attention.kept ? `${samples.length} of the ${data.attention.kept} recorded examples fit on the page; all are in attention.npz.` : "";
-  const recorded = runs.length < 2 || sectionTexts.noRuns ? "" : runs.length === 2 ? "The run with the largest effect is recorded." :
-    `The ${runs.length - 1} runs with the largest effects are recorded.`;
-  setText("attention-note", samples.length ?
-    ["Weights from each token (left) to the tokens that it attends to (right).", recorded, left].filter(Boolean).join(" ") :
-    "attention.npz is not in the directory of the results: there is no attention to show.");
+  setText("attention-note", noteOnAttention());
   for (const id of ["example", "text", "run"]) byId(id).addEventListener("change", guarded);
 }

@@ -63,7 +63,9 @@ function drawCells(given, width) {
   const svg = svgElement("svg", { width: Math.max(wide, Math.min(width, left + 400)), height: high, class: "grid" });
   let top = 0, outline = null;
   for (const panel of panels) {
-    if (captions === CELL_CAPTION) svg.append(svgElement("text", { x: left, y: top + 16, class: "panel-title" }, panel.title));
+    if (captions === CELL_CAPTION) {
+      svg.append(svgElement("text", { x: left, y: top + 16, class: "panel-title" }, panel.title));
+    }
     top += captions;
     panel.rows.forEach((name, row) => svg.append(svgElement("text", {
       x: left - 6, y: top + (row + 0.5) * height, class: "tick", "text-anchor": "end", "dominant-baseline": "central",
@@ -71,7 +73,8 @@ function drawCells(given, width) {
     panel.cells.forEach((cells, row) => cells.forEach((index, column) => {
       const x = left + column * step, y = top + row * height;
       if (index === null) {
-        if (hasGaps) svg.append(svgElement("rect", { x: x + 0.5, y: y + 0.5, width: step - 1, height: height - 1, class: "no-cell" }));
+        const box = { x: x + 0.5, y: y + 0.5, width: step - 1, height: height - 1 };
+        if (hasGaps) svg.append(svgElement("rect", { ...box, class: "no-cell" }));
         return;
       }
       svg.append(...cellOf(given, sizes, index, x, y));
@@ -82,13 +85,16 @@ function drawCells(given, width) {
     top += height * panel.rows.length;
   }
   if (outline) svg.append(outline);
-  sizes.texts.forEach((name, column) => svg.append(columnName(name, left + (column + 0.5) * step, top, sizes.isTurned)));
+  sizes.texts.forEach((name, column) => svg.append(
+    columnName(name, left + (column + 0.5) * step, top, sizes.isTurned)));
   svg.append(...scaleOf(given, left, top + below));
   reactTo(svg, given.describe, index => given.onSelect(index, false));
   return svg;
 }
 
-function cellOf({ values, significant, limit, measure, tested, isFromZero }, { step, height, digits, isWritten }, index, x, y) {
+function cellOf(given, sizes, index, x, y) {
+  const { values, significant, limit, measure, tested, isFromZero } = given;
+  const { step, height, digits, isWritten } = sizes;
   const value = values[index];
   const fill = value === null ? "var(--pale)" : diverging(measure.sign * value / limit);
   const parts = [svgElement("rect", {
@@ -97,7 +103,8 @@ function cellOf({ values, significant, limit, measure, tested, isFromZero }, { s
   })];
   const ink = inkOn(fill.startsWith("var") ? "#ffffff" : fill), isWithText = isWritten && value !== null;
   if (isWithText) parts.push(svgElement("text", {
-    x: x + step / 2, y: y + height / 2 + 1, class: "cell-text", "text-anchor": "middle", "dominant-baseline": "central", fill: ink,
+    x: x + step / 2, y: y + height / 2 + 1, class: "cell-text", fill: ink,
+    "text-anchor": "middle", "dominant-baseline": "central",
   }, isFromZero ? value.toFixed(digits) : signed(value, digits)));
   if (tested && value !== null && significant[index]) parts.push(svgElement("circle", {
     cx: isWithText ? x + step - 5 : x + step / 2, cy: isWithText ? y + 5 : y + height / 2, r: isWithText ? 2 : 2.5,
@@ -122,7 +129,8 @@ function scaleOf({ limit, measure, isFromZero, tested }, left, top) {
   }));
   const ticks = isFromZero ? [0, limit] : [-limit, 0, limit];
   const texts = ticks.map((tick, index) => svgElement("text", {
-    x: left + (tick - low) / (limit - low) * wide, y: top + 25, class: "tick", "text-anchor": index ? "middle" : "start",
+    x: left + (tick - low) / (limit - low) * wide, y: top + 25, class: "tick",
+    "text-anchor": index ? "middle" : "start",
   }, tickText(tick, [0, limit / 10])));
   const beside = (y, text) => svgElement("text", { x: left + wide + 24, y: top + y, class: "tick" }, text);
   return [...cells, ...texts, beside(11, measure.unit), ...(tested ? [beside(25, "● significant (q < 0.05)")] : [])];

@@ -13,8 +13,8 @@ const CURVE_SHAPES = [
   "M0 4.6L4.4 -3.4H-4.4z", "M-1.5 -4.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z",
 ];
 
-// curves: [{name, isRange: whether low and high are a band, points: [{x, y, low, high, index, text}]}]; base: {x, y}, where all curves
-// begin; title, below: of the axes; selected: an index.
+// curves: [{name, isRange: whether low and high are a band, points: [{x, y, low, high, index, text}]}];
+// base: {x, y}, where all curves begin; title, below: of the axes; selected: an index.
 export function curvesChart(props) {
   let given = props, width = 0;
   const node = document.createElement("div");
@@ -39,19 +39,25 @@ function drawCurves({ curves, base, title, below, selected, onSelect }, width) {
   const low = Math.min(...ends) - room, high = Math.max(...ends) + room;
   const x = count => CURVE_LEFT + (base.x - count) / base.x * (width - CURVE_LEFT - right);
   const y = value => CURVE_TOP + (high - value) / (high - low) * CURVE_HEIGHT, bottom = CURVE_TOP + CURVE_HEIGHT;
-  const svg = svgElement("svg", { width, height: bottom + CURVE_BELOW + key, class: "curves", role: "img", "aria-label": title });
-  svg.append(...valueAxis(roundTicks(low, high, 6), y, CURVE_LEFT, width - right), axisTitle(title, 14, CURVE_TOP + CURVE_HEIGHT / 2),
+  const svg = svgElement("svg", {
+    width, height: bottom + CURVE_BELOW + key, class: "curves", role: "img", "aria-label": title,
+  });
+  svg.append(...valueAxis(roundTicks(low, high, 6), y, CURVE_LEFT, width - right),
+    axisTitle(title, 14, CURVE_TOP + CURVE_HEIGHT / 2),
     ...countAxis([...new Set(known.flatMap(curve => curve.points.map(point => point.x)))], base.x, x, bottom),
-    svgElement("text", { x: (CURVE_LEFT + width - right) / 2, y: bottom + 38, class: "axis-title", "text-anchor": "middle" }, below),
+    svgElement("text", {
+      x: (CURVE_LEFT + width - right) / 2, y: bottom + 38, class: "axis-title", "text-anchor": "middle",
+    }, below),
     svgElement("line", {
-      x1: CURVE_LEFT, x2: width - right, y1: y(base.y), y2: y(base.y), stroke: "var(--ink)", "stroke-dasharray": "5 4", class: "base",
+      x1: CURVE_LEFT, x2: width - right, y1: y(base.y), y2: y(base.y), stroke: "var(--ink)", "stroke-dasharray": "5 4",
     }));
   const lines = known.filter(curve => !curve.isRange);
   known.filter(curve => curve.isRange).forEach(curve => svg.append(bandOf(curve, base, x, y)));
   lines.forEach((curve, number) => svg.append(
     ...intervalsOf(curve, x, y, styleOf(curve, number), 4 * (number - (lines.length - 1) / 2))));
   known.forEach((curve, number) => svg.append(...curveNodes(curve, base, x, y, styleOf(curve, number), selected)));
-  svg.append(...namesOf(known, x, y, isWide ? { left: width - right, bottom } : { left: CURVE_LEFT, top: bottom + CURVE_BELOW }));
+  const place = isWide ? { left: width - right, bottom } : { left: CURVE_LEFT, top: bottom + CURVE_BELOW };
+  svg.append(...namesOf(known, x, y, place));
   const texts = new Map(known.flatMap(curve => curve.points.map(point => [point.index, point.text])));
   reactTo(svg, index => texts.get(index), onSelect);
   return svg;
@@ -72,7 +78,8 @@ function intervalsOf(curve, x, y, { shade }, shift) {
   return curve.points.filter(point => point.low !== null && point.high !== null).map(point => {
     const at = x(point.x) + shift;
     return svgElement("line", {
-      x1: at, x2: at, y1: y(point.low), y2: y(point.high), stroke: shade, "stroke-width": 1.5, opacity: 0.55, class: "interval",
+      x1: at, x2: at, y1: y(point.low), y2: y(point.high), stroke: shade, "stroke-width": 1.5, opacity: 0.55,
+      class: "interval",
     });
   });
 }
@@ -90,9 +97,12 @@ function bandOf(curve, base, x, y) {
 function curveNodes(curve, base, x, y, { shade, dash, shape }, selected) {
   const path = [`M${x(base.x)} ${y(base.y)}`, ...curve.points.map(point => `L${x(point.x)} ${y(point.y)}`)].join("");
   return [
-    svgElement("path", { d: path, fill: "none", stroke: shade, "stroke-width": 2, "stroke-dasharray": dash, class: "curve" }),
+    svgElement("path", {
+      d: path, fill: "none", stroke: shade, "stroke-width": 2, "stroke-dasharray": dash, class: "curve",
+    }),
     ...curve.points.map(point => svgElement("path", {
-      d: shape, fill: shade, transform: `translate(${x(point.x)} ${y(point.y)}) scale(${point.index === selected ? 1.9 : 1})`,
+      d: shape, fill: shade,
+      transform: `translate(${x(point.x)} ${y(point.y)}) scale(${point.index === selected ? 1.9 : 1})`,
       stroke: point.index === selected ? "var(--ink)" : shade,
     })),
     ...curve.points.map(point => svgElement("circle", {
@@ -105,7 +115,8 @@ function curveNodes(curve, base, x, y, { shade, dash, shape }, selected) {
 function namesOf(curves, x, y, { left, bottom, top }) {
   const ends = curves.map((curve, number) => {
     const last = curve.points[curve.points.length - 1];
-    return { number, x: last ? x(last.x) : left, y: last && top === undefined ? y(last.y) : top + CURVE_LINE * (number + 0.5) };
+    const below = () => top + CURVE_LINE * (number + 0.5);
+    return { number, x: last ? x(last.x) : left, y: top !== undefined ? below() : last ? y(last.y) : bottom };
   });
   if (top === undefined) {
     ends.sort((a, b) => a.y - b.y);
@@ -117,10 +128,13 @@ function namesOf(curves, x, y, { left, bottom, top }) {
   return ends.flatMap(end => {
     const { shade, dash, shape } = styleOf(curves[end.number], end.number), line = end.line ?? end.y;
     return [
-      top === undefined ? svgElement("path", { d: `M${end.x} ${end.y}L${left + 8} ${line}`, stroke: shade, "stroke-width": 0.6 }) : null,
+      top === undefined ?
+        svgElement("path", { d: `M${end.x} ${end.y}L${left + 8} ${line}`, stroke: shade, "stroke-width": 0.6 }) : null,
       svgElement("path", { d: `M${left + 8} ${line}h28`, stroke: shade, "stroke-width": 2, "stroke-dasharray": dash }),
       svgElement("path", { d: shape, fill: shade, transform: `translate(${left + 22} ${line})` }),
-      svgElement("text", { x: left + 42, y: line, class: "name", "dominant-baseline": "central", fill: shade }, curves[end.number].name),
+      svgElement("text", {
+        x: left + 42, y: line, class: "name", "dominant-baseline": "central", fill: shade,
+      }, curves[end.number].name),
     ].filter(Boolean);
   });
 }

@@ -33,7 +33,8 @@ export function exampleLines() {
   const lines = [[...titles, "first", "second"]];
   data.written.forEach(([name], index) => {
     for (const { id, label, before, after, first, second, lines: texts } of examplesOf(index)[1]) {
-      lines.push([name, ...data.places[index], id, label, before, after, first, second, ...texts.map(line => lineText([line]))]);
+      const known = [name, ...data.places[index], id, label, before, after, first, second];
+      lines.push([...known, ...texts.map(line => lineText([line]))]);
     }
   });
   return lines;

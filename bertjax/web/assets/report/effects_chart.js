@@ -8,8 +8,10 @@ const EFFECT_HEIGHT = 260, EFFECT_LEFT = 64, EFFECT_RIGHT = 10, EFFECT_TOP = 14;
 const EFFECT_LINE = 14; // pixels of a name that is turned
 const EFFECT_LONGEST = 120; // pixels of a name
 
-// marks: {index, name, change, low, high, side, significant, text}, side: -1 for a loss, 1 for a gain, else 0; selected: an index; measure: of the metric; bars: bars, with a
-// dot above significant ones, in place of dots, which are filled if significant; title: of the values' axis; below: of the names' axis.
+// Props:
+//   marks: {index, name, change, low, high, side, significant, text}; side: -1 for a loss, 1 for a gain, else 0.
+//   bars: bars, with a dot above significant ones, in place of dots, which are filled if significant.
+//   selected: an index. measure: of the metric. title, below: of the axes. onSelect(index): a click.
 export function effectsChart(props) {
   let given = props, width = 0;
   const node = document.createElement("div");
@@ -31,7 +33,8 @@ function drawEffects({ marks, selected, measure, bars = false, title, below, onS
   const texts = named.map(mark => shortened(mark.name, EFFECT_LONGEST, EFFECT_FONT));
   const under = (isTurned ? Math.max(...texts.map(text => textWidth(text, EFFECT_FONT))) : 12) + (below ? 28 : 12);
   const [low, high] = limitsOf(marks, measure.digits);
-  const x = place => EFFECT_LEFT + (place + 0.5) * step, y = value => EFFECT_TOP + (high - value) / (high - low) * EFFECT_HEIGHT;
+  const x = place => EFFECT_LEFT + (place + 0.5) * step;
+  const y = value => EFFECT_TOP + (high - value) / (high - low) * EFFECT_HEIGHT;
   const ticks = roundTicks(low, high, 6), bottom = EFFECT_TOP + EFFECT_HEIGHT;
   const svg = svgElement("svg", { width, height: bottom + under, class: "effects", role: "img", "aria-label": title });
   const shade = mark => ["var(--low)", "var(--grey)", "var(--high)"][mark.side + 1];
@@ -42,8 +45,9 @@ function drawEffects({ marks, selected, measure, bars = false, title, below, onS
   marks.forEach((mark, place) => svg.append(
     ...(bars ? barOf : dotOf)(mark, x(place), y, step, shade(mark), mark.index === selected)));
   named.forEach((mark, index) => svg.append(nameOf(mark, texts[index], x(index * every), bottom, isTurned, selected)));
-  if (below) svg.append(svgElement(
-    "text", { x: EFFECT_LEFT + inner / 2, y: bottom + under - 4, class: "axis-title", "text-anchor": "middle" }, below));
+  if (below) svg.append(svgElement("text", {
+    x: EFFECT_LEFT + inner / 2, y: bottom + under - 4, class: "axis-title", "text-anchor": "middle",
+  }, below));
   const byIndex = new Map(marks.map(mark => [mark.index, mark]));
   reactTo(svg, index => byIndex.get(index).text, onSelect);
   return svg;

@@ -17,9 +17,10 @@ import { showRanking, startRanking } from "./ranking.js";
 import { rolesPage } from "./roles.js";
 import { shapleyPage } from "./shapley.js";
 
+const NEEDED = "Chrome or Edge from version 80, Firefox from 113, Safari from 16.4";
 const PAGES = {
-  ablation: ablatePage, interactions: interactionsPage, shapley: shapleyPage, importance: importancePage, roles: rolesPage,
-  pruning: prunePage, patching: patchPage, paths: patchPage,
+  ablation: ablatePage, interactions: interactionsPage, shapley: shapleyPage, importance: importancePage,
+  roles: rolesPage, pruning: prunePage, patching: patchPage, paths: patchPage,
 };
 // The page of an analysis of the user is that of ablations.
 const analysis = (PAGES[data.analysis] ?? ablatePage)(choose, showMetric);
@@ -57,8 +58,8 @@ function showMetric(name) {
   show();
 }
 
-const pointing = () => `Point at a mark for its numbers, click it to choose it (keyboard: arrow keys, Enter). The page's ` +
-  `address names the chosen ${noun()}.`;
+const pointing = () => "Point at a mark for its numbers, click it to choose it (keyboard: arrow keys, Enter). " +
+  `The page's address names the chosen ${noun()}.`;
 
 function whatIsDrawn() {
   const { effects, compared, label, by, change } = measure();
@@ -75,7 +76,8 @@ function show() {
   setText("chosen", describe(state.chosen));
   const drawn = whatIsDrawn();
   setText("drawn", `${drawn ? `${sentence(drawn)}${unit ? `, in ${unit}` : ""}. ` : ""}${pointing()}`);
-  setText("positive", [positive === null ? "" : `${label} is about the label “${positive}”.`, sign < 0 ? "Lower is better." : ""].join(" ").trim());
+  const about = positive === null ? "" : `${label} is about the label “${positive}”. `;
+  setText("positive", `${about}${sign < 0 ? "Lower is better." : ""}`.trim());
   showRanking();
   showExamples(texts.examples(data.names[state.chosen]));
   const statistics = data.statistics[state.metric];
@@ -89,19 +91,20 @@ const sentence = text => text ? text[0].toUpperCase() + text.slice(1) : "";
 function halvesOf({ chosen, on_chosen: onChosen, on_other: onOther, halves }) {
   if (onOther === null || !halves) return "";
   const most = chosen.map(([name, part]) => `${name} (${Math.round(100 * part)} %)`).join(", ");
-  const { factor, sign, change, of_model: isOfModel } = measure(), [here, there] = [onChosen, onOther].map(value => factor * value);
+  const { factor, sign, change, of_model: isOfModel } = measure();
+  const [here, there] = [onChosen, onOther].map(value => factor * value);
   const best = isOfModel ? `the best ${noun()} changes the score by` :
     `the ${noun()} with the ${sign < 0 ? "lowest" : "highest"} ${change} has`;
-  return `Chosen on a random half of the examples, ${best} ${inUnit(printedChange(here))} there and ${printedChange(there)} ` +
-    `on the other half (mean of ${halves} halves). Chosen most often: ${most}.`;
+  return `Chosen on a random half of the examples, ${best} ${inUnit(printedChange(here))} there and ` +
+    `${printedChange(there)} on the other half (mean of ${halves} halves). Chosen most often: ${most}.`;
 }
 
 function methodOf({ resamples, test }) {
   const draws = `bootstrap with ${resamples.toLocaleString("en")} samples`;
   const usual = column("interval").includes("t") ?
     `Student's t or ${draws}, whichever is wider, corrected for skewness` : `BCa ${draws}`;
-  const tests = measure().tested ? ` Test: ${test}. q: Benjamini and Hochberg. An interval is of one ${noun()}; q accounts ` +
-    `for all ${data.ablations.toLocaleString("en")}.` : "";
+  const tests = measure().tested ? ` Test: ${test}. q: Benjamini and Hochberg. An interval is of one ${noun()}; ` +
+    `q accounts for all ${data.ablations.toLocaleString("en")}.` : "";
   return `Intervals: ${usual}, or score intervals where few predictions change.${tests}`;
 }
 
@@ -128,13 +131,15 @@ function start() {
   byId("changed-examples").addEventListener("click", () => saveTable("examples.csv", exampleLines()));
   byId("theme").addEventListener("click", toggleTheme);
   onTheme(() => overview.update());
-  byId("facts").replaceChildren(...data.facts.flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)]));
+  byId("facts").replaceChildren(...data.facts.flatMap(([name, text]) =>
+    [element("dt", {}, name), element("dd", {}, text)]));
   byId("filter").placeholder = data.kind === "head" ? "such as 3. or 4.11" : "a name";
   startRanking(analysis.hasRankingChart ?? true, choose);
   startAttention(texts, fail);
   sortByLoss();
   const sizes = data.names.map((_, index) => Math.abs(printed("difference", index) ?? 0));
-  const first = analysis.first ?? sizes.indexOf(Math.max(...sizes)), shown = () => addressed() < 0 ? first : addressed();
+  const first = analysis.first ?? sizes.indexOf(Math.max(...sizes));
+  const shown = () => addressed() < 0 ? first : addressed();
   open(shown());
   addEventListener("hashchange", () => open(shown()));
   addEventListener("popstate", () => open(shown()));
@@ -154,4 +159,4 @@ function fail(error) {
 }
 
 if (window.DecompressionStream) start();
-else fail(new Error("This page needs a newer browser: Chrome or Edge from version 80, Firefox from 113, Safari from 16.4."));
+else fail(new Error(`This page needs a newer browser: ${NEEDED}.`));

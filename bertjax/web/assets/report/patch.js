@@ -7,7 +7,8 @@ export function patchPage(choose) {
   const { patching, too_few_contrasts: tooFew } = data.details, { into, score, receivers } = patching;
   const other = into === "corrupted" ? "clean" : "corrupted";
   const written = value => Math.abs(value) >= 1000 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
-  const scores = `${score}: ${written(patching.own_score)} of ${into} texts, ${written(patching.donor_score)} of ${other} texts.`;
+  const scores = `${score}: ${written(patching.own_score)} of ${into} texts, ` +
+    `${written(patching.donor_score)} of ${other} texts.`;
   const to = receivers && Object.entries(receivers).map(([site, heads]) => `${site} of ${heads.join(" ")}`).join(", ");
   const hasGaps = data.grids?.panels.some(panel => panel.cells.flat().includes(null));
   return {
@@ -21,7 +22,8 @@ export function patchPage(choose) {
         scores, tooFew ? `${tooFew}.` : "",
       ].filter(Boolean).join(" "),
       drawn: `how the score of ${into} texts changes`,
-      examples: name => `Contrasts that ${to ? `the paths from head ${name} change` : `the patch of ${name} changes`} most`,
+      examples: name => to ? `Contrasts that the paths from head ${name} change most` :
+        `Contrasts that the patch of ${name} changes most`,
       base: "Without patches",
       flip: name => `with ${name} patched`,
       noRuns: "The attention of patched runs is not recorded.",

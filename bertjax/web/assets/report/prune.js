@@ -17,8 +17,8 @@ export function prunePage(choose) {
     first: firstPoint(),
     texts: {
       overview: "Score by the number of heads left",
-      overviewNote: "Vertical lines: 95 % intervals of the change from all heads (dashed line). Grey: mean and range of " +
-        `random orders.${chosenOn ? ` ${chosenOn.toLocaleString("en")} other examples chose the orders.` : ""}`,
+      overviewNote: "Vertical lines: 95 % intervals of the change from all heads (dashed line). Grey: mean and range " +
+        `of random orders.${chosenOn ? ` ${chosenOn.toLocaleString("en")} other examples chose the orders.` : ""}`,
       drawn: "",
       ranking: "Scores of all points",
       examples: name => `Examples that change most with ${describeRun(name)}`,
@@ -53,7 +53,8 @@ function pointOf(name, left) {
   const score = printed("score", index), change = printed("difference", index);
   const [low, high] = ["low", "high"].map(end => printed(end, index));
   const at = end => end === null || score === null ? null : score - change + end;
-  return { x: left, y: score, low: at(low), high: at(high), index, text: `${describeRun(name)}\n${describe(index, "\n")}` };
+  const text = `${describeRun(name)}\n${describe(index, "\n")}`;
+  return { x: left, y: score, low: at(low), high: at(high), index, text };
 }
 
 function curves() {
@@ -75,7 +76,8 @@ function rangeOf(random, points) {
     const [low, high] = [Math.min(...scores), Math.max(...scores)], digits = measure().digits;
     return scores.length ? {
       x: left, y: mean, low, high, index: drawn[0].index,
-      text: `${left} heads left, ${scores.length} random orders\nmean ${mean.toFixed(digits)}, from ${low.toFixed(digits)} to ${high.toFixed(digits)}`,
+      text: `${left} heads left, ${scores.length} random orders\n` +
+        `mean ${mean.toFixed(digits)}, from ${low.toFixed(digits)} to ${high.toFixed(digits)}`,
     } : { x: left, y: null };
   });
   return { name: `random (${random.length})`, isRange: true, points: means };
@@ -109,7 +111,8 @@ function orderSection() {
     list.textContent = `Removed first: ${orders[Number(select.value)].heads.slice(0, 12).join(", ")}, …`;
   }
   return {
-    node: element("div", {}, element("p", { class: "controls" }, element("label", {}, "Order ", select)), map.node, list),
+    node: element("div", {},
+      element("p", { class: "controls" }, element("label", {}, "Order ", select)), map.node, list),
     update, heading: "Order of removal", note: "The rank of each head: heads with rank 1 are removed first.",
   };
 }

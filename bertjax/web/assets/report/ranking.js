@@ -2,7 +2,7 @@
 
 import { element } from "../shared/dom.js";
 import {
-  byId, column, data, interval, isNamed, isSignificant, isTested, marksOf, measure, noun, plural, printed,
+  byId, column, data, everyIndex, interval, isNamed, isSignificant, marksOf, measure, noun, plural, printed,
   printedChange, printedP, printedScore, setText, side, sorted, state,
 } from "./results.js";
 import { effectsChart } from "./effects_chart.js";
@@ -15,7 +15,7 @@ function found() {
   const matches = index => !wanted || data.names[index].startsWith(wanted) ||
     (isNamed && data.names[index].toLowerCase().includes(wanted)) ||
     data.heads[index].some(head => head.startsWith(wanted));
-  return data.names.map((_, index) => index).filter(index => matches(index) && (!onlySignificant || isSignificant(index)));
+  return everyIndex().filter(index => matches(index) && (!onlySignificant || isSignificant(index)));
 }
 
 function notFound() {
@@ -34,7 +34,7 @@ function columns() {
     ...(measure().effects ? [] : [["score", "score", printedScore]]),
     ["change", measure().change, index => printedChange(printed("difference", index))],
     [null, "95 % interval", interval],
-    ...(measure().tested ? [["q", "q", index => isTested(index) ? printedP(index, column("q")[index]) : "undefined"]] : []),
+    ...(measure().tested ? [["q", "q", index => printedP(index, column("q")[index])]] : []),
     ...(hasFlips ? ["gains", "losses"].map((name, place) =>
       [name, ["become right", "become wrong"][place], index => String(column(name)[index])]) : []),
   ];
@@ -80,7 +80,8 @@ function showTable() {
   table.tHead.replaceChildren(headings(titles));
   table.tBodies[0].replaceChildren(...order.map(index => rowOf(index, titles, chosenBy)));
   // The focused node was replaced: its successor gets the focus.
-  if (row !== undefined) [...table.tBodies[0].rows].find(one => one.dataset.name === row)?.querySelector("button").focus();
+  const same = row !== undefined && [...table.tBodies[0].rows].find(one => one.dataset.name === row);
+  if (same) same.querySelector("button").focus();
   else if (heading !== undefined) table.tHead.rows[0].cells[heading].querySelector("button")?.focus();
 }
 

@@ -57,7 +57,7 @@ function probability(value) {
 
 // A p or q of an ablation, with ≤ if its p is a bound.
 export const printedP = (index, value) =>
-  `${isBound(column("p")[index], "least_p") ? "≤" : ""}${probability(value)}`;
+  `${value !== null && isBound(column("p")[index], "least_p") ? "≤" : ""}${probability(value)}`;
 
 const equals = text => /^[<≤]/.test(text) ? `${text[0]} ${text.slice(1)}` : `= ${text}`;
 
@@ -128,7 +128,8 @@ export function side(change) {
 // What a chart draws of an ablation.
 export const marksOf = indices => indices.map(index => ({
   index, name: data.names[index], change: printed("difference", index), low: printed("low", index),
-  high: printed("high", index), side: side(printed("difference", index)), significant: isSignificant(index) || !measure().tested, text: describe(index, "\n"),
+  high: printed("high", index), side: side(printed("difference", index)),
+  significant: isSignificant(index) || !measure().tested, text: describe(index, "\n"),
 }));
 
 // Whether values are never below 0, so that charts begin at 0.

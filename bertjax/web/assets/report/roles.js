@@ -22,11 +22,16 @@ export function rolesPage(choose, showMetric) {
   };
 }
 
-const headButtons = (names, choose, textOf = name => name) => names.length ? names.flatMap(name => [
-  element("button", { type: "button", class: "link", onclick: () => choose(indexAt.get(name)) }, textOf(name)), " "]) : "none";
+function headButtons(names, choose, textOf = name => name) {
+  const buttons = names.map(name => element(
+    "button", { type: "button", class: "link", onclick: () => choose(indexAt.get(name)) }, textOf(name)));
+  return buttons.length ? buttons.flatMap(button => [button, " "]) : "none";
+}
+
+const NUMBER_COLUMNS = ["heads", "uniform", "mean", "by norms"];
 
 const headingsOf = titles => element("thead", {}, element("tr", {}, titles.map(title =>
-  element("th", { scope: "col", class: ["heads", "uniform", "mean", "by norms"].includes(title) ? "number" : null }, title))));
+  element("th", { scope: "col", class: NUMBER_COLUMNS.includes(title) ? "number" : null }, title))));
 
 function rolesSection(choose, showMetric) {
   return {
@@ -46,7 +51,8 @@ function criteriaTable(choose) {
     return element("tr", {}, element("th", { scope: "row" }, kind), element("td", {}, criterion),
       element("td", { class: "number" }, heads.length), element("td", {}, headButtons(heads, choose)));
   });
-  return element("table", { id: "criteria" }, headingsOf(["role", "criterion", "heads", "names"]), element("tbody", {}, rows));
+  const titles = ["role", "criterion", "heads", "names"];
+  return element("table", { id: "criteria" }, headingsOf(titles), element("tbody", {}, rows));
 }
 
 const meanOf = values => values.reduce((sum, value) => sum + (value ?? 0), 0) / values.length;
@@ -54,12 +60,14 @@ const meanOf = values => values.reduce((sum, value) => sum + (value ?? 0), 0) / 
 // For each role the share under uniform attention, the mean of all heads, and the heads with the largest shares.
 function sharesTable(choose, showMetric) {
   const labels = new Map(data.metrics.map(metric => [metric.name, metric.label]));
-  const rows = Object.entries(data.details.roles.definitions).filter(([name]) => name in data.rows).map(([name, definition]) => {
+  const defined = Object.entries(data.details.roles.definitions).filter(([name]) => name in data.rows);
+  const rows = defined.map(([name, definition]) => {
     const { score, base } = data.rows[name], norms = data.rows[`norm_${name}`]?.score;
     const largest = data.names.map((_, index) => index).sort((a, b) => score[b] - score[a]).slice(0, MOST_HEADS);
     const shareOf = new Map(largest.map(index => [data.names[index], plain(100 * score[index], 0)]));
-    const button = element("button", { type: "button", class: "link", title: definition, onclick: () => showMetric(name) },
-      labels.get(name).replace("Attention to ", ""));
+    const button = element("button", {
+      type: "button", class: "link", title: definition, onclick: () => showMetric(name),
+    }, labels.get(name).replace("Attention to ", ""));
     return element("tr", {}, element("th", { scope: "row" }, button),
       [base[0], meanOf(score), norms ? meanOf(norms) : null].map(value =>
         element("td", { class: "number" }, value === null ? "" : plain(100 * value, 1))),

@@ -40,7 +40,8 @@ function ordersSection(choose, orders) {
       ...mark, low: mark.change - ends[mark.index], high: mark.change + ends[mark.index],
       text: `head ${mark.name}: ${inUnit(printedChange(mark.change))} ± ${ends[mark.index].toPrecision(2)}`,
     }));
-    chart.update({ marks, selected: state.chosen, measure: measure(), title: `value${unit ? ` in ${unit}` : ""}`, below: "head" });
+    const title = `value${unit ? ` in ${unit}` : ""}`;
+    chart.update({ marks, selected: state.chosen, measure: measure(), title, below: "head" });
   };
   return {
     node: chart.node, update, heading: "Precision over orders of removal",
