@@ -39,14 +39,14 @@ import numpy as np
 from experiments.frames.controls import Contrast, heads_left, mean_distances, measure_controls, plan_controls, score_all
 from experiments.frames.links import DIRECTIONS, measure_links, measure_published
 from experiments.frames.null import Chance, draw_nulls
-from experiments.frames.report import LEVEL, SOURCES, figures, head_names, highest_heads, overview, tables
+from experiments.frames.report import LEVEL, SOURCES, figures, head_names, highest_heads, tables
 from experiments.frames.selection import compare_with_authors, read_source
 from experiments.frames.sources import MOST_WORDS
 from experiments.shared.agreement import compare_maps
 from experiments.shared.example import SENTENCE, attend, describe_example
 from experiments.shared.run import Found, Run, make_parser, run_script
 
-__all__ = ["compute", "figures", "main", "overview", "tables"]
+__all__ = ["compute", "figures", "main", "tables"]
 
 PARTS = ("observed", "mean", "high", "p_values")  # of a null
 CONTRASTED = ("examples", "links", "others", "interval", "p_values", "smallest")  # of a control
