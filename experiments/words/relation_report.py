@@ -72,7 +72,9 @@ def _draw_shared(path: Path, numbers: Numbers) -> None:
     for name, source in _with(numbers["results"]["sources"], "shared_words").items():
         for kind, entry in source["models"][0]["shared_words"].items():
             share, (least, beyond) = np.array(entry["share"]["mean"]), weakest_shared(entry)
-            panels.append(Panel(f"{name.partition(':')[0]}, {kind}", share, beyond & twice_controls(share, least), ~beyond))
+            panels.append(
+                Panel(f"{name.partition(':')[0]}, {kind}", share, beyond & twice_controls(share, least), ~beyond)
+            )
     note = (
         "Controls: other words there, other words in the same places, the same word seen from others.\n"
         f"Stroke: not more than all three (q < {LEVEL}). Dot: more, and at least twice the largest control."

@@ -226,7 +226,7 @@ def test_tasks_that_need_the_same_heads_and_one_that_does_not(tmp_path, shared):
     assert one["reliability"] > 0.9
     assert one["between_seeds"] > 0.8
     assert (tmp_path / "out" / "agreement.pdf").read_bytes().startswith(b"%PDF")
-    blocks = across_tasks.tables(numbers).split("\n\n")
+    blocks = across_tasks.tables({"": numbers}).split("\n\n")
     assert [len(block.splitlines()) for block in blocks] == [5, 5]
     assert all(len({line.count("|") for line in block.splitlines()}) == 1 for block in blocks)
 
@@ -260,7 +260,7 @@ def controls_of(square):
 
 def check_table_of_measures(numbers, found):
     """A row for each task and measure; two of the three tasks have shares."""
-    *_, table = across_tasks.tables(numbers).split("\n\n")
+    *_, table = across_tasks.tables({"": numbers}).split("\n\n")
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
     assert {len(row) for row in cells} == {5}
     by_name = {(row[0], row[1]): row[2:] for row in cells[2:]}

@@ -229,11 +229,11 @@ def test_a_run_writes_numbers_pictures_and_single_run_outputs(folder, tmp_path):
     expected = np.dot(*vectors) / np.prod([np.linalg.norm(one) for one in vectors])
     assert abs(values["disabled"][number, place] - expected) < 1e-5
     pictures = repeated_patterns.figures(numbers)
-    assert set(pictures) == {"figure", "nearest", "in_common", "disabled"}
+    assert set(pictures) == {"figure", "disabled"}
     pictures["figure"](tmp_path / "again.png")
     assert (tmp_path / "again.png").read_bytes() == (tmp_path / "figure.png").read_bytes()
-    tables = repeated_patterns.tables(numbers).split("\n\n")
+    tables = repeated_patterns.tables({"": numbers}).split("\n\n")
     assert len(tables) == 2
     assert all(len({line.count("|") for line in table.splitlines()}) == 1 for table in tables)
-    both = repeated_patterns.overview({"one": numbers, "two": numbers})
+    both = repeated_patterns.tables({"one": numbers, "two": numbers}).split("\n\n")[0]
     assert len(both.splitlines()) == 4

@@ -301,7 +301,7 @@ def test_tables_and_figures_are_redrawn_from_saved_numbers(run, tmp_path):
     assert set(drawn) == names
     drawn["cls_row"](tmp_path / "again.png")
     assert (tmp_path / "again.png").read_bytes() == (output / "cls_row.png").read_bytes()
-    assert "share of diagonal maps" in tables(numbers)
+    assert "share of diagonal maps" in tables({"": numbers})
 
 
 def write_patterns(path, model):
