@@ -36,11 +36,11 @@ from typing import Any
 
 import numpy as np
 
-from experiments.frames.controls import Contrast, heads_left, mean_distances, measure_controls, plan_controls, score_all
+from experiments.frames.controls import Contrast, heads_left, measure_controls, plan_controls, score_all
 from experiments.frames.links import DIRECTIONS, measure_links, measure_published
 from experiments.frames.null import Chance, draw_nulls
 from experiments.frames.report import LEVEL, SOURCES, figures, head_names, highest_heads, tables
-from experiments.frames.selection import compare_with_authors, read_source
+from experiments.frames.selection import read_source
 from experiments.frames.sources import MOST_WORDS
 from experiments.shared.agreement import compare_maps
 from experiments.shared.example import SENTENCE, attend, describe_example
@@ -66,7 +66,6 @@ def compute(run: Run) -> Found:
     results: dict[str, Any] = {
         "examples": len(links.texts),
         "as_published": {"examples": len(as_published.found)},
-        "distances": mean_distances(plans),
         "maps": {name: array.round(6).tolist() for name, array in maps.items()},
         "nulls": {name: {"examples": null.examples, **_rounded(null, PARTS)} for name, null in nulls.items()},
         "controls": {name: _rounded(control, CONTRASTED) for name, control in controls.items()},
@@ -78,8 +77,6 @@ def compute(run: Run) -> Found:
     }
     if corrected.counts:
         results |= {"annotations_by_filter": corrected.counts, "published_by_filter": as_published.counts}
-    if run.options.source == "framenet":
-        results["against_the_authors_sentences"] = compare_with_authors(run, corrected, as_published, links, published)
     values = {"ids": np.array(corrected.ids), "published_ids": np.array(as_published.ids), **maps}
     values |= {"both": links.both, "published": published}
     for name, null in nulls.items():

@@ -12,8 +12,7 @@ many kinds of heads are there? Do similar heads replace each other?
   sentence).
 - From both (`similarity/parts.py`): the distance of the heads' mean patterns, and the correlation of what changes with
   the text (1 for a head and itself, 0 for two that have no more in common than on different texts).
-- Groups: average linkage, cut at the distance of a head from itself on another text; also on random halves of the
-  texts.
+- Groups: average linkage, cut at the distance of a head from itself on another text.
 - --disable N: the N nearest pairs (no head twice) are disabled, each head alone and both, on all labelled examples of
   the task; the control is the same number of distant pairs of the same layers. If heads replaced each other, both
   together would lose more than the sum, and by a larger margin than the controls.
@@ -52,7 +51,7 @@ def compute(run: Run) -> Found:
     distances = measure_distances(run, texts, partners)
     numbers = {"model": options.model, "task": options.task, "texts": len(partners.texts), "names": distances.names}
     numbers |= pool.to_dict() | {"control": _describe_control(partners, len(chosen), options.draws)}
-    numbers |= report_parts(distances, options.seed) | {"groups": report_groups(distances, options.seed)}
+    numbers |= report_parts(distances, options.seed) | {"groups": report_groups(distances)}
     ids = np.array(pool.examples.ids)[[chosen[number] for number in partners.texts]]
     values = {"ids": ids} | {name: getattr(distances, name) for name in ("same", "other", "own")}
     if options.disable:

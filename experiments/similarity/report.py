@@ -39,8 +39,8 @@ def _draw_matrix(path: Path, results: Numbers) -> None:
     compared with itself on another text."""
     means, names = read_means(results), results["names"]
     places, order = len(names), order_heads(means.same)
-    matrix = np.triu(square(means.same, places)[np.ix_(order, order)], 1)
-    matrix += np.tril(square(means.other, places)[np.ix_(order, order)], -1) + np.diag(means.own[order])
+    matrix = np.triu(square(means.same)[np.ix_(order, order)], 1)
+    matrix += np.tril(square(means.other)[np.ix_(order, order)], -1) + np.diag(means.own[order])
     side, ordered = WIDTH - LEFT - RIGHT, [names[place] for place in order]
     title = "How far heads' attention patterns are apart"
     subtitle = f"{_what(results)}; above the diagonal on the same text, below it and on it on another text"
