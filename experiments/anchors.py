@@ -46,7 +46,7 @@ from experiments.published import LENGTH, counted_as_published, published_masks
 from experiments.shared.checks import Check, check_map, mean_and_error, reading_error
 from experiments.shared.example import attend, describe_example, draw_example
 from experiments.shared.figures import draw_maps
-from experiments.shared.run import Figures, Found, Numbers, Run, make_parser, run_script
+from experiments.shared.run import Figures, Found, Numbers, Run, Runs, make_parser, run_script
 from experiments.shared.tables import make_table
 from experiments.words.annotated import AnnotatedSample
 from experiments.words.annotation import make_annotator, read_annotated
@@ -159,10 +159,10 @@ def figures(numbers: Numbers) -> Figures:
     return {"figure": partial(draw_maps, panels=panels, **texts), "examples": example}
 
 
-def tables(numbers: Numbers) -> str:
+def tables(runs: Runs) -> str:
     """A row for each anchor, with the number furthest off relative to its tolerance, and what else is wrong."""
     rows = []
-    for check in numbers["results"]["checks"]:
+    for check in (check for numbers in runs.values() for check in numbers["results"]["checks"]):
         if "found" not in check:
             rows.append([check["anchor"], "", "", "", "", "", f"{check['verdict']}, {check['reason']}"])
             continue

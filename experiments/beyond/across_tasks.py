@@ -29,7 +29,7 @@ from experiments.shared.figures import draw_effect_bars, draw_effect_maps, draw_
 from experiments.shared.head_maps import SIMILARITY, HeadMap, read_frames, read_map, read_results
 from experiments.shared.joined_tables import measures_table, pairs_table, seeds_table
 from experiments.shared.joins import TaskEffects, compare_marked, correlate, join_seeds, join_tasks, measure_task
-from experiments.shared.run import Figures, Found, Numbers, Run, array, make_reader, run_script, short
+from experiments.shared.run import Figures, Found, Numbers, Run, Runs, array, make_reader, run_script, short
 
 TESTS = (("p", "q"), ("p_within_layers", "q_within_layers"))
 SPLITS = 100
@@ -146,12 +146,12 @@ def _draw_agreement(path: Path, results: Numbers) -> None:
     draw_maps(path, [Panel("", values, found)], **texts, **options)
 
 
-def tables(numbers: Numbers) -> str:
-    """Tasks, pairs of tasks, and other measures."""
-    results = numbers["results"]
+def tables(runs: Runs) -> str:
+    """Tasks; of the first run also pairs of tasks and other measures."""
+    results = [numbers["results"] for numbers in runs.values()]
     parts = [seeds_table(results)]
-    parts += [pairs_table(results)] if results["pairs"] else []
-    parts += [measures_table(results)] if results["measures"] else []
+    parts += [pairs_table(results[0])] if results[0]["pairs"] else []
+    parts += [measures_table(results[0])] if results[0]["measures"] else []
     return "\n\n".join(parts)
 
 

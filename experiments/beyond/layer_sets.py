@@ -22,7 +22,7 @@ from experiments.shared.data import make_study, split_task
 from experiments.shared.effects import Effects, describe_runs, draw_changes, main_effects, outputs_of, texts_of
 from experiments.shared.figures import draw_effect_bars, draw_maps
 from experiments.shared.interactions import describe_beyond, measure_beyond
-from experiments.shared.run import Figures, Found, Numbers, Run, array, make_parser, run_script
+from experiments.shared.run import Figures, Found, Numbers, Run, Runs, array, make_parser, run_script
 from experiments.shared.tables import format_change, format_estimate, make_table
 
 
@@ -133,27 +133,14 @@ def _draw_pairs(path: Path, results: Numbers, mode: str, effects: Effects, texts
     draw_maps(path, panels, **texts, **options, axis="layer")
 
 
-def tables(numbers: Numbers) -> str:
-    """Single layers and growing sets with their changes; pairs with theirs, and the change beyond the sum."""
-    results, layers = numbers["results"], [str(layer) for layer in range(numbers["results"]["layers"])]
-    mode, effects = next(iter(main_effects(results).items()))
-    sets = {"alone": [results["names"].index(layer) for layer in layers]} | grown_sets(results)
-    rows = [
-        [
-            kind,
-            *(
-                f"{format_estimate(effects.change[at], (effects.low[at], effects.high[at]))}, q {effects.format_q(at)}"
-                for at in positions
-            ),
-        ]
-        for kind, positions in sets.items()
-    ]
-    return "\n\n".join([make_table(["layer", *layers], rows), _pairs_table(results, mode, effects)])
+def tables(runs: Runs) -> str:
+    """Pairs of layers in the first mode: the change, and the change beyond the sum of both."""
+    return "\n\n".join(_pairs_table(numbers["results"]) for numbers in runs.values())
 
 
-def _pairs_table(results: Numbers, mode: str, effects: Effects) -> str:
-    total, pairs = results["layers"], results["pairs"][mode]
-    cells = [[""] * total for _ in range(total)]
+def _pairs_table(results: Numbers) -> str:
+    total, (mode, effects) = results["layers"], next(iter(main_effects(results).items()))
+    pairs, cells = results["pairs"][mode], [[""] * total for _ in range(total)]
     for index, (first, second) in enumerate(pairs["layers"]):
         change = effects.change[results["names"].index(name_layers((first, second), total))]
         beyond = format_estimate(pairs["beyond"][index], (pairs["low"][index], pairs["high"][index]))
