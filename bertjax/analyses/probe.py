@@ -234,7 +234,7 @@ def random_encoder(model: PretrainedModel, seed: int = 0) -> BertModel:
     """An encoder of the same shape as a model, with the parameters that training starts from.
 
     Args:
-        seed: of the random draw.
+        seed: seed of the random draw.
     """
     return BertModel(model.config, jax.random.key(seed), model.numerics, add_pooling_layer=False)
 

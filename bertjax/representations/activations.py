@@ -112,7 +112,7 @@ def words_of_pieces(text: Encoding) -> Int[np.ndarray, " token"]:
     """The unit of each token for `compute_activations(units=...)`: the index of its word among the words with pieces.
 
     Args:
-        text: of `Tokenizer.encode_words`, which records the word of each piece.
+        text: a text from `Tokenizer.encode_words`, which records the word of each piece.
 
     >>> words_of_pieces(Encoding((1, 5, 6, 7, 2), (0,) * 5, (), (), False, word_ids=(None, 0, 0, 2, None)))
     array([-1,  0,  0,  1, -1])

@@ -36,7 +36,9 @@ class Split:
     """Texts that train a probe, select its regularisation, and test it.
 
     Args:
-        train, select, test: indices of texts, in ascending order; no text is in two of them.
+        train: indices of the texts that train, in ascending order.
+        select: indices of the texts that select; none of them trains.
+        test: indices of the texts that test; none of them trains or selects.
     """
 
     train: Int[np.ndarray, " train"]
@@ -49,7 +51,7 @@ def split_texts(count: int, seed: int = 0) -> Split:
 
     Args:
         count: the number of texts.
-        seed: of the random order.
+        seed: seed of the random order.
 
     Raises:
         InputError: fewer than 5 texts.
@@ -69,8 +71,8 @@ def control_labels(words: Sequence[str], labels: Int[np.ndarray, " words"], seed
 
     Args:
         words: the words; equal str are of one type.
-        labels: of the words, as class ids.
-        seed: of the random draw.
+        labels: class ids of the words.
+        seed: seed of the random draw.
 
     >>> control_labels(["a", "b", "a"], np.array([0, 1, 0]), seed=0).tolist()
     [0, 1, 0]
@@ -85,7 +87,8 @@ class LinearProbe:
     """A linear classifier of activations.
 
     Args:
-        mean, scale: of each dimension in training.
+        mean: mean of each dimension in training.
+        scale: standard deviation of each dimension in training; 1 for constant dimensions.
         model: the fitted model of scikit-learn.
         classes: the number of classes, including classes that do not occur in training.
         trained: the number of units that trained the model.
