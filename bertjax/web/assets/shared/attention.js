@@ -10,8 +10,9 @@ export function attentionOf({ tokens, layers, heads, weights, steps }) {
   return {
     tokens, layers, heads,
     matrix: (layer, head) => {
-      const start = (layer * heads + head) * size;
-      return Float32Array.from(weights.subarray(start, start + size), weight => weight / steps);
+      const start = (layer * heads + head) * size, matrix = new Float32Array(size);
+      for (let index = 0; index < size; index += 1) matrix[index] = weights[start + index] / steps;
+      return matrix;
     },
   };
 }

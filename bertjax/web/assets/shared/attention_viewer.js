@@ -79,6 +79,7 @@ export function attentionViewer(props) {
       views.forEach((view, index) => view.update(viewProps(shown[index], index)));
     } else {
       views = shown.map((attention, index) => makeView(attention, index));
+      if (state.view === "head") scrollTogether(views.map(view => view.scroll));
       made.set(requested, views);
     }
     if (requested !== kind) showViews();
@@ -127,6 +128,13 @@ export function attentionViewer(props) {
 
   update();
   return { node, update, state: () => ({ layer: state.layer, head: state.head, view: state.view }) };
+}
+
+// Long texts: base and ablated show the same tokens.
+function scrollTogether(nodes) {
+  for (const node of nodes) node.addEventListener("scroll", () => {
+    for (const other of nodes) if (other !== node) other.scrollTop = node.scrollTop;
+  });
 }
 
 // The largest weight of the selected head, in base and ablated together: both are drawn on one scale.
