@@ -24,11 +24,14 @@ from bertjax.tasks.question_answering import QuestionAnsweringOptions
 from bertjax.tasks.ranking import RankingOptions
 from bertjax.tasks.registry import TASKS, encode_examples, form_named, load_examples, task_named
 from bertjax.tasks.task import Chosen, EncodeArguments, Task, TaskOptions, metrics_of
+from bertjax.tasks.token_classification import ENTITY as TAG_OF_SCHEME
+from bertjax.tasks.token_classification import spans_of
 
 __all__ = [
     "MARKS",
     "MASKED",
     "SAMPLE",
+    "TAG_OF_SCHEME",
     "TASKS",
     "UNKNOWN",
     "Chosen",
@@ -61,5 +64,6 @@ __all__ = [
     "load_examples",
     "metrics_of",
     "positive_label",
+    "spans_of",
     "task_named",
 ]
