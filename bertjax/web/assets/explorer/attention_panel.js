@@ -9,10 +9,10 @@ import { element, fillSelect } from "../shared/dom.js";
 export function attentionPanel({ onView, onWeights, onToggle }) {
   const byId = id => document.getElementById(`attention-${id}`);
   const weights = element("select", { id: "weights", onchange: () => onWeights(weights.value) });
-  fillSelect(weights, [["attention", "attention weights"], ["norms", "norm-weighted: shares of what the head adds"]]);
+  fillSelect(weights, [["attention", "attention weights"], ["norms", "norm-weighted attention"]]);
   const toggle = element("button", { type: "button", id: "switch", onclick: () => onToggle(state.layer, state.head) });
   const text = element("select", { id: "attention-text", onchange: () => { chosen = Number(text.value); draw(); } });
-  const textLabel = element("label", { hidden: true }, "Text ", text);
+  const textLabel = element("label", { hidden: true }, "of the ", text);
   let state = null, readings = [], chosen = 0, viewer = null;
   byId("controls").append(toggle, element("label", {}, "Show ", weights), textLabel);
 
@@ -21,7 +21,7 @@ export function attentionPanel({ onView, onWeights, onToggle }) {
       Promise.all([readAttention(base), ablated && readAttention(ablated)])));
     readings = read;
     chosen = Math.min(chosen, read.length - 1);
-    fillSelect(text, read.map((_, index) => [index, index + 1]), chosen);
+    fillSelect(text, read.map((_, index) => [index, ["first text", "second text"][index]]), chosen);
     textLabel.hidden = read.length === 1;
     byId("note").textContent = "";
     draw();

@@ -47,7 +47,7 @@ export function largestChange(map) {
 }
 
 // The panel. props: model; onSelect, onToggle(layer, head); onToggleLayer(layer); onMode(mode); onChange(change).
-// update({map, baseMap, state, target, message}): baseMap is that of the same question with no head off, or null; target
+// update({map, baseMap, state, target, message, stale}): map: null if there is none yet; baseMap is that of the same question with no head off, or null; target
 // is the text of the target; message stands in place of a map.
 export function mapPanel({ model, onSelect, onToggle, onToggleLayer, onMode, onChange }) {
   const mode = element("select", { id: "mode", onchange: () => onMode(mode.value) });
@@ -74,20 +74,20 @@ export function mapPanel({ model, onSelect, onToggle, onToggleLayer, onMode, onC
   }
 
   function update(shown) {
-    last = shown;
-    const { map, state, message } = shown;
+    last = { ...shown, map: shown.map ?? emptyMap(model) };
+    const { map, state, message } = last;
     mode.value = state.mode;
     change.value = state.change;
-    const hasMap = map !== null && !message;
-    changeLabel.hidden = !hasMap || (map.quantity !== null && map.quantity !== LOG_PROBABILITY);
+    const hasMap = message === null, isScore = model.kind === "score" || model.kind === "similarity";
+    changeLabel.hidden = !hasMap || isScore;
     saving.hidden = help.hidden = body.hidden = !hasMap;
-    note.textContent = message ?? (map ? noteOfMap(shown) : "");
+    note.textContent = message ?? (isScore || shown.target ? noteOfMap(last, isScore ? model.kind : null) : "");
     if (!hasMap) return;
-    const props = mapProps(shown);
+    const props = mapProps(last, model);
     if (view) view.update(props);
     else build(props);
     body.classList.toggle("is-stale", Boolean(shown.stale));
-    status.textContent = statusOf(shown, model);
+    status.textContent = statusOf(last, model);
   }
 
   function build(props) {
@@ -102,15 +102,19 @@ export function mapPanel({ model, onSelect, onToggle, onToggleLayer, onMode, onC
   return { update };
 }
 
-function mapProps({ map, state }) {
-  const values = map.values.map(row => row.map(value => changeOf(map, value, state.change)));
-  const asPoints = map.quantity === LOG_PROBABILITY && state.change === "probability";
-  const limit = limitOfMap(values.flat(), asPoints ? 0.1 : map.quantity === LOG_PROBABILITY ? 0.01 : 0.001);
-  const unit = asPoints ? "points" : "";
-  const quantity = asPoints ? "change of probability" : map.quantity ? `change of ${map.quantity}` : "";
-  const digits = limit >= 10 ? 1 : limit >= 0.1 ? 2 : limit >= 0.01 ? 3 : 4;
+// Small changes are written times 100, so that the numbers fit into the cells.
+function mapProps({ map, state }, { kind }) {
+  const changes = map.values.map(row => row.map(value => changeOf(map, value, state.change)));
+  const name = kind === "score" || kind === "similarity" ? kind : state.change;
+  const asPoints = name === "probability";
+  const found = limitOfMap(changes.flat(), { probability: 0.1, [LOG_PROBABILITY]: 0.01 }[name] ?? 0.001);
+  const factor = !asPoints && found < 0.1 ? 100 : 1, limit = found * factor;
+  const values = changes.map(row => row.map(value => (value === null ? null : value * factor)));
   const selected = state.layer === null ? null : [state.layer, state.head];
-  return { values, limit, unit, digits, quantity, selected, off: new Set(state.off) };
+  return {
+    values, limit, digits: limit >= (factor === 1 && !asPoints ? 10 : 1) ? 1 : 2, unit: asPoints ? "points" : "",
+    quantity: `change of ${name}${factor === 1 ? "" : " × 100"}`, selected, off: new Set(state.off),
+  };
 }
 
 // The end of the scale: 1, 2 or 5 times a power of ten that covers most of the values.
@@ -126,17 +130,17 @@ function statusOf({ map }, model) {
     const count = map.values.flat().filter(value => value !== null).length;
     return `${count} heads, one after the other, in ${map.seconds.toFixed(map.seconds < 10 ? 2 : 0)} s`;
   }
-  return `Computing: ${map.layers} of ${model.layers} layers`;
+  const first = "Computing (a new length of text takes longer once)";
+  return map.layers ? `Computing: ${map.layers} of ${model.layers} layers` : first;
 }
 
-function noteOfMap({ map, state, target }) {
-  const goal = target ? `the model finds ${target}` : `the ${map.quantity ?? "number"}`;
+function noteOfMap({ state, target }, number) {
   const colours = target ? "Red: less likely. Blue: more likely." : "Red: lower. Blue: higher.";
   const off = state.off.length;
   if (!off) {
     return target
       ? `How much more or less likely ${target} becomes when this head alone is switched off. ${colours}`
-      : `How ${goal} changes when this head alone is switched off. ${colours}`;
+      : `How the ${number} changes when this head alone is switched off. ${colours}`;
   }
   const which = off === 1 ? "One head is off already (hatched)" : `${off} heads are off already (hatched)`;
   return `${which}: each cell shows what switching this head off as well changes. A head that matters only now is a backup `

@@ -64,7 +64,7 @@ function startExplorer() {
     runs += 1;
     const run = runs, texts = sentTexts(model, state.texts);
     if (texts === null) {
-      shown = { ...shown, answer: null, map: null, message: "" };
+      shown = { ...shown, answer: null, target: null, message: "" };
       drawAnswer("Type a text, and the answer of the model appears here.");
       drawMap();
       return;
@@ -92,7 +92,7 @@ function startExplorer() {
       return;
     }
     const noMask = model.kind === "words" && !answer.base.masks.length;
-    shown = { ...shown, answer, texts, target, message: noMask ? "" : null, map: noMask ? null : shown.map };
+    shown = { ...shown, answer, texts, target, message: noMask ? "" : null };
     drawAnswer(noMask ? `The text has no ${model.mask}. Insert it where the model should find a word.` : "");
     drawMap();
   }
@@ -233,6 +233,7 @@ function startExplorer() {
   }
 
   find("model").textContent = modelText(data);
+  find("model").title = model.name;
   find("question").append(...[inputs.node, picker.node].filter(Boolean));
   const actions = {
     undo: () => step(undo.undo), redo: () => step(undo.redo), clear: () => change({ off: [] }, "question"),
@@ -252,7 +253,8 @@ function startExplorer() {
 
 function modelText({ model, task, version }) {
   const size = `${model.layers} layers of ${model.heads} heads`;
-  return [`${model.name}: ${size}`, task && `task ${task}`, `bertjax ${version}`].filter(Boolean).join(" · ");
+  const name = model.name.split("/").slice(-2).join("/");
+  return [`${name}: ${size}`, task && `task ${task}`, `bertjax ${version}`].filter(Boolean).join(" · ");
 }
 
 // Focus the node that has the data of the one that had the focus.
