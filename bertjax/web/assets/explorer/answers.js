@@ -60,8 +60,7 @@ function answerTable(rows, { answer, target, onTarget, heading, name }) {
     return element("tr", { class: chosen ? "is-target" : "" }, element("th", { scope: "row" }, label),
       probabilityCell(row.before), after ? [probabilityCell(row.after), rowChange(row)] : null);
   });
-  const caption = element("caption", { class: "only-heard" }, "Choose the row that the map follows");
-  return element("table", { class: `answer-table ${after ? "is-compared" : ""}` }, caption,
+  return element("table", { class: `answer-table ${after ? "is-compared" : ""}` },
     element("thead", {}, head), element("tbody", {}, body));
 }
 
@@ -71,7 +70,7 @@ function probabilityCell(probability) {
     return element("td", { class: "number" }, text);
   }
   const bar = element("span", { class: "answer-bar", style: { "--share": `${100 * probability}%` } });
-  return element("td", { class: "number" }, bar, share(probability));
+  return element("td", { class: "number" }, bar, element("span", { class: "answer-share" }, share(probability)));
 }
 
 function rowChange({ before, after }) {

@@ -12,6 +12,11 @@ import { keptTarget, sameTarget, targetOf, targetText } from "./targets.js";
 
 const TYPING_PAUSE = 250; // milliseconds
 const MOST_MAPS = 40; // that are kept, so that undo needs no computation
+const TARGET_NOTES = {
+  words: "Select the word that the map follows.", classes: "Select the class that the map follows.",
+  labels: "Select the label that the map follows.", entities: "Select the word whose tag the map follows.",
+  answer: "Select the span that the map follows.",
+};
 const find = id => document.getElementById(id);
 
 function startExplorer() {
@@ -144,9 +149,10 @@ function startExplorer() {
   function drawAnswer(note) {
     const { answer, texts, target } = shown, body = find("answer-body");
     body.classList.remove("is-stale");
+    const choice = answer && !note ? TARGET_NOTES[model.kind] ?? "" : "";
     const truncated = answer?.truncated
       ? `The text is longer than the ${model.max_tokens} tokens that the model reads: its end is left out.` : "";
-    find("answer-note").textContent = [note, truncated].filter(Boolean).join(" ");
+    find("answer-note").textContent = [note, choice, truncated].filter(Boolean).join(" ");
     const focused = body.contains(document.activeElement) ? document.activeElement.dataset : null;
     body.replaceChildren(...(answer ? answerNodes({ model, texts, answer, target, onTarget: setTarget }) : []));
     if (focused) refocus(body, focused);
