@@ -1,12 +1,14 @@
 """`Study`: one model and one task in the middle; its methods are the analyses."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from html import escape
+from importlib import import_module
 from inspect import Signature, getdoc
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Num
@@ -25,7 +27,7 @@ from bertjax.analyses import (
 )
 from bertjax.data import CUSTOM, Examples, Tokenizer
 from bertjax.engine import Estimate
-from bertjax.errors import InputError
+from bertjax.errors import InputError, MissingDependencyError
 from bertjax.formatting import count_of
 from bertjax.interventions import Ablation
 from bertjax.jobs import (
@@ -58,11 +60,15 @@ from bertjax.progress import shown
 from bertjax.results import Results
 from bertjax.tasks import MASKED
 
+if TYPE_CHECKING:
+    from bertjax.explorer import Explorer
+
 __all__ = [
     "Baseline",
     "Study",
     "StudyOptions",
     "ablate",
+    "import_explorer",
     "importance",
     "interactions",
     "patch",
@@ -290,6 +296,41 @@ class Study:
         """
         return self.run(options)
 
+    def explore(self, *, host: str = "127.0.0.1", port: int = 0, browser: bool = True) -> "Explorer":
+        """Open a page that shows what each head does to the model's answer to a text. Needs the extra `explore`.
+
+        The server runs in the background: `wait()` of the result waits until it ends, `close()` ends it.
+
+        Args:
+            host: address of this machine to listen on; the default is reachable from this machine only.
+            port: port to listen on; 0 is any free one.
+            browser: whether to open the page in a browser, if there is one.
+
+        Returns: the running explorer; `url` is the address of its page.
+
+        Raises:
+            InputError: the model has no answer to show, or the address cannot be used.
+            MissingDependencyError: Starlette or uvicorn is not installed.
+        """
+        package = import_explorer()
+        started: Explorer = package.Explorer(self.explorer_subject(), host, port)
+        if arguments.check_bool(browser, "browser"):
+            started.open()
+        return started
+
+    def explorer_subject(self) -> Any:
+        """The subject of an explorer of this study (`bertjax.explorer.Subject`)."""
+        return import_explorer().subject_of(self._job, self._loading())
+
+    def _loading(self) -> list[str]:
+        """Lines of Python that define this study, its model and its tokenizer."""
+        defaults = {one.name: one.default for one in fields(StudyOptions)}
+        given = {name: value for name, value in vars(self.options).items() if value != defaults[name]}
+        first = "# study = bertjax.Study(...)  # the study of this explorer, whose model or data are in memory"
+        if isinstance(self.options.model, str | Path) and self.options.tokenizer is None and not self._sources.data:
+            first = f"study = bertjax.Study({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+        return [first, "model, tokenizer = study.model, study.tokenizer"]
+
     def run(self, analysis: Analysis) -> Results:
         """Run an analysis: `study.run(Shapley(permutations=40))` is `study.shapley(permutations=40)`.
 
@@ -358,6 +399,18 @@ class Study:
             named = isinstance(options.data, str | Path)
             facts["data"] = str(options.data) if named else "data in memory"
         return facts
+
+
+def import_explorer() -> ModuleType:
+    """The package of the explorer. Raises `MissingDependencyError` if its extra is not installed."""
+    try:
+        for name in ("starlette", "uvicorn"):
+            import_module(name)
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"the explorer needs Starlette and uvicorn ({error}): pip install 'bertjax[explore]'"
+        ) from error
+    return import_module("bertjax.explorer")
 
 
 Study.__doc__ = with_options(getdoc(Study) or "", StudyOptions)

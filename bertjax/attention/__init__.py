@@ -2,7 +2,7 @@
 
 from bertjax.attention.distances import read_distances, texts_to_compare
 from bertjax.attention.flow import attention_flow, attention_rollout
-from bertjax.attention.norms import norm_shares
+from bertjax.attention.norms import norm_shares, output_products
 from bertjax.attention.reading import read_roles
 from bertjax.attention.roles import (
     KINDS,
@@ -24,6 +24,7 @@ __all__ = [
     "attention_rollout",
     "kinds_of",
     "norm_shares",
+    "output_products",
     "read_distances",
     "read_roles",
     "role_metrics",

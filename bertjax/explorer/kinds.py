@@ -1,6 +1,7 @@
 """The kinds of answers: for each, how texts are read, what the page shows, and the number that the map follows."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -63,9 +64,11 @@ class Kind(ABC):
         name: in the protocol.
         quantity: what the map follows.
         texts: the number of texts.
+        made_up: texts to begin with.
     """
 
     name: ClassVar[str]
+    made_up: ClassVar[Sequence[str]] = ("The food was good, but the service was slow.", "The service was slow.")
     quantity: ClassVar[str] = LOG_PROBABILITY
     texts: ClassVar[int | str] = 1
 
@@ -96,6 +99,18 @@ class Kind(ABC):
     def row_length(self, encodings: Sequence[Encoding]) -> int:
         """The tokens of a row that holds the texts."""
         return bucket(max(map(len, encodings)), self.subject.longest) * len(encodings)
+
+    def first_texts(self) -> list[str]:
+        """The texts with which the page begins: the first example of the task, or a made-up one."""
+        if self.subject.examples is not None and len(self.subject.examples):
+            texts = self.example(0)[0]
+            if len(texts) == 2 or self.texts != 2:
+                return texts
+        return list(self.made_up)[: 2 if self.texts == 2 else 1]
+
+    @abstractmethod
+    def first_target(self, answer: Mapping[str, Any]) -> Target:
+        """The target of the first map, from the answer to the first texts."""
 
     def example(self, row: int) -> tuple[list[str], str | None]:
         """The texts of an example of the task, and its label or None."""
@@ -153,6 +168,37 @@ class Words(Kind):
     """The most likely words at each [MASK]."""
 
     name = "words"
+
+    def first_texts(self) -> list[str]:
+        """A text with a mask."""
+        return (
+            super().first_texts()
+            if self.subject.examples is not None
+            else [f"The cat {self.tokenizer.mask_token} on the mat."]
+        )
+
+    def first_target(self, answer: Mapping[str, Any]) -> Target:
+        """The most likely word."""
+        masks = answer["masks"]
+        return Target(mask=0, word=masks[0]["guesses"][0]["word"] if masks else None)
+
+    def example(self, row: int) -> tuple[list[str], str | None]:
+        """The text of an example; its longest word of one piece is masked, and is the label."""
+        assert self.subject.examples is not None
+        text, mask = self.subject.examples.first[row], self.tokenizer.mask_token
+        if mask in text:
+            return [text], None
+        (encoding,) = self.tokenizer.encode([text], None, self.subject.longest, word_ids=True)
+        pieces = Counter(encoding.word_ids)
+        spans = [
+            (start, end)
+            for word, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True)
+            if word is not None and pieces[word] == 1 and text[start:end].isalpha()
+        ]
+        if not spans:
+            return [text], None
+        start, end = max(spans, key=lambda span: span[1] - span[0])
+        return [text[:start] + mask + text[end:]], text[start:end]
 
     def _masks(self, encodings: Sequence[Encoding]) -> list[int]:
         mask = self.tokenizer.mask_token_id
@@ -233,6 +279,12 @@ class Classes(Kind):
 
     name = "classes"
     texts = "1 or 2"
+
+    def first_target(self, answer: Mapping[str, Any]) -> Target:
+        """The most likely class."""
+        chances = [one["probability"] for one in answer[self.name]]
+        return Target(label=chances.index(max(chances)))
+
     _log: Callable[[np.ndarray], np.ndarray] = staticmethod(log_softmax)
     _readout: Readout = staticmethod(readouts.logits)
 
@@ -293,6 +345,7 @@ class NextSentence(Classes):
     """Whether the second text follows the first."""
 
     texts = 2
+    made_up = ("A man is eating.", "He has a piece of bread.")
 
     @property
     def labels(self) -> list[str]:
@@ -307,6 +360,10 @@ class Score(Kind):
     texts = "1 or 2"
     _readout: Readout = staticmethod(readouts.score)
     _named = "bertjax.readouts.score"
+
+    def first_target(self, answer: Mapping[str, Any]) -> Target:
+        """No target is needed."""
+        return Target()
 
     def answer_reading(self, encodings: Sequence[Encoding]) -> Reading | None:
         """Read the score."""
@@ -346,6 +403,7 @@ class Similarity(Score):
 
     name = quantity = "similarity"
     texts = 2
+    made_up = ("A man is eating a piece of bread.", "Someone is having a meal.")
 
     def encode(self, texts: Sequence[str]) -> tuple[Encoding, ...]:
         """Tokenise both texts, each with its prompt."""

@@ -4,6 +4,7 @@ import asyncio
 import hmac
 import ipaddress
 import json
+import secrets
 import socket
 from collections.abc import Iterable
 from urllib.parse import parse_qs
@@ -65,11 +66,25 @@ class Guard:
 
     def __init__(self, app: ASGIApp, names: frozenset[str], token: str):
         self.app, self.names, self.token = app, names, token
+        self._code: str | None = None
+
+    def address_to_open(self, server: str) -> str:
+        """An address that redirects to the page once, so that it does not matter who else sees it later.
+
+        Args:
+            server: such as 'http://127.0.0.1:8000'.
+        """
+        self._code = secrets.token_urlsafe(32)
+        return f"{server}/?start={self._code}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on a request, or answer with an error."""
         if scope["type"] != "http":
             raise RuntimeError("the explorer answers HTTP only")
+        if self._is_start(scope):
+            self._code = None
+            await _redirect(send, f"/?token={self.token}")
+            return
         refused = self._refusal(scope)
         if refused is not None:
             await _refuse(send, *refused, is_page=_is_page(scope))
@@ -93,6 +108,12 @@ class Guard:
 
         await self.app(scope, replay, _with_headers(send))
 
+    def _is_start(self, scope: Scope) -> bool:
+        """Whether a request has the code of `address_to_open`, which was not used before."""
+        given = _parameter(scope, "start")
+        known = self._code is not None and hmac.compare_digest(given.encode(), self._code.encode())
+        return known and _is_page(scope) and Headers(scope=scope).get("host", "").lower() in self.names
+
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Status and message of the error; None if the request is fine."""
         headers = Headers(scope=scope)
@@ -103,8 +124,7 @@ class Guard:
         if any(origin.lower() not in allowed for origin in origins):
             return 403, "the request comes from another page"
         if _is_page(scope):
-            given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])
-            return None if self._is_token(given[0]) else (403, NEEDS_ADDRESS)
+            return None if self._is_token(_parameter(scope, "token")) else (403, NEEDS_ADDRESS)
         if scope["method"] != "POST":
             return 405, "only POST is answered here"
         kind, _, given_token = headers.get("authorization", "").partition(" ")
@@ -114,6 +134,11 @@ class Guard:
 
     def _is_token(self, text: str) -> bool:
         return hmac.compare_digest(text.encode("utf-8", "replace"), self.token.encode())
+
+
+def _parameter(scope: Scope, name: str) -> str:
+    """A parameter of the address; empty if it is not there."""
+    return parse_qs(scope["query_string"].decode("latin-1")).get(name, [""])[0]
 
 
 def _is_page(scope: Scope) -> bool:
@@ -133,6 +158,12 @@ async def _read_body(scope: Scope, receive: Receive) -> bytes | None:
             return None
         if message["type"] == "http.disconnect" or not message.get("more_body"):
             return body
+
+
+async def _redirect(send: Send, address: str) -> None:
+    headers = [*HEADERS, (b"location", address.encode()), (b"content-length", b"0")]
+    await send({"type": "http.response.start", "status": 303, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _refuse(send: Send, status: int, text: str, *, is_page: bool = False) -> None:

@@ -1,12 +1,16 @@
 """The server: the page, and the answers to its requests. `Explorer` runs it in a thread of its own."""
 
 import asyncio
+import contextlib
 import json
+import os
 import secrets
 import socket
+import sys
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from html import escape
 from typing import Any, TypeVar
 
@@ -19,9 +23,11 @@ from starlette.routing import Route
 
 from bertjax import arguments
 from bertjax.errors import BertjaxError, InputError, explain
+from bertjax.explorer.attention import compute_attention
 from bertjax.explorer.compute import compute_answer, compute_map, kind_of, read_query
 from bertjax.explorer.kinds import Kind
-from bertjax.explorer.messages import ExamplesRequest, MapRequest, Question, read_message
+from bertjax.explorer.messages import AttentionRequest, ExamplesRequest, MapRequest, Question, read_message
+from bertjax.explorer.python_lines import python_lines
 from bertjax.explorer.security import Guard, is_every_address, served_names
 from bertjax.explorer.subject import Subject
 from bertjax.explorer.worker import Busy, Cancelled, Task, Worker
@@ -36,8 +42,16 @@ RANKS = {"answer": 0, "attention": 1, "map": 2}
 class Explorer:
     """A running explorer.
 
+    Args:
+        subject: the model, and the examples of a task.
+        host: address of this machine to listen on.
+        port: port to listen on; 0 is any free one.
+
     Attributes:
         url: address of the page, with the token.
+
+    Raises:
+        InputError: the model has no answer to show, or the address cannot be used.
     """
 
     def __init__(self, subject: Subject, host: str = "127.0.0.1", port: int = 0):
@@ -49,10 +63,10 @@ class Explorer:
         shown = socket.gethostname() if is_every_address(host) else host
         self.url = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/?token={self._token}"
         application = Application(self.kind, self.worker)
-        guarded = Guard(application.starlette, served_names(host, port), self._token)
+        self._guard = Guard(application.starlette, served_names(host, port), self._token)
         self._server = uvicorn.Server(
             uvicorn.Config(
-                guarded,
+                self._guard,
                 http="h11",
                 ws="none",
                 lifespan="off",
@@ -76,20 +90,33 @@ class Explorer:
             self._listener.close()
             self._ended.set()
 
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        return self.kind.subject.name
+
     def wait(self) -> None:
         """Wait until the server ends."""
         self._ended.wait()
 
     def close(self) -> bool:
-        """End the server at once. Returns whether its threads have ended; a program that is compiled cannot be ended."""
+        """End the server at once, and close all its connections.
+
+        Returns: whether its threads have ended; while JAX compiles a program, the thread of computations continues.
+        """
         self._server.should_exit = self._server.force_exit = True
         ended = self.worker.close(END_SECONDS)
         self._thread.join(END_SECONDS)
         return ended and not self._thread.is_alive()
 
-    def open(self) -> None:
-        """Open the page in a browser, if there is one."""
-        webbrowser.open(self.url)
+    def open(self) -> bool:
+        """Open the page in a browser. Returns whether there is a graphical one.
+
+        Other users of the machine can see the address with which a browser is started, so that address works once.
+        """
+        if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+            return False
+        return webbrowser.open(self._guard.address_to_open(self.url.partition("/?")[0]))
 
     def __enter__(self) -> "Explorer":
         return self
@@ -102,7 +129,7 @@ class Explorer:
 
     def _repr_html_(self) -> str:
         url = escape(self.url)
-        return f'<p>Explorer of {escape(self.kind.subject.model.name)}: <a href="{url}" target="_blank">{url}</a></p>'
+        return f'<p>Explorer of {escape(self.name)}: <a href="{url}" target="_blank">{url}</a></p>'
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -127,14 +154,14 @@ class Application:
     def __init__(self, kind: Kind, worker: Worker):
         self.kind, self.worker = kind, worker
         routes = [Route("/", self.page)]
-        for name in ("examples", "answer", "map"):
+        for name in ("examples", "answer", "map", "attention", "python"):
             routes.append(Route(f"/api/{name}", getattr(self, name), methods=["POST"]))
         self.starlette = Starlette(routes=routes, exception_handlers={404: _not_found, Exception: _internal_error})
 
     async def page(self, request: Request) -> Response:
         """The page."""
         nonce = secrets.token_urlsafe(16)
-        title = f"{self.kind.subject.model.name} - bertjax explore"
+        title = f"{self.kind.subject.name} - bertjax explore"
         try:
             text = make_page("explorer/page", page_data(self.kind), title=title, nonce=nonce)
         except FileNotFoundError:
@@ -155,6 +182,22 @@ class Application:
 
     def _answer(self, message: Question, task: Task) -> Any:
         return compute_answer(self.kind, read_query(self.kind, message), task.check)
+
+    async def attention(self, request: Request) -> Response:
+        """Attention before and after the ablation."""
+        return await self._respond(request, AttentionRequest, "attention", self._attention)
+
+    def _attention(self, message: AttentionRequest, task: Task) -> Any:
+        return compute_attention(self.kind, read_query(self.kind, message), message.weights, task.check)
+
+    async def python(self, request: Request) -> Response:
+        """A map as lines of Python."""
+        try:
+            message = read_message(await request.body(), MapRequest)
+            query = read_query(self.kind, message)
+            return JSONResponse({"code": python_lines(self.kind, query, message.target)})
+        except BertjaxError as error:
+            return _error_of(error)
 
     async def _respond(
         self, request: Request, kind: type[M], endpoint: str, compute: Callable[[M, Task], Any]
@@ -207,7 +250,22 @@ class Application:
         return StreamingResponse(_stream(lines, task), media_type="application/x-ndjson")
 
     def warm_up(self) -> None:
-        """Compile the programs for the first example in the background."""
+        """Compile the programs for the first example in the background; any request interrupts it."""
+
+        def compute(task: Task) -> None:
+            for mode in ("uniform", "zero"):
+                query = read_query(self.kind, Question(texts=self.kind.first_texts(), mode=mode, off=[self._a_head]))
+                answer = compute_answer(self.kind, query, task.check)
+                target = self.kind.first_target(answer["base"])
+                for off in (query.off, frozenset[tuple[int, int]]()):
+                    compute_map(self.kind, replace(query, off=off), target, lambda line: None, task.check)
+
+        self.worker.submit(Task("", "warm-up", compute, lambda result, error: None, rank=3, background=True))
+
+    @property
+    def _a_head(self) -> str:
+        layer, head = self.kind.subject.heads[0]
+        return f"{layer}.{head}"
 
 
 async def _stream(lines: "asyncio.Queue[Mapping[str, Any] | None]", task: Task) -> AsyncIterator[str]:
@@ -220,10 +278,8 @@ async def _stream(lines: "asyncio.Queue[Mapping[str, Any] | None]", task: Task) 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], Any]) -> None:
     """Call a function in the thread of a loop, unless the loop has ended."""
-    try:
+    with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(function)
-    except RuntimeError:
-        pass
 
 
 def page_data(kind: Kind) -> dict[str, Any]:
@@ -234,7 +290,7 @@ def page_data(kind: Kind) -> dict[str, Any]:
     config = subject.model.config
     mask = kind.tokenizer.mask_token if kind.name == "words" else None
     model = {
-        "name": subject.model.name,
+        "name": subject.name,
         "layers": config.num_hidden_layers,
         "heads": config.num_attention_heads,
         "kind": kind.name,
@@ -244,9 +300,8 @@ def page_data(kind: Kind) -> dict[str, Any]:
         "modes": subject.modes,
         "max_tokens": subject.longest,
     }
-    examples = subject.examples
-    example = None if examples is None or not len(examples) else {"texts": kind.example(0)[0]}
-    count = 0 if examples is None else len(examples)
+    count = 0 if subject.examples is None else len(subject.examples)
+    example = {"texts": kind.first_texts()}
     return {"model": model, "task": subject.task, "examples": count, "example": example, "version": __version__}
 
 

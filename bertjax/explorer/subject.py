@@ -8,9 +8,11 @@ import numpy as np
 from jaxtyping import Float
 
 from bertjax.data import Encoding, Examples, Tokenizer, collate
-from bertjax.errors import InputError
+from bertjax.errors import InputError, some_of
 from bertjax.interventions import Change, every_head, mean_head_outputs, parse_head
+from bertjax.jobs import Job
 from bertjax.models import PretrainedModel
+from bertjax.tasks import as_task
 
 # Tokenises the texts of an example.
 Encode = Callable[[Sequence[str]], Sequence[Encoding]]
@@ -39,6 +41,7 @@ class Subject:
 
     Args:
         model: any model with a task head, or a sentence embedder.
+        name: of the model, as the user wrote it.
         tokenizer: of the model.
         task: name of the task; None without a task.
         examples: of the task; None without a task.
@@ -48,6 +51,7 @@ class Subject:
     """
 
     model: PretrainedModel
+    name: str
     tokenizer: Tokenizer
     task: str | None = None
     examples: Examples | None = None
@@ -113,3 +117,35 @@ def texts_of(examples: Examples, row: int) -> list[str]:
     """The texts of an example."""
     second = examples.second
     return [examples.first[row], *([] if second is None else [second[row]])]
+
+
+def subject_of(job: Job, loading: Sequence[str]) -> Subject:
+    """The subject of a study.
+
+    Args:
+        loading: lines of Python that define the study, its model and its tokenizer.
+    """
+    model, settings = job.model, job.settings
+    task = as_task(job.examples.task)
+    limits = model.config.max_tokens, job.tokenizer.max_length or model.config.max_tokens
+    length = settings.max_length or task.default_length(model, min(limits))
+    return Subject(model, str(settings.model), job.tokenizer, task.name, job.examples, length, settings.prompts, tuple(loading))
+
+
+def subject_of_model(model: PretrainedModel, loading: str) -> Subject:
+    """The subject of a model without a task.
+
+    Args:
+        loading: the expression of Python that loads the model.
+
+    Raises:
+        InputError: the model has no tokenizer, or parts of it were initialised at random.
+    """
+    if model.tokenizer is None:
+        raise InputError(f"{model.name} has no tokenizer: add its files to the directory")
+    if model.new_parameters:
+        raise InputError(
+            f"{model.name} lacks {some_of(model.new_parameters)}, so its answers would be random: give a checkpoint "
+            "that was trained for a task"
+        )
+    return Subject(model, model.name, model.tokenizer, loading=(f"model = {loading}", "tokenizer = model.tokenizer"))

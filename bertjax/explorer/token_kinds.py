@@ -1,6 +1,6 @@
 """The kinds of answers that are read from many tokens of a text: entities, and spans of a context."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -38,6 +38,12 @@ class Entities(Kind):
     """Tags of words, and the entities that they mark. A word has the tag of its first piece."""
 
     name = "entities"
+    made_up = ("Marie Curie was born in Warsaw.",)
+
+    def first_target(self, answer: Mapping[str, Any]) -> Target:
+        """The tag of the first word."""
+        words = answer["words"]
+        return Target(word=0, tag=words[0]["tag"]) if words else Target()
 
     @property
     def labels(self) -> list[str]:
@@ -114,6 +120,12 @@ class Answer(Kind):
 
     name = "answer"
     texts = 2
+    made_up = ("Where was Marie Curie born?", "Marie Curie was born in Warsaw in 1867.")
+
+    def first_target(self, answer: Mapping[str, Any]) -> Target:
+        """The best span."""
+        span = answer["spans"][0]
+        return Target(start=span["start"], end=span["end"])
 
     def context(self, encodings: Sequence[Encoding]) -> list[int]:
         """The tokens of the context."""

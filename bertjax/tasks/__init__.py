@@ -23,7 +23,7 @@ from bertjax.tasks.outputs import Form, Objective, OutputSpec
 from bertjax.tasks.question_answering import QuestionAnsweringOptions
 from bertjax.tasks.ranking import RankingOptions
 from bertjax.tasks.registry import TASKS, encode_examples, form_named, load_examples, task_named
-from bertjax.tasks.task import Chosen, EncodeArguments, Task, TaskOptions, metrics_of
+from bertjax.tasks.task import Chosen, EncodeArguments, Task, TaskOptions, as_task, metrics_of
 from bertjax.tasks.token_classification import ENTITY as TAG_OF_SCHEME
 from bertjax.tasks.token_classification import spans_of
 
@@ -52,6 +52,7 @@ __all__ = [
     "TextClassification",
     "TextEncodings",
     "TokenEncodings",
+    "as_task",
     "batch_encodings",
     "cosine",
     "differing_piece",
