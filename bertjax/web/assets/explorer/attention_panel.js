@@ -13,12 +13,15 @@ export function attentionPanel({ onView, onWeights, onToggle }) {
   const toggle = element("button", { type: "button", id: "switch", onclick: () => onToggle(state.layer, state.head) });
   const text = element("select", { id: "attention-text", onchange: () => { chosen = Number(text.value); draw(); } });
   const textLabel = element("label", { hidden: true }, "of the ", text);
-  let state = null, readings = [], chosen = 0, viewer = null;
+  let state = null, readings = [], chosen = 0, viewer = null, calls = 0;
   byId("controls").append(toggle, element("label", {}, "Show ", weights), textLabel);
 
   async function show(texts) {
+    calls += 1;
+    const call = calls;
     const read = await Promise.all(texts.map(({ base, ablated }) =>
       Promise.all([readAttention(base), ablated && readAttention(ablated)])));
+    if (call !== calls) return;
     readings = read;
     chosen = Math.min(chosen, read.length - 1);
     fillSelect(text, read.map((_, index) => [index, ["first text", "second text"][index]]), chosen);

@@ -47,7 +47,7 @@ export function largestChange(map) {
 }
 
 // The panel. props: model; onSelect, onToggle(layer, head); onToggleLayer(layer); onMode(mode); onChange(change).
-// update({map, baseMap, state, target, message, stale}): map: null if there is none yet; baseMap is that of the same question with no head off, or null; target
+// update({map, baseMap, state, target, message, stale, failed}): map: null if there is none yet; baseMap is that of the same question with no head off, or null; target
 // is the text of the target; message stands in place of a map.
 export function mapPanel({ model, onSelect, onToggle, onToggleLayer, onMode, onChange }) {
   const mode = element("select", { id: "mode", onchange: () => onMode(mode.value) });
@@ -125,7 +125,8 @@ function limitOfMap(values, least) {
   return [1, 2, 5, 10].map(step => step * power).find(step => step >= most * 0.999);
 }
 
-function statusOf({ map }, model) {
+function statusOf({ map, failed }, model) {
+  if (failed) return "Not computed";
   if (map.seconds !== null) {
     const count = map.values.flat().filter(value => value !== null).length;
     return `${count} heads, one after the other, in ${map.seconds.toFixed(map.seconds < 10 ? 2 : 0)} s`;

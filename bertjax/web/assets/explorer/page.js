@@ -47,6 +47,8 @@ function startExplorer() {
   }
 
   function schedule(milliseconds) {
+    runs += 1;
+    document.body.dataset.busy = "yes";
     clearTimeout(timer);
     timer = setTimeout(refresh, milliseconds);
   }
@@ -66,28 +68,33 @@ function startExplorer() {
 
   // Ask for what the page lacks, and show it.
   async function refresh() {
-    runs += 1;
     const run = runs, texts = sentTexts(model, state.texts);
-    if (texts === null) {
-      shown = { ...shown, answer: null, target: null, message: "" };
-      drawAnswer("Type a text, and the answer of the model appears here.");
-      drawMap();
-      return;
-    }
-    const question = { texts, mode: state.mode, off: state.off };
-    find("answer-body").classList.add("is-stale");
-    shown.stale = true;
     try {
-      const answer = await latestAnswer(question);
-      if (run !== runs) return;
-      showError(null);
-      showAnswer(answer, texts);
-      const attention = showAttention({ ...question, weights: state.weights });
-      if (shown.target) await showMapOf({ ...question, target: shown.target });
-      await attention;
+      if (texts === null) showNothing();
+      else await ask({ texts, mode: state.mode, off: state.off }, () => run === runs);
     } catch (error) {
       if (run === runs) showError(error);
     }
+    if (run === runs) document.body.dataset.busy = "no";
+  }
+
+  // isLatest(): whether the user has changed nothing since.
+  async function ask(question, isLatest) {
+    find("answer-body").classList.add("is-stale");
+    const answer = await latestAnswer(question);
+    if (!isLatest()) return;
+    showError(null);
+    showAnswer(answer, question.texts);
+    const shownAttention = showAttention({ ...question, weights: state.weights });
+    if (shown.target) await showMapOf({ ...question, target: shown.target });
+    await shownAttention;
+  }
+
+  function showNothing() {
+    showError(null);
+    shown = { ...shown, answer: null, target: null, message: "" };
+    drawAnswer("Type a text, and the answer of the model appears here.");
+    drawMap();
   }
 
   function showAnswer(answer, texts) {
@@ -104,7 +111,12 @@ function startExplorer() {
 
   async function showMapOf(body) {
     requested = JSON.stringify(body);
-    const found = maps.get(requested) ?? await latestMap(body);
+    shown.failed = false;
+    const found = maps.get(requested) ?? await latestMap(body).catch(error => {
+      shown.failed = !isCancelled(error);
+      drawMap();
+      throw error;
+    });
     showMap(found, body);
     if (state.layer === null) {
       const [layer, head] = largestChange(found) ?? [0, 0];
@@ -123,7 +135,7 @@ function startExplorer() {
     try {
       await attention.show((await latestAttention(body)).texts);
     } catch (error) {
-      if (!isCancelled(error)) attention.fail(error.forUser ? error.message : String(error));
+      if (!isCancelled(error) && !error.unreachable) attention.fail(error.message);
     }
   }
 
@@ -133,7 +145,6 @@ function startExplorer() {
     if (error && !error.forUser) console.error(error);
     const retry = () => element("button", { type: "button", id: "retry", onclick: () => schedule(0) }, "Try again");
     place.replaceChildren(...(error ? [element("p", {}, error.message), retry()] : []));
-    if (error) for (const one of document.querySelectorAll(".is-stale")) one.classList.remove("is-stale");
   }
 
   // Draw what depends on the state only.

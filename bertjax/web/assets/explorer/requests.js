@@ -49,7 +49,7 @@ export function makeRequests(token) {
       onLine(message);
       if (message.done) return;
     }
-    throw requestError(STOPPED);
+    throw unreachable();
   }
 
   return { answer: json("answer"), attention: json("attention"), examples: json("examples"), python: json("python"), map };
@@ -73,8 +73,12 @@ async function reach(promise) {
   try {
     return await promise;
   } catch (error) {
-    throw isCancelled(error) ? error : requestError(STOPPED);
+    throw isCancelled(error) ? error : unreachable();
   }
+}
+
+function unreachable() {
+  return Object.assign(requestError(STOPPED), { unreachable: true });
 }
 
 async function refusal(response) {
