@@ -15,11 +15,12 @@ const VIEWER_TABS = [["head", "Lines"], ["matrix", "Matrix"], ["model", "All hea
 //   captions: [of base, of ablated]. off: a Set of "layer.head" that are switched off in `ablated`.
 //   name: of files that are saved, without suffix.
 //   quantity: what the weights are: "weight", or "share of norms".
+//   tools: more nodes beside the buttons that save.
 //   onChange({layer, head, view}): the user selected another head or view.
 export function attentionViewer(props) {
   const state = {
     ablated: null, layer: 0, head: 0, view: "head", captions: ["Base", "Ablated"], off: new Set(), name: "attention",
-    quantity: "weight", ...props,
+    quantity: "weight", tools: [], ...props,
   };
   const layers = element("select", { onchange: () => select({ layer: Number(layers.value) }) });
   const heads = element("select", { onchange: () => select({ head: Number(heads.value) }) });
@@ -36,7 +37,7 @@ export function attentionViewer(props) {
       element("div", { class: "viewer-tabs", role: "tablist", "aria-label": "View" }, tabs),
       element("label", { class: "viewer-select" }, "Layer ", layers),
       element("label", { class: "viewer-select" }, "Head ", heads),
-      element("div", { class: "viewer-save" }, "Save as", save("SVG", saveSvg), save("PNG", savePng))),
+      element("div", { class: "viewer-save" }, "Save as", save("SVG", saveSvg), save("PNG", savePng), state.tools)),
     panels, note);
   let views = [], kind = null, last = state.view === "matrix" ? "matrix" : "head";
 

@@ -30,6 +30,7 @@ export function modelView(props) {
   function build() {
     const { layers, heads } = state.attention;
     grid.style.setProperty("--heads", heads);
+    grid.style.setProperty("--layers", layers);
     buttons = Array.from({ length: layers }, (_, layer) =>
       Array.from({ length: heads }, (_, head) => thumbnail(layer, head)));
     const corner = element("span", { class: "model-label" });
