@@ -45,7 +45,7 @@ from experiments.frames.sources import PUBLISHED, read_published
 from experiments.published import LENGTH, counted_as_published, published_masks
 from experiments.shared.checks import Check, check_map, mean_and_error, reading_error
 from experiments.shared.example import attend, describe_example, draw_example
-from experiments.shared.figures import draw_maps
+from experiments.shared.figures import Texts, draw_maps
 from experiments.shared.run import Figures, Found, Numbers, Run, Runs, make_parser, run_script
 from experiments.shared.tables import make_table
 from experiments.words.annotated import AnnotatedSample
@@ -153,10 +153,10 @@ def figures(numbers: Numbers) -> Figures:
     shape = numbers["model"]["layers"], numbers["model"]["heads"]
     panels = [Panel(name, np.array(check[name]).reshape(shape)) for name in ("published", "found")]
     subtitle = f"{model}: {check['verdict']}"
-    texts: dict[str, Any] = {"title": "From frame elements to predicates", "subtitle": subtitle, "label": "mean weight"}
+    texts = Texts("From frame elements to predicates", subtitle, "mean weight")
     title = "The two heads of the paper's figure 3"
     example = partial(draw_example, example=results["example"], title=title, subtitle=model, notes={})
-    return {"figure": partial(draw_maps, panels=panels, **texts), "examples": example}
+    return {"figure": partial(draw_maps, panels=panels, texts=texts), "examples": example}
 
 
 def tables(runs: Runs) -> str:

@@ -27,7 +27,7 @@ from experiments.published import LENGTH
 from experiments.shared.agreement import compare_maps
 from experiments.shared.attention import reduce_attention
 from experiments.shared.data import Sample, add_task_options, add_tuned_option, read_sample, task_options, tuned_models
-from experiments.shared.figures import draw_maps
+from experiments.shared.figures import Texts, draw_maps
 from experiments.shared.run import Figures, Found, Numbers, Run, Runs, make_parser, name_maps, run_script
 from experiments.shared.tables import make_table, name_head
 from experiments.words.estimates import estimate, listed
@@ -146,10 +146,9 @@ def figures(numbers: Numbers) -> Figures:
             means, others = (np.array(of_task[mode][key], float) for key in ("similarity", "to_other_heads"))
             panels.append(Panel(f"{task}, {of_task[mode]['examples']:,} examples", means, means < others))
         low = float(np.floor(min(panel.values.min() for panel in panels) * 20) / 20)
-        texts = ("Attention before and after fine-tuning", subtitle, "cosine similarity")
+        texts = Texts("Attention before and after fine-tuning", subtitle, "cosine similarity")
         look: dict[str, Any] = {"note": note, "scale": (low, 1.0), "colours": "Blues_r"}
-        draw = partial(draw_maps, panels=panels, title=texts[0], subtitle=texts[1], label=texts[2])
-        pictures[name] = partial(draw, **look)
+        pictures[name] = partial(draw_maps, panels=panels, texts=texts, **look)
     return pictures
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from bertjax.plots import Panel
-from experiments.shared.figures import draw_maps
+from experiments.shared.figures import Texts, draw_maps
 from experiments.shared.run import (
     Figures,
     Found,
@@ -106,13 +106,12 @@ def figures(numbers: Numbers) -> Figures:
     """The figure, from a run's `numbers.json`: all heads, on all sentences."""
     results, settings = numbers["results"], numbers["settings"]
     values = 100 * np.array(results["of_all_heads"]).reshape(results["shape"])
-    title = "Do heads find antecedents?"
     subtitle = f"{short_name(settings['model'])}{name_maps(settings)}, {results['anaphors']:,} anaphors"
-    nearest = 100 * results["against"]["nearest"]["distance"]["score"]
-    chance = 100 * results["chance"]
+    nearest, chance = 100 * results["against"]["nearest"]["distance"]["score"], 100 * results["chance"]
     note = f"A draw is right for {chance:.0f} %; the nearest mention is right for {nearest:.0f} %."
-    draw = partial(draw_maps, panels=[Panel("most to a true antecedent", values)], title=title, subtitle=subtitle)
-    return {"figure": partial(draw, label="% right", note=note)}
+    texts = Texts("Do heads find antecedents?", subtitle, "% right")
+    panels = [Panel("most to a true antecedent", values)]
+    return {"figure": partial(draw_maps, panels=panels, texts=texts, note=note)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -29,7 +29,7 @@ from tqdm import tqdm
 from bertjax.attention import tokens_of
 from bertjax.models import BertForSentenceEmbedding
 from experiments.shared.data import add_task_options, read_examples
-from experiments.shared.figures import Series, draw_estimates
+from experiments.shared.figures import Series, Texts, draw_estimates
 from experiments.shared.run import Figures, Found, Numbers, Run, Runs, make_parser, run_script, short_name
 from experiments.shared.tables import format_interval, make_table
 from experiments.words.attributions import ATTRIBUTIONS, Text, study_text
@@ -89,8 +89,8 @@ def figures(numbers: Numbers) -> Figures:
     results = numbers["results"]
     rows = np.array([results["correlation"][name] for name in ATTRIBUTIONS])
     subtitle = f"{short_name(numbers['settings']['model'])} on {results['task']}, {results['texts']} texts"
-    texts = {"title": "Do attention weights show which tokens matter?", "subtitle": subtitle}
-    texts["label"] = "rank correlation with the change when a token is masked; 95 % intervals"
+    label = "rank correlation with the change when a token is masked; 95 % intervals"
+    texts = Texts("Do attention weights show which tokens matter?", subtitle, label)
     series = [Series("", rows[:, 0], rows[:, 1:])]
     return {"figure": partial(draw_estimates, names=ATTRIBUTIONS, series=series, texts=texts, limits=(-0.3, 1))}
 

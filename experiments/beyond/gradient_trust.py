@@ -25,7 +25,7 @@ from bertjax.analyses import compare_with_exact
 from bertjax.plots import COLOURS, GREY, INK
 from bertjax.statistics import contributions, find_metric, rank_correlation
 from experiments.shared.effects import outputs_of
-from experiments.shared.figures import Series, draw_estimates
+from experiments.shared.figures import Series, Texts, draw_estimates
 from experiments.shared.run import Figures, Found, Numbers, Run, Runs, array, make_reader, run_script, short, short_name
 from experiments.shared.tables import make_table
 
@@ -149,8 +149,8 @@ def figures(numbers: Numbers) -> Figures:
         Series("exact effects on two halves of the examples", [pair["ceiling"] for pair in pairs], None, INK, "|"),
     ]
     names = [f"{pair['model']}\n{pair['task']}, {pair['metric']}" for pair in pairs]
-    texts = {"title": "Gradient-based importance and exact effects", "subtitle": "mode zero"}
-    texts["label"] = "rank correlation over heads with the size of the exact effect on the score"
+    label = "rank correlation over heads with the size of the exact effect on the score"
+    texts = Texts("Gradient-based importance and exact effects", "mode zero", label)
     return {"figure": partial(draw_estimates, names=names, series=series, texts=texts, limits=(-0.6, 1.02))}
 
 

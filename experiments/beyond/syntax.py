@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from bertjax.plots import GREY, INK
-from experiments.shared.figures import Series, draw_estimates
+from experiments.shared.figures import Series, Texts, draw_estimates
 from experiments.shared.run import Figures, Found, Numbers, Run, Runs, draw_sample, make_parser, run_script, short_name
 from experiments.shared.tables import make_table, name_head
 from experiments.words.annotation import SAMPLE
@@ -131,8 +131,8 @@ def figures(numbers: Numbers) -> Figures:
         for kind, look in (("distance", (GREY, "s")), ("head", (INK, "o")))
     ]
     subtitle = f"{model}, {results['sentences']:,} sentences of {results['source']}, evaluated on half of them"
-    texts = {"title": "Do heads follow dependency relations?", "subtitle": subtitle}
-    texts["label"] = "% of words whose largest weight is at the other end; 95 % intervals"
+    label = "% of words whose largest weight is at the other end; 95 % intervals"
+    texts = Texts("Do heads follow dependency relations?", subtitle, label)
     names = [f"{one['relation']}  {one['head']['name']}" for one in relations]
     return {"figure": partial(draw_estimates, names=names, series=series, texts=texts, limits=(0, 100))}
 

@@ -16,7 +16,7 @@ import numpy as np
 
 import bertjax
 from bertjax.statistics import POINTS, Measure, Q, rank_correlation
-from experiments.shared.figures import draw_effect_maps
+from experiments.shared.figures import Texts, draw_effect_maps
 from experiments.shared.run import Figures, Found, Numbers, Run, Runs, array, make_reader, run_script, short, short_name
 from experiments.shared.tables import make_table
 
@@ -83,7 +83,7 @@ def figures(numbers: Numbers) -> Figures:
         name, metric = _drawn(run)
         change, found = 100 * _changes(run, name), _found(metric)
         maps[f"{run['task']}, {run['mode']}: {metric['label']}"] = change.reshape(shape), found.reshape(shape)
-    texts = {"title": "Ablating one head at a time", "subtitle": results["model"], "label": "change in points"}
+    texts = Texts("Ablating one head at a time", results["model"], "change in points")
     return {"figure": partial(draw_effect_maps, maps=maps, texts=texts)}
 
 

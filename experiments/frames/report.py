@@ -13,7 +13,7 @@ from experiments.frames.controls import AT_DISTANCE, CONTROLS
 from experiments.frames.links import DIRECTIONS
 from experiments.frames.sources import MOST_WORDS
 from experiments.shared.example import draw_example
-from experiments.shared.figures import draw_maps
+from experiments.shared.figures import Texts, draw_maps
 from experiments.shared.run import Figures, Numbers, Runs, name_maps
 from experiments.shared.tables import make_table, name_head
 
@@ -63,11 +63,12 @@ def _draw_heads(numbers: Numbers, path: Path) -> None:
         f"struck through: no more than chance by one null or both (q ≥ {LEVEL}).\n"
         "dot: above both nulls and all controls, by a quarter or more"
     )
-    texts = (
+    label = "mean share of norms" if settings.get("norms") else "mean weight"
+    title, subtitle = (
         "Attention between predicates and their core elements",
-        f"{settings['model']}{name_maps(settings)}, {source}",
+        f"{settings['model']}{name_maps(settings)}",
     )
-    draw_maps(path, panels, *texts, "mean share of norms" if settings.get("norms") else "mean weight", note=note)
+    draw_maps(path, panels, Texts(title, f"{subtitle}, {source}", label), note=note)
 
 
 def named(names: list[str], values: Float[np.ndarray, "layers heads"]) -> Bool[np.ndarray, "layers heads"]:

@@ -22,6 +22,7 @@ from bertjax.statistics import (
     rank_correlation,
     score_draws,
 )
+from experiments.shared.figures import Texts
 from experiments.shared.run import Numbers, array, rounded, short
 from experiments.shared.tables import format_estimate, format_p, make_table
 
@@ -166,11 +167,11 @@ def main_effects(results: Numbers) -> dict[str, Effects]:
     return {mode: Effects.of(entry) for mode, entry in results["effects"][results["metric"]].items()}
 
 
-def texts_of(results: Numbers) -> dict[str, str]:
-    """Title, subtitle and label of a figure."""
+def texts_of(results: Numbers) -> Texts:
+    """The texts of a figure."""
     data = f"{results['model']}, {results['task']} {results['split']}, {results['examples']:,} examples"
     subtitle = f"{data}; {METRICS[results['metric']].label}"
-    return {"title": f"Ablating one {results['kind']} at a time", "subtitle": subtitle, "label": "change in points"}
+    return Texts(f"Ablating one {results['kind']} at a time", subtitle, "change in points")
 
 
 def modes_table(all_results: Sequence[Numbers]) -> str:

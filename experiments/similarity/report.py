@@ -11,7 +11,7 @@ from matplotlib.style import context
 
 from bertjax.plots import INK, WIDTH, add_axes, add_note, save_page, start_page
 from bertjax.statistics import Q
-from experiments.shared.figures import draw_effect_bars
+from experiments.shared.figures import Texts, draw_effect_bars
 from experiments.shared.run import Figures, Numbers, Runs, array, short_name
 from experiments.shared.tables import format_estimate, format_p, make_table
 from experiments.similarity.distances import square
@@ -67,8 +67,8 @@ def _draw_disabled(path: Path, results: Numbers) -> None:
         bars[title] = beyond, low, high, np.nan_to_num(q, nan=1.0) < Q
     pairs = zip(disabled["alike"]["pairs"], disabled["controls"]["pairs"], strict=True)
     names = ["+".join(pair) + "; " + "+".join(control) for pair, control in pairs]
-    texts = {"title": f"Two heads ablated: change beyond the sum of both ({disabled['mode']})"}
-    texts |= {"subtitle": f"{_what(results)}; rows: pair; its control", "label": f"{disabled['metric']}, points"}
+    title = f"Two heads ablated: change beyond the sum of both ({disabled['mode']})"
+    texts = Texts(title, f"{_what(results)}; rows: pair; its control", f"{disabled['metric']}, points")
     draw_effect_bars(path, names, bars, texts)
 
 

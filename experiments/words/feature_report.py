@@ -9,7 +9,7 @@ from matplotlib.style import context
 from matplotlib.ticker import MaxNLocator
 
 from bertjax.plots import GREY, INK, Panel, add_axes, add_note, save_page, start_page
-from experiments.shared.figures import draw_maps
+from experiments.shared.figures import Texts, draw_maps
 from experiments.shared.run import Figures, Numbers, Runs, name_maps
 from experiments.shared.tables import make_table, name_head
 from experiments.words.estimates import LEVEL, Estimate, differing, read_estimate
@@ -56,7 +56,7 @@ def _draw_heads(path: Path, numbers: Numbers) -> None:
     ]
     note = f"stroke: not different from uniform attention (q ≥ {LEVEL}, over all heads and features of a task)"
     title = "Attention to linguistic features and special tokens"
-    draw_maps(path, panels, title, _subtitle(numbers), RELATIVE, note=note, ratio=4)
+    draw_maps(path, panels, Texts(title, _subtitle(numbers), RELATIVE), note=note, ratio=4)
 
 
 def _draw_layers(path: Path, numbers: Numbers) -> None:

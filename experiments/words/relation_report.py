@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bertjax.plots import Panel
-from experiments.shared.figures import draw_maps
+from experiments.shared.figures import Texts, draw_maps
 from experiments.shared.run import Figures, Numbers, Runs, name_maps
 from experiments.shared.tables import make_table, name_head
 from experiments.words.estimates import LEVEL, differing, read_estimate
@@ -64,7 +64,7 @@ def _draw_relations(path: Path, numbers: Numbers) -> None:
         "In brackets: words that look for a target. Controls: the best distance, the nearest word of the kind, the\n"
         f"same head from other words, and from neighbours. Dot: more than all four (q < {LEVEL} each); stroke: not."
     )
-    draw_maps(path, panels, "Attention along relations between words", _subtitle(numbers), "% found", note=note)
+    draw_maps(path, panels, Texts("Attention along relations between words", _subtitle(numbers), "% found"), note=note)
 
 
 def _draw_shared(path: Path, numbers: Numbers) -> None:
@@ -80,7 +80,7 @@ def _draw_shared(path: Path, numbers: Numbers) -> None:
         f"Stroke: not more than all three (q < {LEVEL}). Dot: more, and at least twice the largest control."
     )
     title = "Attention to the same word in the other text"
-    draw_maps(path, panels, title, _subtitle(numbers), "share of a word's attention", note=note)
+    draw_maps(path, panels, Texts(title, _subtitle(numbers), "share of a word's attention"), note=note)
 
 
 def weakest_shared(kind: Numbers) -> tuple[Float[np.ndarray, "layers heads"], Bool[np.ndarray, "layers heads"]]:
@@ -106,8 +106,8 @@ def _draw_rows(path: Path, numbers: Numbers) -> None:
         for name, source in sources.items():
             if cls_rows := [model["cls_row"] for model in source["models"][members]]:
                 panels.append(Panel(f"{name.partition(':')[0]}{label}", _stack(cls_rows, features)))
-    texts = "What [CLS] attends to in the last layer", _subtitle(numbers), "mean weight × tokens (1: uniform)"
-    draw_maps(path, panels, *texts, rows=features, ratio=3)
+    texts = Texts("What [CLS] attends to in the last layer", _subtitle(numbers), "mean weight × tokens (1: uniform)")
+    draw_maps(path, panels, texts, rows=features, ratio=3)
 
 
 def _stack(cls_rows: Sequence[Numbers], features: Sequence[str]) -> Float[np.ndarray, "features heads"]:

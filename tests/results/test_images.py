@@ -28,7 +28,7 @@ from bertjax.results.figures import FIGURES, make_figure
 from bertjax.statistics import Measure
 from experiments.patterns.figure import draw_patterns
 from experiments.patterns.maps import NAMES
-from experiments.shared.figures import draw_effect_bars, draw_effect_maps, draw_maps
+from experiments.shared.figures import Texts, draw_effect_bars, draw_effect_maps, draw_maps
 from tests.result_factories import make_results
 
 KEPT = Path(__file__).parents[1] / "images"
@@ -52,7 +52,7 @@ def small(monkeypatch):
     monkeypatch.setattr(canvas, "PIXELS_PER_INCH", 50)
 
 
-TEXTS = {"title": "Two tasks", "subtitle": "made up", "label": "points"}
+TEXTS = Texts("Two tasks", "made up", "points")
 
 
 def effects():
@@ -81,8 +81,8 @@ def cls_rows(path):
     values = rng.uniform(size=(4, 12))
     names = ["nouns", "verbs", "[SEP]", "negation"]
     panels = [Panel("one", 4 * values), Panel("two", 4 * values**2, values > 0.9, rng.random((4, 12)) < 0.3)]
-    texts = "What [CLS] attends to", "made up", "mean weight × tokens (1: uniform)"
-    draw_maps(path, panels, *texts, rows=names, ratio=3, note="Stroke: not different from uniform attention.")
+    texts = Texts("What [CLS] attends to", "made up", "mean weight × tokens (1: uniform)")
+    draw_maps(path, panels, texts, rows=names, ratio=3, note="Stroke: not different from uniform attention.")
 
 
 def sets(path):
