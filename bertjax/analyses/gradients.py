@@ -187,6 +187,9 @@ def gradient_metrics(unit: str) -> tuple[Metric, ...]:
 def normalise_by_layer(importance: Float[np.ndarray, "layers heads"]) -> Float[np.ndarray, "layers heads"]:
     """Divide importance by its Euclidean norm in each layer (Molchanov et al. 2017; Michel et al. 2019).
 
+    Args:
+        importance: the importance of each head, `[layers, heads]`.
+
     >>> normalise_by_layer(np.array([[3.0, 4.0]])).tolist()
     [[0.6, 0.8]]
     """

@@ -57,6 +57,9 @@ class Learning:
 def probabilities_open(log_a: Float[np.ndarray, "*gates"]) -> Float[np.ndarray, "*gates"]:
     """P(g > 0) of gates: sigmoid(log a - b log(-y/z)), Louizos et al. 2018, equation 12.
 
+    Args:
+        log_a: the location of each gate.
+
     >>> probabilities_open(np.array([-10.0, 0.0, 10.0])).round(3).tolist()
     [0.0, 0.688, 1.0]
     """

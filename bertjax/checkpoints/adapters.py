@@ -44,6 +44,9 @@ _NOT_MERGED = {"XLORA"}
 def holds_adapter(directory: str | Path) -> bool:
     """Whether a directory holds an adapter_config.json. Raises `CheckpointError` if it cannot be read.
 
+    Args:
+        directory: a path that may not exist.
+
     >>> holds_adapter(".")
     False
     """
@@ -93,7 +96,11 @@ def locate_base(adapter: Path, **hub: Unpack[HubOptions]) -> Path:
 
 
 def name_base(directory: Path) -> str | None:
-    """The path or hub id of an adapter's base as in adapter_config.json; None for other checkpoints."""
+    """The path or hub id of an adapter's base as in adapter_config.json; None for other checkpoints.
+
+    Args:
+        directory: the directory of a checkpoint.
+    """
     if not holds_adapter(directory):
         return None
     if _holds_model(directory):

@@ -30,6 +30,9 @@ ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh")
 class FrozenDict(Mapping[K, V], Generic[K, V]):
     """An immutable dict, which therefore has a hash.
 
+    Args:
+        items: the keys and values.
+
     >>> names = FrozenDict({0: "no", 1: "yes"})
     >>> names[1], list(names), names == {0: "no", 1: "yes"}
     ('yes', [0, 1], True)
@@ -58,6 +61,9 @@ class FrozenDict(Mapping[K, V], Generic[K, V]):
 
 def numbered_labels(count: int) -> FrozenDict[int, str]:
     """Names of labels where a config states none, as in HuggingFace.
+
+    Args:
+        count: the number of labels.
 
     >>> numbered_labels(2)
     {0: 'LABEL_0', 1: 'LABEL_1'}

@@ -115,7 +115,11 @@ class SentenceSettingsWarning(UserWarning):
 
 
 def is_sentence_directory(directory: Path) -> bool:
-    """Whether a directory holds an embedder of sentence-transformers. Raises `ConfigError` if it cannot be read."""
+    """Whether a directory holds an embedder of sentence-transformers. Raises `ConfigError` if it cannot be read.
+
+    Args:
+        directory: the directory of a checkpoint.
+    """
     return is_there(directory / MODULES, ConfigError) and not is_cross_encoder(directory)
 
 
@@ -134,6 +138,9 @@ def transformer_file(directory: Path) -> Path:
 
 def read_text_settings(directory: Path) -> TextSettings:
     """Text settings of a directory; the defaults if it is not one of sentence-transformers.
+
+    Args:
+        directory: the directory of a checkpoint.
 
     Raises:
         ConfigError: a setting has the wrong type or is unknown.

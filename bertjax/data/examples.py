@@ -108,7 +108,11 @@ def plain_name(text: str) -> str:
 
 
 def plain_label(name: str) -> str:
-    """Normalise a label: lower case, without punctuation, in any alphabet."""
+    """Normalise a label: lower case, without punctuation, in any alphabet.
+
+    Args:
+        name: the name of a label.
+    """
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 

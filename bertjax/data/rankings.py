@@ -104,7 +104,11 @@ Query: TypeAlias = tuple[str, str, Candidates]  # id, text and candidates
 
 
 def exclude_own_documents(queries: Sequence[Query]) -> list[Query]:
-    """Exclude from each query the candidate that has its id."""
+    """Exclude from each query the candidate that has its id.
+
+    Args:
+        queries: id, text and candidates of each query.
+    """
     names = {id(one.pool): {*one.pool.names} for _, _, one in queries}
     return [
         (name, text, replace(one, excluded=name if name in names[id(one.pool)] else None))
@@ -375,7 +379,13 @@ class Queries:
 
 
 def read_queries(table: Table, spec: DatasetSpec, columns: Sequence[str] | None) -> Queries:
-    """Read the queries of a table."""
+    """Read the queries of a table.
+
+    Args:
+        table: a table with a row for each query and candidate.
+        spec: the columns of the task.
+        columns: the columns of query, candidate and relevance; None for the usual names.
+    """
     if columns is not None and len(columns) != 2:
         raise DataError(f"{spec.name} needs two text columns, the queries first; found {', '.join(columns)}")
     if columns is None and isinstance(table.path, str) and table.find(QUERIES) is None:

@@ -238,7 +238,11 @@ def _is_utf8(value: Any) -> bool:
 
 
 def problem_of(text: str) -> str | None:
-    """The problem of a text that contains a NUL character or a lone surrogate; None for other texts."""
+    """The problem of a text that contains a NUL character or a lone surrogate; None for other texts.
+
+    Args:
+        text: any text.
+    """
     if "\0" in text:
         return NUL
     return "contains a lone surrogate" if HALF_CHARACTER.search(text) else None
@@ -260,6 +264,9 @@ def brief(value: object, most: int = 60) -> str:
 
 def available(columns: Sequence[str]) -> str:
     """The columns of a file, as part of a message; with advice if one name looks like several.
+
+    Args:
+        columns: the names of the columns.
 
     >>> available(["a;b"])
     "the only column is 'a;b', which has semicolons: save the file with commas (.csv) or tabs (.tsv)"

@@ -44,7 +44,11 @@ def describe_analysis(analysis: AnalysisOptions, job: Job | None = None) -> dict
 
 
 def hash_of_inputs(job: Job) -> str:
-    """SHA-256 of the tokenizer, the label names and the properties of the model that outputs and scores depend on."""
+    """SHA-256 of the tokenizer, the label names and the properties of the model that outputs and scores depend on.
+
+    Args:
+        job: the model and the encoded examples.
+    """
     names = job.examples.task.label_names
     return hashlib.sha256(json.dumps([job.tokenizer.digest, names, model_facts(job.model)]).encode()).hexdigest()
 
@@ -144,6 +148,9 @@ def hash_of_weights(job: Job) -> str:
     """SHA-256 of all weights in the checkpoint of a job's model.
 
     For a model in memory, and for a loaded model that was changed, it is the hash of the parameters.
+
+    Args:
+        job: the model and the encoded examples.
     """
     model, sources = job.model, job.settings.sources
     if sources.model is None:

@@ -45,8 +45,10 @@ def make_pairs(
     Raises:
         DataError: there is no pair.
 
-    >>> figure = make_pairs([(0, 1), (1, 2)], np.array([[0, 1]]), np.array([-1.0]), np.array([True]), "Two", "", \
-            measure=Measure())
+    >>> changes, significant = np.array([-1.0]), np.array([True])
+    >>> figure = make_pairs(
+    ...     [(0, 1), (1, 2)], np.array([[0, 1]]), changes, significant, "Two", "", measure=Measure()
+    ... )
     >>> [label.get_text() for label in figure.axes[0].get_xticklabels()]
     ['0.1', '1.2']
     """

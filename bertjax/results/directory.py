@@ -359,6 +359,11 @@ def write_outputs(directory: Path, outputs: Arrays, examples: Sequence[Mapping[s
 
     Earlier results in the directory are then no longer complete, so their `summary.json` or `shard.json` is removed.
 
+    Args:
+        directory: the output directory.
+        outputs: the arrays of `outputs.npz`.
+        examples: the objects of `examples.jsonl`.
+
     Raises:
         OutputError: they cannot be written.
     """
@@ -375,6 +380,10 @@ def write_outputs(directory: Path, outputs: Arrays, examples: Sequence[Mapping[s
 
 def write_results(directory: Path, results: Results) -> Results:
     """Write the other files, each atomically, `summary.json` last.
+
+    Args:
+        directory: the output directory.
+        results: the computed results.
 
     Returns:
         The results with their directory and the hashes of its files.

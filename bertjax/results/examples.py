@@ -79,7 +79,11 @@ class NumberDisplay(Display):
     number = 0
 
     def values(self, outputs: Float[np.ndarray, "outputs numbers"]) -> Float[np.ndarray, " examples"]:
-        """The number of each output."""
+        """The number of each output.
+
+        Args:
+            outputs: the outputs of one run.
+        """
         return np.asarray(outputs[:, self.number])
 
 

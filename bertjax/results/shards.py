@@ -57,7 +57,12 @@ class Shard:
 
 
 def write_shard(directory: Path, content: Mapping[str, Any]) -> None:
-    """Mark a shard as complete. Raises `OutputError` if it cannot be written."""
+    """Mark a shard as complete. Raises `OutputError` if it cannot be written.
+
+    Args:
+        directory: the output directory of the shard.
+        content: the content of `shard.json`.
+    """
     write_json(directory / NAME, content)
 
 

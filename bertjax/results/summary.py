@@ -71,7 +71,11 @@ def read_summary(directory: Path) -> dict[str, Any]:
 
 
 def read_recorded(path: Path) -> dict[str, Any] | None:
-    """The content of a `summary.json`, `numbers.json` or `journal.json`; None if bertjax did not write the file."""
+    """The content of a `summary.json`, `numbers.json` or `journal.json`; None if bertjax did not write the file.
+
+    Args:
+        path: the path of the file.
+    """
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):

@@ -322,7 +322,11 @@ def is_cross_encoder(model: PretrainedModel) -> bool:
 
 
 def is_regression(model: PretrainedModel) -> bool:
-    """Whether a model has a single number as output."""
+    """Whether a model has a single number as output.
+
+    Args:
+        model: the loaded model.
+    """
     return isinstance(model, BertForSequenceClassification) and model.config.num_labels == 1
 
 

@@ -363,7 +363,14 @@ class SharedEncodings(EncodedDataset):
 def batch_encodings(
     encoded: EncodedDataset, numbers: Sequence[int], batch_size: int, positions: int
 ) -> list[tuple[Sequence[int], dict[str, np.ndarray]]]:
-    """Batches of encodings of similar length: indices into `numbers`, and the model's arguments."""
+    """Batches of encodings of similar length: indices into `numbers`, and the model's arguments.
+
+    Args:
+        encoded: the encoded examples.
+        numbers: the indices of the encodings.
+        batch_size: the number of encodings in a batch.
+        positions: the largest number of tokens that the model reads.
+    """
     lengths = encoded.lengths[np.asarray(numbers)].tolist()
     return [
         (indices, collate([encoded.encodings[numbers[index]] for index in indices], length, encoded.pad_id))

@@ -49,13 +49,22 @@ class OutputSpec:
     display: type[Display] = field(default=Display, kw_only=True)
 
     def sizes(self, result: SweepResult) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of base and ablated outputs whose changes are comparable in size."""
+        """The numbers of base and ablated outputs whose changes are comparable in size.
+
+        Args:
+            result: the outputs of the task.
+        """
         if self.sized is None:
             return result.base, result.outputs
         return result.base[..., : self.sized], result.outputs[..., : self.sized]
 
     def fits(self, metric: Metric, spec: DatasetSpec) -> bool:
-        """Whether a metric can score these outputs with the labels of a task."""
+        """Whether a metric can score these outputs with the labels of a task.
+
+        Args:
+            metric: a metric of any kind.
+            spec: the labels of the dataset.
+        """
         classes, two_classes = spec.kind == "classification", len(spec.label_names or (0, 0)) == 2
         if metric.reads == "outputs":
             sums = metric.sums

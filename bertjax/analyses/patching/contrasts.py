@@ -247,7 +247,7 @@ def contrasts_of_template(
             raise InputError(f"--{next(iter(more))} goes with --template: in a file it is a column")
         return None
     if template is None or words is None:
-        raise InputError("--template and --words go together: a text with a place {}, and what is put there")
+        raise InputError("--template and --words go together: a text with {}, and the words to put there")
     rows = []
     for pair in words:
         clean, slash, corrupted = pair.partition("/")

@@ -100,6 +100,9 @@ class PatchPaths(PatchingAnalysis):
 def parse_receivers(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Parse receivers of a command line: 'queries=3.7', 'values=3.7,2.1'.
 
+    Args:
+        words: the arguments of the command line.
+
     Raises:
         InputError: a word has another form.
     """
