@@ -223,6 +223,17 @@ def test_tokens_stay_text_and_long_ones_are_shortened(page):
 
 
 @browser_needed
+def test_base_and_ablated_scroll_together(page):
+    shrink = "for (const one of document.querySelectorAll('.head-scroll')) one.style.setProperty('max-height', '60px')"
+    page.execute_script(shrink)
+    page.execute_script("document.querySelectorAll('.head-scroll')[1].scrollTop = 40")
+    tops = "return [...document.querySelectorAll('.head-scroll')].map(one => one.scrollTop)"
+    wait_for(lambda: page.execute_script(tops) == [40, 40])
+    page.execute_script("document.querySelectorAll('.head-scroll')[0].scrollTop = 10")
+    wait_for(lambda: page.execute_script(tops) == [10, 10])
+
+
+@browser_needed
 def test_the_matrix_shows_each_weight(page):
     from selenium.webdriver.common.keys import Keys
 
