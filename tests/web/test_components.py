@@ -270,6 +270,13 @@ def test_all_heads_are_thumbnails_that_open_a_head(page):
     assert tooltip(page) is None
     labels = page.execute_script("return [...document.querySelectorAll('.viewer-select select')].map(one => one.value)")
     assert labels == ["0", "3"]
+    all_of(page, "[data-view='model']")[0].click()
+    (thumbnail,) = all_of(page, ".model-view:last-child [data-head='1.2']")
+    point_at(page, thumbnail)
+    assert tooltip(page) == "head 1.2 (off)"
+    thumbnail.click()
+    assert page.execute_script("return window.viewer.state()") == {"layer": 1, "head": 2, "view": "head"}
+    assert tooltip(page) is None
 
 
 @browser_needed
