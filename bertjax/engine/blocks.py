@@ -1,7 +1,7 @@
 """Blocks, which compiled steps take through the layers. `bertjax.engine` defines block, slot, chunk and step."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -355,6 +355,34 @@ class BlockRunner(Runner):
             return compiled_steps.read_at(*self.head, hidden, rows, positions, targets, **options)
         lengths = jax.device_put(self.packed.lengths[where])
         return compiled_steps.read(*self.head, hidden, rows, lengths, targets, longest=self.longest, **options)
+
+    def compile_steps(self) -> Iterator[None]:
+        """Run each compiled step on the first chunk, so that other sweeps of the same shapes and modes compile nothing.
+
+        An iteration is one layer.
+        """
+        changed = next((one for one in self.plan.ablations if one.changes), None)
+        mode = None if changed is None else changed.changes[0].mode
+        hidden, seen = self.embed([0]), set[Any]()
+        for layer in range(self.layers):
+            key = self.recipes[layer], len(self.heads[layer]), self.is_cls_only(layer)
+            if key not in seen:
+                seen.add(key)
+                after = self._compile_layer(layer, hidden, mode)
+            yield
+        self.read(after if self.is_cls_only(self.layers - 1) else hidden, [0]).block_until_ready()
+
+    def _compile_layer(self, layer: int, hidden: Array, mode: str | None) -> Array:
+        """Run the steps of a layer: without changes, with changes, from several blocks, and forked."""
+        root = self.plan.root
+        slot, last = Slot(hidden, 0, root, 0), Slot(hidden, self.blocks.runs - 1, root, 0)
+        after = self.apply_layer(layer, [Step(slot, root, ())])
+        self.apply_layer(layer, [Step(last, root, ())])  # gathered, if there are several slots
+        if mode is not None and self.heads[layer]:
+            change = (Change(layer, self.heads[layer][0], mode),)
+            after = self.apply_layer(layer, [Step(slot, root, change)])
+            after = self.fork_from_parent(layer, slot, [Node(layer, change)])
+        return after.block_until_ready()
 
     def examples(self, chunk: int) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
         """The examples of a chunk, and the index arrays `[examples, texts]` of their texts in the result of `read`."""

@@ -163,6 +163,30 @@ def sweep(
     return SweepResult(base, outputs, tuple(ablations), sweep_input.attention, time.monotonic() - started)
 
 
+def compile_sweep(
+    model: PretrainedModel,
+    examples: Examples,
+    ablations: Sequence[Ablation],
+    readout: Readout,
+    *,
+    row_length: int,
+    tokens_at_once: int | None = None,
+    check: Callable[[], None] = lambda: None,
+    **inputs: Any,
+) -> None:
+    """Compile all programs that sweeps with `one_per_row` of any ablations in one mode can need.
+
+    Args:
+        model, examples, ablations, readout, row_length, tokens_at_once: as in `sweep`.
+        check: called between layers; an exception ends the function.
+        inputs: further inputs as in `sweep`: `combine`, `means`, `at` and `targets`.
+    """
+    sweep_input = make_sweep_input(model, examples, ablations, readout, **inputs)
+    sizes = choose_sizes(sweep_input, row_length=row_length, one_per_row=True, tokens_at_once=tokens_at_once)
+    for _ in make_runner(sweep_input, sizes).compile_steps():
+        check()
+
+
 def sweep_shard(
     sweep_input: SweepInput,
     index: int,

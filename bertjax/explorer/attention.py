@@ -13,8 +13,8 @@ from bertjax.errors import InputError
 from bertjax.explorer.compute import Check, Query
 from bertjax.explorer.kinds import Kind
 from bertjax.explorer.subject import bucket
-from bertjax.interventions import Ablation, to_overrides
-from bertjax.models import PretrainedModel
+from bertjax.interventions import Ablation, overrides, to_overrides
+from bertjax.models import Overrides, PretrainedModel
 from bertjax.web import pack_attention
 
 MOST_WEIGHTS = 8_000_000  # of a text: about 16 MB for the page
@@ -64,14 +64,23 @@ def _weights(
     subject, encodings = kind.subject, query.encodings
     length = bucket(max(map(len, encodings)), subject.longest)
     batch = collate(encodings, length, subject.tokenizer.pad_id)
-    means = subject.means_for(query.mode, kind.encode)
-    overrides = to_overrides(subject.model.config, Ablation("off", subject.changes(heads, query.mode)), means)
-    record = subject.model(**batch, overrides=overrides).record
+    changes = _overrides(kind, heads, query.mode)
+    record = subject.model(**batch, overrides=changes).record
     assert record is not None
     assert record.weights is not None
     if weights == "attention":
         return np.asarray(record.weights)
     return np.asarray(_shares(record.weights, record.values, _products(subject.model)))
+
+
+def _overrides(kind: Kind, heads: frozenset[tuple[int, int]], mode: str) -> Overrides:
+    """The overrides of an ablation, in arrays whose shapes do not depend on the number of heads."""
+    subject = kind.subject
+    means = subject.means_for(mode, kind.encode)
+    if means is None:
+        return to_overrides(subject.model.config, Ablation("off", subject.changes(heads, mode)))
+    gates = [float(head not in heads) for head in subject.heads]
+    return overrides.mean(subject.model.config, subject.heads, means, gates)
 
 
 _shares = jax.jit(norm_shares)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from bertjax.data import Encoding
-from bertjax.engine import SweepResult, sweep
+from bertjax.engine import SweepResult, compile_sweep, sweep
 from bertjax.errors import InputError
 from bertjax.explorer.kinds import Classes, Kind, Labels, NextSentence, Rating, Reading, Score, Similarity, Words
 from bertjax.explorer.messages import Question, Target
@@ -102,31 +102,50 @@ def run_sweep(
     ablations: Sequence[Ablation],
     reading: Reading,
     *,
+    single: bool,
     check: Check,
     on_outputs: Callable[[list[int], np.ndarray, np.ndarray], None] | None = None,
 ) -> SweepResult:
     """Run ablations on the texts of a query, in shapes that depend only on the bucket of their length.
 
     Args:
+        single: whether one ablation is run at a time, as for an answer.
         check: called between steps; an exception ends the sweep.
         on_outputs: as in `sweep`.
     """
-    subject, row_length = kind.subject, kind.row_length(query.encodings)
     return sweep(
-        subject.model,
-        [query.encodings],
-        ablations,
-        reading.readout,
-        combine=reading.combine,
-        at=reading.at,
-        targets=reading.targets,
-        means=subject.means_for(query.mode, kind.encode),
-        row_length=row_length,
+        *_arguments(kind, query, ablations, reading),
+        **_options(kind, query, reading, single),
         one_per_row=True,
-        tokens_at_once=row_length if len(ablations) == 1 else None,
         progress=lambda done, total: check(),
         on_outputs=on_outputs,
     )
+
+
+def _arguments(kind: Kind, query: Query, ablations: Sequence[Ablation], reading: Reading) -> tuple[Any, ...]:
+    return kind.subject.model, [query.encodings], ablations, reading.readout
+
+
+def _options(kind: Kind, query: Query, reading: Reading, single: bool) -> dict[str, Any]:
+    row_length = kind.row_length(query.encodings)
+    return {
+        "combine": reading.combine,
+        "at": reading.at,
+        "targets": reading.targets,
+        "means": kind.subject.means_for(query.mode, kind.encode),
+        "row_length": row_length,
+        "tokens_at_once": row_length if single else None,
+    }
+
+
+def compile_query(kind: Kind, query: Query, target: Target, check: Check) -> None:
+    """Compile all programs that answers and maps of texts in the same bucket can need, in the mode of the query."""
+    off = [Ablation("off", kind.subject.changes(frozenset([kind.subject.heads[0]]), query.mode))]
+    answer, quantity = kind.answer_reading(query.encodings), kind.map_reading(query.encodings, target)
+    for reading, single in ((answer, True), (quantity, False)):
+        if reading is not None:
+            options = _options(kind, query, reading, single)
+            compile_sweep(*_arguments(kind, query, off, reading), **options, check=check)
 
 
 def compute_answer(kind: Kind, query: Query, check: Check) -> dict[str, Any]:
@@ -137,7 +156,7 @@ def compute_answer(kind: Kind, query: Query, check: Check) -> dict[str, Any]:
     ablated: Shaped[np.ndarray, "..."] | None = None
     if reading is not None:
         ablation = Ablation("off", kind.subject.changes(query.off, query.mode))
-        result = run_sweep(kind, query, [ablation], reading, check=check)
+        result = run_sweep(kind, query, [ablation], reading, single=True, check=check)
         base, ablated = result.base[0], result.outputs[0, 0]
     return {
         "tokens": [list(encoding.tokens) for encoding in encodings],
@@ -170,7 +189,7 @@ def compute_map(kind: Kind, query: Query, target: Target, send: Send, check: Che
     def receive(indices: list[int], examples: np.ndarray, outputs: np.ndarray) -> None:
         lines.add(indices, kind.quantities(encodings, target, outputs[:, 0]))
 
-    run_sweep(kind, query, ablations, reading, check=check, on_outputs=receive)
+    run_sweep(kind, query, ablations, reading, single=False, check=check, on_outputs=receive)
     send({"done": True, "seconds": monotonic() - started})
 
 

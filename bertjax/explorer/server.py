@@ -24,9 +24,9 @@ from starlette.routing import Route
 from bertjax import arguments
 from bertjax.errors import BertjaxError, InputError, explain
 from bertjax.explorer.attention import compute_attention
-from bertjax.explorer.compute import compute_answer, compute_map, kind_of, read_query
+from bertjax.explorer.compute import Query, compile_query, compute_answer, compute_map, kind_of, read_query
 from bertjax.explorer.kinds import Kind
-from bertjax.explorer.messages import AttentionRequest, ExamplesRequest, MapRequest, Question, read_message
+from bertjax.explorer.messages import AttentionRequest, ExamplesRequest, MapRequest, Question, Target, read_message
 from bertjax.explorer.python_lines import python_lines
 from bertjax.explorer.security import Guard, is_every_address, served_names
 from bertjax.explorer.subject import Subject
@@ -34,7 +34,6 @@ from bertjax.explorer.worker import Busy, Cancelled, Task, Worker
 from bertjax.web import make_page, security_policy
 
 M = TypeVar("M", bound=Struct)
-Compute = Callable[[Task, Callable[[Mapping[str, Any]], None]], Any]
 END_SECONDS = 0.5  # for the threads to end
 RANKS = {"answer": 0, "attention": 1, "map": 2}
 
@@ -153,6 +152,7 @@ class Application:
 
     def __init__(self, kind: Kind, worker: Worker):
         self.kind, self.worker = kind, worker
+        self._compiled: set[tuple[int, str]] = set()
         routes = [Route("/", self.page)]
         for name in ("examples", "answer", "map", "attention", "python"):
             routes.append(Route(f"/api/{name}", getattr(self, name), methods=["POST"]))
@@ -231,7 +231,9 @@ class Application:
             _call(loop, lambda: lines.put_nowait(line))
 
         def finish(result: Any, error: BaseException | None) -> None:
-            if error is not None:
+            if error is None:
+                self._compile_later(query, message.target)
+            else:
                 send({"cancelled": True} if isinstance(error, Cancelled) else {"error": _explain(error)})
             send(None)
 
@@ -250,22 +252,35 @@ class Application:
         return StreamingResponse(_stream(lines, task), media_type="application/x-ndjson")
 
     def warm_up(self) -> None:
-        """Compile the programs for the first example in the background; any request interrupts it."""
+        """Compile the programs for the first texts in the background."""
+        texts = self.kind.first_texts()
 
         def compute(task: Task) -> None:
+            query = read_query(self.kind, Question(texts=texts))
+            target = self.kind.first_target(compute_answer(self.kind, query, task.check)["base"])
             for mode in ("uniform", "zero"):
-                query = read_query(self.kind, Question(texts=self.kind.first_texts(), mode=mode, off=[self._a_head]))
-                answer = compute_answer(self.kind, query, task.check)
-                target = self.kind.first_target(answer["base"])
-                for off in (query.off, frozenset[tuple[int, int]]()):
-                    compute_map(self.kind, replace(query, off=off), target, lambda line: None, task.check)
+                self._compile(replace(query, mode=mode), target, task)
 
-        self.worker.submit(Task("", "warm-up", compute, lambda result, error: None, rank=3, background=True))
+        self._submit_background(compute)
 
-    @property
-    def _a_head(self) -> str:
-        layer, head = self.kind.subject.heads[0]
-        return f"{layer}.{head}"
+    def _compile_later(self, query: Query, target: Target) -> None:
+        """Compile the programs for other heads that are off and other texts of about this length in the background."""
+        if self._bucket_of(query) not in self._compiled:
+            self._submit_background(lambda task: self._compile(query, target, task))
+
+    def _compile(self, query: Query, target: Target, task: Task) -> None:
+        compile_query(self.kind, query, target, task.check)
+        self._compiled.add(self._bucket_of(query))
+
+    def _bucket_of(self, query: Query) -> tuple[int, str]:
+        return self.kind.row_length(query.encodings), query.mode
+
+    def _submit_background(self, compute: Callable[[Task], None]) -> None:
+        """Submit a task that any request cancels, unless the queue is full."""
+        with contextlib.suppress(Busy):
+            self.worker.submit(
+                Task("", "background", compute, lambda result, error: None, rank=len(RANKS), background=True)
+            )
 
 
 async def _stream(lines: "asyncio.Queue[Mapping[str, Any] | None]", task: Task) -> AsyncIterator[str]:

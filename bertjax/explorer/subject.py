@@ -129,7 +129,9 @@ def subject_of(job: Job, loading: Sequence[str]) -> Subject:
     task = as_task(job.examples.task)
     limits = model.config.max_tokens, job.tokenizer.max_length or model.config.max_tokens
     length = settings.max_length or task.default_length(model, min(limits))
-    return Subject(model, str(settings.model), job.tokenizer, task.name, job.examples, length, settings.prompts, tuple(loading))
+    return Subject(
+        model, str(settings.model), job.tokenizer, task.name, job.examples, length, settings.prompts, tuple(loading)
+    )
 
 
 def subject_of_model(model: PretrainedModel, loading: str) -> Subject:
