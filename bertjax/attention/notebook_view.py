@@ -55,7 +55,7 @@ def view(
     >>> bertjax.view(model, "A man is playing a guitar.")
     AttentionView(9 tokens, 6 layers of 12 heads; .save('attention.html') writes a page)
     """
-    arguments.check_instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load)")
+    arguments.check_instance(model, "model", PretrainedModel, "a model of bertjax (bertjax.load, bertjax.from_torch)")
     arguments.check_choice(weights, "weights", [*QUANTITIES])
     tokenizer = model.tokenizer if tokenizer is None else tokenizer
     if tokenizer is None:

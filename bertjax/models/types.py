@@ -428,9 +428,9 @@ class ModelOutput:
         ids, source = vars(self).get("_call", (None, None))
         if source is None or source.tokenizer is None:
             raise InputError("this output has no tokenizer: pass the tokens of each text, without padding")
-        keep = np.asarray(self.inside.keep).any(axis=1)
+        keep = np.asarray(self.inside.keep).max(axis=1) > 0
         rows = np.asarray(ids).reshape(keep.shape)
-        return [source.tokenizer.pieces(row[keep[index]].tolist()) for index, row in enumerate(rows)]
+        return [source.tokenizer.pieces(row[real].tolist()) for row, real in zip(rows, keep, strict=True)]
 
     @property
     def prediction_logits(self) -> Float[Array, "batch *labels"] | None:

@@ -255,6 +255,8 @@ def test_all_heads_are_thumbnails_that_open_a_head(page):
     press(page, Keys.ENTER)
     assert calls(page) == [["change", {"layer": 0, "head": 3, "view": "head"}]]
     assert page.execute_script("return window.viewer.state()") == {"layer": 0, "head": 3, "view": "head"}
+    assert focused(page, "data-view") == "head"
+    assert tooltip(page) is None
     labels = page.execute_script("return [...document.querySelectorAll('.viewer-select select')].map(one => one.value)")
     assert labels == ["0", "3"]
 
@@ -271,6 +273,7 @@ def test_nothing_is_cut_off_at_400_pixels(page):
             page.execute_script("window.viewer.update({ view: arguments[0] })", view)
             wait_for(lambda: page.execute_script(rightmost) <= 400)
             assert page.execute_script("return document.documentElement.scrollWidth") <= 400
+            page.execute_script("document.activeElement.blur()")
             page.execute_script("document.querySelector(\"[data-head='0.0']\").focus()")
             box = page.execute_script("return document.querySelector('.tooltip').getBoundingClientRect().toJSON()")
             assert 0 <= box["left"] < box["right"] <= 400

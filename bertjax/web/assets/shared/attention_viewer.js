@@ -6,6 +6,7 @@ import { sideBySide, savePng, saveSvg } from "./export.js";
 import { headView } from "./head_view.js";
 import { matrixView } from "./matrix_view.js";
 import { modelView } from "./model_view.js";
+import { hideTooltip } from "./tooltip.js";
 
 const VIEWER_TABS = [["head", "Lines"], ["matrix", "Matrix"], ["model", "All heads"]];
 
@@ -39,6 +40,7 @@ export function attentionViewer(props) {
       element("label", { class: "viewer-select" }, "Head ", heads),
       element("div", { class: "viewer-save" }, "Save as", save("SVG", saveSvg), save("PNG", savePng), state.tools)),
     panels, note);
+  const made = new Map(); // views by kind and number, which are kept
   let views = [], kind = null, last = state.view === "matrix" ? "matrix" : "head";
 
   function select(changed) {
@@ -72,13 +74,23 @@ export function attentionViewer(props) {
     drawControls();
     const shown = [base, ...(state.ablated ? [state.ablated] : [])];
     const requested = `${state.view} ${shown.length}`;
-    if (requested !== kind) {
-      views = shown.map((attention, index) => makeView(attention, index));
-      panels.replaceChildren(...views.map(view => view.node));
-      kind = requested;
-    } else {
+    if (made.has(requested)) {
+      views = made.get(requested);
       views.forEach((view, index) => view.update(viewProps(shown[index], index)));
+    } else {
+      views = shown.map((attention, index) => makeView(attention, index));
+      if (state.view === "head") scrollTogether(views.map(view => view.scroll));
+      made.set(requested, views);
     }
+    if (requested !== kind) showViews();
+    kind = requested;
+  }
+
+  function showViews() {
+    const hadFocus = panels.contains(document.activeElement);
+    hideTooltip();
+    panels.replaceChildren(...views.map(view => view.node));
+    if (hadFocus) tabs.find(tab => tab.dataset.view === state.view).focus();
   }
 
   function drawControls() {
@@ -116,6 +128,13 @@ export function attentionViewer(props) {
 
   update();
   return { node, update, state: () => ({ layer: state.layer, head: state.head, view: state.view }) };
+}
+
+// Long texts: base and ablated show the same tokens.
+function scrollTogether(nodes) {
+  for (const node of nodes) node.addEventListener("scroll", () => {
+    for (const other of nodes) if (other !== node) other.scrollTop = node.scrollTop;
+  });
 }
 
 // The largest weight of the selected head, in base and ablated together: both are drawn on one scale.
