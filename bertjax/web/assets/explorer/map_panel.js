@@ -130,7 +130,7 @@ function statusOf({ map, failed }, model) {
   if (failed) return "Not computed";
   if (map.seconds !== null) {
     const count = map.values.flat().filter(value => value !== null).length;
-    return `${count} heads, one after the other, in ${map.seconds.toFixed(map.seconds < 10 ? 2 : 0)} s`;
+    return `${count} heads, switched off one at a time, in ${map.seconds.toFixed(map.seconds < 10 ? 2 : 0)} s`;
   }
   const first = "Computing (a new length of text takes longer once)";
   return map.layers ? `Computing: ${map.layers} of ${model.layers} layers` : first;
