@@ -34,6 +34,7 @@ from bertjax.explorer.worker import Busy, Cancelled, Task, Worker
 from bertjax.web import make_page, security_policy
 
 M = TypeVar("M", bound=Struct)
+LARGEST_PORT = 65_535
 END_SECONDS = 0.5  # for the threads to end
 RANKS = {"answer": 0, "attention": 1, "map": 2}
 
@@ -55,8 +56,8 @@ class Explorer:
 
     def __init__(self, subject: Subject, host: str = "127.0.0.1", port: int = 0):
         self.kind = kind_of(subject)
-        self.worker = Worker()
         self._listener = _listen(host, port)
+        self.worker = Worker()
         port = self._listener.getsockname()[1]
         self._token = secrets.token_urlsafe(32)
         shown = socket.gethostname() if is_every_address(host) else host
@@ -133,12 +134,13 @@ class Explorer:
 
 def _listen(host: str, port: int) -> socket.socket:
     arguments.check_instance(host, "host", str, "an address of this machine")
-    arguments.check_int(port, "port", 0)
+    if arguments.check_int(port, "port", 0) > LARGEST_PORT:
+        raise InputError(f"port {port} is more than {LARGEST_PORT}")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
+    except OSError as error:
+        reason = error.strerror or error
         raise InputError(f"cannot listen on {host}, port {port} ({reason}): give another --host or --port") from error
 
 

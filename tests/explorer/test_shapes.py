@@ -7,7 +7,7 @@ from bertjax.explorer.attention import compute_attention
 from bertjax.explorer.compute import compile_query, compute_answer, compute_map, kind_of, read_query
 from bertjax.explorer.messages import Question, Target
 from bertjax.explorer.subject import bucket
-from tests.explorer.subjects import KINDS, subject_named
+from tests.explorer.subjects import subject_named
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
 # Texts with 5 and 14 tokens, and a target of each.
