@@ -16,7 +16,7 @@ Axes, with their letters in an einsum:
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
@@ -411,7 +411,7 @@ class ModelOutput:
             tokens = [tokens]  # type: ignore[list-item]
         return make_view(tokens, attentions, keep, head=head, show=show)
 
-    def from_call(self, ids: Int[Array | np.ndarray, "*texts token"], source: Any) -> Self:
+    def from_call(self, ids: Int[Array | np.ndarray, "*texts token"], source: Any) -> "ModelOutput":
         """The output, which from now on knows the token ids of its call and their tokenizer; for `view`.
 
         They are not fields: transformations by JAX drop them.
