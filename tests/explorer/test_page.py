@@ -319,12 +319,12 @@ def test_a_damaged_address_is_read_as_far_as_possible(browser, address, damage):
 
 
 def test_texts_are_never_html(browser, address):
-    open_page(browser, f"{address}#{fragment(f'{EVIL} [MASK]', target=json.dumps({'mask': 0, 'word': EVIL}))}")
-    assert find(browser, "#text-1").get_attribute("value") == f"{EVIL} [MASK]"
+    open_page(browser, f"{address}#{fragment(f'[MASK] {EVIL}', target=json.dumps({'mask': 0, 'word': EVIL}))}")
+    assert find(browser, "#text-1").get_attribute("value") == f"[MASK] {EVIL}"
     assert "is not one word" in text_of(browser, "#error")
     assert browser.find_elements(By.CSS_SELECTOR, "#answer img, #attention img, #error img") == []
     assert_local(browser, [IGNORED])
-    type_text(browser, f"cat {EVIL} [MASK]")
+    type_text(browser, f"cat [MASK] {EVIL}")
     switch(browser, "0.0")
     assert_local(browser, [IGNORED])
 
@@ -352,6 +352,8 @@ def test_a_text_that_is_too_long(page):
     type_text(page, f"{TEXT} {'cat ' * 60}")
     assert "longer than the 40 tokens" in text_of(page, "#answer-note")
     assert all("log-probability" in one for one in values(page))
+    type_text(page, f"{'cat ' * 60} [MASK]")
+    assert "The part of the text that the model reads has no [MASK]" in text_of(page, "#answer-note")
 
 
 def test_the_user_chooses_the_word(page):
@@ -540,7 +542,7 @@ def test_the_model_that_comes_with_bertjax(browser):
         wait_for(lambda: all("emüjin" in one for one in all_texts(browser, ".example")), SECONDS)
         click(browser, ".example")
         assert "emüjin" in find(browser, "#text-1").get_attribute("value") + find(browser, "#text-2").get_attribute("value")
-        Select(find(browser, "#mode")).select_by_value("mean")
+        Select(find(browser, "#mode")).select_by_value("zero")
         ready(browser)
         assert text_of(browser, "#error") == ""
         click(browser, "#attention [data-view=model]")

@@ -8,13 +8,13 @@ import { element, fillSelect } from "../shared/dom.js";
 // show(texts): attention of the server, a promise; fail(message): a line in its place; update(state): draw again.
 export function attentionPanel({ onView, onWeights, onToggle }) {
   const byId = id => document.getElementById(`attention-${id}`);
-  const weights = element("select", { id: "weights", onchange: () => onWeights(weights.value) });
+  const weights = element("select", { id: "weights", "aria-label": "Weights", onchange: () => onWeights(weights.value) });
   fillSelect(weights, [["attention", "attention weights"], ["norms", "norm-weighted attention"]]);
   const toggle = element("button", { type: "button", id: "switch", onclick: () => onToggle(state.layer, state.head) });
   const text = element("select", { id: "attention-text", onchange: () => { chosen = Number(text.value); draw(); } });
   const textLabel = element("label", { hidden: true }, "of the ", text);
   let state = null, readings = [], chosen = 0, viewer = null, calls = 0;
-  byId("controls").append(toggle, element("label", {}, "Show ", weights), textLabel);
+  byId("controls").append(toggle, weights, textLabel);
 
   async function show(texts) {
     calls += 1;

@@ -108,7 +108,8 @@ function mapProps({ map, state }, { kind }) {
   const name = kind === "score" || kind === "similarity" ? kind : state.change;
   const asPoints = name === "probability";
   const found = limitOfMap(changes.flat(), { probability: 0.1, [LOG_PROBABILITY]: 0.01 }[name] ?? 0.001);
-  const factor = !asPoints && found < 0.1 ? 100 : 1, limit = found * factor;
+  const small = name === LOG_PROBABILITY ? 0.1 : 0.5;
+  const factor = !asPoints && found < small ? 100 : 1, limit = found * factor;
   const values = changes.map(row => row.map(value => (value === null ? null : value * factor)));
   const selected = state.layer === null ? null : [state.layer, state.head];
   return {
@@ -129,7 +130,7 @@ function statusOf({ map, failed }, model) {
   if (failed) return "Not computed";
   if (map.seconds !== null) {
     const count = map.values.flat().filter(value => value !== null).length;
-    return `${count} heads, one after the other, in ${map.seconds.toFixed(map.seconds < 10 ? 2 : 0)} s`;
+    return `${count} heads, switched off one at a time, in ${map.seconds.toFixed(map.seconds < 10 ? 2 : 0)} s`;
   }
   const first = "Computing (a new length of text takes longer once)";
   return map.layers ? `Computing: ${map.layers} of ${model.layers} layers` : first;
