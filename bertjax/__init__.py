@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bertjax import errors
     from bertjax.analyses import merge
+    from bertjax.attention import view
     from bertjax.checkpoints import BertConfig
     from bertjax.data import Tokenizer, collate
     from bertjax.engine import Estimate, SweepResult, plan_sweep, reference, sweep
@@ -75,6 +76,7 @@ _PACKAGE_OF = {
     ),
     **dict.fromkeys(["plan", "shapley"], "study"),
     **dict.fromkeys(["merge"], "analyses"),
+    **dict.fromkeys(["view"], "attention"),
     **dict.fromkeys(["load_examples"], "tasks"),
     **dict.fromkeys(["use_compile_cache"], "machine"),
 }
@@ -144,6 +146,7 @@ __all__ = [
     "shapley",
     "sweep",
     "use_compile_cache",
+    "view",
 ]
 
 
