@@ -14,27 +14,33 @@ UTILITIES = {
     "progress",
 }
 ENTRY_POINTS = {"__init__", "__main__", "cli", "commands", "programs", "study"}
-# Each package with those that it may use.
+# The packages that each package may import.
 PACKAGES = {
     "checkpoints": set(),
     "data": {"checkpoints"},
-    "models": {"checkpoints", "data"},
+    "models": {"checkpoints", "data", "web"},
     "interventions": {"checkpoints", "models"},
     "engine": {"checkpoints", "models", "data", "interventions"},
     "statistics": set(),
     "plots": {"statistics"},
-    "results": {"data", "statistics", "plots"},
+    "web": set(),
+    "results": {"data", "statistics", "plots", "web"},
     "tasks": {"checkpoints", "models", "data", "interventions", "engine", "statistics", "attention", "results"},
-    "attention": {"checkpoints", "models", "data", "interventions", "statistics"},
+    "attention": {"checkpoints", "models", "data", "interventions", "statistics", "web"},
     "jobs": {"checkpoints", "models", "data", "interventions", "engine", "statistics", "plots", "results", "tasks"},
+    "representations": {"checkpoints", "models", "data", "interventions", "engine", "statistics"},
     "analyses": {
         *("checkpoints", "models", "data", "interventions", "engine", "statistics", "plots", "results", "tasks"),
-        *("attention", "jobs"),
+        *("attention", "jobs", "representations"),
+    },
+    "explorer": {
+        *("checkpoints", "models", "data", "interventions", "engine", "statistics", "plots", "results", "tasks"),
+        *("attention", "jobs", "web"),
     },
 }
 # What a function of a file may import that the file itself may not.
 LATE = {"bertjax/results/examples.py": {"analyses", "tasks"}}
-WITHOUT_JAX = {"statistics", "plots", "results"}
+WITHOUT_JAX = {"statistics", "plots", "results", "web"}
 # The documented packages: what experiments may use besides `import bertjax`.
 DOCUMENTED = {
     *(
@@ -51,7 +57,7 @@ DOCUMENTED = {
         "tasks",
     ),
 }
-# Where parameters live, or are split from what is compiled.
+# Modules of parameters, or that split them from compiled programs.
 FLAX = {
     *("bertjax/models/encoder.py", "bertjax/models/task_models.py", "bertjax/models/pretrained.py"),
     *("bertjax/models/sentences/embedding.py",),
@@ -253,7 +259,7 @@ def _cycles(files: Mapping[str, File]) -> list[str]:
 
 
 def _shadowed(files: Mapping[str, File]) -> list[str]:
-    """An `__init__` that exports a name that is also the name of a module or folder beside it."""
+    """An `__init__` that exports a name that is also the name of a module or folder of the package."""
     found = []
     for file in files.values():
         if not (file.is_init or file.path == "bertjax/__init__.py"):
