@@ -63,9 +63,7 @@ def folder(tmp_path_factory):
     (folder / "assets/test").mkdir()
     (folder / "assets/test/main.js").write_text(ENTRY)
     data = {"base": pack_attention(TOKENS, attention(0)), "ablated": pack_attention(TOKENS, attention(1))}
-    page = make_page(
-        "test/main", {**data, "values": VALUES, "description": f"{EVIL} head"}, assets=folder / "assets"
-    )
+    page = make_page("test/main", {**data, "values": VALUES, "description": f"{EVIL} head"}, assets=folder / "assets")
     (folder / "page.html").write_text(page)
     return folder
 
