@@ -18,23 +18,29 @@ ENTRY_POINTS = {"__init__", "__main__", "cli", "commands", "programs", "study"}
 PACKAGES = {
     "checkpoints": set(),
     "data": {"checkpoints"},
-    "models": {"checkpoints", "data"},
+    "models": {"checkpoints", "data", "web"},
     "interventions": {"checkpoints", "models"},
     "engine": {"checkpoints", "models", "data", "interventions"},
     "statistics": set(),
     "plots": {"statistics"},
-    "results": {"data", "statistics", "plots"},
+    "web": set(),
+    "results": {"data", "statistics", "plots", "web"},
     "tasks": {"checkpoints", "models", "data", "interventions", "engine", "statistics", "attention", "results"},
-    "attention": {"checkpoints", "models", "data", "interventions", "statistics"},
+    "attention": {"checkpoints", "models", "data", "interventions", "statistics", "web"},
     "jobs": {"checkpoints", "models", "data", "interventions", "engine", "statistics", "plots", "results", "tasks"},
+    "representations": {"checkpoints", "models", "data", "interventions", "engine", "statistics"},
     "analyses": {
         *("checkpoints", "models", "data", "interventions", "engine", "statistics", "plots", "results", "tasks"),
-        *("attention", "jobs"),
+        *("attention", "jobs", "representations"),
+    },
+    "explorer": {
+        *("checkpoints", "models", "data", "interventions", "engine", "statistics", "plots", "results", "tasks"),
+        *("attention", "jobs", "web"),
     },
 }
 # What a function of a file may import that the file itself may not.
 LATE = {"bertjax/results/examples.py": {"analyses", "tasks"}}
-WITHOUT_JAX = {"statistics", "plots", "results"}
+WITHOUT_JAX = {"statistics", "plots", "results", "web"}
 # The documented packages: what experiments may use besides `import bertjax`.
 DOCUMENTED = {
     *(

@@ -30,9 +30,19 @@ OPTIONS = {
 }
 
 
+TAGGED = [{"tokens": sentence.split(), "tags": [word[0] for word in sentence.split()]} for sentence in SENTENCES]
+
+
 @pytest.fixture
 def pairs(tmp_path):
     return write_pairs(tmp_path / "pairs.tsv", 20)
+
+
+def data_of(analysis, pairs):
+    """Task and data: words with tags for probes."""
+    if analysis == "probe":
+        return {"task": "token-classification", "data": TAGGED}
+    return {"task": "mrpc", "data": pairs}
 
 
 def numbers(results):
@@ -42,8 +52,9 @@ def numbers(results):
 @pytest.mark.parametrize("analysis", ANALYSES)
 def test_methods_and_one_line_forms_give_the_same(analysis, embedder, pairs):
     options = {"progress": False, **OPTIONS.get(analysis, {})}
-    found = getattr(Study(embedder, "mrpc", data=pairs), analysis)(**options)
-    data = {} if analysis.startswith("patch") else {"task": "mrpc", "data": pairs}
+    data = data_of(analysis, pairs)
+    found = getattr(Study(embedder, **data), analysis)(**options)
+    data = {} if analysis.startswith("patch") else data
     assert numbers(found) == numbers(getattr(bertjax, analysis)(embedder, **data, **options))
     assert found.rows
 
@@ -51,7 +62,7 @@ def test_methods_and_one_line_forms_give_the_same(analysis, embedder, pairs):
 @pytest.mark.parametrize("analysis", ANALYSES)
 def test_a_model_in_memory_gives_the_numbers_of_its_file(analysis, embedder, pairs):
     options = {"progress": False, **OPTIONS.get(analysis, {})}
-    loaded, named = (Study(model, "mrpc", data=pairs) for model in (bertjax.load(embedder), embedder))
+    loaded, named = (Study(model, **data_of(analysis, pairs)) for model in (bertjax.load(embedder), embedder))
     found = getattr(loaded, analysis)(**options)
     assert numbers(found) == numbers(getattr(named, analysis)(**options))
 

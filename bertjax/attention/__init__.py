@@ -2,7 +2,8 @@
 
 from bertjax.attention.distances import read_distances, texts_to_compare
 from bertjax.attention.flow import attention_flow, attention_rollout
-from bertjax.attention.norms import norm_shares
+from bertjax.attention.norms import norm_shares, output_products
+from bertjax.attention.notebook_view import view
 from bertjax.attention.reading import read_roles
 from bertjax.attention.roles import (
     KINDS,
@@ -24,10 +25,12 @@ __all__ = [
     "attention_rollout",
     "kinds_of",
     "norm_shares",
+    "output_products",
     "read_distances",
     "read_roles",
     "role_metrics",
     "texts_to_compare",
     "tokens_of",
     "uniform_numbers",
+    "view",
 ]

@@ -431,6 +431,11 @@ class Tokenizer:
         """
         return [self._backend.id_to_token(token_id) or "" for token_id in ids]
 
+    def piece_id(self, piece: str) -> int | None:
+        """The id of a word piece; None if it is not in the vocabulary."""
+        token_id = self._backend.token_to_id(piece)
+        return None if token_id is None else int(token_id)
+
     @property
     def pad_token_id(self) -> int:
         """The id of [PAD]."""

@@ -26,6 +26,7 @@ from bertjax.interventions import (
     readouts,
 )
 from bertjax.models import (
+    BertForSequenceClassification,
     Numerics,
     PretrainedModel,
     check_attention,
@@ -102,6 +103,13 @@ class SweepInput:
     def first_only(self) -> bool:
         """Whether the readout needs the last layer only at [CLS]."""
         return self.reading.first_only and self.positions is None and not self._needs_whole_last
+
+    @property
+    def ignores_padding(self) -> bool:
+        """Whether the readout uses only fields of whole texts, which do not depend on padding."""
+        of_texts = {"sentence_embedding", "pooler_output", "score", "seq_relationship_logits"}
+        classifies = isinstance(self.model, BertForSequenceClassification)
+        return self.reading.fields <= of_texts | ({"logits"} if classifies else set())
 
     @property
     def _needs_whole_last(self) -> bool:

@@ -233,7 +233,7 @@ class PretrainedModel(nnx.Module):
         inputs = self.inputs(input_ids, attention_mask, token_type_ids, position_ids, tokenizer=tokenizer)
         if overrides is not None:
             check_overrides(self.config, overrides, inputs)
-        return _run(*nnx.split(self), inputs, overrides)
+        return _run(*nnx.split(self), inputs, overrides).from_call(inputs.input_ids, self.origin)
 
     def parameters(self) -> dict[str, Array]:
         """All parameters by path, e.g. `bert.encoder.layers.0.attention.query.kernel`.

@@ -228,7 +228,8 @@ class BertForMultipleChoice(LinearTaskModel):
         if len(shape) < 3:
             return output
         assert output.logits is not None
-        return replace(output, logits=output.logits.reshape(shape[:2]))
+        changed = replace(output, logits=output.logits.reshape(shape[:2]))
+        return changed.from_call(np.asarray(batch["input_ids"]), self.origin)
 
 
 def _one_row_per_text(values: Any, name: str) -> Any:

@@ -14,9 +14,9 @@ Axes, with their letters in an einsum:
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, Self, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
@@ -24,6 +24,7 @@ from jaxtyping import Array, Float, Int
 
 from bertjax import arguments
 from bertjax.errors import InputError
+from bertjax.web import AttentionView, make_view
 
 T = TypeVar("T")
 
@@ -31,7 +32,8 @@ T = TypeVar("T")
 def _repr_of_shapes(record: Any) -> str:
     """Names of all fields that are not None, with dtype and shape of arrays."""
     lines = []
-    for name, value in vars(record).items():
+    for name in (field.name for field in dataclasses.fields(record)):
+        value = vars(record)[name]
         if hasattr(value, "shape") and hasattr(value, "dtype"):
             value = f"{value.dtype}[{', '.join(map(str, value.shape))}]"
         if value is not None:
@@ -420,6 +422,53 @@ class ModelOutput:
     def hidden_states(self) -> Float[Array, "layers_plus_1 batch token embed"]:
         """Outputs of the embeddings and of each layer."""
         return self.inside.hidden_states
+
+    def view(
+        self,
+        tokens: Sequence[str] | Sequence[Sequence[str]] | None = None,
+        *,
+        head: tuple[int, int] | None = None,
+        show: str = "head",
+    ) -> AttentionView:
+        """Show the attention weights, as `bertjax.view` does.
+
+        Args:
+            tokens: the tokens of the text, or of each text of the batch, without padding; by default those of the call,
+                by the model's tokenizer.
+            head: layer and head that are selected first; by default 0.0.
+            show: what is shown first: 'head' (lines), 'matrix', or 'model' (all heads).
+
+        Raises:
+            InputError: the output does not come from a call of a model with a tokenizer, and there are no tokens;
+                tokens that do not fit the batch; attention that is not explicit; weights that take more than 64 MB.
+        """
+        attentions, keep = np.asarray(self.attentions, np.float32), np.asarray(self.inside.keep)
+        if tokens is None:
+            tokens = self._tokens_of_call()
+        elif not tokens or isinstance(tokens[0], str):
+            tokens = [tokens]  # type: ignore[list-item]
+        return make_view(tokens, attentions, keep, head=head, show=show)
+
+    def from_call(self, ids: Int[Array | np.ndarray, "*texts token"], source: Any) -> Self:
+        """The output, which from now on knows the token ids of its call and their tokenizer; for `view`.
+
+        They are not fields: transformations by JAX drop them.
+
+        Args:
+            ids: the token ids of the call.
+            source: the origin of the model, whose `tokenizer` may be None.
+        """
+        object.__setattr__(self, "_call", (ids, source))
+        return self
+
+    def _tokens_of_call(self) -> list[list[str]]:
+        """The tokens of each text of the call, without padding."""
+        ids, source = vars(self).get("_call", (None, None))
+        if source is None or source.tokenizer is None:
+            raise InputError("this output has no tokenizer: pass the tokens of each text, without padding")
+        keep = np.asarray(self.inside.keep).max(axis=1) > 0
+        rows = np.asarray(ids).reshape(keep.shape)
+        return [source.tokenizer.pieces(row[real].tolist()) for row, real in zip(rows, keep, strict=True)]
 
     @property
     def prediction_logits(self) -> Float[Array, "batch *labels"] | None:

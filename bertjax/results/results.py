@@ -12,6 +12,7 @@ from bertjax.results.comparison import Comparison
 from bertjax.results.contents import Contents, InMemory, describe_numbers, headings_of, note_of_tests
 from bertjax.results.figures import make_figure
 from bertjax.results.page import write_page
+from bertjax.results.seeds import SeedEffects, join_seeds
 from bertjax.results.shards import describe_shard
 from bertjax.results.summary import Entry, make_summary
 from bertjax.results.table import make_rows, to_frame
@@ -72,6 +73,20 @@ class Results(Contents):
         """
         expected = "results (bertjax.read_results(directory) reads them)"
         return Comparison((self, *arguments.check_sequence(others, "others", expected, Results)), metric)
+
+    def join(self, *others: "Results", metric: str | None = None) -> SeedEffects:
+        """Join these results with those of other seeds of the model: mean effects, tested over seeds and examples.
+
+        Args:
+            others: results on the same examples.
+            metric: by default the main metric of each.
+
+        Raises:
+            InputError: `others` is empty, the examples differ, or as for `compare`.
+            DataError: the metric is not built in, or it is undefined without some example.
+        """
+        expected = "results (bertjax.read_results(directory) reads them)"
+        return join_seeds((self, *arguments.check_sequence(others, "others", expected, Results)), metric)
 
     def _repr_html_(self) -> str:
         """The summary sentence and the ablations with the largest effects, for notebooks."""

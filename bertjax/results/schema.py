@@ -187,6 +187,27 @@ class Roles(Struct):
     silhouette: Silhouette | UnsetType = UNSET
 
 
+class DescriptionLength(Struct):
+    """The length in bits of the tags' code by online coding, and the length of a uniform code over it."""
+
+    bits: float
+    compression: float
+
+
+class Probe(Struct):
+    """Linear probes.
+
+    `tags` are the classes, `sentences` the numbers of sentences that train, select and test, `most_frequent` the share
+    of the most frequent tag among the test words, `description_lengths` those of the embeddings and of each layer or
+    head, if they were computed.
+    """
+
+    tags: list[str]
+    sentences: dict[str, int]
+    most_frequent: float
+    description_lengths: dict[str, DescriptionLength] | UnsetType = UNSET
+
+
 class Screen(Struct):
     """Ablations chosen by gradients.
 
@@ -328,6 +349,7 @@ class Summary(Struct, kw_only=True):
     pruning: Pruning | UnsetType = UNSET
     patching: Patching | UnsetType = UNSET
     roles: Roles | UnsetType = UNSET
+    probe: Probe | UnsetType = UNSET
     screen: Screen | UnsetType = UNSET
     shapley: Shapley | UnsetType = UNSET
     derived: Derived | UnsetType = UNSET

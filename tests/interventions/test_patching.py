@@ -12,7 +12,7 @@ from transformers import AutoModel
 import bertjax
 from bertjax import BertConfig, BertModel, collate, patching
 from bertjax.analyses import patch_paths
-from bertjax.analyses.paths import RECEIVING
+from bertjax.analyses.patching.paths import RECEIVING
 from bertjax.checkpoints import locate
 from bertjax.data import Tokenizer
 from bertjax.engine import reference
