@@ -11,6 +11,7 @@ from bertjax.arguments import LARGEST_INTEGER
 from bertjax.commands import (
     run_analysis,
     run_compare,
+    run_explore,
     run_merge,
     run_parity,
     run_plan,
@@ -39,6 +40,7 @@ ANALYSES = {
     "shapley": "what each head adds, over random orders of removal",
     "prune": "how many heads can go, and in which order",
     "roles": "what kind of head each is, by where it looks",
+    "probe": "what each layer or head knows about the tags of words (linear probes)",
     "patch": "where in text and model a contrast acts",
 }
 PLAN = (
@@ -78,6 +80,7 @@ def _parser(command: str | None = None) -> Parser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
     for name, help in ANALYSES.items():
         _add_analysis(commands, name, help, command in (name, None))
+    _add_explore(commands, command in ("explore", None))
     _add_remove_heads(commands)
     _add_saved(commands)
     _add_merge(commands)
@@ -93,7 +96,7 @@ def _add_command(
 
     Args:
         run: runs the command: takes the options and returns the exit code.
-        help: in the list of commands.
+        help: the description in the list of commands.
         text: description above the options.
     """
     parser: Parser = commands.add_parser(name, help=help, description=text)
@@ -106,7 +109,7 @@ def _add_analysis(commands: "argparse._SubParsersAction[Parser]", name: str, hel
 
     Args:
         name: the name of the command and of the method of `Study`.
-        help: in the list of commands.
+        help: the description in the list of commands.
         with_options: whether to add the options, whose classes import JAX.
     """
     run = run_plan if name == "plan" else run_analysis
@@ -194,6 +197,38 @@ def _form(kind: Any, metadata: Mapping[str, Any]) -> dict[str, Any]:
     if item is float:
         form["type"] = float
     return form
+
+
+def _add_explore(commands: "argparse._SubParsersAction[Parser]", with_options: bool) -> None:
+    """Add the command `explore`.
+
+    Args:
+        with_options: whether to add the options, whose classes import JAX.
+    """
+    text = (
+        "Open a page in the browser that shows what each head does to the model's answer to a text: the exact change "
+        "when each head is ablated, and attention. With --task, examples of the task can be chosen. The server is "
+        "reachable from this machine only, unless --host says otherwise, and only with the token in the address that "
+        "is printed. Ctrl-C ends it. Needs the extra `explore`."
+    )
+    parser = _add_command(commands, "explore", run_explore, "see what each head does, in the browser", text)
+    if not with_options:
+        return
+    from bertjax.jobs import ComputeOptions, DataOptions, ModelOptions, names
+
+    parser.epilog = "example: bertjax explore --model bert-base-uncased"
+    for part in (ModelOptions, DataOptions, ComputeOptions):
+        _add_options(parser, part, names(part) - {"attention", "memory"})
+    add = parser.add_argument_group("server").add_argument
+    add("--host", default="127.0.0.1", metavar="H", help="address to listen on (default 127.0.0.1)")
+    add("--port", default=0, type=_port, metavar="N", help="port to listen on (default any free one)")
+    add("--no-browser", dest="browser", action="store_false", help="do not open the page in a browser")
+    add("--no-compile-cache", action="store_true", help="do not cache compiled code")
+
+
+def _port(text: str) -> int:
+    """A port, or 0 for any free one."""
+    return 0 if text == "0" else _number(text, 1)
 
 
 def _add_remove_heads(commands: "argparse._SubParsersAction[Parser]") -> None:

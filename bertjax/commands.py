@@ -17,6 +17,7 @@ from bertjax.errors import (
     OutputError,
 )
 from bertjax.formatting import count_of, to_json
+from bertjax.programs import end_at_once
 from bertjax.progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -60,6 +61,38 @@ def run_plan(options: argparse.Namespace) -> int:
     analysis = _options(Ablate, options)
     say(plan_table(analysis.estimate(_study(options).settings(analysis))), wrap=True)
     return 0
+
+
+def run_explore(options: argparse.Namespace) -> int:
+    """`bertjax explore`."""
+    from bertjax.study import import_explorer
+
+    _choose_cache(options)
+    package = import_explorer()
+    with package.Explorer(_subject(options, package), options.host, options.port) as explorer:
+        say(f"explorer of {explorer.name}; Ctrl-C ends it")
+        say(f"open {explorer.url}")
+        if options.browser:
+            explorer.open()
+        try:
+            explorer.wait()
+        except KeyboardInterrupt:
+            if not explorer.close():  # a program is being compiled, for which Python would wait
+                end_at_once("bertjax")
+            raise
+    raise OutputError("the explorer's server has ended")
+
+
+def _subject(options: argparse.Namespace, package: Any) -> Any:
+    """What `bertjax explore` shows: a model by itself, or with the examples of a task."""
+    import bertjax
+    from bertjax.checkpoints import DEFAULT_MODEL
+
+    has_task = bool(options.task) or options.data is not None
+    alone = not has_task and options.prompts is None and options.max_length is None and options.readout == "auto"
+    if alone and options.model != DEFAULT_MODEL:
+        return package.subject_of_model(bertjax.load(options.model), f"bertjax.load({options.model!r})")
+    return _study(options).explorer_subject()
 
 
 def run_merge(options: argparse.Namespace) -> int:

@@ -14,7 +14,9 @@ from bertjax import interrupts
 from bertjax.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISTAKE, Interrupted, explain, is_failure, shorten
 from bertjax.formatting import one_line
 
-__all__ = ["Parser", "guarded"]
+__all__ = ["Parser", "end_at_once", "guarded"]
+
+INTERRUPTED = "{}: interrupted; no unfinished file was left"
 
 
 class Parser(argparse.ArgumentParser):
@@ -65,8 +67,8 @@ def guarded(name: str, program: Callable[[], int], arguments: Sequence[str] | No
     Args:
         name: the name of the program.
         program: a function that returns its exit code.
-        arguments: of the command line; by default those of the process. With `--debug`, the traceback of an exception
-            is printed before its line.
+        arguments: arguments of the command line; by default those of the process. With `--debug`, the traceback of an
+            exception is printed before its line.
     """
     debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)
     warnings.showwarning = _show_warning
@@ -80,7 +82,7 @@ def guarded(name: str, program: Callable[[], int], arguments: Sequence[str] | No
         print(f"{name}: interrupted; {interruption}: the same command resumes there", file=sys.stderr)
         return EXIT_INTERRUPTED
     except KeyboardInterrupt:
-        print(f"{name}: interrupted; no unfinished file was left", file=sys.stderr)
+        print(INTERRUPTED.format(name), file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of the pipe has ended
@@ -95,6 +97,14 @@ def guarded(name: str, program: Callable[[], int], arguments: Sequence[str] | No
             problem = f"cannot print ({error.strerror or error}); files that were written before are complete"
         print(f"{name}: error: {one_line(problem)}", file=sys.stderr)
         return EXIT_MISTAKE
+
+
+def end_at_once(name: str) -> NoReturn:
+    """End the process after Ctrl-C without waiting for other threads."""
+    print(INTERRUPTED.format(name), file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(EXIT_INTERRUPTED)
 
 
 def _flushed(program: Callable[[], int]) -> int:

@@ -1,12 +1,14 @@
 """`Study`: one model and one task in the middle; its methods are the analyses."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from html import escape
+from importlib import import_module
 from inspect import Signature, getdoc
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Num
@@ -19,13 +21,14 @@ from bertjax.analyses import (
     Interactions,
     Patch,
     PatchPaths,
+    Probe,
     Prune,
     Roles,
     Shapley,
 )
 from bertjax.data import CUSTOM, Examples, Tokenizer
 from bertjax.engine import Estimate
-from bertjax.errors import InputError
+from bertjax.errors import InputError, MissingDependencyError
 from bertjax.formatting import count_of
 from bertjax.interventions import Ablation
 from bertjax.jobs import (
@@ -58,16 +61,21 @@ from bertjax.progress import shown
 from bertjax.results import Results
 from bertjax.tasks import MASKED
 
+if TYPE_CHECKING:
+    from bertjax.explorer import Explorer
+
 __all__ = [
     "Baseline",
     "Study",
     "StudyOptions",
     "ablate",
+    "import_explorer",
     "importance",
     "interactions",
     "patch",
     "patch_paths",
     "plan",
+    "probe",
     "prune",
     "roles",
     "shapley",
@@ -82,8 +90,8 @@ class StudyOptions(ComputeOptions, TaskOptions, DataOptions, ModelOptions):
 
     Args:
         tokenizer: a `bertjax.Tokenizer`, in place of the model's.
-        texts: in place of `data`: a list of str, or of pairs of str.
-        labels: with `texts`: a name, a class number or a rating for each.
+        texts: texts in place of `data`: a list of str, or of pairs of str.
+        labels: labels of `texts`: a name, a class number or a rating for each.
     """
 
     tokenizer: Any = option(None, on_command_line=False)
@@ -101,10 +109,10 @@ class Baseline:
     """Model outputs for the examples of a task without interventions.
 
     Args:
-        scores: by metric, the main one first.
+        scores: the scores by metric, the main one first.
         outputs: the values that the metrics read, such as logits or similarities: one row for each example, or for
             each word, tag or question of tasks that have several in an example.
-        labels: of each output.
+        labels: the label of each output.
     """
 
     scores: Mapping[str, float]
@@ -290,6 +298,53 @@ class Study:
         """
         return self.run(options)
 
+    @takes(Probe)
+    def probe(self, options: Probe) -> Results:
+        """Linear probes: what each layer or head knows about the tags of words.
+
+        The data of the study are words with tags (task 'token-classification'); the model's task head is not used.
+
+        Returns: results with a row for each layer, or each head. Metric 'probe_accuracy' is compared with a probe of
+            the embeddings, 'selectivity' is the accuracy minus that on a control task, 'above_random' minus that of a
+            random encoder. `summary["probe"]` has the numbers of sentences and the description lengths.
+        """
+        return self.run(options)
+
+    def explore(self, *, host: str = "127.0.0.1", port: int = 0, browser: bool = True) -> "Explorer":
+        """Open a page that shows what each head does to the model's answer to a text. Needs the extra `explore`.
+
+        The server runs in the background: `wait()` of the result waits until it ends, `close()` ends it.
+
+        Args:
+            host: address of this machine to listen on; the default is reachable from this machine only.
+            port: port to listen on; 0 is any free one.
+            browser: whether to open the page in a browser, if there is one.
+
+        Returns: the running explorer; `url` is the address of its page.
+
+        Raises:
+            InputError: the model has no answer to show, or the address cannot be used.
+            MissingDependencyError: Starlette or uvicorn is not installed.
+        """
+        package = import_explorer()
+        started: Explorer = package.Explorer(self.explorer_subject(), host, port)
+        if arguments.check_bool(browser, "browser"):
+            started.open()
+        return started
+
+    def explorer_subject(self) -> Any:
+        """The subject of an explorer of this study (`bertjax.explorer.Subject`)."""
+        return import_explorer().subject_of(self._job, self._loading())
+
+    def _loading(self) -> list[str]:
+        """Lines of Python that define this study, its model and its tokenizer."""
+        defaults = {one.name: one.default for one in fields(StudyOptions)}
+        given = {name: value for name, value in vars(self.options).items() if value != defaults[name]}
+        first = "# study = bertjax.Study(...)  # the study of this explorer, whose model or data are in memory"
+        if isinstance(self.options.model, str | Path) and self.options.tokenizer is None and not self._sources.data:
+            first = f"study = bertjax.Study({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+        return [first, "model, tokenizer = study.model, study.tokenizer"]
+
     def run(self, analysis: Analysis) -> Results:
         """Run an analysis: `study.run(Shapley(permutations=40))` is `study.shapley(permutations=40)`.
 
@@ -310,6 +365,9 @@ class Study:
 
     def settings(self, analysis: Analysis) -> Settings:
         """The settings of an analysis of this study.
+
+        Args:
+            analysis: an analysis with its options.
 
         Raises:
             InputError: the analysis does not read an option that was set for the whole study.
@@ -360,6 +418,18 @@ class Study:
         return facts
 
 
+def import_explorer() -> ModuleType:
+    """The package of the explorer. Raises `MissingDependencyError` if its extra is not installed."""
+    try:
+        for name in ("starlette", "uvicorn"):
+            import_module(name)
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"the explorer needs Starlette and uvicorn ({error}): pip install 'bertjax[explore]'"
+        ) from error
+    return import_module("bertjax.explorer")
+
+
 Study.__doc__ = with_options(getdoc(Study) or "", StudyOptions)
 
 
@@ -399,6 +469,7 @@ ablate = in_one_call("ablate")
 importance = in_one_call("importance")
 interactions = in_one_call("interactions")
 shapley = in_one_call("shapley")
+probe = in_one_call("probe")
 prune = in_one_call("prune")
 roles = in_one_call("roles")
 patch = in_one_call("patch")

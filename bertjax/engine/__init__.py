@@ -29,7 +29,7 @@ from bertjax.engine.journal import (
 from bertjax.engine.packing import LANES, Packed, choose_row_length, first_fit, pack
 from bertjax.engine.plan import Plan, make_plan
 from bertjax.engine.reference import SweepResult
-from bertjax.engine.run import make_runner, merge_shards, sweep, sweep_shard
+from bertjax.engine.run import compile_sweep, make_runner, merge_shards, sweep, sweep_shard
 from bertjax.engine.schedule import DryRun
 from bertjax.engine.sharding import AXIS, BATCH, SPLIT, WHOLE, make_mesh, place_on_mesh
 from bertjax.engine.sizes import (
@@ -65,6 +65,7 @@ __all__ = [
     "choose_blocks",
     "choose_row_length",
     "choose_sizes",
+    "compile_sweep",
     "compiled_steps",
     "default_tokens",
     "describe_settings",

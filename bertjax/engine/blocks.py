@@ -1,7 +1,7 @@
 """Blocks, which compiled steps take through the layers. `bertjax.engine` defines block, slot, chunk and step."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Shaped
 from bertjax.checkpoints import BertConfig, LayerKind
 from bertjax.engine import compiled_steps
 from bertjax.engine.compiled_steps import BlockRows
-from bertjax.engine.packing import Packed, Picks, make_picks, pack_spans
+from bertjax.engine.packing import Packed, Picks, make_picks, pack_spans, round_up
 from bertjax.engine.plan import Node, Plan
 from bertjax.engine.sharding import make_mesh
 from bertjax.engine.sizes import Blocks
@@ -33,6 +33,7 @@ from bertjax.models import (
 )
 
 CACHED_ROWS = 64  # blocks whose `BlockRows` stay on the device, since the same chunks come again and again
+SHORTEST = 16  # tokens of a text that is read from a row of one example, padding included
 BEFORE_ATTENTION = ("hidden_states", "queries", "keys", "values")  # sites that a layer's attention depends on
 
 
@@ -90,8 +91,8 @@ class Runner(ABC):
     """Takes the steps of a plan in the order of a `Schedule`: computes them, or only counts them.
 
     Args:
-        config: of the model.
-        plan: of the sweep.
+        config: config of the model.
+        plan: plan of the sweep.
         blocks: sizes of chunks and blocks.
         cls_only: whether the last layer is computed at [CLS], or at the tokens that the readout reads, and nowhere
             else.
@@ -138,7 +139,12 @@ class BlockRunner(Runner):
     """Computes the steps of one sweep on its packed texts and sources.
 
     Args:
+        sweep_input: the sweep.
+        packed: the packed texts.
+        sources: the packed source texts; None if no run is patched.
+        blocks: sizes of chunks and blocks.
         devices: devices that share the rows of each chunk; by default all devices of this process.
+        one_per_row: whether each row holds one example, so that shapes depend on the row length and not on the texts.
     """
 
     def __init__(
@@ -148,6 +154,8 @@ class BlockRunner(Runner):
         sources: Packed | None,
         blocks: Blocks,
         devices: Sequence[jax.Device] | None = None,
+        *,
+        one_per_row: bool = False,
     ):
         model, config, numerics = sweep_input.model, sweep_input.model.config, sweep_input.numerics
         super().__init__(config, sweep_input.plan, blocks, sweep_input.cls_only)
@@ -167,6 +175,8 @@ class BlockRunner(Runner):
         self.spans = None if sweep_input.spans is None else pack_spans(self.packed, sweep_input.spans)
         self.readout, self.positions, self.targets = sweep_input.readout, sweep_input.positions, sweep_input.targets
         self.longest, self.first_only = int(packed.lengths.max()), sweep_input.first_only
+        if one_per_row and sweep_input.ignores_padding:  # few different values, since each compiles a program
+            self.longest = min(max(round_up(self.longest), SHORTEST), packed.row_length)
         self._rows: dict[tuple[tuple[int, ...], bool], BlockRows] = {}
         self.picks: Picks | None = None
         if sweep_input.by_token:
@@ -349,6 +359,34 @@ class BlockRunner(Runner):
             return compiled_steps.read_at(*self.head, hidden, rows, positions, targets, **options)
         lengths = jax.device_put(self.packed.lengths[where])
         return compiled_steps.read(*self.head, hidden, rows, lengths, targets, longest=self.longest, **options)
+
+    def compile_steps(self) -> Iterator[None]:
+        """Run each compiled step on the first chunk, so that other sweeps of the same shapes and modes compile nothing.
+
+        An iteration is one layer.
+        """
+        changed = next((one for one in self.plan.ablations if one.changes), None)
+        mode = None if changed is None else changed.changes[0].mode
+        hidden, seen = self.embed([0]), set[Any]()
+        for layer in range(self.layers):
+            key = self.recipes[layer], len(self.heads[layer]), self.is_cls_only(layer)
+            if key not in seen:
+                seen.add(key)
+                after = self._compile_layer(layer, hidden, mode)
+            yield
+        self.read(after if self.is_cls_only(self.layers - 1) else hidden, [0]).block_until_ready()
+
+    def _compile_layer(self, layer: int, hidden: Array, mode: str | None) -> Array:
+        """Run the steps of a layer: without changes, with changes, from several blocks, and forked."""
+        root = self.plan.root
+        slot, last = Slot(hidden, 0, root, 0), Slot(hidden, self.blocks.runs - 1, root, 0)
+        after = self.apply_layer(layer, [Step(slot, root, ())])
+        self.apply_layer(layer, [Step(last, root, ())])  # gathered, if there are several slots
+        if mode is not None and self.heads[layer]:
+            change = (Change(layer, self.heads[layer][0], mode),)
+            after = self.apply_layer(layer, [Step(slot, root, change)])
+            after = self.fork_from_parent(layer, slot, [Node(layer, change)])
+        return after.block_until_ready()
 
     def examples(self, chunk: int) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
         """The examples of a chunk, and the index arrays `[examples, texts]` of their texts in the result of `read`."""

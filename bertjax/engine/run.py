@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -39,6 +39,8 @@ from bertjax.models import PretrainedModel
 from bertjax.paths import user_path
 from bertjax.progress import Progress, check_progress, shown
 
+# Called with indices of ablations, indices of examples, and their outputs.
+OnOutputs: TypeAlias = Callable[[list[int], np.ndarray, np.ndarray], None]
 SLACK = 1.05  # the memory of a process before a sweep varies from start to start
 
 
@@ -66,6 +68,7 @@ def sweep(
     settings: Mapping[str, Any] | None = None,
     progress: Progress | bool = True,
     say: Callable[[str], None] = lambda line: None,
+    on_outputs: OnOutputs | None = None,
 ) -> SweepResult:
     """Run every ablation on every example.
 
@@ -103,6 +106,9 @@ def sweep(
         progress: True shows a bar in terminals and notebooks. A function is called with the work done and the total
             work, in layers of one run on one chunk.
         say: called with a line when an unfinished sweep resumes.
+        on_outputs: called with outputs as soon as they are computed: the indices of the ablations, -1 for the base
+            run; the indices of the examples; and the outputs `[ablations, examples, *readout]`. Outputs that come from
+            a journal are left out. An exception in this function, or in `progress`, ends the sweep and is raised.
 
     Raises:
         OutputError: the journal is of another sweep, in use, or cannot be written.
@@ -128,6 +134,8 @@ def sweep(
         spans=spans,
     )
     _check_options(replace_journal, settings, progress, say)
+    if on_outputs is not None:
+        arguments.check_function(on_outputs, "on_outputs", "a function of ablations, examples and outputs")
     memory, devices = read_budget(memory), _check_devices(devices)
     sizes = choose_sizes(
         sweep_input,
@@ -149,8 +157,34 @@ def sweep(
             if opened.finished:
                 say(f"{opened.finished} finished parts in {opened.directory.parent}, resuming there")
         report = stack.enter_context(shown(progress, "sweep"))
-        base, outputs = _run(sweep_input, runner, sizes, opened, report)
+        found = _Outputs(sweep_input, runner, opened, on_outputs)
+        _run_parts(runner, _parts(sweep_input, runner, sizes), found, report)
+        base, outputs = found.arrays()
     return SweepResult(base, outputs, tuple(ablations), sweep_input.attention, time.monotonic() - started)
+
+
+def compile_sweep(
+    model: PretrainedModel,
+    examples: Examples,
+    ablations: Sequence[Ablation],
+    readout: Readout,
+    *,
+    row_length: int,
+    tokens_at_once: int | None = None,
+    check: Callable[[], None] = lambda: None,
+    **inputs: Any,
+) -> None:
+    """Compile all programs that sweeps with `one_per_row` of any ablations in one mode can need.
+
+    Args:
+        model, examples, ablations, readout, row_length, tokens_at_once: as in `sweep`.
+        check: called between layers; an exception ends the function.
+        inputs: further inputs as in `sweep`: `combine`, `means`, `at` and `targets`.
+    """
+    sweep_input = make_sweep_input(model, examples, ablations, readout, **inputs)
+    sizes = choose_sizes(sweep_input, row_length=row_length, one_per_row=True, tokens_at_once=tokens_at_once)
+    for _ in make_runner(sweep_input, sizes).compile_steps():
+        check()
 
 
 def sweep_shard(
@@ -168,9 +202,15 @@ def sweep_shard(
     """Compute one shard of a sweep into a journal: some of the parts that `sweep` computes, in the same steps.
 
     Args:
-        index: of the shard, from 1.
+        sweep_input: the sweep.
+        index: index of the shard, from 1.
         count: number of shards.
-        journal, memory, replace_journal, settings, progress, say: as in `sweep`.
+        journal: directory of the journal, as in `sweep`.
+        memory: maximum number of bytes, as in `sweep`; None for the default.
+        replace_journal: whether to discard another sweep's journal, as in `sweep`.
+        settings: the user's options by name, for errors, as in `sweep`.
+        progress: called with the work done and the total work.
+        say: called with a line for the user, as in `sweep`.
 
     Returns: the sizes of the sweep, which must be equal for all shards.
 
@@ -239,15 +279,6 @@ def _check_devices(devices: Sequence[jax.Device] | None) -> tuple[jax.Device, ..
     return checked
 
 
-def _run(
-    sweep_input: SweepInput, runner: BlockRunner, sizes: Sizes, journal: Journal | None, progress: Progress
-) -> tuple[np.ndarray, np.ndarray]:
-    parts = _parts(sweep_input, runner, sizes)
-    outputs = _Outputs(sweep_input, runner, journal)
-    _run_parts(runner, parts, outputs, progress)
-    return outputs.arrays()
-
-
 def _parts(sweep_input: SweepInput, runner: BlockRunner, sizes: Sizes) -> list[Part]:
     return split_into_parts(sweep_input.plan, runner.chunks, sizes.runs, sizes.steps_of_part * sizes.runs)
 
@@ -262,7 +293,7 @@ def make_runner(sweep_input: SweepInput, sizes: Sizes, devices: Sequence[jax.Dev
     packed, sources = pack_texts(sweep_input.texts), None
     if sweep_input.sources is not None:
         sources = packed if sweep_input.sources is sweep_input.texts else pack_texts(sweep_input.sources)
-    return BlockRunner(sweep_input, packed, sources, sizes.blocks, devices)
+    return BlockRunner(sweep_input, packed, sources, sizes.blocks, devices, one_per_row=sizes.one_per_row)
 
 
 def _resume(
@@ -318,7 +349,12 @@ def _run_parts(runner: BlockRunner, parts: Sequence[Part], outputs: "_Outputs", 
     groups = {part.chunks: [other for other in missing if other.chunks == part.chunks] for part in missing}
     total = sum(part.work for part in parts) + runner.layers * sum(map(len, {part.chunks for part in parts}))
     ahead = sum(part.work for part in missing) + runner.layers * sum(map(len, groups))
-    throttle = Throttle(total - ahead, total, progress)
+
+    def advance(done: float, total: float) -> None:
+        progress(done, total)
+        outputs.settle_ready()
+
+    throttle = Throttle(total - ahead, total, advance)
     schedule = Schedule(runner, outputs.add, throttle)
     try:
         for chunks, parts_of_group in groups.items():
@@ -337,9 +373,15 @@ def _run_parts(runner: BlockRunner, parts: Sequence[Part], outputs: "_Outputs", 
 class _Outputs:
     """The outputs of a sweep. Readouts and journals fill them in; finished parts are saved to the journal."""
 
-    def __init__(self, sweep_input: SweepInput, runner: BlockRunner, journal: Journal | None):
+    def __init__(
+        self,
+        sweep_input: SweepInput,
+        runner: BlockRunner,
+        journal: Journal | None,
+        on_outputs: OnOutputs | None = None,
+    ):
         self.size = (len(sweep_input.plan.ablations) + 1, len(sweep_input.texts))
-        self.runner, self.combine, self.journal = runner, sweep_input.combine, journal
+        self.runner, self.combine, self.journal, self.on_outputs = runner, sweep_input.combine, journal, on_outputs
         self.waiting: deque[tuple[Array, list[tuple[Node, int]]] | Part] = deque()
         self.outputs: np.ndarray | None = None
         self.finished = 0
@@ -348,6 +390,11 @@ class _Outputs:
         """Add the readout of a block whose slots hold these runs on these chunks."""
         self.waiting.append((readouts, runs))
         while len(self.waiting) > AHEAD:  # the device has finished the oldest by then
+            self._settle()
+
+    def settle_ready(self) -> None:
+        """Pass the readouts that the device has finished to `on_outputs`, if there is one, without waiting."""
+        while self.on_outputs is not None and self.waiting and _is_ready(self.waiting[0]):
             self._settle()
 
     def finish(self, part: Part) -> None:
@@ -389,6 +436,10 @@ class _Outputs:
                 raise InputError("the model's own outputs are not finite: look for NaN or infinity in its weights")
             cells = np.array(node.ablations)[:, None] + 1, members[None]
             self._allocate(outputs.shape[1:], outputs.dtype)[cells] = outputs
+            if self.on_outputs is not None:
+                self.on_outputs(
+                    list(node.ablations), members, np.broadcast_to(outputs, (len(cells[0]), *outputs.shape))
+                )
 
     def _allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """The array of all outputs, created once the shape of one is known."""
@@ -409,3 +460,8 @@ class _Outputs:
     def _filled(self) -> np.ndarray:
         assert self.outputs is not None  # a readout was added
         return self.outputs
+
+
+def _is_ready(entry: "tuple[Array, list[tuple[Node, int]]] | Part") -> bool:
+    """Whether an entry that waits can be settled at once."""
+    return isinstance(entry, Part) or entry[0].is_ready()

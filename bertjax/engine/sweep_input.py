@@ -26,6 +26,7 @@ from bertjax.interventions import (
     readouts,
 )
 from bertjax.models import (
+    BertForSequenceClassification,
     Numerics,
     PretrainedModel,
     check_attention,
@@ -63,7 +64,10 @@ class SweepInput:
     """What a sweep computes.
 
     Args:
+        model: the model.
+        plan: the trie of the ablations.
         texts: one or several for each example.
+        readout: computes the outputs of a text.
         combine: combines the readouts of an example's texts into one output.
         means: the heads' mean outputs, for mode 'mean'.
         sources: texts whose activations mode 'patched' uses, with as many tokens as `texts`.
@@ -99,6 +103,13 @@ class SweepInput:
     def first_only(self) -> bool:
         """Whether the readout needs the last layer only at [CLS]."""
         return self.reading.first_only and self.positions is None and not self._needs_whole_last
+
+    @property
+    def ignores_padding(self) -> bool:
+        """Whether the readout uses only fields of whole texts, which do not depend on padding."""
+        of_texts = {"sentence_embedding", "pooler_output", "score", "seq_relationship_logits"}
+        classifies = isinstance(self.model, BertForSequenceClassification)
+        return self.reading.fields <= of_texts | ({"logits"} if classifies else set())
 
     @property
     def _needs_whole_last(self) -> bool:
@@ -234,7 +245,7 @@ def choose_attention(attention: str, numerics: Numerics | None = None, config: B
 
     Args:
         attention: 'auto' or a form.
-        numerics: the model's.
+        numerics: dtypes and form of attention of the model.
         config: the model's, to leave out forms that cannot compute its layers; None if it is not known.
 
     Raises:
@@ -372,7 +383,7 @@ def read_texts(examples: Examples, find_tokenizer: Callable[[], Tokenizer | None
 
     Args:
         find_tokenizer: returns the tokenizer; called only if there are strings.
-        name: of the argument, for messages.
+        name: name of the argument, for messages.
 
     Raises:
         InputError: something that is not a text, a batch padded on the left, or examples with different numbers of

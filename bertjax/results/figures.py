@@ -68,6 +68,7 @@ def make_figure(
     """A figure of results.
 
     Args:
+        saved: the results.
         figure: the name of a figure:
             'map': the effects of single heads, layers by heads;
             'ranking': all effects with intervals;

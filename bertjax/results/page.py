@@ -38,6 +38,9 @@ DETAILED = ("pruning", "roles", "patching", "shapley", "derived", "gradients")
 def check_replaceable(path: Path) -> None:
     """Check that a figure or page may be written to a path.
 
+    Args:
+        path: the path of the figure or page.
+
     Raises:
         OutputError: the file exists and bertjax did not write it, or it belongs to results.
     """

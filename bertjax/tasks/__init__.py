@@ -17,18 +17,22 @@ from bertjax.tasks.encoded import (
     TokenEncodings,
     batch_encodings,
 )
+from bertjax.tasks.entities import Tagged
 from bertjax.tasks.masked_words import MASKED, UNKNOWN, MaskedWordsOptions, hide
 from bertjax.tasks.minimal_pairs import MARKS, MinimalPairsOptions, differing_piece, fill_template
 from bertjax.tasks.outputs import Form, Objective, OutputSpec
 from bertjax.tasks.question_answering import QuestionAnsweringOptions
 from bertjax.tasks.ranking import RankingOptions
 from bertjax.tasks.registry import TASKS, encode_examples, form_named, load_examples, task_named
-from bertjax.tasks.task import Chosen, EncodeArguments, Task, TaskOptions, metrics_of
+from bertjax.tasks.task import Chosen, EncodeArguments, Task, TaskOptions, as_task, metrics_of
+from bertjax.tasks.token_classification import ENTITY as TAG_OF_SCHEME
+from bertjax.tasks.token_classification import spans_of
 
 __all__ = [
     "MARKS",
     "MASKED",
     "SAMPLE",
+    "TAG_OF_SCHEME",
     "TASKS",
     "UNKNOWN",
     "Chosen",
@@ -42,6 +46,7 @@ __all__ = [
     "QuestionAnsweringOptions",
     "RankingOptions",
     "SharedEncodings",
+    "Tagged",
     "TargetPositions",
     "Task",
     "TaskOptions",
@@ -49,6 +54,7 @@ __all__ = [
     "TextClassification",
     "TextEncodings",
     "TokenEncodings",
+    "as_task",
     "batch_encodings",
     "cosine",
     "differing_piece",
@@ -61,5 +67,6 @@ __all__ = [
     "load_examples",
     "metrics_of",
     "positive_label",
+    "spans_of",
     "task_named",
 ]

@@ -161,7 +161,7 @@ def test_choices_are_texts(small, model):
     assert tokens == [model.tokenizer.pieces([1, 2, 3]), model.tokenizer.pieces([4, 5, 6])]
 
 
-def test_wrong_arguments_are_one_line(model, small):
+def test_wrong_arguments_are_one_line(model, small, unchecked):
     bare = random_model(BertModel, small)
     for call, message in [
         (lambda: bertjax.view("model", "a"), "model must be a model of bertjax"),

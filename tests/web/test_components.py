@@ -223,6 +223,17 @@ def test_tokens_stay_text_and_long_ones_are_shortened(page):
 
 
 @browser_needed
+def test_base_and_ablated_scroll_together(page):
+    shrink = "for (const one of document.querySelectorAll('.head-scroll')) one.style.setProperty('max-height', '60px')"
+    page.execute_script(shrink)
+    page.execute_script("document.querySelectorAll('.head-scroll')[1].scrollTop = 40")
+    tops = "return [...document.querySelectorAll('.head-scroll')].map(one => one.scrollTop)"
+    wait_for(lambda: page.execute_script(tops) == [40, 40])
+    page.execute_script("document.querySelectorAll('.head-scroll')[0].scrollTop = 10")
+    wait_for(lambda: page.execute_script(tops) == [10, 10])
+
+
+@browser_needed
 def test_the_matrix_shows_each_weight(page):
     from selenium.webdriver.common.keys import Keys
 
@@ -259,6 +270,13 @@ def test_all_heads_are_thumbnails_that_open_a_head(page):
     assert tooltip(page) is None
     labels = page.execute_script("return [...document.querySelectorAll('.viewer-select select')].map(one => one.value)")
     assert labels == ["0", "3"]
+    all_of(page, "[data-view='model']")[0].click()
+    (thumbnail,) = all_of(page, ".model-view:last-child [data-head='1.2']")
+    point_at(page, thumbnail)
+    assert tooltip(page) == "head 1.2 (off)"
+    thumbnail.click()
+    assert page.execute_script("return window.viewer.state()") == {"layer": 1, "head": 2, "view": "head"}
+    assert tooltip(page) is None
 
 
 @browser_needed
@@ -296,6 +314,10 @@ def test_pictures_are_saved_as_on_the_screen(page, view, tmp_path):
     root = ElementTree.fromstring(svg.read_text())
     assert f"{EVIL} head" in {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
     assert not [one for one in root.iter() if one.get("class") or one.get("onclick")]
+    parts = {"head": ("path", "stroke"), "matrix": ("path", "fill"), "model": ("image", "image-rendering")}[view]
+    looks = {one.get(parts[1]) for one in root.iter(f"{{http://www.w3.org/2000/svg}}{parts[0]}")}
+    assert looks == {"pixelated" if view == "model" else "rgb(33, 102, 172)"}  # of the page's stylesheet
+    assert {one.get("font-family") for one in root.iter("{http://www.w3.org/2000/svg}text")} != {None}
     pixels = image.imread(png)
     assert pixels.shape[1] == 2 * float(root.get("width"))
     assert len(np.unique(pixels[..., :3].reshape(-1, 3), axis=0)) > 20

@@ -1,0 +1,360 @@
+"""The server: the page, and the answers to its requests. `Explorer` runs it in a thread of its own."""
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import socket
+import sys
+import threading
+import webbrowser
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from html import escape
+from typing import Any, TypeVar
+
+import uvicorn
+from msgspec import Struct
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from bertjax import arguments
+from bertjax.errors import BertjaxError, InputError, explain
+from bertjax.explorer.attention import compute_attention
+from bertjax.explorer.compute import Query, compile_query, compute_answer, compute_map, kind_of, read_query
+from bertjax.explorer.kinds import Kind
+from bertjax.explorer.messages import AttentionRequest, ExamplesRequest, MapRequest, Question, Target, read_message
+from bertjax.explorer.python_lines import python_lines
+from bertjax.explorer.security import Guard, is_every_address, served_names
+from bertjax.explorer.subject import Subject
+from bertjax.explorer.worker import Busy, Cancelled, Task, Worker
+from bertjax.web import make_page, security_policy
+
+M = TypeVar("M", bound=Struct)
+END_SECONDS = 0.5  # for the threads to end
+RANKS = {"answer": 0, "attention": 1, "map": 2}
+
+
+class Explorer:
+    """A running explorer.
+
+    Args:
+        subject: the model, and the examples of a task.
+        host: address of this machine to listen on.
+        port: port to listen on; 0 is any free one.
+
+    Attributes:
+        url: address of the page, with the token.
+
+    Raises:
+        InputError: the model has no answer to show, or the address cannot be used.
+    """
+
+    def __init__(self, subject: Subject, host: str = "127.0.0.1", port: int = 0):
+        self.kind = kind_of(subject)
+        self.worker = Worker()
+        self._listener = _listen(host, port)
+        port = self._listener.getsockname()[1]
+        self._token = secrets.token_urlsafe(32)
+        shown = socket.gethostname() if is_every_address(host) else host
+        self.url = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/?token={self._token}"
+        application = Application(self.kind, self.worker)
+        self._guard = Guard(application.starlette, served_names(host, port), self._token)
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                self._guard,
+                http="h11",
+                ws="none",
+                lifespan="off",
+                loop="asyncio",
+                log_config=None,
+                log_level="critical",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=0,
+            )
+        )
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="bertjax explorer: server", daemon=True)
+        self._thread.start()
+        application.warm_up()
+
+    def _serve(self) -> None:
+        try:
+            self._server.run(sockets=[self._listener])
+        finally:
+            self._listener.close()
+            self._ended.set()
+
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        return self.kind.subject.name
+
+    def wait(self) -> None:
+        """Wait until the server ends."""
+        self._ended.wait()
+
+    def close(self) -> bool:
+        """End the server at once, and close all its connections.
+
+        Returns: whether its threads have ended; while JAX compiles a program, the thread of computations continues.
+        """
+        self._server.should_exit = self._server.force_exit = True
+        ended = self.worker.close(END_SECONDS)
+        self._thread.join(END_SECONDS)
+        return ended and not self._thread.is_alive()
+
+    def open(self) -> bool:
+        """Open the page in a browser. Returns whether there is a graphical one.
+
+        Other users of the machine can see the address with which a browser is started, so that address works once.
+        """
+        if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+            return False
+        return webbrowser.open(self._guard.address_to_open(self.url.partition("/?")[0]))
+
+    def __enter__(self) -> "Explorer":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Explorer({self.url})"
+
+    def _repr_html_(self) -> str:
+        url = escape(self.url)
+        return f'<p>Explorer of {escape(self.name)}: <a href="{url}" target="_blank">{url}</a></p>'
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    arguments.check_instance(host, "host", str, "an address of this machine")
+    arguments.check_int(port, "port", 0)
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot listen on {host}, port {port} ({reason}): give another --host or --port") from error
+
+
+class Application:
+    """The routes of the server.
+
+    Args:
+        kind: of the model's answers.
+        worker: runs the computations.
+    """
+
+    def __init__(self, kind: Kind, worker: Worker):
+        self.kind, self.worker = kind, worker
+        self._compiled: set[tuple[int, str]] = set()
+        routes = [Route("/", self.page)]
+        for name in ("examples", "answer", "map", "attention", "python"):
+            routes.append(Route(f"/api/{name}", getattr(self, name), methods=["POST"]))
+        self.starlette = Starlette(routes=routes, exception_handlers={404: _not_found, Exception: _internal_error})
+
+    async def page(self, request: Request) -> Response:
+        """The page."""
+        nonce = secrets.token_urlsafe(16)
+        title = f"{self.kind.subject.name} - bertjax explore"
+        try:
+            text = make_page("explorer/page", page_data(self.kind), title=title, nonce=nonce)
+        except FileNotFoundError:
+            text = f"<!doctype html><title>{escape(title)}</title><p>The page is not there yet."
+        return HTMLResponse(text, headers={"Content-Security-Policy": security_policy(nonce)})
+
+    async def examples(self, request: Request) -> Response:
+        """Examples of the task."""
+        try:
+            message = read_message(await request.body(), ExamplesRequest)
+        except InputError as error:
+            return _error(400, str(error))
+        return JSONResponse(list_examples(self.kind, message))
+
+    async def answer(self, request: Request) -> Response:
+        """The answer before and after the ablation."""
+        return await self._respond(request, Question, "answer", self._answer)
+
+    def _answer(self, message: Question, task: Task) -> Any:
+        return compute_answer(self.kind, read_query(self.kind, message), task.check)
+
+    async def attention(self, request: Request) -> Response:
+        """Attention before and after the ablation."""
+        return await self._respond(request, AttentionRequest, "attention", self._attention)
+
+    def _attention(self, message: AttentionRequest, task: Task) -> Any:
+        return compute_attention(self.kind, read_query(self.kind, message), message.weights, task.check)
+
+    async def python(self, request: Request) -> Response:
+        """A map as lines of Python."""
+        try:
+            message = read_message(await request.body(), MapRequest)
+            query = read_query(self.kind, message)
+            return JSONResponse({"code": python_lines(self.kind, query, message.target)})
+        except BertjaxError as error:
+            return _error_of(error)
+
+    async def _respond(
+        self, request: Request, kind: type[M], endpoint: str, compute: Callable[[M, Task], Any]
+    ) -> Response:
+        """Compute in the worker, and return the result."""
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[Response] = loop.create_future()
+
+        def finish(result: Any, error: BaseException | None) -> None:
+            response = JSONResponse(result) if error is None else _error_of(error)
+            _call(loop, lambda: None if found.done() else found.set_result(response))
+
+        try:
+            message = read_message(await request.body(), kind)
+            client = getattr(message, "client", "")
+            task = Task(client, endpoint, lambda task: compute(message, task), finish, rank=RANKS[endpoint])
+            self.worker.submit(task)
+        except (InputError, Busy) as error:
+            return _error_of(error)
+        try:
+            return await found
+        finally:
+            task.cancel()
+
+    async def map(self, request: Request) -> Response:
+        """The map, as a stream of lines."""
+        loop = asyncio.get_running_loop()
+        lines: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
+
+        def send(line: Mapping[str, Any] | None) -> None:
+            _call(loop, lambda: lines.put_nowait(line))
+
+        def finish(result: Any, error: BaseException | None) -> None:
+            if error is None:
+                self._compile_later(query, message.target)
+            else:
+                send({"cancelled": True} if isinstance(error, Cancelled) else {"error": _explain(error)})
+            send(None)
+
+        try:
+            message = read_message(await request.body(), MapRequest)
+            query = read_query(self.kind, message)
+            self.kind.map_reading(query.encodings, message.target)  # raises errors before the stream begins
+
+            def compute(task: Task) -> None:
+                compute_map(self.kind, query, message.target, send, task.check)
+
+            task = Task(message.client, "map", compute, finish, rank=RANKS["map"])
+            self.worker.submit(task)
+        except (BertjaxError, Busy) as error:
+            return _error_of(error)
+        return StreamingResponse(_stream(lines, task), media_type="application/x-ndjson")
+
+    def warm_up(self) -> None:
+        """Compile the programs for the first texts in the background."""
+        texts = self.kind.first_texts()
+
+        def compute(task: Task) -> None:
+            query = read_query(self.kind, Question(texts=texts))
+            target = self.kind.first_target(compute_answer(self.kind, query, task.check)["base"])
+            for mode in ("uniform", "zero"):
+                self._compile(replace(query, mode=mode), target, task)
+
+        self._submit_background(compute)
+
+    def _compile_later(self, query: Query, target: Target) -> None:
+        """Compile the programs for other heads that are off and other texts of about this length in the background."""
+        if self._bucket_of(query) not in self._compiled:
+            self._submit_background(lambda task: self._compile(query, target, task))
+
+    def _compile(self, query: Query, target: Target, task: Task) -> None:
+        compile_query(self.kind, query, target, task.check)
+        self._compiled.add(self._bucket_of(query))
+
+    def _bucket_of(self, query: Query) -> tuple[int, str]:
+        return self.kind.row_length(query.encodings), query.mode
+
+    def _submit_background(self, compute: Callable[[Task], None]) -> None:
+        """Submit a task that any request cancels, unless the queue is full."""
+        with contextlib.suppress(Busy):
+            self.worker.submit(
+                Task("", "background", compute, lambda result, error: None, rank=len(RANKS), background=True)
+            )
+
+
+async def _stream(lines: "asyncio.Queue[Mapping[str, Any] | None]", task: Task) -> AsyncIterator[str]:
+    try:
+        while (line := await lines.get()) is not None:
+            yield json.dumps(line) + "\n"
+    finally:
+        task.cancel()
+
+
+def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], Any]) -> None:
+    """Call a function in the thread of a loop, unless the loop has ended."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(function)
+
+
+def page_data(kind: Kind) -> dict[str, Any]:
+    """The data of the page."""
+    from bertjax import __version__
+
+    subject = kind.subject
+    config = subject.model.config
+    mask = kind.tokenizer.mask_token if kind.name == "words" else None
+    model = {
+        "name": subject.name,
+        "layers": config.num_hidden_layers,
+        "heads": config.num_attention_heads,
+        "kind": kind.name,
+        "labels": kind.labels,
+        "mask": mask,
+        "texts": kind.texts,
+        "modes": subject.modes,
+        "max_tokens": subject.longest,
+    }
+    count = 0 if subject.examples is None else len(subject.examples)
+    example = {"texts": kind.first_texts()}
+    return {"model": model, "task": subject.task, "examples": count, "example": example, "version": __version__}
+
+
+def list_examples(kind: Kind, message: ExamplesRequest) -> dict[str, Any]:
+    """The examples that a request asks for."""
+    examples, part = kind.subject.examples, message.search.strip().casefold()
+    if examples is None:
+        return {"total": 0, "examples": []}
+    rows = range(len(examples))
+    if part:
+        texts = [examples.first, *([] if examples.second is None else [examples.second])]
+        rows = [row for row in rows if any(part in column[row].casefold() for column in texts)]
+    listed = []
+    for row in rows[message.offset : message.offset + message.count]:
+        shown, label = kind.example(row)
+        listed.append({"id": str(examples.ids[row]), "texts": shown, "label": label})
+    return {"total": len(rows), "examples": listed}
+
+
+def _error(status: int, text: str) -> Response:
+    return JSONResponse({"error": text}, status_code=status)
+
+
+def _error_of(error: BaseException) -> Response:
+    if isinstance(error, Cancelled):
+        return _error(409, "a newer request has replaced this one")
+    if isinstance(error, Busy):
+        return _error(503, "too many requests wait: try again later")
+    return _error(400 if isinstance(error, BertjaxError) else 500, _explain(error))
+
+
+def _explain(error: BaseException) -> str:
+    return explain(error)
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    return _error(404, "there is nothing at this address")
+
+
+async def _internal_error(request: Request, error: Exception) -> Response:
+    return _error(500, explain(error))
