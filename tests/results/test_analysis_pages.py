@@ -130,7 +130,10 @@ def boxes_of(browser, selector):
 @pytest.mark.parametrize("width", [500, 1280])
 def test_labels_of_grids_do_not_overlap(browser, saved, tmp_path, width):
     browser.set_window_size(width, 1200)
-    show(browser, saved("patch"), tmp_path / "page.html")
+    results = saved("patch")
+    patching = results.summary["patching"]
+    long = [f"{index} violin/guitar and more" for index, _ in enumerate(patching["spans"])]
+    show(browser, changed(results, patching={**patching, "spans": long}), tmp_path / "page.html")
     for selector in ("#overview .tick.column", "#overview .tick:not(.column)"):
         boxes = boxes_of(browser, selector)
         assert len(boxes) > 2
