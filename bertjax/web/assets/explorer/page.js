@@ -22,7 +22,9 @@ function startExplorer() {
   let state = readFragment(location.hash, model, firstState(model, firstTexts(model, data.example)));
   // What the server has sent: answer to texts, map of target. message: in place of a map. stale: the map is older than
   // the state. failed: the map could not be computed.
-  let shown = { texts: null, answer: null, target: null, map: null, baseMap: null, message: null, stale: false, failed: false };
+  let shown = {
+    texts: null, answer: null, target: null, map: null, baseMap: null, message: null, stale: false, failed: false,
+  };
   let timer = null, runs = 0;
 
   // ---- Changes of the state
@@ -101,7 +103,8 @@ function startExplorer() {
     }
     const noMask = model.kind === "words" && !found.base.masks.length;
     shown = { ...shown, answer: found, texts, target, message: noMask ? "" : null, stale: true };
-    answer.update({ ...shown, note: noMask ? noMaskNote(model.mask, found.truncated && texts[0].includes(model.mask)) : "" });
+    const isCut = found.truncated && texts[0].includes(model.mask);
+    answer.update({ ...shown, note: noMask ? noMaskNote(model.mask, isCut) : "" });
     drawMap();
   }
 
