@@ -13,10 +13,14 @@ export function attentionPanel({ onView, onWeights, onToggle }) {
   });
   fillSelect(weights, [["attention", "attention weights"], ["norms", "norm-weighted attention"]]);
   const toggle = element("button", { type: "button", id: "switch", onclick: () => onToggle(state.layer, state.head) });
-  const text = element("select", { id: "attention-text", onchange: () => { chosen = Number(text.value); draw(); } });
-  const textLabel = element("label", { hidden: true }, "of the ", text);
+  const text = element("select", { id: "attention-text", "aria-label": "Text", hidden: true, onchange: chooseText });
   let state = null, readings = [], chosen = 0, viewer = null, calls = 0;
-  byId("controls").append(toggle, weights, textLabel);
+  byId("controls").append(toggle, weights, text);
+
+  function chooseText() {
+    chosen = Number(text.value);
+    draw();
+  }
 
   async function show(texts) {
     calls += 1;
@@ -27,7 +31,7 @@ export function attentionPanel({ onView, onWeights, onToggle }) {
     readings = read;
     chosen = Math.min(chosen, read.length - 1);
     fillSelect(text, read.map((_, index) => [index, ["first text", "second text"][index]]), chosen);
-    textLabel.hidden = read.length === 1;
+    text.hidden = read.length === 1;
     byId("note").textContent = "";
     draw();
   }
