@@ -57,7 +57,7 @@ def test_without_heads_off_there_is_no_second_run():
 def test_long_texts_have_no_attention(monkeypatch):
     monkeypatch.setattr(attention, "MOST_WEIGHTS", 2 * 3 * 10**2)
     kind = kind_named("classes")
+    query = read_query(kind, Question(texts=["cat " * 9]))
     with pytest.raises(InputError, match="has 11 tokens; attention is shown for at most 10"):
-        query = read_query(kind, Question(texts=["cat " * 9]))
         attention.compute_attention(kind, query, "attention", lambda: None)
     attention.compute_attention(kind, read_query(kind, Question(texts=["cat " * 8])), "attention", lambda: None)

@@ -1,12 +1,12 @@
 """`bertjax explore` in a process of its own, and the explorer of a study."""
 
-import builtins
 import http.client
 import json
 import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack, closing, contextmanager
 from urllib.parse import urlsplit
 
 import pytest
@@ -28,13 +28,21 @@ def start(*arguments):
     return process, lines[1].removeprefix("open ").strip()
 
 
-def post(url, name, message):
+@contextmanager
+def asked(url, name, message):
     """A response that is not read yet."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
     headers = {"Authorization": f"Bearer {parts.query.removeprefix('token=')}"}
     connection.request("POST", f"/api/{name}", json.dumps(message), headers)
-    return connection.getresponse()
+    with closing(connection), connection.getresponse() as response:
+        yield response
+
+
+def post(url, name, message):
+    """Status and JSON of a response."""
+    with asked(url, name, message) as response:
+        return response.status, json.loads(response.read())
 
 
 @pytest.mark.integration
@@ -44,12 +52,13 @@ def test_ctrl_c_ends_the_command_at_once(tmp_path, after):
     process, url = start("--model", directory)
     with process:
         if after != "start":
-            assert post(url, "answer", {"texts": ["the [MASK] ran"]}).status == 200
-        if after == "map":
-            text = "the cat sat on the [MASK] near a red door and slept on the mat"
-            response = post(url, "map", {"texts": [text], "target": {"mask": 0, "word": "mat"}})
-            response.read(1)
-        process.send_signal(signal.SIGINT)
+            assert post(url, "answer", {"texts": ["the [MASK] ran"]})[0] == 200
+        with ExitStack() as stack:
+            if after == "map":
+                text = "the cat sat on the [MASK] near a red door and slept on the mat"
+                message = {"texts": [text], "target": {"mask": 0, "word": "mat"}}
+                stack.enter_context(asked(url, "map", message))  # whose programs are being compiled
+            process.send_signal(signal.SIGINT)
         pressed = time.monotonic()
         code = process.wait(20)
         assert time.monotonic() - pressed < 2
@@ -67,7 +76,8 @@ def test_a_killed_server_frees_its_port(tmp_path):
     with again:
         assert urlsplit(other).port == urlsplit(url).port
         assert urlsplit(other).query != urlsplit(url).query  # another token
-        assert post(url, "answer", {"texts": ["the [MASK] ran"]}).status == 401
+        assert post(url, "answer", {"texts": ["the [MASK] ran"]})[0] == 401
+        assert post(other, "answer", {"texts": ["the [MASK] ran"]})[0] == 200
         again.send_signal(signal.SIGINT)
         assert again.wait(20) == EXIT_INTERRUPTED
 
@@ -78,10 +88,10 @@ def test_the_command_shows_the_examples_of_a_task(tmp_path):
     data = write_pairs(tmp_path / "msr_paraphrase_test.tsv", 9)
     process, url = start("--model", make_classifier(tmp_path / "model"), "--task", "mrpc", "--data", data)
     with process:
-        found = json.loads(post(url, "examples", {"client": "a"}).read())
+        _, found = post(url, "examples", {"client": "a"})
         assert found["total"] == 9
         assert found["examples"][0]["label"] in ("equivalent", "not_equivalent")
-        assert post(url, "answer", {"texts": found["examples"][0]["texts"], "mode": "mean"}).status == 200
+        assert post(url, "answer", {"texts": found["examples"][0]["texts"], "mode": "mean"})[0] == 200
         process.send_signal(signal.SIGINT)
         process.wait(20)
 
@@ -89,7 +99,7 @@ def test_the_command_shows_the_examples_of_a_task(tmp_path):
 def test_a_study_has_an_explorer():
     model = subject_named("words").model
     with bertjax.Study(model, "mlm", texts=list(SENTENCES)).explore(browser=False) as explorer:
-        found = json.loads(post(explorer.url, "examples", {"client": "a"}).read())["examples"]
+        found = post(explorer.url, "examples", {"client": "a"})[1]["examples"]
         assert [one["id"] for one in found] == [*map(str, range(len(SENTENCES)))]
         for one, sentence in zip(found, SENTENCES, strict=True):
             assert one["texts"][0].replace("[MASK]", one["label"]) == sentence
@@ -105,12 +115,8 @@ def test_models_without_an_answer_are_an_error(tmp_path, capsys):
 
 
 def test_a_missing_package_is_an_error(monkeypatch):
-    real = builtins.__import__
-
-    def refuse(name, *arguments, **options):
-        if name.partition(".")[0] == "uvicorn":
-            raise ImportError("No module named 'uvicorn'")
-        return real(name, *arguments, **options)
+    def refuse(name):
+        raise ImportError(f"No module named {name!r}")
 
     monkeypatch.setattr(studies, "import_module", refuse)
     with pytest.raises(MissingDependencyError, match=r"pip install 'bertjax\[explore\]'"):
