@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         patch,
         patch_paths,
         plan,
+        probe,
         prune,
         roles,
         shapley,
@@ -74,7 +75,7 @@ _PACKAGE_OF = {
     **dict.fromkeys(
         ["Study", "ablate", "interactions", "patch_paths", "roles", "importance", "patch", "prune"], "study"
     ),
-    **dict.fromkeys(["plan", "shapley"], "study"),
+    **dict.fromkeys(["plan", "probe", "shapley"], "study"),
     **dict.fromkeys(["merge"], "analyses"),
     **dict.fromkeys(["view"], "attention"),
     **dict.fromkeys(["load_examples"], "tasks"),
@@ -91,6 +92,7 @@ _PACKAGES = {
     "engine",
     "statistics",
     "plots",
+    "representations",
     "attention",
     "jobs",
     "results",
@@ -138,6 +140,7 @@ __all__ = [
     "patching",
     "plan",
     "plan_sweep",
+    "probe",
     "prune",
     "read_results",
     "readouts",

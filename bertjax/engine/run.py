@@ -202,9 +202,15 @@ def sweep_shard(
     """Compute one shard of a sweep into a journal: some of the parts that `sweep` computes, in the same steps.
 
     Args:
-        index: of the shard, from 1.
+        sweep_input: the sweep.
+        index: index of the shard, from 1.
         count: number of shards.
-        journal, memory, replace_journal, settings, progress, say: as in `sweep`.
+        journal: directory of the journal, as in `sweep`.
+        memory: maximum number of bytes, as in `sweep`; None for the default.
+        replace_journal: whether to discard another sweep's journal, as in `sweep`.
+        settings: the user's options by name, for errors, as in `sweep`.
+        progress: called with the work done and the total work.
+        say: called with a line for the user, as in `sweep`.
 
     Returns: the sizes of the sweep, which must be equal for all shards.
 

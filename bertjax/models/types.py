@@ -118,7 +118,7 @@ class Inputs:
     """Checked and complete inputs of a model.
 
     Args:
-        input_ids: word-piece ids.
+        input_ids: token ids, `[batch, token]`.
         keep: 1 where the query may attend to the key, else 0 (padding); the query axis has length 1 if all queries
             share the mask.
         token_type_ids: segment of each token.
@@ -153,6 +153,12 @@ class HeadWeights:
     Entry i replaces the weights of head `head[i]` in layer `layer[i]`; an entry with layer -1 does nothing (padding of
     shorter lists in a stack). `source_mask` is the attention mask of the run that the weights come from, or -1 if they
     come from no run.
+
+    Args:
+        layer: layer of each entry; -1 for an entry without effect.
+        head: head of each entry, in its layer.
+        values: replacement weights, `[entries, batch or 1, query, key]`.
+        source_mask: attention mask of the source run; -1 for values without a source run.
     """
 
     layer: Int[Array, "entries"]
@@ -163,7 +169,14 @@ class HeadWeights:
 
 @record
 class HeadOutputs:
-    """Replacement outputs (before the output projection) for single heads; entries as in `HeadWeights`."""
+    """Replacement outputs (before the output projection) for single heads; entries as in `HeadWeights`.
+
+    Args:
+        layer: layer of each entry; -1 for an entry without effect.
+        head: head of each entry, in its layer.
+        values: replacement outputs, `[entries, batch or 1, query or 1, head_dim]`.
+        source_mask: attention mask of the source run; -1 for values without a source run.
+    """
 
     layer: Int[Array, "entries"]
     head: Int[Array, "entries"]
@@ -178,6 +191,16 @@ class Edges:
     `example` is the row of the batch, -1 for all rows. The exponential of the score is multiplied by `keep` before the
     softmax normalises (0 forbids the edge); the weight then becomes `gate * weight + (1 - gate) * value`. An entry with
     layer -1 does nothing.
+
+    Args:
+        layer: layer of each edge; -1 for an entry without effect.
+        example: row of the batch of each edge; -1 for all rows.
+        head: head of each edge, in its layer.
+        query: position of the query of each edge.
+        key: position of the key of each edge.
+        keep: factor on the exponential of each score.
+        gate: share of each learned weight that is kept.
+        value: replacement of each weight.
     """
 
     layer: Int[Array, "edges"]
@@ -196,6 +219,14 @@ class SiteValues:
 
     Entry i acts on site `site[i]` of layer `layer[i]`, and on head `head[i]` at sites that each head has. Activations
     become `(1 - share) * learned + share * values`. An entry with layer -1 does nothing.
+
+    Args:
+        site: index of the site of each entry, in `sites.SITE_INDEX`.
+        layer: layer of each entry; -1 for an entry without effect.
+        head: head of each entry, at sites that each head has.
+        values: replacement activations, `[entries, batch or 1, token or 1, width]`.
+        share: share of each activation that is replaced, `[entries, batch or 1, token or 1]`.
+        source_mask: attention mask of the source run; -1 for values without a source run.
     """
 
     site: Int[Array, "entries"]
@@ -246,6 +277,13 @@ class AttentionRecord:
     """Activations of one layer's attention, after overrides; weights are None if attention is not explicit.
 
     Queries and keys are rotated if positions are rotary.
+
+    Args:
+        queries: query vectors, `[batch, query, heads, head_dim]`.
+        keys: key vectors, `[batch, key, heads, head_dim]`.
+        values: value vectors, `[batch, key, heads, head_dim]`.
+        weights: attention weights, `[batch, heads, query, key]`; None if attention is not explicit.
+        head_outputs: outputs of the heads before the output projection, `[batch, query, heads, head_dim]`.
     """
 
     queries: Float[Array, "batch query heads head_dim"]
@@ -308,7 +346,7 @@ class ModelOutput:
         start_logits: logits of an answer's first token.
         end_logits: logits of an answer's last token.
         sentence_embedding: sentence vector after pooling, dense layers and normalization.
-        score: for a classifier with one label: the logit after the activation in the config, or a sigmoid, as in
+        score: logit of a classifier with one label after the activation in the config, or after a sigmoid, as in
             cross-encoders of sentence-transformers.
     """
 

@@ -1,4 +1,4 @@
-"""The main job from files to files, on a tiny model and made-up sentences."""
+"""`ablate` from input files to output files, on a tiny model and invented sentences."""
 
 import json
 from dataclasses import replace
@@ -27,7 +27,7 @@ from tests.tiny_models import arrays_of, largest_difference
 
 @pytest.fixture
 def settings(classifier, tmp_path):
-    """All heads of the classifier on ten made-up paraphrase pairs."""
+    """All heads of the classifier on ten invented paraphrase pairs."""
     data = write_pairs(tmp_path / "pairs.tsv", 10)
     return settings_of(model=str(classifier), task="mrpc", data=str(data), output=str(tmp_path / "out"))
 

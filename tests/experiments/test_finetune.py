@@ -76,7 +76,7 @@ def test_as_published_is_a_separate_recipe(command, capsys):
     ]
     assert any(largest_difference(kept[0][name], kept[1][name]) > 1e-3 for name in kept[0])
     numbers = json.loads((output / "numbers.json").read_text())
-    assert "| MRPC: 21, 9 | F1 |" in finetune.tables(numbers)
+    assert "| MRPC: 21, 9 | F1 |" in finetune.tables({"": numbers})
 
 
 @pytest.mark.needs_torch

@@ -38,7 +38,7 @@ check_site = import_extension("check_site")
 PAGES = sorted(DOCS.glob("**/*.md"))
 NOTEBOOKS = sorted(DOCS.glob("**/*.ipynb"))
 OTHERS = [ROOT / name for name in page_sources.PAGES]
-RUN = [page for page in PAGES if page.parent.name != "coming-from"]  # whose numbers a file of its own looks at
+RUN = [page for page in PAGES if page.parent.name != "coming-from"]  # with numbers that another file checks
 MOST_NOT_RUN = 6
 
 
@@ -96,13 +96,13 @@ def test_there_are_commands_on_the_pages():
 
 
 def text_of(page):
-    """What a page says: of a notebook all cells of words together, of a page made of a file that too."""
+    """The text of a page; of a notebook, the text of all Markdown cells."""
     if page.suffix == ".ipynb":
         cells = json.loads(page.read_text())["cells"]
         return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
     text = page.read_text()
-    made = page.is_relative_to(DOCS) and page.relative_to(DOCS).as_posix() in page_sources.PAGES.values()
-    return page_sources.expand(page.relative_to(DOCS).as_posix(), text) if made else text
+    generated = page.is_relative_to(DOCS) and page.relative_to(DOCS).as_posix() in page_sources.PAGES.values()
+    return page_sources.expand(page.relative_to(DOCS).as_posix(), text) if generated else text
 
 
 def problems(page, text):
@@ -148,7 +148,7 @@ def test_every_page_is_in_a_table_of_contents():
     assert {name_of(page) for page in [*PAGES, *NOTEBOOKS]} - {name_of(page) for page in reached} == set()
 
 
-def test_pages_made_of_files_say_what_the_files_say():
+def test_pages_from_files_say_what_the_files_say():
     for name, page in page_sources.PAGES.items():
         body = (ROOT / name).read_text().split("\n", 1)[1]
         assert len(text_of(DOCS / page)) > 0.9 * len(body)

@@ -314,6 +314,10 @@ def test_pictures_are_saved_as_on_the_screen(page, view, tmp_path):
     root = ElementTree.fromstring(svg.read_text())
     assert f"{EVIL} head" in {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
     assert not [one for one in root.iter() if one.get("class") or one.get("onclick")]
+    parts = {"head": ("path", "stroke"), "matrix": ("path", "fill"), "model": ("image", "image-rendering")}[view]
+    looks = {one.get(parts[1]) for one in root.iter(f"{{http://www.w3.org/2000/svg}}{parts[0]}")}
+    assert looks == {"pixelated" if view == "model" else "rgb(33, 102, 172)"}  # of the page's stylesheet
+    assert {one.get("font-family") for one in root.iter("{http://www.w3.org/2000/svg}text")} != {None}
     pixels = image.imread(png)
     assert pixels.shape[1] == 2 * float(root.get("width"))
     assert len(np.unique(pixels[..., :3].reshape(-1, 3), axis=0)) > 20

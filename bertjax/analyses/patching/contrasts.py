@@ -44,10 +44,12 @@ class Scored:
 
     Args:
         label: the name of the score.
-        readout, combine: arguments of `engine.sweep`.
+        readout: computes the outputs of a text, as in `engine.sweep`.
+        combine: combines the outputs of the texts of a contrast, as in `engine.sweep`.
         score: computes the score of each run and contrast from the outputs of all runs, of the clean texts, and of the
             corrupted texts.
-        at, targets: arguments of `engine.sweep`.
+        at: token positions that the readout reads, as in `engine.sweep`.
+        targets: the second argument of the readout, as in `engine.sweep`.
     """
 
     label: str
@@ -64,7 +66,8 @@ class EncodedContrasts:
 
     Args:
         contrasts: the contrasts that are kept.
-        clean, corrupted: the texts of each contrast, one or two.
+        clean: the clean texts of each contrast, one or two.
+        corrupted: the corrupted texts of each contrast, one or two.
         spans: the index of each token's span in the corrupted texts; -1 for none.
         names: the names of the spans.
         changed: the spans in which the two texts of any contrast differ.
@@ -230,6 +233,8 @@ def contrasts_of_template(
     """Make contrasts of a template and pairs of words such as 'keys/key'; None if there is neither.
 
     Args:
+        template: a text with `{}` in place of a word; None for none.
+        words: pairs of words, clean and corrupted; None for none.
         columns: further columns with the same value in each row (good and bad words, a second text); None leaves a
             column out.
 
@@ -242,7 +247,7 @@ def contrasts_of_template(
             raise InputError(f"--{next(iter(more))} goes with --template: in a file it is a column")
         return None
     if template is None or words is None:
-        raise InputError("--template and --words go together: a text with a place {}, and what is put there")
+        raise InputError("--template and --words go together: a text with {}, and the words to put there")
     rows = []
     for pair in words:
         clean, slash, corrupted = pair.partition("/")

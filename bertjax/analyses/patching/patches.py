@@ -18,7 +18,7 @@ from jaxtyping import Float
 from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 
-from bertjax.analyses.contrasts import EncodedContrasts, encode_contrasts
+from bertjax.analyses.patching.contrasts import EncodedContrasts, encode_contrasts
 from bertjax.console import PlainTable
 from bertjax.data import Contrasts, read_contrasts
 from bertjax.errors import DataError, InputError
@@ -294,7 +294,8 @@ def patching_metrics(label: str, unit: str = "", *, lost: bool = False) -> tuple
     """The metrics of patches: the share restored or lost, and the score.
 
     Args:
-        label, unit: the name and unit of the score.
+        label: name of the score.
+        unit: unit of the score.
         lost: whether clean texts are patched from corrupted texts, so that the share is what they lose.
     """
     ends = {"lowest": -np.inf, "highest": np.inf, "by": "patching"}

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from bertjax import arguments
-from bertjax.analyses.patches import PatchingAnalysis, PatchingJob, introduce_patches, outcome_of_patches
+from bertjax.analyses.patching.patches import PatchingAnalysis, PatchingJob, introduce_patches, outcome_of_patches
 from bertjax.data import Encoding, collate
 from bertjax.engine import reference
 from bertjax.errors import InputError, OverrideError
@@ -99,6 +99,9 @@ class PatchPaths(PatchingAnalysis):
 
 def parse_receivers(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Parse receivers of a command line: 'queries=3.7', 'values=3.7,2.1'.
+
+    Args:
+        words: the arguments of the command line.
 
     Raises:
         InputError: a word has another form.

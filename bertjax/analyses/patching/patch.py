@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from bertjax import arguments
-from bertjax.analyses.contrasts import SPANS
-from bertjax.analyses.patches import PatchingAnalysis, PatchingJob, introduce_patches, outcome_of_patches
+from bertjax.analyses.patching.contrasts import SPANS
+from bertjax.analyses.patching.patches import PatchingAnalysis, PatchingJob, introduce_patches, outcome_of_patches
 from bertjax.checkpoints import BertConfig
 from bertjax.engine import SweepResult, plan_sweep, sweep
 from bertjax.errors import InputError
@@ -97,6 +97,7 @@ class Patch(PatchingAnalysis):
         """The patch and the span of each cell.
 
         Args:
+            config: the config of the model.
             spans: the number of spans.
 
         Raises:
