@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
@@ -76,8 +77,6 @@ def page(browser, address):
 
 
 def fragment(text=TEXT, **fields):
-    from urllib.parse import urlencode
-
     return urlencode({"texts": text, "layer": 0, "head": 0, **fields})
 
 
@@ -119,8 +118,6 @@ def all_texts(page, selector):
 
 def state_of(page):
     """The state in the address: lists by name."""
-    from urllib.parse import parse_qs, urlsplit
-
     return parse_qs(urlsplit(page.current_url).fragment)
 
 
@@ -420,7 +417,7 @@ def test_a_busy_server_is_asked_again(page):
     page.execute_script(
         "const send = window.fetch; let left = 2;"
         "window.fetch = (url, options) => left-- > 0"
-        " ? Promise.resolve(new Response('{\"error\": \"busy\"}', { status: 503 })) : send(url, options);"
+        " ? Promise.resolve(Response.json({ error: 'busy' }, { status: 503 })) : send(url, options);"
     )
     type_text(page, "a dog [MASK]")
     assert text_of(page, "#error") == ""
@@ -482,8 +479,8 @@ def test_everything_is_reached_by_keyboard(page):
                 "return one.id || one.dataset.head || one.dataset.view || one.className.baseVal || one.type"
             )
         )
-    expected = {"copy-link", "copy-python", "theme", "text-1", "insert-mask", "radio", "0.0", "mode", "change", "switch"}
-    assert expected | {"weights", "head", "save-map-svg", "map-layer map-button"} <= set(reached)
+    buttons = {"copy-link", "copy-python", "theme", "insert-mask", "switch", "save-map-svg", "map-layer map-button"}
+    assert buttons | {"text-1", "radio", "0.0", "mode", "change", "weights", "head"} <= set(reached)
 
 
 KINDS = {
@@ -502,8 +499,6 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_answer(browser, tmp_path, kind):
-    from urllib.parse import urlencode
-
     make, texts, other = KINDS[kind]
     model = bertjax.load(str(make(tmp_path / kind)))
     with Explorer(subject_of_model(model, "model")) as explorer:
@@ -541,7 +536,7 @@ def test_the_model_that_comes_with_bertjax(browser):
         find(browser, "#search").send_keys("Temüjin")
         wait_for(lambda: all("emüjin" in one for one in all_texts(browser, ".example")), SECONDS)
         click(browser, ".example")
-        assert "emüjin" in find(browser, "#text-1").get_attribute("value") + find(browser, "#text-2").get_attribute("value")
+        assert "emüjin" in "".join(find(browser, f"#text-{one}").get_attribute("value") for one in (1, 2))
         Select(find(browser, "#mode")).select_by_value("zero")
         ready(browser)
         assert text_of(browser, "#error") == ""
