@@ -263,7 +263,6 @@ def test_undo_and_back(page):
 
 def test_ctrl_z_in_a_text_is_the_texts_own(page):
     switch(page, "0.1")
-    find(page, "#text-1").send_keys(" a")
     find(page, "#text-1").send_keys(Keys.CONTROL, "z")
     ready(page)
     assert off(page) == ["0.1"]
@@ -310,6 +309,7 @@ def test_the_address_holds_the_state(page):
 def test_a_damaged_address_is_read_as_far_as_possible(browser, address, damage):
     open_page(browser, f"{address}#{fragment()}&{damage}")
     assert text_of(browser, "#error") == ""
+    assert text_of(browser, "#attention-title") == "Attention of head 0.0"
     assert off(browser) == (["0.1"] if "off" in damage else [])
     assert find(browser, "#mode").get_attribute("value") == "uniform"
     assert_local(browser)

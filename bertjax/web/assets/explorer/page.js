@@ -79,7 +79,10 @@ function startExplorer() {
   // isLatest(): whether the user has changed nothing since.
   async function ask(question, isLatest) {
     answer.wait();
-    const found = await computations.answer(question);
+    const found = await computations.answer(question).catch(error => {
+      if (isLatest()) answer.fail();
+      throw error;
+    });
     if (!isLatest()) return;
     showError(null);
     showAnswer(found, question.texts);
