@@ -28,7 +28,7 @@ from tests.factories import (
     make_tagger,
 )
 from tests.layering import ROOT
-from tests.tiny_models import compiled_alike
+from tests.tiny_models import comparable_environment
 
 pytestmark = [pytest.mark.integration, browser_needed]
 
@@ -44,7 +44,7 @@ def server_process(*options):
     """A server in a process; its process and address."""
     command = [sys.executable, "-m", "bertjax", "explore", "--no-browser", *options]
     process = subprocess.Popen(
-        command, cwd=ROOT, env=compiled_alike(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command, cwd=ROOT, env=comparable_environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     try:
         lines = []
