@@ -150,6 +150,11 @@ def switch(page, head):
 
 
 def off(page):
+    """Heads that are off, from the address."""
+    return [name for names in state_of(page).get("off", []) for name in names.split(",")]
+
+
+def chips(page):
     return page.execute_script("return [...document.querySelectorAll('.chip')].map(one => one.dataset.off)")
 
 
@@ -217,8 +222,9 @@ def test_heads_are_switched_off_and_on(page, how):
     assert values(page)[0].split("\n")[:3] != alone[0].split("\n")[:3]
     assert text_of(page, "#heard").startswith("Before: ")
     assert all_texts(page, "#attention figcaption") == ["Before", "After: head 1.0 off"]
+    assert chips(page) == ["1.0"]
     click(page, ".chip")
-    assert off(page) == []
+    assert off(page) == chips(page) == []
     assert values(page) == alone
 
 
@@ -227,8 +233,13 @@ def test_a_layer_is_switched_off_as_a_whole(page):
     labels[1].click()
     ready(page)
     assert off(page) == ["1.0", "1.1", "1.2"]
-    click(page, '.chip[data-off="1.1"]')
-    assert off(page) == ["1.0", "1.2"]
+    assert chips(page) == ["layer 1"]
+    switch(page, "1.1")
+    assert off(page) == chips(page) == ["1.0", "1.2"]
+    page.find_elements(By.CSS_SELECTOR, "#map .map-layer")[1].click()
+    click(page, '.chip[data-off="layer 1"]')
+    assert off(page) == []
+    switch(page, "0.2")
     click(page, "#clear")
     assert off(page) == []
 

@@ -8,7 +8,7 @@ import { startHeader } from "./header.js";
 import { largestChange, mapPanel } from "./map_panel.js";
 import { examplePicker, firstTexts, sentTexts, textInputs } from "./question.js";
 import { isCancelled, makeRequests } from "./requests.js";
-import { firstState, fragmentOf, makeUndo, readFragment, switched } from "./state.js";
+import { firstState, fragmentOf, groupedHeads, makeUndo, readFragment, switched } from "./state.js";
 import { keptTarget, sameTarget, targetOf, targetText } from "./targets.js";
 
 const TYPING_PAUSE = 250; // milliseconds
@@ -168,11 +168,11 @@ function startExplorer() {
   }
 
   function drawOff() {
-    const chips = state.off.map(name => element("button", {
-      type: "button", class: "chip", "data-off": name, "aria-label": `Switch head ${name} on`, title: "Switch it on",
-      onclick: () => toggle([name]),
+    const chips = groupedHeads(state.off, model).map(([name, heads]) => element("button", {
+      type: "button", class: "chip", "data-off": name, title: "Switch on", onclick: () => toggle(heads),
+      "aria-label": `Switch ${heads.length > 1 ? name : `head ${name}`} on`,
     }, `${name} ×`));
-    const text = { 0: "All heads are on.", 1: "Head switched off:" }[chips.length] ?? "Heads switched off:";
+    const text = chips.length ? "Switched off:" : "All heads are on.";
     const hadFocus = find("off-heads").contains(document.activeElement);
     find("off-heads").replaceChildren(element("span", {}, text), ...chips);
     find("clear").disabled = !chips.length;
