@@ -2,6 +2,8 @@
 
 import { answerNodes, answerSentence } from "./answers.js";
 
+const WAITING = "Computing. The first time takes longer.";
+const WAITING_PAUSE = 1000; // milliseconds before that is shown
 const TARGET_NOTES = {
   words: "Select the word that the map follows.", classes: "Select the class that the map follows.",
   labels: "Select the label that the map follows.", entities: "Select the word whose tag the map follows.",
@@ -10,15 +12,22 @@ const TARGET_NOTES = {
 
 // The panel. props: model; onTarget(target): the user chose what the map follows.
 // update({answer, texts, target, note}): the answer of the server to these texts, or null; note stands in place of the
-// hint. wait(): the answer is an older one until the next update, or until keep().
+// hint. wait(): the answer is an older one until the next update, or until keep(). fail(): there will be no update.
 export function answerPanel({ model, onTarget }) {
   const [body, note, heard] = ["answer-body", "answer-note", "heard"].map(id => document.getElementById(id));
-  const mark = isStale => body.classList.toggle("is-stale", isStale);
+  let text = "", timer = null;
+
+  function mark(isStale, waits = false) {
+    body.classList.toggle("is-stale", isStale);
+    clearTimeout(timer);
+    note.textContent = text;
+    if (waits) timer = setTimeout(() => { note.textContent = WAITING; }, WAITING_PAUSE);
+  }
 
   function update({ answer, texts, target, note: message }) {
     const cut = answer?.truncated
       ? `The text is longer than the ${model.max_tokens} tokens that the model reads: its end is left out.` : "";
-    note.textContent = [message || (answer ? TARGET_NOTES[model.kind] : ""), cut].filter(Boolean).join(" ");
+    text = [message || (answer ? TARGET_NOTES[model.kind] : ""), cut].filter(Boolean).join(" ");
     const focused = body.contains(document.activeElement) ? document.activeElement.dataset : null;
     body.replaceChildren(...(answer ? answerNodes({ model, texts, answer, target, onTarget }) : []));
     if (focused) refocus(body, focused);
@@ -27,7 +36,7 @@ export function answerPanel({ model, onTarget }) {
     mark(false);
   }
 
-  return { update, wait: () => mark(true), keep: () => mark(false) };
+  return { update, wait: () => mark(true, true), keep: () => mark(false), fail: () => mark(true) };
 }
 
 // Focus the node that has the data of the one that had the focus.

@@ -8,8 +8,8 @@ const MOST_MAPS = 40; // that are kept, so that undo needs no computation
 // Functions that return promises. onMap(map, body): called for each layer of a map that arrives.
 //   answer(question), attention(question with weights): what the server sends.
 //   map(question with target): the map.
-//   mapWithoutOff(question with target): the map of the question with no head off, or null if it was not computed, or no
-//   head is off.
+//   mapWithoutOff(question with target): the map of the question with no head off; null if it was not computed, or if
+//   no head is off.
 export function makeComputations({ model, requests, onMap }) {
   const maps = new Map();
   let requested = null;

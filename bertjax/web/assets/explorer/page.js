@@ -8,7 +8,7 @@ import { startHeader } from "./header.js";
 import { largestChange, mapPanel } from "./map_panel.js";
 import { examplePicker, firstTexts, sentTexts, textInputs } from "./question.js";
 import { isCancelled, makeRequests } from "./requests.js";
-import { firstState, fragmentOf, makeUndo, readFragment, switched } from "./state.js";
+import { firstState, fragmentOf, groupedHeads, makeUndo, readFragment, switched } from "./state.js";
 import { keptTarget, sameTarget, targetOf, targetText } from "./targets.js";
 
 const TYPING_PAUSE = 250; // milliseconds
@@ -22,7 +22,9 @@ function startExplorer() {
   let state = readFragment(location.hash, model, firstState(model, firstTexts(model, data.example)));
   // What the server has sent: answer to texts, map of target. message: in place of a map. stale: the map is older than
   // the state. failed: the map could not be computed.
-  let shown = { texts: null, answer: null, target: null, map: null, baseMap: null, message: null, stale: false, failed: false };
+  let shown = {
+    texts: null, answer: null, target: null, map: null, baseMap: null, message: null, stale: false, failed: false,
+  };
   let timer = null, runs = 0;
 
   // ---- Changes of the state
@@ -77,7 +79,10 @@ function startExplorer() {
   // isLatest(): whether the user has changed nothing since.
   async function ask(question, isLatest) {
     answer.wait();
-    const found = await computations.answer(question);
+    const found = await computations.answer(question).catch(error => {
+      if (isLatest()) answer.fail();
+      throw error;
+    });
     if (!isLatest()) return;
     showError(null);
     showAnswer(found, question.texts);
@@ -101,7 +106,8 @@ function startExplorer() {
     }
     const noMask = model.kind === "words" && !found.base.masks.length;
     shown = { ...shown, answer: found, texts, target, message: noMask ? "" : null, stale: true };
-    answer.update({ ...shown, note: noMask ? noMaskNote(model.mask, found.truncated && texts[0].includes(model.mask)) : "" });
+    const isCut = found.truncated && texts[0].includes(model.mask);
+    answer.update({ ...shown, note: noMask ? noMaskNote(model.mask, isCut) : "" });
     drawMap();
   }
 
@@ -162,11 +168,11 @@ function startExplorer() {
   }
 
   function drawOff() {
-    const chips = state.off.map(name => element("button", {
-      type: "button", class: "chip", "data-off": name, "aria-label": `Switch head ${name} on`, title: "Switch it on",
-      onclick: () => toggle([name]),
+    const chips = groupedHeads(state.off, model).map(([name, heads]) => element("button", {
+      type: "button", class: "chip", "data-off": name, title: "Switch on", onclick: () => toggle(heads),
+      "aria-label": `Switch ${heads.length > 1 ? name : `head ${name}`} on`,
     }, `${name} ×`));
-    const text = { 0: "All heads are on.", 1: "Head switched off:" }[chips.length] ?? "Heads switched off:";
+    const text = chips.length ? "Switched off:" : "All heads are on.";
     const hadFocus = find("off-heads").contains(document.activeElement);
     find("off-heads").replaceChildren(element("span", {}, text), ...chips);
     find("clear").disabled = !chips.length;
