@@ -24,7 +24,15 @@ from starlette.routing import Route
 from bertjax import arguments
 from bertjax.errors import BertjaxError, InputError, explain
 from bertjax.explorer.attention import compute_attention
-from bertjax.explorer.compute import Query, compile_query, compute_answer, compute_map, kind_of, read_query
+from bertjax.explorer.compute import (
+    Query,
+    compile_query,
+    compute_answer,
+    compute_map,
+    in_next_bucket,
+    kind_of,
+    read_query,
+)
 from bertjax.explorer.kinds import Kind
 from bertjax.explorer.messages import AttentionRequest, ExamplesRequest, MapRequest, Question, Target, read_message
 from bertjax.explorer.python_lines import python_lines
@@ -266,13 +274,15 @@ class Application:
         self._submit_background(compute)
 
     def _compile_later(self, query: Query, target: Target) -> None:
-        """Compile the programs for other heads that are off and other texts of about this length in the background."""
-        if self._bucket_of(query) not in self._compiled:
-            self._submit_background(lambda task: self._compile(query, target, task))
+        """Compile the programs for what the page may ask next in the background."""
+        self._submit_background(lambda task: self._compile(query, target, task))
 
     def _compile(self, query: Query, target: Target, task: Task) -> None:
-        compile_query(self.kind, query, target, task.check)
-        self._compiled.add(self._bucket_of(query))
+        """Compile the programs for other heads that are off, and for other texts of about this length or longer."""
+        for one in (query, in_next_bucket(self.kind, query)):
+            if one is not None and self._bucket_of(one) not in self._compiled:
+                compile_query(self.kind, one, target, task.check)
+                self._compiled.add(self._bucket_of(one))
 
     def _bucket_of(self, query: Query) -> tuple[int, str]:
         return self.kind.row_length(query.encodings), query.mode
