@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bertjax import errors
     from bertjax.analyses import merge
+    from bertjax.attention import view
     from bertjax.checkpoints import BertConfig
     from bertjax.data import Tokenizer, collate
     from bertjax.engine import Estimate, SweepResult, plan_sweep, reference, sweep
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         patch,
         patch_paths,
         plan,
+        probe,
         prune,
         roles,
         shapley,
@@ -73,8 +75,9 @@ _PACKAGE_OF = {
     **dict.fromkeys(
         ["Study", "ablate", "interactions", "patch_paths", "roles", "importance", "patch", "prune"], "study"
     ),
-    **dict.fromkeys(["plan", "shapley"], "study"),
+    **dict.fromkeys(["plan", "probe", "shapley"], "study"),
     **dict.fromkeys(["merge"], "analyses"),
+    **dict.fromkeys(["view"], "attention"),
     **dict.fromkeys(["load_examples"], "tasks"),
     **dict.fromkeys(["use_compile_cache"], "machine"),
 }
@@ -89,6 +92,7 @@ _PACKAGES = {
     "engine",
     "statistics",
     "plots",
+    "representations",
     "attention",
     "jobs",
     "results",
@@ -136,6 +140,7 @@ __all__ = [
     "patching",
     "plan",
     "plan_sweep",
+    "probe",
     "prune",
     "read_results",
     "readouts",
@@ -144,6 +149,7 @@ __all__ = [
     "shapley",
     "sweep",
     "use_compile_cache",
+    "view",
 ]
 
 

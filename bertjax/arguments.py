@@ -141,7 +141,7 @@ def check_sequence(
         refuse(name, expected, values, error)
     for number, value in enumerate(items):
         if not isinstance(value, kind):
-            raise error(f"{name} must be {expected}, but number {number} (from 0) is {describe(value)}")
+            raise error(f"{name} must be {expected}, but item {number} (from 0) is {describe(value)}")
     return items
 
 

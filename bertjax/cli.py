@@ -40,6 +40,7 @@ ANALYSES = {
     "shapley": "what each head adds, over random orders of removal",
     "prune": "how many heads can go, and in which order",
     "roles": "what kind of head each is, by where it looks",
+    "probe": "what each layer or head knows about the tags of words (linear probes)",
     "patch": "where in text and model a contrast acts",
 }
 PLAN = (
@@ -95,7 +96,7 @@ def _add_command(
 
     Args:
         run: runs the command: takes the options and returns the exit code.
-        help: in the list of commands.
+        help: the description in the list of commands.
         text: description above the options.
     """
     parser: Parser = commands.add_parser(name, help=help, description=text)
@@ -108,7 +109,7 @@ def _add_analysis(commands: "argparse._SubParsersAction[Parser]", name: str, hel
 
     Args:
         name: the name of the command and of the method of `Study`.
-        help: in the list of commands.
+        help: the description in the list of commands.
         with_options: whether to add the options, whose classes import JAX.
     """
     run = run_plan if name == "plan" else run_analysis

@@ -23,6 +23,10 @@ LONGEST_NAME, LONGEST_REASON, LONGEST_MESSAGE = (
 def some_of(names: Sequence[str], most: int = 6) -> str:
     """The first names of a list, and the number of the others.
 
+    Args:
+        names: all names.
+        most: the largest number of names in the result.
+
     >>> some_of(["a", "b", "c"], most=2)
     'a, b and 1 more'
     """
@@ -31,7 +35,11 @@ def some_of(names: Sequence[str], most: int = 6) -> str:
 
 
 def shorten(message: str) -> str:
-    """A message whose middle is left out if it is very long; the advice is at its end."""
+    """A message whose middle is left out if it is very long; the advice is at its end.
+
+    Args:
+        message: the whole message.
+    """
     beyond = len(message) - LONGEST_MESSAGE
     return message if beyond <= 0 else f"{message[: LONGEST_MESSAGE // 2]} ... {message[-LONGEST_MESSAGE // 2 + 5 :]}"
 
@@ -90,6 +98,11 @@ def library_errors(what: str, error: type[BertjaxError], advice: str = "") -> It
     The `tokenizers` library raises plain `Exception`, and a panic of its Rust code is a `BaseException` that cannot be
     imported.
 
+    Args:
+        what: the beginning of the message.
+        error: the class of the new exception.
+        advice: the end of the message.
+
     Raises:
         BertjaxError: an instance of `error` whose message begins with `what`.
     """
@@ -117,7 +130,11 @@ def reading(path: str | Path, error: type[BertjaxError]) -> contextlib.AbstractC
 
 @contextlib.contextmanager
 def error_prefix(prefix: str) -> Iterator[None]:
-    """Begin the messages of the project's errors with a prefix, such as the path of the file that is read."""
+    """Begin the messages of the project's errors with a prefix, such as the path of the file that is read.
+
+    Args:
+        prefix: the beginning of the messages.
+    """
     try:
         yield
     except BertjaxError as error:
@@ -125,7 +142,11 @@ def error_prefix(prefix: str) -> Iterator[None]:
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether an exception is a failure, unlike Ctrl-C and `SystemExit`."""
+    """Whether an exception is a failure, unlike Ctrl-C and `SystemExit`.
+
+    Args:
+        error: the exception.
+    """
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
@@ -142,7 +163,11 @@ def _reason(problem: BaseException) -> str:
 
 
 def explain(error: BaseException) -> str:
-    """Any exception as one line: what is wrong, in which file, what to do."""
+    """Any exception as one line: what is wrong, in which file, what to do.
+
+    Args:
+        error: the exception.
+    """
     if isinstance(error, BertjaxError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:

@@ -33,6 +33,9 @@ SCHEDULERS = {
 def parse_bytes(text: str) -> int:
     """Bytes from '8GB', '500 MB' or a plain number.
 
+    Args:
+        text: an amount with a unit (B, kB, MB, GB ...), or a number of bytes.
+
     Raises:
         InputError: not an amount of memory, or more than any machine has.
 
@@ -49,6 +52,9 @@ def parse_bytes(text: str) -> int:
 def read_budget(memory: int | str | None) -> int | None:
     """An amount of memory in bytes, from an int or a str such as '4GB'; None for no limit.
 
+    Args:
+        memory: an amount of memory.
+
     Raises:
         InputError: any other value.
     """
@@ -63,7 +69,11 @@ def resident_memory() -> int:
 
 
 def peak_resident(process: int | None = None) -> int | None:
-    """Peak resident bytes of a process, by default this one; None if the system does not report them."""
+    """Peak resident bytes of a process, by default this one; None if the system does not report them.
+
+    Args:
+        process: the id of the process.
+    """
     return _kilobytes(Path(f"/proc/{process or 'self'}/status"), "VmHWM")
 
 
@@ -163,7 +173,11 @@ def _machine() -> str:
 
 
 def package_version(name: str) -> str:
-    """The version of a package, or 'not installed'."""
+    """The version of a package, or 'not installed'.
+
+    Args:
+        name: the name of the package in its registry.
+    """
     try:
         return version(name)
     except PackageNotFoundError:
@@ -185,6 +199,9 @@ def import_pandas() -> ModuleType:
 
 def parse_shard(text: str) -> tuple[int, int]:
     """Index (from 1) and count of a shard.
+
+    Args:
+        text: index and count, such as '3/16'.
 
     Raises:
         InputError: not a shard.

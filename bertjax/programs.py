@@ -67,8 +67,8 @@ def guarded(name: str, program: Callable[[], int], arguments: Sequence[str] | No
     Args:
         name: the name of the program.
         program: a function that returns its exit code.
-        arguments: of the command line; by default those of the process. With `--debug`, the traceback of an exception
-            is printed before its line.
+        arguments: arguments of the command line; by default those of the process. With `--debug`, the traceback of an
+            exception is printed before its line.
     """
     debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)
     warnings.showwarning = _show_warning

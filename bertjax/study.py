@@ -21,6 +21,7 @@ from bertjax.analyses import (
     Interactions,
     Patch,
     PatchPaths,
+    Probe,
     Prune,
     Roles,
     Shapley,
@@ -74,6 +75,7 @@ __all__ = [
     "patch",
     "patch_paths",
     "plan",
+    "probe",
     "prune",
     "roles",
     "shapley",
@@ -88,8 +90,8 @@ class StudyOptions(ComputeOptions, TaskOptions, DataOptions, ModelOptions):
 
     Args:
         tokenizer: a `bertjax.Tokenizer`, in place of the model's.
-        texts: in place of `data`: a list of str, or of pairs of str.
-        labels: with `texts`: a name, a class number or a rating for each.
+        texts: texts in place of `data`: a list of str, or of pairs of str.
+        labels: labels of `texts`: a name, a class number or a rating for each.
     """
 
     tokenizer: Any = option(None, on_command_line=False)
@@ -107,10 +109,10 @@ class Baseline:
     """Model outputs for the examples of a task without interventions.
 
     Args:
-        scores: by metric, the main one first.
+        scores: the scores by metric, the main one first.
         outputs: the values that the metrics read, such as logits or similarities: one row for each example, or for
             each word, tag or question of tasks that have several in an example.
-        labels: of each output.
+        labels: the label of each output.
     """
 
     scores: Mapping[str, float]
@@ -296,6 +298,18 @@ class Study:
         """
         return self.run(options)
 
+    @takes(Probe)
+    def probe(self, options: Probe) -> Results:
+        """Linear probes: what each layer or head knows about the tags of words.
+
+        The data of the study are words with tags (task 'token-classification'); the model's task head is not used.
+
+        Returns: results with a row for each layer, or each head. Metric 'probe_accuracy' is compared with a probe of
+            the embeddings, 'selectivity' is the accuracy minus that on a control task, 'above_random' minus that of a
+            random encoder. `summary["probe"]` has the numbers of sentences and the description lengths.
+        """
+        return self.run(options)
+
     def explore(self, *, host: str = "127.0.0.1", port: int = 0, browser: bool = True) -> "Explorer":
         """Open a page that shows what each head does to the model's answer to a text. Needs the extra `explore`.
 
@@ -325,10 +339,10 @@ class Study:
     def _loading(self) -> list[str]:
         """Lines of Python that define this study, its model and its tokenizer."""
         defaults = {one.name: one.default for one in fields(StudyOptions)}
-        given = {name: value for name, value in vars(self.options).items() if value != defaults[name]}
+        chosen = {name: value for name, value in vars(self.options).items() if value != defaults[name]}
         first = "# study = bertjax.Study(...)  # the study of this explorer, whose model or data are in memory"
         if isinstance(self.options.model, str | Path) and self.options.tokenizer is None and not self._sources.data:
-            first = f"study = bertjax.Study({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+            first = f"study = bertjax.Study({', '.join(f'{name}={value!r}' for name, value in chosen.items())})"
         return [first, "model, tokenizer = study.model, study.tokenizer"]
 
     def run(self, analysis: Analysis) -> Results:
@@ -351,6 +365,9 @@ class Study:
 
     def settings(self, analysis: Analysis) -> Settings:
         """The settings of an analysis of this study.
+
+        Args:
+            analysis: an analysis with its options.
 
         Raises:
             InputError: the analysis does not read an option that was set for the whole study.
@@ -452,6 +469,7 @@ ablate = in_one_call("ablate")
 importance = in_one_call("importance")
 interactions = in_one_call("interactions")
 shapley = in_one_call("shapley")
+probe = in_one_call("probe")
 prune = in_one_call("prune")
 roles = in_one_call("roles")
 patch = in_one_call("patch")

@@ -45,8 +45,8 @@ from experiments.frames.sources import PUBLISHED, read_published
 from experiments.published import LENGTH, counted_as_published, published_masks
 from experiments.shared.checks import Check, check_map, mean_and_error, reading_error
 from experiments.shared.example import attend, describe_example, draw_example
-from experiments.shared.figures import draw_maps
-from experiments.shared.run import Figures, Found, Numbers, Run, make_parser, run_script
+from experiments.shared.figures import Texts, draw_maps
+from experiments.shared.run import Figures, Found, Numbers, Run, Runs, make_parser, run_script
 from experiments.shared.tables import make_table
 from experiments.words.annotated import AnnotatedSample
 from experiments.words.annotation import make_annotator, read_annotated
@@ -153,16 +153,16 @@ def figures(numbers: Numbers) -> Figures:
     shape = numbers["model"]["layers"], numbers["model"]["heads"]
     panels = [Panel(name, np.array(check[name]).reshape(shape)) for name in ("published", "found")]
     subtitle = f"{model}: {check['verdict']}"
-    texts: dict[str, Any] = {"title": "From frame elements to predicates", "subtitle": subtitle, "label": "mean weight"}
+    texts = Texts("From frame elements to predicates", subtitle, "mean weight")
     title = "The two heads of the paper's figure 3"
     example = partial(draw_example, example=results["example"], title=title, subtitle=model, notes={})
-    return {"figure": partial(draw_maps, panels=panels, **texts), "examples": example}
+    return {"figure": partial(draw_maps, panels=panels, texts=texts), "examples": example}
 
 
-def tables(numbers: Numbers) -> str:
+def tables(runs: Runs) -> str:
     """A row for each anchor, with the number furthest off relative to its tolerance, and what else is wrong."""
     rows = []
-    for check in numbers["results"]["checks"]:
+    for check in (check for numbers in runs.values() for check in numbers["results"]["checks"]):
         if "found" not in check:
             rows.append([check["anchor"], "", "", "", "", "", f"{check['verdict']}, {check['reason']}"])
             continue

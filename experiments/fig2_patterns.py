@@ -34,9 +34,9 @@ from experiments.patterns.maps import DATA, NAMES
 from experiments.patterns.network import load_network
 from experiments.patterns.scores import correct_shares
 from experiments.patterns.training import LABELS, classes_of, images_of, read_labels, rivals
-from experiments.shared.agreement import compare_maps
+from experiments.shared.agreement import compare_maps, format_difference
 from experiments.shared.data import add_task_options, add_tuned_option, read_sample, task_options, tuned_models
-from experiments.shared.run import Figures, Found, Numbers, Run, make_parser, name_maps, run_script
+from experiments.shared.run import Figures, Found, Numbers, Run, Runs, make_parser, name_maps, run_script
 from experiments.shared.tables import make_table
 
 # Measured later by two of the authors with 5 seeds of fine-tuned bert-base-uncased, in the order of NAMES.
@@ -121,49 +121,28 @@ def figures(numbers: Numbers) -> Figures:
     return {name: partial(draw_patterns, tasks=results[mode], subtitle=subtitle) for name, mode in modes.items()}
 
 
-def tables(numbers: Numbers) -> str:
-    """Shares by task, in percent; the authors' later shares in brackets."""
-    tasks = numbers["results"]["corrected"]
+def tables(runs: Runs) -> str:
+    """Shares by task in percent, a number for each run; the authors' later shares in brackets."""
+    tasks = [numbers["results"]["corrected"] for numbers in runs.values()]
     rows = [
-        [f"{name} ({task['examples']:,})", *(_share_cell(task, kind) for kind in NAMES)] for name, task in tasks.items()
+        [
+            f"{name} ({task['examples']:,})",
+            *(_share_cell([one[name] for one in tasks if name in one], kind) for kind in NAMES),
+        ]
+        for name, task in tasks[0].items()
     ]
-    widths = [100 * (task["high"][kind] - task["low"][kind]) / 2 for task in tasks.values() for kind in NAMES]
-    lines = [f"Percent of all maps; 95 % intervals over examples are at most ± {max(widths):.1f}."]
-    if apart := numbers["results"].get("published_against_corrected"):
-        heads = (
-            f"rank correlation {apart['rank_correlation']:.2f}, largest difference {apart['largest_difference']:.3f}"
-        )
-        lines.append(
-            f"share of a class by head as published against corrected: {heads}; shares by task differ by up to "
-            f"{100 * apart['largest_difference_of_shares']:.1f} points."
-        )
-    return "\n\n".join([make_table(["", *NAMES], rows), *lines])
-
-
-def _share_cell(task: Mapping[str, Any], kind: str) -> str:
-    """The share of a class, its range if there are several seeds, and the authors' later share."""
-    seeds = [100 * shares[kind] for shares in task["seeds"]]
-    notes = [f"{min(seeds):.1f} to {max(seeds):.1f}"] if len(seeds) > 1 else []
-    notes += [f"published {100 * task['published'][kind]:.1f}"] if task["published"] else []
-    return f"{100 * task['shares'][kind]:.1f}" + (f" ({'; '.join(notes)})" if notes else "")
-
-
-def overview(runs: Mapping[str, Numbers]) -> str:
-    """How the shares of a tuned run (first) differ from those of an untuned run (second), in points."""
-    tuned, base = (numbers["results"]["corrected"] for numbers in runs.values())
-    rows = [
-        [name, *(_change_cell(task, base[name], kind) for kind in NAMES)]
-        for name, task in tuned.items()
-        if name in base
+    lines = [
+        f"Share of a class by head as published against corrected: {format_difference(apart)}; shares by task differ "
+        f"by up to {100 * apart['largest_difference_of_shares']:.1f} points."
+        for apart in (numbers["results"].get("published_against_corrected") for numbers in runs.values())
+        if apart
     ]
-    return make_table(["change, points", *NAMES], rows)
+    return "\n\n".join([make_table(["% of maps", *NAMES], rows), *lines])
 
 
-def _change_cell(tuned: Mapping[str, Any], base: Mapping[str, Any], kind: str) -> str:
-    """The change of a share in points, and its range if there are several seeds."""
-    seeds = [100 * (shares[kind] - base["shares"][kind]) for shares in tuned["seeds"]]
-    seed_range = f" ({min(seeds):+.1f} to {max(seeds):+.1f})" if len(seeds) > 1 else ""
-    return f"{100 * (tuned['shares'][kind] - base['shares'][kind]):+.1f}{seed_range}".replace("-", "−")
+def _share_cell(tasks: Sequence[Mapping[str, Any]], kind: str) -> str:
+    published = f" ({100 * tasks[0]['published'][kind]:.1f})" if tasks[0]["published"] else ""
+    return "; ".join(f"{100 * task['shares'][kind]:.1f}" for task in tasks) + published
 
 
 def _compare(published: Mapping[str, Patterns], corrected: Mapping[str, Patterns]) -> dict[str, Any]:

@@ -36,17 +36,17 @@ from typing import Any
 
 import numpy as np
 
-from experiments.frames.controls import Contrast, heads_left, mean_distances, measure_controls, plan_controls, score_all
+from experiments.frames.controls import Contrast, heads_left, measure_controls, plan_controls, score_all
 from experiments.frames.links import DIRECTIONS, measure_links, measure_published
 from experiments.frames.null import Chance, draw_nulls
-from experiments.frames.report import LEVEL, SOURCES, figures, head_names, highest_heads, overview, tables
-from experiments.frames.selection import compare_with_authors, read_source
+from experiments.frames.report import LEVEL, SOURCES, figures, head_names, highest_heads, tables
+from experiments.frames.selection import read_source
 from experiments.frames.sources import MOST_WORDS
 from experiments.shared.agreement import compare_maps
 from experiments.shared.example import SENTENCE, attend, describe_example
 from experiments.shared.run import Found, Run, make_parser, run_script
 
-__all__ = ["compute", "figures", "main", "overview", "tables"]
+__all__ = ["compute", "figures", "main", "tables"]
 
 PARTS = ("observed", "mean", "high", "p_values")  # of a null
 CONTRASTED = ("examples", "links", "others", "interval", "p_values", "smallest")  # of a control
@@ -66,7 +66,6 @@ def compute(run: Run) -> Found:
     results: dict[str, Any] = {
         "examples": len(links.texts),
         "as_published": {"examples": len(as_published.found)},
-        "distances": mean_distances(plans),
         "maps": {name: array.round(6).tolist() for name, array in maps.items()},
         "nulls": {name: {"examples": null.examples, **_rounded(null, PARTS)} for name, null in nulls.items()},
         "controls": {name: _rounded(control, CONTRASTED) for name, control in controls.items()},
@@ -78,8 +77,6 @@ def compute(run: Run) -> Found:
     }
     if corrected.counts:
         results |= {"annotations_by_filter": corrected.counts, "published_by_filter": as_published.counts}
-    if run.options.source == "framenet":
-        results["against_the_authors_sentences"] = compare_with_authors(run, corrected, as_published, links, published)
     values = {"ids": np.array(corrected.ids), "published_ids": np.array(as_published.ids), **maps}
     values |= {"both": links.both, "published": published}
     for name, null in nulls.items():

@@ -13,7 +13,7 @@ as queries but not as keys; a task's TSV file read with quote handling.
         --tuned DIR/runs/mrpc-pretrained-0/last DIR/runs/stsb-pretrained-0/last
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,11 +24,11 @@ from jaxtyping import Array, Float, Int
 
 from bertjax.plots import Panel
 from experiments.published import LENGTH
-from experiments.shared.agreement import compare_maps, format_difference
+from experiments.shared.agreement import compare_maps
 from experiments.shared.attention import reduce_attention
 from experiments.shared.data import Sample, add_task_options, add_tuned_option, read_sample, task_options, tuned_models
-from experiments.shared.figures import draw_maps
-from experiments.shared.run import Figures, Found, Numbers, Run, make_parser, name_maps, run_script
+from experiments.shared.figures import Texts, draw_maps
+from experiments.shared.run import Figures, Found, Numbers, Run, Runs, make_parser, name_maps, run_script
 from experiments.shared.tables import make_table, name_head
 from experiments.words.estimates import estimate, listed
 
@@ -146,46 +146,28 @@ def figures(numbers: Numbers) -> Figures:
             means, others = (np.array(of_task[mode][key], float) for key in ("similarity", "to_other_heads"))
             panels.append(Panel(f"{task}, {of_task[mode]['examples']:,} examples", means, means < others))
         low = float(np.floor(min(panel.values.min() for panel in panels) * 20) / 20)
-        texts = ("Attention before and after fine-tuning", subtitle, "cosine similarity")
+        texts = Texts("Attention before and after fine-tuning", subtitle, "cosine similarity")
         look: dict[str, Any] = {"note": note, "scale": (low, 1.0), "colours": "Blues_r"}
-        draw = partial(draw_maps, panels=panels, title=texts[0], subtitle=texts[1], label=texts[2])
-        pictures[name] = partial(draw, **look)
+        pictures[name] = partial(draw_maps, panels=panels, texts=texts, **look)
     return pictures
 
 
-def tables(numbers: Numbers) -> str:
-    """A row for each task."""
-    return overview({"": numbers})
-
-
-def overview(runs: Mapping[str, Numbers]) -> str:
-    """A row for each run and task."""
+def tables(runs: Runs) -> str:
+    """A row for each run and task: the similarity of each layer, mean over heads and seeds."""
     rows = [row for numbers in runs.values() for row in _rows(numbers)]
-    head = ["", "examples; seeds", *(f"layer {layer}" for layer in range(len(rows[0]) - 5))]
-    return make_table([*head, "heads that changed most", "to other heads", "as published"], rows)
+    head = ["", "examples; seeds", *(f"layer {layer}" for layer in range(len(rows[0]) - 4))]
+    return make_table([*head, "heads that changed most", "to other heads"], rows)
 
 
 def _rows(numbers: Numbers) -> Iterator[list[str]]:
     for task, of_task in numbers["results"].items():
-        found = of_task["corrected"]
-        name = f"{task}{', norms' if numbers['settings'].get('norms') else ''}"
-        cells = [name, f"{found['examples']:,}; {len(of_task['tuned'])}", *_layer_cells(found)]
-        others = float(np.mean(np.array(found["to_other_heads"], float)))
-        apart = of_task.get("published_against_corrected")
-        yield [*cells, _most_changed(found, 3), f"{others:.2f}", format_difference(apart) if apart else ""]
-
-
-def _layer_cells(result: Mapping[str, Any]) -> list[str]:
-    """Each layer's mean, followed by the range over seeds if there are several."""
-    seeds = np.array(result["seeds"]).mean(-1)
-    rows = zip(result["layers"], seeds.min(0), seeds.max(0), strict=True)
-    return [f"{mean:.3f}" + (f" ({low:.3f} to {high:.3f})" if len(seeds) > 1 else "") for mean, low, high in rows]
-
-
-def _most_changed(result: Mapping[str, Any], count: int) -> str:
-    means, margins = np.array(result["similarity"]), np.array(result["interval"], float)
-    heads = [divmod(index, means.shape[1]) for index in np.argsort(means.ravel())[:count].tolist()]
-    return ", ".join(f"{layer}.{head} {means[layer, head]:.3f} ± {margins[layer, head]:.3f}" for layer, head in heads)
+        found, maps = of_task["corrected"], ", norms" if numbers["settings"].get("norms") else ""
+        layers = [f"{mean:.3f}" for mean in found["layers"]]
+        means = np.array(found["similarity"])
+        order = np.argsort(means.ravel())[:3]
+        heads = ", ".join(f"{name_head(int(head), means.shape[1])} {means.ravel()[head]:.2f}" for head in order)
+        others = f"{np.mean(np.array(found['to_other_heads'], float)):.2f}"
+        yield [f"{task}{maps}", f"{found['examples']:,}; {len(of_task['tuned'])}", *layers, heads, others]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

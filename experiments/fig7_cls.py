@@ -96,7 +96,7 @@ def measure_relations(source: Source, model: Any) -> tuple[dict[str, Any], Value
     """The relations of one model."""
     links = follow_links(source.run, model, source.sample)
     relations = {name: report_relation(measures) for name, measures in measure(source.run, links).items()}
-    return relations, {name: getattr(links, name) for name in ("sources", "largest", "hits", "same_key", "excess")}
+    return relations, {name: getattr(links, name) for name in ("sources", "largest", "hits", "same_key")}
 
 
 def report_relation(measures: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,7 +105,6 @@ def report_relation(measures: Mapping[str, Any]) -> dict[str, Any]:
     report |= {name: listed(measures[name]) for name in ("mean", "share")}
     report["control_shares"] = {name: listed(share) for name, share in measures["shares"].items()}
     report["margins"] = {name: _margin_dict(margin) for name, margin in measures["margins"].items()}
-    report["excess"] = _margin_dict(measures["excess"])
     beyond = np.all([margin.q_values < LEVEL for margin in measures["margins"].values()], axis=0)
     return report | {"followed_by": [name_head(int(place), beyond.shape[1]) for place in np.flatnonzero(beyond)]}
 

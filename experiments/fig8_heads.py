@@ -19,7 +19,7 @@ from functools import partial
 from experiments.shared.data import make_study, split_task
 from experiments.shared.effects import describe_runs, main_effects, modes_table, outputs_of, texts_of
 from experiments.shared.figures import draw_effect_maps
-from experiments.shared.run import Figures, Found, Numbers, Run, make_parser, run_script
+from experiments.shared.run import Figures, Found, Numbers, Run, Runs, make_parser, run_script
 
 MODES = ("uniform", "zero", "mean")
 
@@ -65,9 +65,9 @@ def figures(numbers: Numbers) -> Figures:
     return {"figure": partial(draw_effect_maps, maps=maps, texts=texts_of(results))}
 
 
-def tables(numbers: Numbers) -> str:
-    """A row for each mode, from `numbers.json`."""
-    return modes_table(numbers["results"])
+def tables(runs: Runs) -> str:
+    """A row for each run and mode."""
+    return modes_table([numbers["results"] for numbers in runs.values()])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

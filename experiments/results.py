@@ -2,13 +2,15 @@
 
 Each directory NAME of `recorded/` holds the `numbers.json` of a run, whose script draws figures and tables from that
 file alone. Figures that RESULTS.md shows are written to `figures/NAME.png` and `figures/NAME_WHICH.png`. Text between
-these two lines is replaced by the run's tables (NAME:1,3: only its first and third; several names: their overview):
+these two lines is replaced by the run's tables (NAME:1,3: only the first and third; several names: their
+common tables):
 
     <!-- numbers: NAME [NAME ...] -->
     <!-- end -->
 
     python -m experiments.results                     20 s on one CPU core
     python -m experiments.results --check             writes nothing; exit code 1 if a table differs
+    python -m experiments.results --commands          prints the command of each recorded run
     python -m experiments.results --keep DIR NAME     records the numbers of the run in DIR as NAME
 """
 
@@ -46,7 +48,7 @@ def read_recorded() -> dict[str, Numbers]:
 
 
 def script_of(numbers: Numbers) -> ModuleType:
-    """The script that computed the numbers: a module with `figures`, `tables` and perhaps `overview`."""
+    """The script that computed the numbers: a module with `figures` and `tables`."""
     name = RENAMED.get(numbers["program"], numbers["program"])
     package = "experiments" if (HERE / f"{name}.py").exists() else "experiments.beyond"
     return importlib.import_module(f"{package}.{name}")
@@ -54,9 +56,7 @@ def script_of(numbers: Numbers) -> ModuleType:
 
 def tables_of(runs: Mapping[str, Numbers]) -> str:
     """The tables of one run, or of several runs of one script side by side."""
-    numbers = next(iter(runs.values()))
-    script = script_of(numbers)
-    return str(script.tables(numbers) if len(runs) == 1 else script.overview(runs)).strip()
+    return str(script_of(next(iter(runs.values()))).tables(runs)).strip()
 
 
 def fill_in(text: str, recorded: Mapping[str, Numbers]) -> str:
@@ -69,6 +69,12 @@ def fill_in(text: str, recorded: Mapping[str, Numbers]) -> str:
         return "".join([block[1], "\n\n".join(chosen), "\n", block[3]])
 
     return BLOCK.sub(replacement, text)
+
+
+def command_of(numbers: Numbers) -> str:
+    """The command of a recorded run, with the present name of its script."""
+    name = script_of(numbers).__name__
+    return re.sub(r"python -m experiments\.\w+", f"python -m {name}", numbers["command"]).replace(" --overwrite", "")
 
 
 def figures_of(name: str, numbers: Numbers) -> dict[str, Callable[[Path], None]]:
@@ -93,12 +99,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     formatter = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter, allow_abbrev=False)
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a table differs")
+    parser.add_argument("--commands", action="store_true", help="print the command of each recorded run")
     parser.add_argument("--keep", nargs=2, metavar=("DIR", "NAME"), help="record the numbers of the run in DIR as NAME")
     options = parser.parse_args(arguments)
     if options.keep:
         print(f"recorded as {keep(Path(options.keep[0]), options.keep[1])}")
         return 0
     recorded, path = read_recorded(), HERE / "RESULTS.md"
+    if options.commands:
+        print(*(f"{name}: {command_of(numbers)}" for name, numbers in recorded.items()), sep="\n")
+        return 0
     text = path.read_text()
     filled = fill_in(text, recorded)
     if options.check:

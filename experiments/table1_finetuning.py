@@ -4,8 +4,7 @@ Trains a classifier (for STS-B a regression) on tasks of GLUE from three initial
 random weights N(0, 0.02); and "none", the pre-trained encoder with an untrained head, which is not trained at all. The
 head is always new. The settings are the paper's: learning rate 5e-5 with 10 % warm-up and linear decay, 3 epochs,
 batches of 32, at most 128 tokens, dropout 0.1; AdamW. Each run is scored on the validation set after every epoch. The
-last epoch counts; the best one, chosen on the data that scores it, is listed too. The model after the last epoch is in
-DIR/runs/TASK-INIT-SEED/last for `transformers` and for the other experiments.
+last epoch counts. Its model is in DIR/runs/TASK-INIT-SEED/last for `transformers` and for the other experiments.
 
 Finished runs in DIR are not repeated, so tasks, initialisations and seeds can be added; the table covers all of them.
 
@@ -35,8 +34,8 @@ from bertjax.models import make_numerics
 from bertjax.statistics import score
 from bertjax.tasks import encode_examples, load_examples, metrics_of, task_named
 from experiments.shared.data import hold_out
-from experiments.shared.run import Figures, Found, Numbers, Run, finite, make_parser, run_script
-from experiments.training.table import INITS, draw_scores, gain_lines, recipe_lines, scores_table, summarise
+from experiments.shared.run import Figures, Found, Numbers, Run, Runs, finite, make_parser, run_script
+from experiments.training.table import INITS, draw_scores, gain_lines, scores_table, summarise
 from experiments.training.trainer import Recipe, Trainer, predict
 
 PUBLISHED_SEED = 42  # the seed of the authors' program
@@ -127,10 +126,10 @@ def figures(numbers: Numbers) -> Figures:
     return {"figure": partial(draw_scores, rows=rows, title="What pre-training and fine-tuning add", subtitle=subtitle)}
 
 
-def tables(numbers: Numbers) -> str:
-    """Scores, the mean gain by fine-tuning, and the difference that the authors' recipe makes."""
-    rows = summarise(numbers["results"]["runs"])
-    return "\n\n".join([scores_table(rows), *gain_lines(rows), *recipe_lines(rows)])
+def tables(runs: Runs) -> str:
+    """Scores, and the mean gain by fine-tuning."""
+    rows = summarise([one for numbers in runs.values() for one in numbers["results"]["runs"]])
+    return "\n\n".join([scores_table(rows), *gain_lines(rows)])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

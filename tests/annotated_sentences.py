@@ -1,4 +1,4 @@
-"""Made-up annotated sentences, and a stand-in for spaCy."""
+"""Invented annotated sentences, and a substitute for spaCy."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -63,14 +63,14 @@ def write_sentences(path: Path) -> Path:
 
 def make_run(embedder, path: Path, **more) -> Run:
     """A run of a tiny model on the sentences above."""
-    given = {"model": str(embedder), "conllu": str(write_sentences(path)), "spacy": None, "tagger": None}
-    given |= {"task": ["ewt-sample"], "tuned": [], "patterns": None}
-    options = Namespace(**given | {"limit": None, "seed": 0, "max_length": 40} | more)
+    settings = {"model": str(embedder), "conllu": str(write_sentences(path)), "spacy": None, "tagger": None}
+    settings |= {"task": ["ewt-sample"], "tuned": [], "patterns": None}
+    options = Namespace(**settings | {"limit": None, "seed": 0, "max_length": 40} | more)
     return Run(options, bertjax.load(embedder))
 
 
 def fake_spacy(monkeypatch, tag, missing=False):
-    """A module `spacy` whose models split at spaces; `tag` says tag, part, head and relation of each word of a text."""
+    """A module `spacy` whose models split at spaces; `tag` returns tag, part, head and relation of each word."""
     module = ModuleType("spacy")
 
     def load(name):
@@ -83,7 +83,7 @@ def fake_spacy(monkeypatch, tag, missing=False):
 
 
 def make_document(text, tag):
-    """Tokens as spaCy has them: a further space is a token of its own."""
+    """Tokens as in spaCy: a second space is a separate token."""
     document, here = [], 0
     for form in text.split(" "):
         document.append(SimpleNamespace(i=len(document), idx=here, text=form or " "))

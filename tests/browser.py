@@ -66,35 +66,82 @@ def rows_of(page, table):
     return page.execute_script(script, f"#{table}")
 
 
-def cell(page, layer, head):
-    """Where a cell of the map is, from its middle: offsets for the mouse."""
-    return page.execute_script(
-        "const map = document.getElementById('map'), layout = map._fullLayout, box = map.getBoundingClientRect();"
-        "return [layout.xaxis._offset + layout.xaxis.d2p(arguments[1]) - box.width / 2,"
-        "layout.yaxis._offset + layout.yaxis.d2p(arguments[0]) - box.height / 2]",
-        layer,
-        head,
-    )
+def cell_of(page, layer, head):
+    """The cell of a head in the first map."""
+    from selenium.webdriver.common.by import By
+
+    return page.find_element(By.CSS_SELECTOR, f"#overview [data-head='{layer}.{head}']")
 
 
 def go_to(page, layer, head):
+    """Actions that move the pointer to a cell of the map."""
     from selenium.webdriver.common.action_chains import ActionChains
-    from selenium.webdriver.common.by import By
 
-    where = page.find_element(By.ID, "map")
+    where = cell_of(page, layer, head)
     page.execute_script("arguments[0].scrollIntoView({block: 'center'})", where)
-    x, y = cell(page, layer, head)
-    return ActionChains(page).move_to_element_with_offset(where, round(x), round(y))
+    return ActionChains(page).move_to_element(where)
+
+
+def focus_on(page, layer, head):
+    """Give a cell of the map the focus of the keyboard."""
+    page.execute_script("arguments[0].focus()", cell_of(page, layer, head))
+    return page.switch_to.active_element
 
 
 def drawn_map(page):
-    """The three layers of cells of the map: of those that are more than chance, of the others, of the means."""
-    script = (
-        "return document.getElementById('map').data.slice(0, 3).map(({z, opacity}) => ({z, opacity: opacity ?? null}))"
-    )
+    """The cells of the first map by head: text, colour, and whether they have the dot of significant effects."""
+    script = """
+    const cells = [...document.querySelectorAll('#overview [data-head]')];
+    return Object.fromEntries(cells.map(cell => [cell.dataset.head, {
+      text: cell.querySelector('.map-value').textContent,
+      colour: cell.querySelector('.map-box').getAttribute('fill'),
+      opacity: getComputedStyle(cell.querySelector('.map-box')).fillOpacity,
+      marked: cell.querySelector('.map-dot').getAttribute('fill') !== 'none',
+    }]));
+    """
     return page.execute_script(script)
 
 
 def has_colour_bar(page):
     """Whether the map has its scale of colours."""
-    return page.execute_script("return document.querySelectorAll('#map .cbfill').length") > 0
+    return page.execute_script("return document.querySelectorAll('#overview .map-scale rect').length") > 1
+
+
+def tooltip_of(page):
+    """The text of the tooltip; empty if there is none."""
+    return page.execute_script(
+        "const tip = document.querySelector('.tooltip'); return tip && !tip.hidden ? tip.textContent : ''"
+    )
+
+
+def weights_in(page, panel):
+    """The weights of a panel of the viewer that shows lines, as it writes them beside the tokens."""
+    script = """
+    const view = document.querySelectorAll('#viewer .head-view')[arguments[0]];
+    const [queries, keys] = view.querySelectorAll('[role=listbox]');
+    return [...queries.querySelectorAll('.head-item')].map(query => {
+      query.dispatchEvent(new Event('focus'));
+      const weights = [...keys.querySelectorAll('.head-weight')].map(weight => Number(weight.textContent));
+      query.dispatchEvent(new Event('blur'));
+      return weights;
+    });
+    """
+    return page.execute_script(script, panel)
+
+
+def open_page(browser, path):
+    """Open a page of results and wait until it is drawn."""
+    browser.get(path.as_uri())
+    wait_for(lambda: browser.execute_script("return document.body.dataset.ready"))
+
+
+def choose_head(page, layer, head):
+    """Choose layer and head in the viewer of attention."""
+    script = """
+    const selects = document.querySelectorAll('#viewer .viewer-select select');
+    [arguments[0], arguments[1]].forEach((value, index) => {
+      selects[index].value = value;
+      selects[index].dispatchEvent(new Event('change'));
+    });
+    """
+    page.execute_script(script, str(layer), str(head))

@@ -61,7 +61,7 @@ jax.config.update("jax_compilation_cache_dir", str(COMPILED))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.03)  # writing others takes longer than they save
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
-# Commands in processes of their own share what they compile until the tests end.
+# Separate processes share compiled programs until the tests end.
 COMMANDS = tempfile.TemporaryDirectory(prefix="bertjax-compiled-")
 os.environ["JAX_COMPILATION_CACHE_DIR"] = COMMANDS.name
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
@@ -106,7 +106,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def quick():
-    """Commands in processes of their own do as users' do, and so do tests with `as_users`."""
+    """Commands in separate processes, and tests with `as_users`, use the settings of users."""
     with pytest.MonkeyPatch.context() as patch:
         for one in COSTLY:
             patch.setattr(*one)
@@ -199,7 +199,7 @@ def embedder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def glue(tmp_path_factory):
-    """MRPC's folder with made-up pairs."""
+    """A folder of MRPC with invented pairs."""
     return write_glue(tmp_path_factory.mktemp("glue"))
 
 

@@ -50,7 +50,7 @@ OTHER = [(kind, *share) for kind in KINDS for share in SHARES if (kind, *share) 
 def test_results_are_those_of_one_device(rng, kind, examples, count):
     lengths = rng.integers(2, 12, examples)
     picked = np.minimum(np.arange(3) * (np.arange(examples) % 2)[:, None], lengths[:, None] - 1)  # one or three of each
-    made = {
+    cases = {
         "pairs": (BertForSequenceClassification, ab.head_pairs(FIVE)[::7], readouts.logits, {}),
         "patched": (BertForSequenceClassification, ab.single_heads(FIVE, "patched"), readouts.logits, {}),
         "mean": (BertModel, ab.single_heads(FIVE, "mean"), pooled, {}),
@@ -59,7 +59,7 @@ def test_results_are_those_of_one_device(rng, kind, examples, count):
         "at": (BertModel, ab.single_heads(FIVE), hidden_of_first, {"at": np.full((examples, 1), 1)}),
         "picked": (BertModel, ab.single_heads(FIVE, "patched"), readouts.hidden_state, {"at": picked}),
     }
-    cls, ablations, readout, options = made[kind]
+    cls, ablations, readout, options = cases[kind]
     one, several = (sweep(cls, ablations, readout, lengths, jax.devices()[:some], **options) for some in (1, count))
     assert largest_difference(one.base, several.base) < 2e-6
     assert largest_difference(one.outputs, several.outputs) < 2e-6
@@ -120,15 +120,15 @@ def test_work_is_split_evenly_among_devices_without_waiting():
 
 def test_a_sweep_goes_on_with_another_number_of_devices(tmp_path, monkeypatch):
     monkeypatch.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
-    given = BertForSequenceClassification, ab.head_pairs(FIVE), readouts.logits, [9] * 50
-    whole = sweep(*given, jax.devices())
+    inputs = BertForSequenceClassification, ab.head_pairs(FIVE), readouts.logits, [9] * 50
+    whole = sweep(*inputs, jax.devices())
     with pytest.raises(engine.SweepInterrupted):
-        sweep(*given, jax.devices(), journal=tmp_path / "journal", progress=StopAfter(0.5))
+        sweep(*inputs, jax.devices(), journal=tmp_path / "journal", progress=StopAfter(0.5))
     found = count_parts(tmp_path / "journal")
     assert found > 0
-    said = []
-    resumed = sweep(*given, jax.devices()[:3], journal=tmp_path / "journal", say=said.append)
-    assert said[0].startswith(f"{found} finished parts")
+    messages = []
+    resumed = sweep(*inputs, jax.devices()[:3], journal=tmp_path / "journal", say=messages.append)
+    assert messages[0].startswith(f"{found} finished parts")
     assert largest_difference(whole.outputs, resumed.outputs) < 2e-6
 
 
@@ -143,8 +143,8 @@ def test_statistics_of_attention_maps_are_those_of_one_device(rng, examples, mon
 def test_gradients_of_gates_are_those_of_one_device(rng, monkeypatch):
     model, texts = random_model(BertForSequenceClassification, FIVE), encodings(FIVE, rng, fixed_lengths(2, 12, 31))
 
-    def grade(example, given):
-        return 0.5 * float((given**2).sum()), given
+    def grade(example, output):
+        return 0.5 * float((output**2).sum()), output
 
     replaced = ab.ablation(FIVE, every_head(FIVE), "uniform")
     several = GateTexts(texts, np.arange(31), 31)

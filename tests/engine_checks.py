@@ -58,7 +58,7 @@ def reference_outputs(model, examples, ablations, readout, means=None, sources=N
     source = None if sources is None else model(**collate(sources))
     if spans is not None:
         longest = max(map(len, spans))
-        spans = np.array([[*own, *[-1] * (longest - len(own))] for own in spans])
+        spans = np.array([[*span, *[-1] * (longest - len(span))] for span in spans])
     overrides = ov.stack([ab.to_overrides(model.config, one, means, source, spans) for one in ablations])
     return reference.run(model, model.inputs(**collate(examples)), overrides, readout)
 
@@ -93,7 +93,7 @@ def change_sets(config, spans):
 
 
 def draw_spans(rng, lengths):
-    """The spans of texts, of which the last occurs."""
+    """The spans of texts; the last span occurs in each."""
     return [*(rng.integers(-1, 3, length) for length in lengths[:-1]), np.full(lengths[-1], 2)]
 
 
@@ -102,7 +102,7 @@ def change_of(layer, head, place, mode, share, at):
 
 
 def sum_squared_cls_weights(attentions, keep):
-    """The sum of squares of [CLS]'s weights, padding weightless."""
+    """The sum of squares of [CLS]'s weights, without padding."""
     return jnp.moveaxis((attentions[:, :, :, 0] ** 2).sum(-1), 1, 0)
 
 

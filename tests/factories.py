@@ -1,4 +1,4 @@
-"""Made-up sentences, and tiny checkpoints with a tokenizer that knows them."""
+"""Invented sentences, and tiny checkpoints with a tokenizer for them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +44,7 @@ def make_config() -> BertConfig:
 
 
 def add_tokenizer(directory: Path) -> Path:
-    """A word-piece tokenizer of the made-up words, as `tokenizer.json`."""
+    """A word-piece tokenizer of the invented words, as `tokenizer.json`."""
     from tokenizers import BertWordPieceTokenizer
 
     vocabulary = {piece: number for number, piece in enumerate([*PIECES, *WORDS])}
@@ -104,7 +104,7 @@ def make_encoder(directory: Path) -> Path:
 
 
 def write_glue(directory: Path) -> Path:
-    """A GLUE directory with made-up pairs of MRPC: 21 to learn from, 9 to be judged by."""
+    """A GLUE directory with invented pairs of MRPC: 21 for training, 9 for evaluation."""
     (directory / "MRPC").mkdir(parents=True)
     write_pairs(directory / "MRPC" / "train.tsv", 21)
     write_pairs(directory / "MRPC" / "dev.tsv", 9)

@@ -93,11 +93,11 @@ SIZES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         ),
     ),
 }
-# Each family that computes something of its own; XLM-R and CamemBERT are RoBERTa by another name.
+# Each family with a different computation; XLM-R and CamemBERT are RoBERTa by another name.
 DISTINCT = sorted(set(FAMILIES) - {"bert", "xlm-roberta", "camembert"})
 HEADS = [(family, task) for family in FAMILIES for task in FAMILIES[family].heads]
 # Cases of family, head and size that cover all of each.
-# BERT's own heads are those of test_parity.py; XLM-R and CamemBERT are RoBERTa's code under other names.
+# BERT's heads are those of test_parity.py; XLM-R and CamemBERT are RoBERTa's code under other names.
 FEW = [
     ("bert", architecture.NEXT, 0),
     ("roberta", architecture.CHOICE, 0),

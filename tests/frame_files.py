@@ -42,10 +42,10 @@ def write_framenet(directory, sentences):
         f"<FEcoreSet>{members}</FEcoreSet>{units}</frame>",
     }
     for number in (1, 2):
-        own = "".join(_sentence(place, *sentence) for place, sentence in enumerate(sentences[number - 1 :: 2], 1))
+        annotated = "".join(_sentence(place, *sentence) for place, sentence in enumerate(sentences[number - 1 :: 2], 1))
         files[f"lu/lu{number}.xml"] = (
             f'<lexUnit {SPACE} {unit.format(number)} POS="V"><header/><definition/>'
-            f'<lexeme POS="V" name="go"/><subCorpus name="all">{own}</subCorpus></lexUnit>'
+            f'<lexeme POS="V" name="go"/><subCorpus name="all">{annotated}</subCorpus></lexUnit>'
         )
     for name, text in files.items():
         (directory / name).write_text(f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n', encoding="utf-8")
@@ -70,7 +70,7 @@ def _sentence(number, text, targets, elements, tagged=False):
     )
 
 
-# Made up, in the layout of Universal Propositions: roleset, then a column for each predicate.
+# Invented, in the layout of Universal Propositions: roleset, then a column for each predicate.
 PROPOSITIONS = """# text = The old dog, he says, didn't run home.
 1	The	the	DET	DT	_	3	det	_	_	_	_	_
 2	old	old	ADJ	JJ	_	3	amod	_	_	_	_	_

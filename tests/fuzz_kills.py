@@ -65,7 +65,7 @@ def cases(seed: int, count: int) -> Iterator[Case]:
 
 
 def outcome(case: Case) -> str:
-    """What comes of a case: one of `OUTCOMES` or, with what is wrong behind a colon, of `BROKEN`."""
+    """The outcome of a case: one of `OUTCOMES`, or one of `BROKEN` with the error after a colon."""
     rng, (whole, lasted) = random.Random(case.number), undisturbed(case.job)
     with tempfile.TemporaryDirectory() as folder:
         output, killed = Path(folder) / "out", 0
@@ -102,7 +102,7 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
 
 
 def scratch() -> Path:
-    """A directory of this process, which goes when the process ends."""
+    """A directory of this process, which is removed when the process ends."""
     return Path(_scratch().name)
 
 
@@ -130,11 +130,11 @@ def undisturbed(job: str) -> tuple[Path, float]:
 
 def run_until(command: Sequence[str], output: Path, name: str, rng: random.Random, lasted: float) -> int:
     """Run a command until a random moment, in time or in parts that it saved; its exit code."""
-    before, wanted = count_parts(output / "journal"), rng.choice((0, 0, 1, 2, 5))
-    end = time.monotonic() + (rng.uniform(0.3, 1.05) * lasted if not wanted else WAITING)
+    before, parts = count_parts(output / "journal"), rng.choice((0, 0, 1, 2, 5))
+    end = time.monotonic() + (rng.uniform(0.3, 1.05) * lasted if not parts else WAITING)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None and time.monotonic() < end:
-            if wanted and count_parts(output / "journal") >= before + wanted:
+            if parts and count_parts(output / "journal") >= before + parts:
                 time.sleep(rng.uniform(0, 0.3))
                 break
             time.sleep(0.002)
@@ -143,7 +143,7 @@ def run_until(command: Sequence[str], output: Path, name: str, rng: random.Rando
 
 
 def half_written(output: Path, overwrites: bool) -> str:
-    """What is wrong with what a kill left: where there is a summary, the rest is whole."""
+    """The error in the files that a kill left: if there is a summary, the other files must be complete."""
     if not (output / "summary.json").exists():
         return ""
     try:

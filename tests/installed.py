@@ -39,7 +39,7 @@ assert not unasked, f"a plain install brings {{unasked}}"
 
 
 def main() -> None:
-    """Try each package in an environment of its own."""
+    """Try each package in a separate environment."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )

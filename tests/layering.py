@@ -14,7 +14,7 @@ UTILITIES = {
     "progress",
 }
 ENTRY_POINTS = {"__init__", "__main__", "cli", "commands", "programs", "study"}
-# Each package with those that it may use.
+# The packages that each package may import.
 PACKAGES = {
     "checkpoints": set(),
     "data": {"checkpoints"},
@@ -28,9 +28,10 @@ PACKAGES = {
     "tasks": {"checkpoints", "models", "data", "interventions", "engine", "statistics", "attention", "results"},
     "attention": {"checkpoints", "models", "data", "interventions", "statistics", "web"},
     "jobs": {"checkpoints", "models", "data", "interventions", "engine", "statistics", "plots", "results", "tasks"},
+    "representations": {"checkpoints", "models", "data", "interventions", "engine", "statistics"},
     "analyses": {
         *("checkpoints", "models", "data", "interventions", "engine", "statistics", "plots", "results", "tasks"),
-        *("attention", "jobs"),
+        *("attention", "jobs", "representations"),
     },
     "explorer": {
         *("checkpoints", "models", "data", "interventions", "engine", "statistics", "plots", "results", "tasks"),
@@ -56,7 +57,7 @@ DOCUMENTED = {
         "tasks",
     ),
 }
-# Where parameters live, or are split from what is compiled.
+# Modules of parameters, or that split them from compiled programs.
 FLAX = {
     *("bertjax/models/encoder.py", "bertjax/models/task_models.py", "bertjax/models/pretrained.py"),
     *("bertjax/models/sentences/embedding.py",),
@@ -258,7 +259,7 @@ def _cycles(files: Mapping[str, File]) -> list[str]:
 
 
 def _shadowed(files: Mapping[str, File]) -> list[str]:
-    """An `__init__` that exports a name that is also the name of a module or folder beside it."""
+    """An `__init__` that exports a name that is also the name of a module or folder of the package."""
     found = []
     for file in files.values():
         if not (file.is_init or file.path == "bertjax/__init__.py"):

@@ -90,13 +90,13 @@ def links(text):
 def anchors(text):
     """The anchors of a page's headings, as GitHub makes them."""
     found: dict[str, int] = {}
-    made = []
+    slugs = []
     for title in HEADING.findall(FENCE.sub("", text)):
         title = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).replace("`", "").replace("*", "")
         slug = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
-        made.append(slug if slug not in found else f"{slug}-{found[slug]}")
+        slugs.append(slug if slug not in found else f"{slug}-{found[slug]}")
         found[slug] = found.get(slug, 0) + 1
-    return made
+    return slugs
 
 
 def listed(page):

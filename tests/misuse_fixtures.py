@@ -32,29 +32,29 @@ class MisuseFixtures:
         self.output = self.model(BATCH)
 
     def sweep(self, **changes):
-        given = {
+        options = {
             "model": self.model,
             "examples": self.texts,
             "ablations": self.heads,
             "readout": readouts.sentence_embedding,
             "progress": False,
         }
-        return bertjax.sweep(**given | changes)
+        return bertjax.sweep(**options | changes)
 
     def estimate(self, **changes):
-        given = {"model": self.model, "examples": self.texts, "ablations": self.heads}
-        return bertjax.plan_sweep(**given | {"readout": readouts.sentence_embedding} | changes)
+        options = {"model": self.model, "examples": self.texts, "ablations": self.heads}
+        return bertjax.plan_sweep(**options | {"readout": readouts.sentence_embedding} | changes)
 
     def run(self, **changes):
-        given = {"model": self.model, "inputs": BATCH, "overrides": ov.stack([ov.zero(CONFIG, ["0.1"])])}
-        return reference.run(**given | {"readout": readouts.sentence_embedding} | changes)
+        options = {"model": self.model, "inputs": BATCH, "overrides": ov.stack([ov.zero(CONFIG, ["0.1"])])}
+        return reference.run(**options | {"readout": readouts.sentence_embedding} | changes)
 
     def plain_sweep(self, **changes):
-        given = {"model": self.model, "batches": [([0, 1], BATCH)], "overrides": [ov.zero(CONFIG, ["0.1"])]}
-        return reference.sweep(**given | {"readout": readouts.sentence_embedding} | changes)
+        options = {"model": self.model, "batches": [([0, 1], BATCH)], "overrides": [ov.zero(CONFIG, ["0.1"])]}
+        return reference.sweep(**options | {"readout": readouts.sentence_embedding} | changes)
 
 
-def donor_of(config: BertConfig):
+def source_of(config: BertConfig):
     """A run of a model of other sizes."""
     return random_model(BertForSequenceClassification, config)([[2, 9, 3]])
 

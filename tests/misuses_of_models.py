@@ -13,7 +13,7 @@ from bertjax import (
 )
 from bertjax.interventions import ablations as ab
 from bertjax.interventions import overrides as ov
-from tests.misuse_fixtures import BATCH, CONFIG, HEADS, IDS, LAYERS, OTHER, donor_of
+from tests.misuse_fixtures import BATCH, CONFIG, HEADS, IDS, LAYERS, OTHER, source_of
 
 MISUSES = {
     # Metric
@@ -218,7 +218,7 @@ MISUSES = {
         "source.*an array",
     ),
     "patched_outputs, other model": (
-        lambda d: ov.patched_outputs(CONFIG, ["0.2"], donor_of(OTHER)),
+        lambda d: ov.patched_outputs(CONFIG, ["0.2"], source_of(OTHER)),
         r"\(2, 2, 6\), the model \(2, 3, 4\)",
     ),
     "forbidden_edges, None": (lambda d: ov.forbidden_edges(CONFIG, None), "edges.*found None"),

@@ -1,4 +1,4 @@
-"""Overrides that change nothing, checked to the bit in a process of their own."""
+"""Overrides that change nothing, checked to the bit in a separate process."""
 
 import dataclasses
 

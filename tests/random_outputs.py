@@ -9,7 +9,7 @@ DRAWS = 999
 
 
 def draw_outputs(rng, metric, runs, examples, classes=3):
-    """Outputs and labels; of values some are equal, and other tasks than those of labels have numbers of their own."""
+    """Outputs and labels; some values are equal, and tasks without labels have other numbers."""
     if METRICS[metric].reads == "outputs":
         numbers = draw_numbers(rng, METRICS[metric].sums.numbers, (runs, examples), classes)
         return np.stack(numbers, axis=-1), rng.integers(0, 99, examples)
@@ -22,7 +22,7 @@ def draw_outputs(rng, metric, runs, examples, classes=3):
 
 
 def draw_numbers(rng, names, shape, classes=3):
-    """The numbers of outputs: counts that can be, chances, and log-probabilities of which some are equal."""
+    """The numbers of outputs: possible counts, probabilities, and log-probabilities with some equal values."""
     chance = -rng.exponential(size=shape).round(1)
     if names == ratios.WORDS:
         return chance, rng.integers(1, 4, shape)

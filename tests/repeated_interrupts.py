@@ -20,7 +20,7 @@ SOON = 20.0  # seconds until a job that was interrupted has ended, on a busy mac
 
 
 def outcome(job: str, rng: random.Random) -> str:
-    """How a job ended that was interrupted at a random moment: 'stopped', 'finished before', or what is wrong."""
+    """The end of a job that was interrupted at a random moment: 'stopped', 'finished before', or the error."""
     whole, lasted = undisturbed(job)
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "out"

@@ -58,16 +58,16 @@ def make_results(
     settings = settings_of(model="made-up", task=task, output=str(directory), mode=mode, ablate=ablate, seed=seed)
     places = [name_layer_head(one, CONFIG, mode) for one in ablations]
     metrics = tuple(metrics) or metrics_of(form_named("logits"), found.task)
-    judges = label_metrics(metrics, labels)
-    entries, scores = score_ablations(judges, 1, swept, ablations, places)
-    evidence = statistics_of_outputs(judges, 1, swept, seed=seed, resamples=500)
+    bound_metrics = label_metrics(metrics, labels)
+    entries, scores = score_ablations(bound_metrics, 1, swept, ablations, places)
+    statistics = statistics_of_outputs(bound_metrics, 1, swept, seed=seed, resamples=500)
     largest = sorted(entries, key=lambda entry: -entry.effect)[:2]
     summary = make_provenance(settings, found, scores, metrics)
     attention = make_attention(rng, [entry.name for entry in largest])
     arrays = output_arrays(swept.base, swept.outputs, found, places)
     stored = InMemory(arrays, attention, describe_examples(found, arrays))
     write_outputs(directory, stored.outputs, stored.examples)
-    write_results(directory, results_of(summary, entries, evidence, stored))
+    write_results(directory, results_of(summary, entries, statistics, stored))
     return directory
 
 
@@ -92,8 +92,8 @@ def make_outputs(rng, labels, names, helpful, harmful):
 def make_provenance(settings, found, scores, metrics):
     """What a summary says besides results."""
     task = found.task
-    own = {metric.name: metric.describe() for metric in metrics if metric.name not in METRICS}
-    return ({"own_metrics": own} if own else {}) | {
+    custom = {metric.name: metric.describe() for metric in metrics if metric.name not in METRICS}
+    return ({"own_metrics": custom} if custom else {}) | {
         "command": "bertjax ablate",
         "model": {"name": "made-up", "class": "BertForSequenceClassification", "layers": LAYERS, "heads": HEADS}
         | {"weights_sha256": "0" * 64},

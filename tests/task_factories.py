@@ -67,11 +67,13 @@ def load_task_job(case, folder, mode="zero", **changes):
     make, write, name = (TASK_FACTORIES | LABEL_TASK_FACTORIES)[case]
     task, file = (case, name) if case in TASK_FACTORIES else (name, "pairs.tsv")
     data = write(folder / file)
-    given = {"model": str(make(folder / "model")), "task": task, "mode": mode, "data": str(data), "output": "unused"}
-    return load_job(for_this_device(settings_of(**given, **changes)))
+    options = {"model": str(make(folder / "model")), "task": task, "mode": mode, "data": str(data), "output": "unused"}
+    return load_job(for_this_device(settings_of(**options, **changes)))
 
 
-def example_losses(encoded, given):
+def example_losses(encoded, outputs):
     """The loss of each example from what the readout gave for each text of one run."""
-    graded = (encoded.objective.grade(number, given[list(encoded.numbers_of(number))]) for number in range(len(given)))
+    graded = (
+        encoded.objective.grade(number, outputs[list(encoded.numbers_of(number))]) for number in range(len(outputs))
+    )
     return np.array([loss for loss, _ in itertools.islice(graded, encoded.examples)])

@@ -31,7 +31,7 @@ def saved(fixtures, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", MISUSES)
-def test_a_misuse_is_told_in_one_line_of_the_projects_own(fixtures, saved, unchecked, name):
+def test_a_misuse_is_one_line_of_a_bertjax_error(fixtures, saved, unchecked, name):
     fixtures.saved = saved
     misuse, message = MISUSES[name]
     with pytest.raises(BertjaxError, match=message) as caught:
@@ -42,7 +42,7 @@ def test_a_misuse_is_told_in_one_line_of_the_projects_own(fixtures, saved, unche
     assert len(text) < 300
 
 
-def test_lists_are_weighed_as_the_arrays_that_they_mean(unchecked):
+def test_lists_have_the_statistics_of_their_arrays(unchecked):
     rng = np.random.default_rng(0)
     base, outputs, labels = rng.normal(size=(12, 2)), rng.normal(size=(2, 12, 2)), np.arange(12) % 2
     units = np.arange(12) // 2

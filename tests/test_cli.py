@@ -18,7 +18,7 @@ PROGRAMS = sorted(
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A directory with a model, a data file and wrong things beside them."""
+    """A directory with a model, a data file and invalid files."""
     directory = tmp_path_factory.mktemp("place")
     make_classifier(directory / "model")
     write_pairs(directory / "pairs.tsv", 4)

@@ -26,7 +26,7 @@ TOKENIZERS = {
 
 @pytest.fixture(params=sometimes(TOKENIZERS, "roberta"))
 def checkpoint(request, tmp_path, monkeypatch):
-    """A classifier with a tokenizer of its family's own class and a file of pairs, in the working directory."""
+    """A classifier with a tokenizer of its family's class and a file of pairs, in the working directory."""
     monkeypatch.chdir(tmp_path)
     make_tokenizer(tmp_path / "model", TOKENIZERS[request.param])
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")

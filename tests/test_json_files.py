@@ -1,4 +1,4 @@
-"""Claims about JSON in users' files: read as Python's own reader does, or refused in one line."""
+"""JSON in users' files: read as by Python's reader, or refused in one line."""
 
 import json
 

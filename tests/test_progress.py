@@ -41,7 +41,7 @@ def test_long_work_prints_a_line_a_minute_without_terminal(capsys, clock):
         for done in range(0, 13):
             report(done / 12, 1.0)
             clock.append(20)
-        for done in range(4):  # the next part of the work, with a pace of its own; it resumes at 2 of 6
+        for done in range(4):  # the next part of the work, at another rate; it resumes at 2 of 6
             report(float(done + 2), 6.0, "weighing [effects]\x1b[31m")
             clock.append(30)
     out, err = capsys.readouterr()
@@ -66,7 +66,7 @@ def test_a_bar_in_a_terminal_says_the_time_left(monkeypatch, clock):
     line = "| 00:30 elapsed, 01:30 left: mrpc pretrained 3/3 loss"
     assert any(" 25%|" in state and line in state for state in states)
     assert max(map(len, states)) <= 80
-    assert states[-1] == ""  # the bar goes, and what comes next begins a line
+    assert states[-1] == ""  # the bar is erased, and the next output begins a line
     assert states[-2].strip() == ""
 
 

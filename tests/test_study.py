@@ -30,9 +30,19 @@ OPTIONS = {
 }
 
 
+TAGGED = [{"tokens": sentence.split(), "tags": [word[0] for word in sentence.split()]} for sentence in SENTENCES]
+
+
 @pytest.fixture
 def pairs(tmp_path):
     return write_pairs(tmp_path / "pairs.tsv", 20)
+
+
+def data_of(analysis, pairs):
+    """Task and data: words with tags for probes."""
+    if analysis == "probe":
+        return {"task": "token-classification", "data": TAGGED}
+    return {"task": "mrpc", "data": pairs}
 
 
 def numbers(results):
@@ -42,8 +52,9 @@ def numbers(results):
 @pytest.mark.parametrize("analysis", ANALYSES)
 def test_methods_and_one_line_forms_give_the_same(analysis, embedder, pairs):
     options = {"progress": False, **OPTIONS.get(analysis, {})}
-    found = getattr(Study(embedder, "mrpc", data=pairs), analysis)(**options)
-    data = {} if analysis.startswith("patch") else {"task": "mrpc", "data": pairs}
+    data = data_of(analysis, pairs)
+    found = getattr(Study(embedder, **data), analysis)(**options)
+    data = {} if analysis.startswith("patch") else data
     assert numbers(found) == numbers(getattr(bertjax, analysis)(embedder, **data, **options))
     assert found.rows
 
@@ -51,7 +62,7 @@ def test_methods_and_one_line_forms_give_the_same(analysis, embedder, pairs):
 @pytest.mark.parametrize("analysis", ANALYSES)
 def test_a_model_in_memory_gives_the_numbers_of_its_file(analysis, embedder, pairs):
     options = {"progress": False, **OPTIONS.get(analysis, {})}
-    loaded, named = (Study(model, "mrpc", data=pairs) for model in (bertjax.load(embedder), embedder))
+    loaded, named = (Study(model, **data_of(analysis, pairs)) for model in (bertjax.load(embedder), embedder))
     found = getattr(loaded, analysis)(**options)
     assert numbers(found) == numbers(getattr(named, analysis)(**options))
 
@@ -126,7 +137,7 @@ def numbered_classes(class_names):
 def test_results_of_other_inputs_in_memory_are_not_reused(change, pairs, tmp_path):
     tokenizer = bertjax.Tokenizer.from_pretrained(add_tokenizer(tmp_path))
     embedders = [random_model(bertjax.BertForSentenceEmbedding, make_config(), pooling=one) for one in ("mean", "cls")]
-    given = {
+    options = {
         "tokenizer": [{"tokenizer": one} for one in (tokenizer, tokenizer.with_prompt("the old cat"))],
         "pooling": [{"model": one} for one in embedders],
         "label names": [{"data": numbered_classes(names_)} for names_ in (["no", "yes"], ["yes", "no"])],
@@ -134,9 +145,9 @@ def test_results_of_other_inputs_in_memory_are_not_reused(change, pairs, tmp_pat
     common = {"model": embedders[0], "task": "mrpc", "data": pairs, "tokenizer": tokenizer, "output": tmp_path / "out"}
     if change == "label names":
         common["task"] = "custom"
-    bertjax.ablate(**{**common, **given[0]}, progress=False)
+    bertjax.ablate(**{**common, **options[0]}, progress=False)
     with pytest.raises(OutputError, match="of another tokenizer, other label names or another model"):
-        bertjax.ablate(**{**common, **given[1]}, progress=False)
+        bertjax.ablate(**{**common, **options[1]}, progress=False)
 
 
 def test_options_that_an_analysis_does_not_read_are_refused(embedder, pairs):
@@ -168,7 +179,7 @@ def test_model_and_examples_are_loaded_once(classifier, pairs, monkeypatch):
     calls = []
     for name in ("load_for", "load_examples", "encode_examples"):
         real = getattr(job, name)
-        counted = lambda *given, _real=real, _name=name, **named: calls.append(_name) or _real(*given, **named)  # noqa: E731
+        counted = lambda *args, _real=real, _name=name, **named: calls.append(_name) or _real(*args, **named)  # noqa: E731
         monkeypatch.setattr(job, name, counted)
     study = Study(classifier, "mrpc", data=pairs)
     assert not calls
@@ -198,7 +209,7 @@ def test_a_plan_says_what_a_sweep_costs(classifier, pairs):
     assert plan.seconds > 0
 
 
-def test_a_tokenizer_may_be_passed_beside_the_model(pairs, tmp_path):
+def test_a_tokenizer_may_be_passed_with_the_model(pairs, tmp_path):
     model = random_model(bertjax.BertForSentenceEmbedding, make_config())
     with pytest.raises(InputError, match="has no tokenizer: give tokenizer="):
         Study(model, "mrpc", data=pairs).baseline()
@@ -325,7 +336,7 @@ def test_signatures_and_docstrings_list_every_option():
     assert inspect.signature(bertjax.ablate).parameters["mode"].default == "uniform"
 
 
-def test_every_option_has_its_own_sentence():
+def test_every_option_has_a_separate_sentence():
     for options in (StudyOptions, *ANALYSES.values()):
         texts = descriptions(options)
         assert {*texts} == {one.name for one in fields(options)}, options
@@ -372,7 +383,7 @@ class FirstHeads(Analysis):
         return outcome_of_sweep(replace(context.job, ablations=heads), replace(parts[0], outputs=outputs), None)
 
 
-def test_an_analysis_of_ones_own(classifier, pairs, tmp_path):
+def test_a_custom_analysis(classifier, pairs, tmp_path):
     study = Study(classifier, "mrpc", data=pairs)
     found = study.run(FirstHeads(count=3, output=tmp_path / "out", progress=False))
     exact = study.ablate(mode="zero", progress=False)
@@ -383,7 +394,7 @@ def test_an_analysis_of_ones_own(classifier, pairs, tmp_path):
         study.run(FirstHeads(count=3, output=tmp_path / "out", progress=False))
 
 
-def test_an_interrupted_analysis_of_ones_own_resumes(classifier, pairs, tmp_path):
+def test_an_interrupted_custom_analysis_resumes(classifier, pairs, tmp_path):
     study, output = Study(classifier, "mrpc", data=pairs), tmp_path / "out"
     with pytest.raises(SweepInterrupted):
         study.run(FirstHeads(output=output, progress=StopAfter(0.5)))
@@ -392,7 +403,7 @@ def test_an_interrupted_analysis_of_ones_own_resumes(classifier, pairs, tmp_path
     assert not list(output.glob("journal*"))
 
 
-def test_mistakes_in_an_analysis_of_ones_own(classifier, pairs):
+def test_mistakes_in_a_custom_analysis(classifier, pairs):
     @dataclass(frozen=True, kw_only=True)
     class Nameless(FirstHeads):
         name = ""

@@ -79,7 +79,7 @@ DAMAGES = (cut, flip, insert, change_value)
 
 
 def outcome(read, *arguments):
-    """What is read; None where it is refused in one line. Anything else that is raised fails the test."""
+    """The result of reading; None if it is refused in one line. Any other exception fails the test."""
     try:
         return read(*arguments)
     except MemoryError:  # a damaged file may say that it holds more than the memory
@@ -105,11 +105,11 @@ def checkpoints(tmp_path_factory):
     import torch
 
     root = tmp_path_factory.mktemp("checkpoints")
-    made = make_classifier(root / "safetensors")
-    (made / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer", "do_lower_case": true}')
-    arrays = load_file(made / "model.safetensors")
+    classifier = make_classifier(root / "safetensors")
+    (classifier / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer", "do_lower_case": true}')
+    arrays = load_file(classifier / "model.safetensors")
     for form, name in (("torch", "pytorch_model.bin"), ("flax", "flax_model.msgpack")):
-        shutil.copytree(made, root / form)
+        shutil.copytree(classifier, root / form)
         (root / form / "model.safetensors").unlink()
         if form == "torch":
             torch.save({key: torch.from_numpy(array.copy()) for key, array in arrays.items()}, root / form / name)
@@ -174,7 +174,7 @@ def test_a_damaged_tokenizer_is_refused_or_as_transformers(checkpoints, file, da
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", ["dev.tsv", "dev.csv", "dev.jsonl", "dev.parquet", "dev.tsv.gz"])
 def test_damaged_data_is_refused_or_has_all_rows(tmp_path, name, damage):
-    """What is accepted has as many rows as before, or as a cut or inserted line feed leaves; never an empty one."""
+    """Accepted files have as many rows as before, or as after a removed or added line feed; never an empty row."""
     import pandas
 
     table = pandas.read_csv(write_pairs(tmp_path / "pairs.tsv", 12), sep="\t")

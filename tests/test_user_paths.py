@@ -71,14 +71,14 @@ def test_compressed_data_is_decompressed_by_its_suffix(tmp_path):
             assert file.read() == b"text\n"
 
 
-def test_a_path_that_cannot_be_looked_at_is_told(tmp_path):
+def test_an_inaccessible_path_is_refused(tmp_path):
     for look in (paths.is_file, paths.is_directory, paths.is_there, paths.listing):
         with pytest.raises(DataError, match=r"cannot be read \(File name too long\)"):
             look(tmp_path / ("a" * 300))
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("value", "message"),
     [
         ("~nosuchuser/data.tsv", "Could not determine home directory"),
         ("", "a path is empty"),
@@ -88,9 +88,9 @@ def test_a_path_that_cannot_be_looked_at_is_told(tmp_path):
         (None, "found None"),
     ],
 )
-def test_what_is_no_path_is_told(given, message):
+def test_values_that_are_no_paths_are_refused(value, message):
     with pytest.raises(InputError, match=message):
-        paths.user_path(given, InputError)
+        paths.user_path(value, InputError)
 
 
 def test_a_home_directory_is_meant_by_a_tilde(monkeypatch, tmp_path):

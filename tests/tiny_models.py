@@ -27,7 +27,7 @@ if jax.__version_info__ < (0, 11):
     FAST_COMPILATION += " --xla_cpu_use_fusion_emitters=false"
 
 
-def compiled_alike(devices: int = 1) -> dict[str, str]:
+def comparable_environment(devices: int = 1) -> dict[str, str]:
     """The environment of a process that compiles as the tests do, for a CPU that plays so many devices."""
     flags = f"--xla_force_host_platform_device_count={devices} {os.environ.get('XLA_FLAGS', FAST_COMPILATION)}"
     return os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
@@ -91,7 +91,7 @@ def _blank(cls, config: BertConfig, numerics, options: tuple):
 
 
 def random_model(cls, config: BertConfig, dtype="float32", seed: int = 0, attention: str = "explicit", **options):
-    """A bertjax model whose every parameter is random: biases and norms too, which start as 0 and 1."""
+    """A bertjax model with random values in every parameter: also biases and norms, which start as 0 and 1."""
     graphdef, structure, shapes = _blank(cls, config, make_numerics(dtype, None, attention), tuple(options.items()))
     rng = np.random.default_rng(seed)
     leaves = [

@@ -45,7 +45,7 @@ SCRIPTS = {
     "signs": ".,;:!?-–—'\"`´’“”«»()[]{}<>/\\|@#$%^&*_+=~§©®°",
 }
 
-# What tokenizers treat each in its own way, between the words and inside them.
+# Characters that tokenizers treat differently, between the words and inside them.
 ODD_TEXTS = [
     *("😀", "👩‍👩‍👧", "🇩🇪", "☕️", "é", "ạ̈́", "ﬁ", "①", "Ａ", "ﾊﾟ", "½", "№", "ǅ", "ſ", "K", "𝔘", "𐍈", "", "�"),
     *(
@@ -102,23 +102,23 @@ def trained(model: str) -> tokenizers.Tokenizer:
     lines = [" ".join(line.split()) for line in draw_lines(500, 3)]
     options: dict[str, Any] = {"vocab_size": VOCABULARY, "special_tokens": SPECIAL, "show_progress": False}
     if model == "WordPiece":
-        made = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
-        made.pre_tokenizer, trainer = pre_tokenizers.BertPreTokenizer(), trainers.WordPieceTrainer(**options)
+        tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        tokenizer.pre_tokenizer, trainer = pre_tokenizers.BertPreTokenizer(), trainers.WordPieceTrainer(**options)
     elif model == "BPE":
-        made = tokenizers.Tokenizer(models.BPE())
-        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer = tokenizers.Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         trainer = trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **options)
     else:
-        made = tokenizers.Tokenizer(models.Unigram())
-        made.normalizer, made.pre_tokenizer = normalizers.NFKC(), pre_tokenizers.Metaspace()
+        tokenizer = tokenizers.Tokenizer(models.Unigram())
+        tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.NFKC(), pre_tokenizers.Metaspace()
         trainer = trainers.UnigramTrainer(unk_token="<unk>", **options)
-    made.train_from_iterator(lines, trainer)
-    return made
+    tokenizer.train_from_iterator(lines, trainer)
+    return tokenizer
 
 
 @functools.cache
 def vocabulary(model: str) -> str:
-    """The trained model as tokenizer.json has it, as text: each caller gets its own."""
+    """The trained model as the text of tokenizer.json: each caller gets a copy."""
     return json.dumps(json.loads(trained(model).to_str())["model"])
 
 
@@ -162,27 +162,27 @@ def vocabulary_for(name: str) -> dict[str, Any]:
 
 def modern_bert(directory: Path, **settings: Any) -> None:
     """A tokenizer of no class, with its template and its normaliser in tokenizer.json."""
-    given = vocabulary_for("PreTrainedTokenizerFast")
-    backend = tokenizers.Tokenizer(models.BPE(given["vocab"], given["merges"]))
+    vocabulary = vocabulary_for("PreTrainedTokenizerFast")
+    backend = tokenizers.Tokenizer(models.BPE(vocabulary["vocab"], vocabulary["merges"]))
     backend.normalizer, backend.decoder = normalizers.NFC(), tokenizers.decoders.ByteLevel()
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=True)
-    ends = [(token, given["vocab"][token]) for token in ("[CLS]", "[SEP]")]
+    ends = [(token, vocabulary["vocab"][token]) for token in ("[CLS]", "[SEP]")]
     backend.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", ends)
     backend.add_special_tokens(["[UNK]", "[CLS]", "[SEP]", "[PAD]", tokenizers.AddedToken("[MASK]", lstrip=True)])
     names = {f"{key}_token": f"[{key.upper()}]" for key in ("unk", "cls", "sep", "pad", "mask")}
     inputs = {"model_input_names": ["input_ids", "attention_mask"]}
-    made = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, **names | inputs | settings)
-    made.save_pretrained(directory)
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, **names | inputs | settings)
+    tokenizer.save_pretrained(directory)
 
 
 def make_tokenizer(directory: Path, name: str, **settings: Any) -> Path:
     """A directory as a class of transformers saves it."""
     maps = OWN_MODEL[name] == "Unigram" and name != "DebertaV2Tokenizer"
-    given = {"_spm_precompiled_charsmap": CHARACTER_MAP} if maps else {}
+    options = {"_spm_precompiled_charsmap": CHARACTER_MAP} if maps else {}
     if name == "PreTrainedTokenizerFast":
         modern_bert(directory, **settings)
     else:
-        getattr(transformers, name)(**vocabulary_for(name), **given, **settings).save_pretrained(directory)
+        getattr(transformers, name)(**vocabulary_for(name), **options, **settings).save_pretrained(directory)
     change_tokenizer_config(directory, tokenizer_class=name)
     (directory / "config.json").write_text(json.dumps({"model_type": TOKENIZER_FAMILIES[name][0]}))
     return directory
@@ -196,14 +196,14 @@ def change_tokenizer_config(directory: Path, **settings: Any) -> Path:
 
 
 def write_vocabulary(directory: Path, name: str, **settings: Any) -> Path:
-    """A directory with the vocabulary in the class's own form, as older checkpoints have it, and settings."""
+    """A directory with the vocabulary in the format of the class, as in older checkpoints, and settings."""
     directory.mkdir(parents=True, exist_ok=True)
-    given, file = vocabulary_for(name), getattr(transformers, name).vocab_files_names["vocab_file"]
+    vocabulary, file = vocabulary_for(name), getattr(transformers, name).vocab_files_names["vocab_file"]
     if file.endswith(".txt"):
-        (directory / file).write_text("".join(f"{token}\n" for token in given["vocab"]), encoding="utf-8")
+        (directory / file).write_text("".join(f"{token}\n" for token in vocabulary["vocab"]), encoding="utf-8")
     elif file.endswith(".json"):
-        (directory / file).write_text(json.dumps(given["vocab"]))
-        merges = "".join(f"{first} {second}\n" for first, second in given["merges"])
+        (directory / file).write_text(json.dumps(vocabulary["vocab"]))
+        merges = "".join(f"{first} {second}\n" for first, second in vocabulary["merges"])
         (directory / "merges.txt").write_text(f"#version: 0.2\n{merges}", encoding="utf-8")
     else:
         (directory / file).write_bytes(sentence_pieces(name))

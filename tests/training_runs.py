@@ -25,8 +25,8 @@ def make_training_examples(model, rng, count=11, labels=2):
     rows = encodings(model.config, rng, rng.integers(2, 9, count))
     # PyTorch gives the embedding of [PAD] (0) no gradient; at real tokens it does not occur.
     rows = [dataclasses.replace(row, input_ids=tuple(max(1, token) for token in row.input_ids)) for row in rows]
-    wanted = rng.normal(size=count).astype(np.float32) if labels == 1 else rng.integers(0, labels, count, np.int32)
-    return ClassifiedTexts(LOGITS, tuple(rows), 0, count, wanted, label_order=tuple(range(labels))), wanted
+    targets = rng.normal(size=count).astype(np.float32) if labels == 1 else rng.integers(0, labels, count, np.int32)
+    return ClassifiedTexts(LOGITS, tuple(rows), 0, count, targets, label_order=tuple(range(labels))), targets
 
 
 def train_two_epochs():

@@ -12,7 +12,7 @@ from typing import Any
 
 import jaxtyping
 
-# The decorator that jaxtyping's import hook writes before each function and class, looked up where they are made.
+# The decorator that jaxtyping's import hook writes before each function and class, looked up when they are defined.
 with_shapes = jaxtyping.jaxtyped
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from bertjax.analyses.ablate import Ablate, plan_table
-from bertjax.analyses.contrasts import contrasts_of_template
 from bertjax.analyses.gradients import head_gradients, normalise_by_layer
 from bertjax.analyses.importance import Importance, compare_with_exact, trust_in
 from bertjax.analyses.interactions import Interactions
@@ -17,9 +16,15 @@ from bertjax.analyses.learned_gates import (
     probabilities_open,
 )
 from bertjax.analyses.merging import merge
-from bertjax.analyses.patch import Patch
-from bertjax.analyses.patches import patching_metrics
-from bertjax.analyses.paths import PatchPaths, parse_receivers, patch_paths
+from bertjax.analyses.patching import (
+    Patch,
+    PatchPaths,
+    contrasts_of_template,
+    parse_receivers,
+    patch_paths,
+    patching_metrics,
+)
+from bertjax.analyses.probe import Probe, random_encoder
 from bertjax.analyses.prune import Prune
 from bertjax.analyses.roles import Roles
 from bertjax.analyses.shapley import Drawn, Shapley
@@ -35,6 +40,7 @@ ANALYSES: Mapping[str, type[Analysis]] = {
     "roles": Roles,
     "patch": Patch,
     "patch_paths": PatchPaths,
+    "probe": Probe,
 }
 
 __all__ = [
@@ -50,6 +56,7 @@ __all__ = [
     "Interactions",
     "Patch",
     "PatchPaths",
+    "Probe",
     "Prune",
     "Roles",
     "Shapley",
@@ -64,5 +71,6 @@ __all__ = [
     "patching_metrics",
     "plan_table",
     "probabilities_open",
+    "random_encoder",
     "trust_in",
 ]

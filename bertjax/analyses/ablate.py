@@ -150,6 +150,7 @@ class Ablate(Sweep):
         """The ablations of all sets of heads.
 
         Args:
+            config: the config of the model.
             seed: seed of random subsets.
 
         Raises:

@@ -66,6 +66,7 @@ def head_gradients(
     """Compute the gradients of all heads of a model on a task's examples.
 
     Args:
+        model: the model.
         encoded: the examples (`tasks.encode_examples`).
         mode: what replaces a head: 'zero', 'uniform', 'mean' or another mode that needs no source.
         steps: 1 for the gradient of the unchanged model; otherwise the mean at this number of points between open and
@@ -109,7 +110,9 @@ def gate_passes(
     """Backward passes from a task's loss to gates on all heads.
 
     Args:
-        encoded, mode, means: as in `head_gradients`.
+        encoded: the tokenised examples, as in `head_gradients`.
+        mode: what replaces a head, as in `head_gradients`.
+        means: the heads' mean outputs, as in `head_gradients`.
         tokens: the approximate number of tokens of a pass; by default as many as memory allows.
         order: the order of the examples; by default that of `encoded`.
 
@@ -183,6 +186,9 @@ def gradient_metrics(unit: str) -> tuple[Metric, ...]:
 
 def normalise_by_layer(importance: Float[np.ndarray, "layers heads"]) -> Float[np.ndarray, "layers heads"]:
     """Divide importance by its Euclidean norm in each layer (Molchanov et al. 2017; Michel et al. 2019).
+
+    Args:
+        importance: the importance of each head, `[layers, heads]`.
 
     >>> normalise_by_layer(np.array([[3.0, 4.0]])).tolist()
     [[0.6, 0.8]]

@@ -44,7 +44,8 @@ class Trust:
 
     Args:
         correlation: Spearman's rank correlation.
-        low, high: its 95 % interval by bootstrap over heads; NaN with fewer than ten heads.
+        low: lower end of its 95 % interval by bootstrap over heads; NaN with fewer than ten heads.
+        high: upper end of this interval; NaN with fewer than ten heads.
         precision: for each k, the share of the k heads with the largest estimates that are among the k heads with the
             largest exact effects.
         chance: the expected precision of random heads, for each k.

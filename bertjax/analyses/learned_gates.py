@@ -57,6 +57,9 @@ class Learning:
 def probabilities_open(log_a: Float[np.ndarray, "*gates"]) -> Float[np.ndarray, "*gates"]:
     """P(g > 0) of gates: sigmoid(log a - b log(-y/z)), Louizos et al. 2018, equation 12.
 
+    Args:
+        log_a: the location of each gate.
+
     >>> probabilities_open(np.array([-10.0, 0.0, 10.0])).round(3).tolist()
     [0.0, 0.688, 1.0]
     """
@@ -69,6 +72,7 @@ def draw_gates(
     """Sample gates, with their derivatives with respect to log a.
 
     Args:
+        log_a: the location of each gate.
         uniform: samples of U(0, 1).
 
     >>> draw_gates(np.array([0.0, -9.0]), np.array([0.5, 0.5]))[0].round(3).tolist()
@@ -88,8 +92,10 @@ class GateLearner:
     """Learns the gates of a model's heads on a task.
 
     Args:
+        model: the model, whose parameters do not change.
         encoded: the examples (`tasks.encode_examples`).
         mode: what replaces a head: 'zero', 'uniform', 'mean' or another mode that needs no source.
+        learning: the settings of training.
         means: the heads' mean outputs, for mode 'mean'.
         seed: seed of the order of examples and of the gates.
 
@@ -185,8 +191,8 @@ class LearnedGates:
 
     Args:
         strength: the price of all gates together, in losses of the model as it is.
-        probabilities: that each head's gate is open; 0 where there is no head.
-        heads: those that the model has.
+        probabilities: the probability that each head's gate is open; 0 where there is no head.
+        heads: the heads that the model has.
     """
 
     strength: float

@@ -37,7 +37,7 @@ def merge(
         metric: the main metric; by default that of the shards. Required if the shards used a custom metric, because a
             shard cannot name code to run.
         overwrite: replace existing results.
-        progress: as in `ablate`.
+        progress: shows or reports progress, as in `ablate`.
         say: called with a line at each step.
 
     Returns: the results, as `bertjax.read_results` returns them.

@@ -84,7 +84,7 @@ class Roles(Analysis):
     def load(self, settings: Settings, say: Say) -> Job:
         """Load the model, and tokenise the texts; pairs as one text."""
         sources = settings.sources
-        model = sources.model or sources.once(("encoder", settings.model), lambda: _load_any(settings))
+        model = sources.model or sources.once(("encoder", settings.model), lambda: load_encoder(settings))
         check_parameters(model)
         if not task_named(settings.task).is_plain:
             raise InputError(
@@ -134,7 +134,7 @@ class Roles(Analysis):
         return [roles_table(results), *kinds_lines(results)]
 
 
-def _load_any(settings: Settings) -> PretrainedModel:
+def load_encoder(settings: Settings) -> PretrainedModel:
     """Load a checkpoint of any kind; a missing task head is ignored."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CheckpointWarning)

@@ -67,7 +67,11 @@ class Drawn:
     values: Float[np.ndarray, "pairs heads"]
 
     def join(self, other: "Drawn") -> "Drawn":
-        """The values of both."""
+        """The values of both.
+
+        Args:
+            other: values of further orders.
+        """
         return Drawn(self.total + other.total, np.concatenate([self.values, other.values]))
 
     @property

@@ -3,6 +3,7 @@
 from bertjax.attention.distances import read_distances, texts_to_compare
 from bertjax.attention.flow import attention_flow, attention_rollout
 from bertjax.attention.norms import norm_shares, output_products
+from bertjax.attention.notebook_view import view
 from bertjax.attention.reading import read_roles
 from bertjax.attention.roles import (
     KINDS,
@@ -31,4 +32,5 @@ __all__ = [
     "texts_to_compare",
     "tokens_of",
     "uniform_numbers",
+    "view",
 ]

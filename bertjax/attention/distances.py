@@ -37,6 +37,9 @@ def read_distances(
     """The mean divergence of the weights of each two heads; heads in the order of `every_head`.
 
     Args:
+        model: the model.
+        encodings: the tokenised texts or pairs.
+        pad_id: the token id of padding.
         progress: called with the number of texts done and in total.
     """
     config = model.config

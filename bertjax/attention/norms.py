@@ -47,6 +47,7 @@ def norm_shares(
     """The share of each key in the norms of a head's weighted values: ||a f_h(x_k)|| over its sum; 0 for removed heads.
 
     Args:
+        weights: attention weights, `[layers, batch, heads, query, key]`.
         values: the values of each head, with bias.
         products: the result of `output_products`.
     """

@@ -27,8 +27,10 @@ def read_roles(
     """Compute `NUMBERS` of each head on each text; heads in the order of `every_head`.
 
     Args:
+        model: the model.
         encodings: the tokenised texts or pairs.
         known: the roles of each text's tokens.
+        pad_id: the token id of padding.
         progress: called with the number of texts done and in total.
     """
     config = model.config

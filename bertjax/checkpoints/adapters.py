@@ -44,6 +44,9 @@ _NOT_MERGED = {"XLORA"}
 def holds_adapter(directory: str | Path) -> bool:
     """Whether a directory holds an adapter_config.json. Raises `CheckpointError` if it cannot be read.
 
+    Args:
+        directory: a path that may not exist.
+
     >>> holds_adapter(".")
     False
     """
@@ -93,7 +96,11 @@ def locate_base(adapter: Path, **hub: Unpack[HubOptions]) -> Path:
 
 
 def name_base(directory: Path) -> str | None:
-    """The path or hub id of an adapter's base as in adapter_config.json; None for other checkpoints."""
+    """The path or hub id of an adapter's base as in adapter_config.json; None for other checkpoints.
+
+    Args:
+        directory: the directory of a checkpoint.
+    """
     if not holds_adapter(directory):
         return None
     if _holds_model(directory):
@@ -117,7 +124,8 @@ def texts_directory(directory: Path, **hub: Unpack[HubOptions]) -> Path:
     """The directory with the tokenizer and sentence-transformers files: that of the base if the adapter's has none.
 
     Args:
-        directory, hub: as in `read_config`.
+        directory: the directory of a checkpoint, or the id of a repository, as in `read_config`.
+        hub: options of a download, as in `read_config`.
 
     Raises:
         CheckpointError: as `locate_base`.
@@ -186,7 +194,8 @@ def read_checkpoint(
     """Read the config and tensors of a checkpoint; an adapter is merged into its base.
 
     Args:
-        directory, hub: as in `read_config`.
+        directory: the directory of a checkpoint, or the id of a repository, as in `read_config`.
+        hub: options of a download, as in `read_config`.
         config: replaces the checkpoint's config.
 
     Returns: the config, and arrays under canonical names in the file's dtype.

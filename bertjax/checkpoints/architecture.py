@@ -30,6 +30,9 @@ ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh")
 class FrozenDict(Mapping[K, V], Generic[K, V]):
     """An immutable dict, which therefore has a hash.
 
+    Args:
+        items: the keys and values.
+
     >>> names = FrozenDict({0: "no", 1: "yes"})
     >>> names[1], list(names), names == {0: "no", 1: "yes"}
     ('yes', [0, 1], True)
@@ -58,6 +61,9 @@ class FrozenDict(Mapping[K, V], Generic[K, V]):
 
 def numbered_labels(count: int) -> FrozenDict[int, str]:
     """Names of labels where a config states none, as in HuggingFace.
+
+    Args:
+        count: the number of labels.
 
     >>> numbered_labels(2)
     {0: 'LABEL_0', 1: 'LABEL_1'}
@@ -134,7 +140,8 @@ class RelativePositions:
             products of queries and keys with position vectors (He et al. 2021).
         buckets: number of distance buckets: rows of the table, or half of its rows in the disentangled form.
         largest: distances from here on share a bucket; 0 if each distance has its own bucket.
-        content_to_position, position_to_content: which disentangled products are added.
+        content_to_position: whether products of queries and position keys are added.
+        position_to_content: whether products of keys and position queries are added.
         own_projections: whether position vectors have separate projections, instead of those of queries and keys.
         norm: whether the table of position vectors is normalised.
     """
@@ -159,7 +166,9 @@ class LayerKind:
         norms: 'after' each sum (post-norm, BERT), or 'before' attention and feed-forward layer (pre-norm).
         norm_of_input: whether attention of a pre-norm layer reads normalised hidden states (the first layer may not).
         gated: whether a second projection multiplies the activation of the feed-forward layer.
-        attention_bias, mlp_bias, norm_bias: which biases exist.
+        attention_bias: whether the projections of attention have biases.
+        mlp_bias: whether the feed-forward layer has biases.
+        norm_bias: whether the norms have biases.
         rotation: base of the rotary angles (Su et al. 2021), or None.
         window: number of tokens on either side that a query may attend to, or None for all.
         relative: scores by distance, or None.
@@ -189,7 +198,9 @@ class HeadPlan:
         reads: input of the head: 'pooler' (the encoder's), 'cls' or 'mean' (one vector for each text), or 'tokens'.
         activation: activation of a dense layer before the output, or None for no such layer.
         norm: whether a norm follows that activation.
-        bias, norm_bias, output_bias: which biases exist: of dense layer, norm and output.
+        bias: whether the dense layer has a bias.
+        norm_bias: whether the norm has a bias.
+        output_bias: whether the output layer has a bias.
         labels: number of outputs; None for the number of labels in the config.
     """
 
@@ -208,7 +219,7 @@ class DropoutRates:
 
     Args:
         embeddings: hidden states before layer 0.
-        weights: attention weights.
+        weights: rate for attention weights.
         attended: output of attention, before the residual sum.
         inner: activations of the feed-forward layer.
         mlp: output of the feed-forward layer, before the residual sum.

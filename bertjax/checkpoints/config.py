@@ -102,9 +102,26 @@ class BertConfig(ConfigFields):
     defaults.
 
     Args:
+        vocab_size: number of tokens in the vocabulary.
+        hidden_size: width of the hidden states.
         model_type: HuggingFace's name of the family.
         embedding_size: width of the embedding tables; None for `hidden_size`.
         num_hidden_layers: number of layer applications, whether or not layers share parameters.
+        num_attention_heads: number of heads in each layer; it divides `hidden_size`.
+        intermediate_size: width of the feed-forward layers.
+        hidden_act: activation of the feed-forward layers, such as 'gelu'.
+        hidden_dropout_prob: dropout rate of hidden states in training.
+        attention_probs_dropout_prob: dropout rate of attention weights in training.
+        classifier_dropout: dropout rate before the task head; None for `hidden_dropout_prob`.
+        max_position_embeddings: number of rows of the position table.
+        type_vocab_size: number of token types (segments).
+        initializer_range: standard deviation of initial weights.
+        layer_norm_eps: epsilon of the layer norms.
+        pad_token_id: token id of padding; None if the vocabulary has none.
+        tie_word_embeddings: whether the decoder of masked words shares the word embeddings.
+        id2label: name of each label, by its index.
+        problem_type: loss of a classifier in `transformers`, such as 'regression'; None if the file names none.
+        architectures: names of the model classes in the file.
         own: settings that only this family has, under HuggingFace's names; missing ones get the family's defaults.
         score_activation: activation that a cross-encoder of sentence-transformers applies to its logits, such as
             'identity' or 'sigmoid'; None if the files name none.
@@ -137,6 +154,9 @@ class BertConfig(ConfigFields):
 
     def heads_of(self, layer: int) -> tuple[int, ...]:
         """Heads of a layer, by their indices in the model before any heads were removed.
+
+        Args:
+            layer: index of the layer, from 0.
 
         >>> BertConfig(num_attention_heads=3, hidden_size=6, pruned_heads=((1, (0,)),)).heads_of(1)
         (1, 2)
@@ -184,6 +204,9 @@ class BertConfig(ConfigFields):
 
     def with_dropout(self, rate: float) -> "BertConfig":
         """Return the same config with this dropout rate wherever the family applies dropout in training.
+
+        Args:
+            rate: dropout rate, from 0 to 1.
 
         Raises:
             ConfigError: not a number from 0 to 1.
@@ -241,6 +264,9 @@ class BertConfig(ConfigFields):
     @classmethod
     def from_directory(cls, directory: str | Path) -> "BertConfig":
         """`from_dict` of the config.json in a model directory, with the score activation of a cross-encoder.
+
+        Args:
+            directory: the directory with `config.json`.
 
         Raises:
             ConfigError: as `from_dict`, or config.json is missing, cannot be read, or holds no JSON object.

@@ -63,6 +63,9 @@ class InMemory:
 def read_in_memory(model: Any) -> InMemory:
     """Read a PyTorch model in memory.
 
+    Args:
+        model: a model of transformers, sentence-transformers or peft.
+
     Raises:
         InputError: not such a model.
         ConfigError: an unsupported class, setting or module.

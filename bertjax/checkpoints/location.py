@@ -60,7 +60,11 @@ class HubOptions(TypedDict, total=False):
 
 
 def has_tokenizer(directory: Path) -> bool:
-    """Whether a directory holds a tokenizer or its vocabulary. Raises `CheckpointError` if it cannot be read."""
+    """Whether a directory holds a tokenizer or its vocabulary. Raises `CheckpointError` if it cannot be read.
+
+    Args:
+        directory: the directory of a checkpoint.
+    """
     return any(is_there(directory / name, CheckpointError) for name in TOKENIZER_FILES)
 
 

@@ -63,7 +63,7 @@ def check_saving(directory: Path, part: str, names: Sequence[str]) -> dict[str, 
     foreign = [name for name in others if name not in known]
     if foreign:
         raise OutputError(
-            f"{directory} holds {some_of(foreign)}, which bertjax did not save: use another directory, or move it"
+            f"{directory} has {some_of(foreign)}, which bertjax did not save: use another directory, or move it"
         )
     return parts
 
@@ -73,7 +73,9 @@ def saving(directory: Path, part: str, names: Sequence[str]) -> Iterator[None]:
     """Context in which the files of a part are written; they are listed first.
 
     Args:
-        directory, part, names: as in `check_saving`.
+        directory: the directory of the checkpoint.
+        part: 'model' or 'tokenizer'.
+        names: the names of the files of the part.
 
     Raises:
         OutputError: as `check_saving`, or the directory cannot be written.

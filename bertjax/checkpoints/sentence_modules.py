@@ -58,9 +58,10 @@ class DensePlan:
     """A dense layer on sentence vectors.
 
     Args:
-        inputs, outputs: widths of its input and output.
+        inputs: width of its input.
+        outputs: width of its output.
         bias: whether it has a bias.
-        activation: its activation: 'tanh', 'identity', 'sigmoid', 'relu', 'gelu' or 'silu'.
+        activation: 'tanh', 'identity', 'sigmoid', 'relu', 'gelu' or 'silu'.
     """
 
     inputs: int
@@ -108,6 +109,9 @@ class Module:
 def read_pooling(directory: Path) -> dict[str, Any]:
     """`vector_options` of a directory; empty without `modules.json`, which stands for the normalised mean.
 
+    Args:
+        directory: the directory of a checkpoint.
+
     Raises:
         ConfigError: as `vector_options` and `module_kinds`, or the Transformer is in another directory.
     """
@@ -117,7 +121,11 @@ def read_pooling(directory: Path) -> dict[str, Any]:
 
 
 def includes_prompts(directory: Path) -> bool:
-    """Whether the pooling of a directory includes the tokens of a prompt; nothing else is checked."""
+    """Whether the pooling of a directory includes the tokens of a prompt; nothing else is checked.
+
+    Args:
+        directory: the directory of a checkpoint.
+    """
     if not is_sentence_directory(directory):
         return True
     for module in read_json(directory / MODULES, ConfigError, list):
@@ -175,7 +183,12 @@ def _check_output(source: str | Path, transformer: Module, output: str) -> None:
 
 
 def read_dense_weights(directory: Path, plans: Sequence[DensePlan]) -> dict[str, np.ndarray]:
-    """`dense_weights` of a directory."""
+    """`dense_weights` of a directory.
+
+    Args:
+        directory: the directory of a checkpoint.
+        plans: the dense layers, in their order.
+    """
     if not plans or not is_sentence_directory(directory):
         return {}
     return dense_weights(_read_modules(directory), plans)
@@ -234,7 +247,11 @@ def write_sentence_files(
 
 
 def sentence_file_names(modules: SentenceModules) -> list[str]:
-    """Paths of the files that `write_sentence_files` writes, relative to the directory."""
+    """Paths of the files that `write_sentence_files` writes, relative to the directory.
+
+    Args:
+        modules: the modules of the sentence embedder.
+    """
     of_kind = {"Pooling": ("config.json",), "Dense": ("config.json", "model.safetensors")}
     files = [f"{path}/{name}" for path, kind in _parts(modules) for name in of_kind.get(kind, ())]
     return [MODULES, TRANSFORMER, PROMPTS, *files]

@@ -115,7 +115,11 @@ class SentenceSettingsWarning(UserWarning):
 
 
 def is_sentence_directory(directory: Path) -> bool:
-    """Whether a directory holds an embedder of sentence-transformers. Raises `ConfigError` if it cannot be read."""
+    """Whether a directory holds an embedder of sentence-transformers. Raises `ConfigError` if it cannot be read.
+
+    Args:
+        directory: the directory of a checkpoint.
+    """
     return is_there(directory / MODULES, ConfigError) and not is_cross_encoder(directory)
 
 
@@ -135,6 +139,9 @@ def transformer_file(directory: Path) -> Path:
 def read_text_settings(directory: Path) -> TextSettings:
     """Text settings of a directory; the defaults if it is not one of sentence-transformers.
 
+    Args:
+        directory: the directory of a checkpoint.
+
     Raises:
         ConfigError: a setting has the wrong type or is unknown.
     """
@@ -150,7 +157,8 @@ def text_settings(
     """Text settings of an embedder or cross-encoder.
 
     Args:
-        source, prompts_source: names of the two sources in error messages.
+        source: name of the source of the settings in error messages.
+        prompts_source: name of the source of the prompts in error messages.
         transformer: settings of the Transformer, as in `sentence_bert_config.json`.
         model: settings of the model, as in `config_sentence_transformers.json`.
 

@@ -92,7 +92,13 @@ def _with_indices(tensor: str) -> str:
 
 
 def to_parameter(array: np.ndarray, layout: str, config: BertConfig) -> np.ndarray:
-    """A tensor of the file in bertjax's layout (a view where NumPy can)."""
+    """A tensor of the file in bertjax's layout (a view where NumPy can).
+
+    Args:
+        array: the tensor in the file.
+        layout: the layout of the tensor in the file.
+        config: the config of the model.
+    """
     head_dim = config.head_dim
     if layout == TRANSPOSED:
         return array.T
@@ -104,7 +110,12 @@ def to_parameter(array: np.ndarray, layout: str, config: BertConfig) -> np.ndarr
 
 
 def to_tensor(array: np.ndarray, layout: str) -> np.ndarray:
-    """A parameter in the file's layout: the inverse of `to_parameter`."""
+    """A parameter in the file's layout: the inverse of `to_parameter`.
+
+    Args:
+        array: the parameter of the model.
+        layout: the layout of the tensor in the file.
+    """
     if layout == TRANSPOSED:
         return array.T
     if layout == INTO_HEADS:
@@ -118,6 +129,8 @@ def tensor_shape(shape: tuple[int, ...], layout: str, part: tuple[int, int] | No
     """The shape in the file of a parameter of this shape.
 
     Args:
+        shape: the shape of the parameter.
+        layout: the layout of the tensor in the file.
         part: index of the part of the tensor that the parameter is, and the number of equal parts.
     """
     first, *rest = to_tensor(np.broadcast_to(np.uint8(0), shape), layout).shape
@@ -192,6 +205,10 @@ def check_layers(weights: Mapping[str, np.ndarray], config: BertConfig) -> None:
 
     Surplus layers in the file would otherwise be ignored, and the model would be wrong.
 
+    Args:
+        weights: tensors by canonical name.
+        config: the config of the model.
+
     Raises:
         CheckpointError: the file has more or fewer layers than the config.
     """
@@ -208,7 +225,13 @@ def check_layers(weights: Mapping[str, np.ndarray], config: BertConfig) -> None:
 
 
 def write_parameters(parameters: Mapping[str, np.ndarray], config: BertConfig, head: str) -> dict[str, np.ndarray]:
-    """Tensors of a model's parameters, under canonical names and in HuggingFace's layout."""
+    """Tensors of a model's parameters, under canonical names and in HuggingFace's layout.
+
+    Args:
+        parameters: parameters by name.
+        config: the config of the model.
+        head: the name of the task head.
+    """
     tensors: dict[str, np.ndarray] = {}
     parts: dict[str, dict[int, np.ndarray]] = {}
     for path, value in parameters.items():
@@ -223,7 +246,11 @@ def write_parameters(parameters: Mapping[str, np.ndarray], config: BertConfig, h
 
 
 def word_embeddings(family: Family = BERT) -> str:
-    """The tensor of the word embeddings, to which a decoder may be tied."""
+    """The tensor of the word embeddings, to which a decoder may be tied.
+
+    Args:
+        family: the family of the checkpoint.
+    """
     return next(entry.tensor for entry in family.body if entry.parameter == "bert.embeddings.word")
 
 
@@ -292,7 +319,11 @@ def canonical_weights(weights: Mapping[str, np.ndarray], family: Family = BERT) 
 
 
 def bias_of(head: Head) -> str:
-    """The tensor of the bias that a masked-LM head adds to its logits."""
+    """The tensor of the bias that a masked-LM head adds to its logits.
+
+    Args:
+        head: a masked-LM head.
+    """
     return next(entry.tensor for entry in head.entries if entry.parameter == "predictions.bias")
 
 

@@ -72,7 +72,7 @@ def read_saved(path: Path) -> Table:
     """Open one split that HuggingFace `datasets` saved.
 
     Args:
-        path: its directory.
+        path: the directory of the data set.
 
     Raises:
         DataError: the data set is damaged.
@@ -92,7 +92,7 @@ def table_of_dataset(dataset: Any, name: Path | str) -> Table:
     """The table of a `Dataset`, with the rows and the order that `select`, `shuffle` and `filter` give it.
 
     Args:
-        name: of the data set in messages.
+        name: the name of the data set in messages.
     """
     from datasets import ClassLabel
 
@@ -110,6 +110,9 @@ def table_of_dataset(dataset: Any, name: Path | str) -> Table:
 def is_saved_dataset(directory: Path) -> bool:
     """Whether `save_to_disk` of `datasets` wrote a directory, with one split or several.
 
+    Args:
+        directory: a path that may not exist.
+
     Raises:
         DataError: it cannot be read.
     """
@@ -120,7 +123,7 @@ def saved_split(directory: Path, task: DatasetSpec, split: str) -> tuple[Path, s
     """The directory and the full name of a split of a saved data set.
 
     Args:
-        directory: of several splits or of one.
+        directory: a directory of several splits or of one.
         task: the task of the data; evaluation splits of MNLI contain its section.
         split: as the user named it.
 
@@ -143,7 +146,7 @@ def stated_split(stated: object, name: Path | str, task: DatasetSpec, split: str
 
     Args:
         stated: as `datasets` writes it, such as `train[:10%]`; it may be something else.
-        name: of the data set in messages.
+        name: the name of the data set in messages.
 
     Raises:
         DataError: the data set states another split than `split`.

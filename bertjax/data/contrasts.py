@@ -30,7 +30,7 @@ class CommonTexts(Content):
     """The texts that both texts of a contrast share.
 
     Args:
-        texts: by column, such as `good` and `bad`.
+        texts: the texts by column, such as `good` and `bad`.
     """
 
     texts: Mapping[str, str]
@@ -57,11 +57,20 @@ class Contrasts:
         return {name: tuple(texts[name] for texts in common) for name in (common[0] if common else ())}
 
     def take(self, indices: Sequence[int]) -> "Contrasts":
-        """Select contrasts by index."""
+        """Select contrasts by index.
+
+        Args:
+            indices: the indices of the contrasts, from 0, in the order of the result.
+        """
         return Contrasts(self.examples.take(indices))
 
     def limited(self, limit: int | None, seed: int) -> "Contrasts":
-        """Draw at most `limit` contrasts; all if it is None."""
+        """Draw at most `limit` contrasts; all if it is None.
+
+        Args:
+            limit: the largest number of contrasts; None for all.
+            seed: the seed of the draw.
+        """
         count = len(self.examples)
         return self if limit is None or limit >= count else self.take(draw(count, limit, seed))
 

@@ -108,7 +108,11 @@ def plain_name(text: str) -> str:
 
 
 def plain_label(name: str) -> str:
-    """Normalise a label: lower case, without punctuation, in any alphabet."""
+    """Normalise a label: lower case, without punctuation, in any alphabet.
+
+    Args:
+        name: the name of a label.
+    """
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
@@ -116,9 +120,9 @@ def look_up(name: str, tasks: Mapping[str, T], spellings: Mapping[str, str]) -> 
     """Find a task by its name, in any common spelling.
 
     Args:
-        name: such as `mrpc`, `MRPC`, `sts-b`, `glue/sst2` or `mnli_mismatched`.
+        name: a name such as `mrpc`, `MRPC`, `sts-b`, `glue/sst2` or `mnli_mismatched`.
         tasks: the tasks by name.
-        spellings: from other (normalised) names to names in `tasks`.
+        spellings: maps other (normalised) names to names in `tasks`.
 
     Raises:
         DataError: there is no such task.
@@ -136,7 +140,7 @@ def split_named(task: DatasetSpec, split: str) -> str:
     """The full name of a split in GLUE: `dev` becomes `validation`, and splits of MNLI get the task's section.
 
     Args:
-        task: the task.
+        task: the task whose splits are named.
         split: `train`, `validation` (or `dev`) or `test`; for MNLI also names such as `validation_matched`.
 
     Raises:
@@ -167,7 +171,7 @@ class Content(ABC):
         """The additional keys of a line of `examples.jsonl`.
 
         Args:
-            arrays: as in `outputs.npz`.
+            arrays: the arrays of `outputs.npz`.
             example: the index of the example.
         """
 
@@ -244,7 +248,7 @@ class Examples:
         """Select examples; the task keeps the scale of all ratings.
 
         Args:
-            indices: of the examples from 0, not their ids, in the order of the result.
+            indices: the indices of the examples from 0, not their ids, in the order of the result.
         """
         scale = self.scale
         task = self.task if scale in (None, self.task.scale) else replace(self.task, scale=scale)
@@ -255,7 +259,11 @@ class Examples:
         return replace(self, task=task, labels=self.labels[np.asarray(indices, dtype=np.int64)], **taken)
 
     def head(self, count: int) -> "Examples":
-        """The first `count` examples, or all if there are fewer."""
+        """The first `count` examples, or all if there are fewer.
+
+        Args:
+            count: the number of examples.
+        """
         return self.take(range(min(count, len(self))))
 
 

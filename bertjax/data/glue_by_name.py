@@ -24,7 +24,7 @@ def read_by_name(task: DatasetSpec, split: str, data_dir: str | Path | None) -> 
 
     Args:
         task: a task of GLUE.
-        split: its full name, such as `validation` or `validation_matched`.
+        split: the full name of the split, such as `validation` or `validation_matched`.
         data_dir: the directory of TensorFlow Datasets; then the hub is not used.
 
     Raises:

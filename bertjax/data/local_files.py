@@ -46,7 +46,7 @@ def glue_file(directory: Path, task: DatasetSpec, split: str) -> Path:
     Args:
         directory: contains folders such as `MRPC`, or is one of them.
         task: the task of the file.
-        split: its full name, such as `validation` or `validation_matched`.
+        split: the full name of the split, such as `validation` or `validation_matched`.
 
     Raises:
         DataError: there is no such folder or file.
@@ -77,7 +77,7 @@ def split_file(folder: Path, split: str, parts: bool = False) -> Path | None:
 
     Args:
         folder: the task's folder.
-        split: its full name.
+        split: the full name of the split, such as `validation` or `validation_matched`.
         parts: if the whole split is missing, use a part such as `dev_matched_first3000.tsv`.
     """
     for suffix in ("", r"_(sample|first\d+)") if parts else ("",):
@@ -106,7 +106,7 @@ def read_examples(
     """Read examples from a table.
 
     Args:
-        table: with one row or more.
+        table: a table with one row or more.
         task: the task of the examples. Its columns are looked up by GLUE's names and by the HuggingFace hub's names;
             columns of a custom task are guessed.
         split: the split to record; a test split may lack labels.
@@ -181,7 +181,7 @@ class _Columns:
 
     Args:
         texts: one or two.
-        label: of the labels, even if the table lacks it.
+        label: the column of the labels, even if the table lacks it.
         labelled: whether there are labels.
         note: the guessed columns, for the source of the examples; empty if none was guessed.
     """
@@ -239,6 +239,7 @@ def guess_texts(table: Table, taken: Collection[str | None]) -> tuple[str, ...]:
     """The text column, or pair of text columns, by usual names.
 
     Args:
+        table: the table.
         taken: columns that are not considered.
 
     Raises:
@@ -265,7 +266,9 @@ def guess_label(table: Table, taken: Collection[str | None], default: str | None
     """The label column by usual names, or else the default.
 
     Args:
+        table: the table.
         taken: columns that are not considered.
+        default: the column if no column has a usual name; None raises an error.
 
     Raises:
         DataError: there are several, or none and no default.
@@ -307,7 +310,7 @@ def distinct_ids(table: Table, name: str) -> list[str | int | float]:
     for row, value in enumerate(values):
         first_row = seen.setdefault(str(value), row)
         if first_row != row:
-            raise table.error(row, f"id {brief(value)} of column {name!r} was already on {table.location(first_row)}")
+            raise table.error(row, f"id {brief(value)} of column {name!r} is also in {table.location(first_row)}")
     return values
 
 
@@ -330,8 +333,8 @@ def is_missing(value: object, names: Sequence[str] | None = None, *, minus_one: 
     """Whether a label is missing: null, NaN, or a string in `MISSING` that is not the name of a class.
 
     Args:
-        value: of a label column.
-        names: of the classes, if they are known.
+        value: a value of a label column.
+        names: the names of the classes, if they are known.
         minus_one: whether -1 means missing too, unless a class has this name.
 
     >>> is_missing("None"), is_missing("None", ["None", "Some"]), is_missing("none")
@@ -351,7 +354,7 @@ def check_missing(table: Table, values: Sequence[object], names: Sequence[str] |
 
     Args:
         values: the labels.
-        names: of the classes, if they are known.
+        names: the names of the classes, if they are known.
         infer: whether classes are inferred if no names are known.
     """
     rows = [row for row, value in enumerate(values) if is_missing(value, names)]
@@ -370,8 +373,9 @@ def missing_labels(
     """The error for rows without a label.
 
     Args:
-        values: the labels.
-        rows: that have no label.
+        table: the table of the rows.
+        values: the labels of all rows.
+        rows: the rows that have no label.
         expected: the end of "is ...", which says what a label must be.
         alternative: advice besides leaving the rows out.
     """
@@ -395,7 +399,11 @@ def _number(value: object) -> float | None:
 
 
 def as_int(value: object) -> int | None:
-    """Convert a value such as `3`, `3.0` or `"3.0"` to an int; None for other values."""
+    """Convert a value such as `3`, `3.0` or `"3.0"` to an int; None for other values.
+
+    Args:
+        value: a value of a table.
+    """
     number = _number(value)
     if not isinstance(value, str | int | float) or number is None or not number.is_integer():
         return None

@@ -25,7 +25,11 @@ TEXT, PAIR, LABEL = ("text",), ("first", "second"), "label"  # the columns of `t
 
 
 def is_path(data: object) -> bool:
-    """Whether data are the path of a file or directory."""
+    """Whether data are the path of a file or directory.
+
+    Args:
+        data: the argument `data` of a call.
+    """
     return isinstance(data, str | bytes | os.PathLike)
 
 

@@ -49,7 +49,7 @@ class Pool:
     """The candidate texts of one or several queries.
 
     Args:
-        names: of the texts, without duplicates.
+        names: the names of the texts, without duplicates.
         texts: the text of each name.
     """
 
@@ -67,7 +67,7 @@ class Candidates(Content):
     """The candidates of a query and their relevance.
 
     Args:
-        pool: the candidates.
+        pool: the candidates that the query is ranked with.
         relevance: the relevance (from 1) of each relevant text by name, whether or not it is a candidate.
         excluded: the name of a text in the pool that is not a candidate, the document that is the query; None for none.
     """
@@ -82,7 +82,12 @@ class Candidates(Content):
         return facts if self.excluded is None else {**facts, "excluded": self.excluded}
 
     def describe(self, arrays: Mapping[str, Any], example: int) -> dict[str, Any]:
-        """The relevant candidates, and all that a run ranks first."""
+        """The relevant candidates, and all that a run ranks first.
+
+        Args:
+            arrays: the arrays of `outputs.npz`.
+            example: the index of the query.
+        """
         firsts = set()
         if "first" in arrays:  # the outputs are rankings
             firsts = {*arrays["first"][:, example].tolist(), int(arrays["base_first"][example])}
@@ -99,7 +104,11 @@ Query: TypeAlias = tuple[str, str, Candidates]  # id, text and candidates
 
 
 def exclude_own_documents(queries: Sequence[Query]) -> list[Query]:
-    """Exclude from each query the candidate that has its id."""
+    """Exclude from each query the candidate that has its id.
+
+    Args:
+        queries: id, text and candidates of each query.
+    """
     names = {id(one.pool): {*one.pool.names} for _, _, one in queries}
     return [
         (name, text, replace(one, excluded=name if name in names[id(one.pool)] else None))
@@ -108,7 +117,11 @@ def exclude_own_documents(queries: Sequence[Query]) -> list[Query]:
 
 
 def is_collection(path: Path) -> bool:
-    """Whether a path is the directory of a collection or a file of judgments."""
+    """Whether a path is the directory of a collection or a file of judgments.
+
+    Args:
+        path: a path that exists.
+    """
     if is_directory(path):
         return not is_saved_dataset(path)
     return _has_name(path, JUDGMENT_FILES) or path.parent.name in JUDGMENT_FILES
@@ -244,7 +257,7 @@ class _Texts:
     """Queries or texts of a file.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         texts: the needed texts by id.
         names: the ids of all texts.
         empty: the ids of needed texts that are empty.
@@ -320,9 +333,9 @@ class _Query:
     """A query of a table.
 
     Args:
-        text: of the query.
-        texts: of its candidates, by name.
-        relevance: of its candidates, by name.
+        text: the text of the query.
+        texts: the texts of its candidates, by name.
+        relevance: the relevance of its candidates, by name.
     """
 
     text: str
@@ -366,7 +379,13 @@ class Queries:
 
 
 def read_queries(table: Table, spec: DatasetSpec, columns: Sequence[str] | None) -> Queries:
-    """Read the queries of a table."""
+    """Read the queries of a table.
+
+    Args:
+        table: a table with a row for each query and candidate.
+        spec: the columns of the task.
+        columns: the columns of query, candidate and relevance; None for the usual names.
+    """
     if columns is not None and len(columns) != 2:
         raise DataError(f"{spec.name} needs two text columns, the queries first; found {', '.join(columns)}")
     if columns is None and isinstance(table.path, str) and table.find(QUERIES) is None:
@@ -392,7 +411,7 @@ def _queries_of_rows(table: Table, columns: tuple[str, str, str], left_out: list
     """Queries of a table with a row for each candidate, by id or by text.
 
     Args:
-        columns: of queries, of candidates and of relevance.
+        columns: the columns of queries, of candidates and of relevance.
         left_out: a list to which the locations of rows with an empty query or candidate are added.
     """
     query, text, grade = columns

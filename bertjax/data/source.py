@@ -54,6 +54,7 @@ class Source:
         """Open the table of the data, and find the full name of its split.
 
         Args:
+            spec: the columns and labels of the dataset.
             instead: advice if the path is a directory that `datasets` did not save; empty if GLUE's may be read.
         """
         if not is_path(self.data):
@@ -64,6 +65,12 @@ class Source:
 
 def file_and_split(path: Path, spec: DatasetSpec, split: str, instead: str = "") -> tuple[Path, str]:
     """Find the file or saved split to read, and the full name of its split, which the name of a file may state.
+
+    Args:
+        path: the path of the user.
+        spec: the splits of the dataset.
+        split: the split, such as 'validation' or 'test'.
+        instead: advice if the path is a directory that `datasets` did not save.
 
     Raises:
         DataError: there is no such file, or the path is a directory that cannot be read.
@@ -86,7 +93,11 @@ def file_and_split(path: Path, spec: DatasetSpec, split: str, instead: str = "")
 
 
 def read_sample(spec: DatasetSpec) -> Examples:
-    """The pairs of QNLI that are part of bertjax."""
+    """The pairs of QNLI that are part of bertjax.
+
+    Args:
+        spec: the task of the examples.
+    """
     resource = importlib.resources.files("bertjax.data") / "samples" / "qnli_sample.tsv"
     with importlib.resources.as_file(resource) as path:
         examples = read_examples(read_table(path, spec), spec, "validation")

@@ -45,6 +45,7 @@ class Table:
         read: returns a column: a list, or an Arrow array.
         indices: the index of each row in the file, from 0, dropped rows included.
         lines: returns the line of each row of a text file, from 1, dropped rows included; None for other files.
+        paths: the path of each row in a file of nested JSON, such as `data[0].paragraphs[2]`; None for other files.
         dropped: the number of dropped rows.
         classes: the class names of the columns that hold class ids, by column.
 
@@ -57,6 +58,7 @@ class Table:
     read: Callable[[str], Any] = field(repr=False)
     indices: Sequence[int] = field(repr=False)
     lines: Callable[[], Sequence[int]] | None = None
+    paths: Sequence[str] | None = None
     dropped: int = 0
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     _cache: dict[str, list[object]] = field(default_factory=dict, repr=False)
@@ -79,21 +81,35 @@ class Table:
         return "file" if isinstance(self.path, Path) else self.path
 
     def location(self, *rows: int) -> str:
-        """The location of rows in the file: `line 7`, `lines 3 and 5`, or `rows 1 and 3 (from 0)`."""
+        """The location of rows in the file: `line 7`, `lines 3 and 5`, `rows 1 and 3 (from 0)`, or paths in JSON.
+
+        Args:
+            rows: the indices of the rows in the table.
+        """
         indices = [self.indices[row] for row in rows[:MOST_SHOWN]]
-        lines = self.lines() if self.lines else None
+        lines = self.lines() if self.lines else self.paths
         shown = [str(index if lines is None else lines[index]) for index in indices]
         last = f"{len(rows) - len(shown)} more" if len(rows) > len(shown) else shown.pop()
         several = f"{', '.join(shown)} and {last}" if shown else last
+        if self.paths is not None:
+            return several
         plural = "s" * (len(rows) > 1)
         return f"row{plural} {several} (from 0)" if lines is None else f"line{plural} {several}"
 
     def error(self, row: int, problem: str) -> DataError:
-        """A `DataError` that begins with the file and the row's location."""
+        """A `DataError` that begins with the file and the row's location.
+
+        Args:
+            row: the index of the row in the table.
+            problem: the rest of the message.
+        """
         return DataError(f"{self.path}, {self.location(row)}: {problem}")
 
     def column(self, name: str) -> list[object]:
         """All values of a column; None for rows without a value.
+
+        Args:
+            name: the name of the column.
 
         Raises:
             DataError: there is no such column, or a value is not UTF-8.
@@ -110,7 +126,11 @@ class Table:
         return self._cache[name]
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A column of str. Raises `DataError` if there is no such column, or a value is not a str."""
+        """A column of str. Raises `DataError` if there is no such column, or a value is not a str.
+
+        Args:
+            name: the name of the column.
+        """
         values = self.column(name)
         try:
             texts = cast(list[str], values)
@@ -121,7 +141,13 @@ class Table:
         return tuple(self.text(row, name, value) for row, value in enumerate(values))
 
     def text(self, row: int, name: str, value: object) -> str:
-        """A value as str. Raises `DataError` if it is not a str."""
+        """A value as str. Raises `DataError` if it is not a str.
+
+        Args:
+            row: the index of the row in the table, for errors.
+            name: the name of the column, for errors.
+            value: the value in that cell.
+        """
         if not isinstance(value, str):
             found = "is null" if value is None else f"holds {brief(value)}"
             raise self.error(row, f"column {name!r} {found}, which is not a string")
@@ -130,14 +156,25 @@ class Table:
         return value
 
     def text_list(self, row: int, name: str, value: object, least: int = 0) -> list[str]:
-        """A value as a list of str. Raises `DataError` if it is something else, or has fewer than `least` items."""
+        """A value as a list of str. Raises `DataError` if it is something else, or has fewer than `least` items.
+
+        Args:
+            row: the index of the row in the table, for errors.
+            name: the name of the column, for errors.
+            value: the value in that cell.
+            least: the smallest number of items.
+        """
         if not isinstance(value, list) or len(value) < least or not all(isinstance(text, str) for text in value):
             expected = f"list of {least} or more strings" if least else "list of strings"
             raise self.error(row, f"column {name!r} holds {brief(value)}, which is not a {expected}")
         return [self.text(row, name, text) for text in value]
 
     def named(self, name: str) -> list[object]:
-        """A column with the names of its classes in place of their ids, also in lists; other values are unchanged."""
+        """A column with the names of its classes in place of their ids, also in lists; other values are unchanged.
+
+        Args:
+            name: the name of the column.
+        """
         classes = self.classes.get(name, ())
 
         def convert(value: object) -> object:
@@ -149,24 +186,40 @@ class Table:
         return [convert(value) for value in self.column(name)] if classes else self.column(name)
 
     def find(self, names: Sequence[str]) -> str | None:
-        """The first of several columns that exists; None if there is none."""
+        """The first of several columns that exists; None if there is none.
+
+        Args:
+            names: the names of the columns, in order of preference.
+        """
         return next((name for name in names if name in self.columns), None)
 
     def need(self, names: Sequence[str]) -> str:
-        """The first of several columns that exists. Raises `DataError` if there is none."""
+        """The first of several columns that exists. Raises `DataError` if there is none.
+
+        Args:
+            names: the names of the columns, in order of preference.
+        """
         found = self.find(names)
         if found is None:
             raise self.no_column(names[0])
         return found
 
     def no_column(self, name: str) -> DataError:
-        """The error for a missing column."""
+        """The error for a missing column.
+
+        Args:
+            name: the name of the column.
+        """
         matches = difflib.get_close_matches(name, [column for column in self.columns if len(column) < 100], n=1)
         hint = f" (did you mean {matches[0]!r}?)" if matches else ""
         return DataError(f"{self.header}: no column {brief(name)}{hint}; {available(self.columns)}")
 
     def take(self, rows: Sequence[int]) -> "Table":
-        """Select rows; all others count as dropped."""
+        """Select rows; all others count as dropped.
+
+        Args:
+            rows: the indices of the rows in the table.
+        """
 
         def read(name: str) -> list[object]:
             values = self.column(name)
@@ -185,7 +238,11 @@ def _is_utf8(value: Any) -> bool:
 
 
 def problem_of(text: str) -> str | None:
-    """The problem of a text that contains a NUL character or a lone surrogate; None for other texts."""
+    """The problem of a text that contains a NUL character or a lone surrogate; None for other texts.
+
+    Args:
+        text: any text.
+    """
     if "\0" in text:
         return NUL
     return "contains a lone surrogate" if HALF_CHARACTER.search(text) else None
@@ -193,6 +250,10 @@ def problem_of(text: str) -> str | None:
 
 def brief(value: object, most: int = 60) -> str:
     """Shorten a value for a message.
+
+    Args:
+        value: any value.
+        most: the largest number of characters.
 
     >>> brief("cats and dogs", most=9)
     "'cats and..."
@@ -203,6 +264,9 @@ def brief(value: object, most: int = 60) -> str:
 
 def available(columns: Sequence[str]) -> str:
     """The columns of a file, as part of a message; with advice if one name looks like several.
+
+    Args:
+        columns: the names of the columns.
 
     >>> available(["a;b"])
     "the only column is 'a;b', which has semicolons: save the file with commas (.csv) or tabs (.tsv)"
@@ -220,7 +284,7 @@ def read_text(path: Path, task: DatasetSpec) -> Table:
     """Read a `.tsv`, `.csv`, `.jsonl` or `.txt` file, compressed with gzip or not.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         task: the task; TSV files of CoLA may lack a header, and malformed rows of QQP are dropped.
 
     Raises:
@@ -351,6 +415,7 @@ def numbered_lines(path: Path, *, returns: bool = False) -> Iterator[tuple[int, 
     Lines are split only at line feeds, because texts may contain other characters that Python treats as line endings.
 
     Args:
+        path: the file, which may be compressed by gzip.
         returns: whether lines after the first may contain carriage returns.
 
     Raises:

@@ -33,7 +33,7 @@ class Prepared:
 
     Args:
         task: the configuration's name, such as `mrpc` or `mnli`.
-        split: such as `train` or `validation_matched`.
+        split: the full name of the split, such as `train` or `validation_matched`.
         rows: the number of examples.
         note: the source, or that the split already existed.
     """
@@ -74,7 +74,7 @@ def read(task: DatasetSpec, split: str, data_dir: str | Path | None = None) -> E
 
     Args:
         task: a task of GLUE.
-        split: its full name, such as `validation` or `validation_matched`.
+        split: the full name of the split, such as `train` or `validation_matched`.
         data_dir: the directory of TensorFlow Datasets; by default its default.
 
     Raises:

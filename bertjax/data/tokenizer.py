@@ -214,6 +214,9 @@ class Tokenizer:
         Prompts are written by the `save_pretrained` of a sentence embedder. `bertjax.json` lists the written files, so
         that saving again replaces only these.
 
+        Args:
+            directory: the directory to write to; it is created if needed.
+
         Raises:
             OutputError: the directory has files that bertjax did not save, or cannot be written; its earlier content is
                 kept.
@@ -400,7 +403,7 @@ class Tokenizer:
         """Convert token ids to text; capitals and spaces may be lost.
 
         Args:
-            ids: of one text, or a single id.
+            ids: the ids of one text, or a single id.
             skip_special_tokens: leave out [CLS], [SEP], [PAD] and the like.
 
         Raises:
@@ -417,7 +420,11 @@ class Tokenizer:
         return str(self._backend.decode(token_ids, skip_special_tokens=skip))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Convert token ids to word pieces, as in `Encoding.tokens`; '' for an id that is not in the vocabulary."""
+        """Convert token ids to word pieces, as in `Encoding.tokens`; '' for an id that is not in the vocabulary.
+
+        Args:
+            ids: token ids.
+        """
         return [self._backend.id_to_token(token_id) or "" for token_id in ids]
 
     def piece_id(self, piece: str) -> int | None:

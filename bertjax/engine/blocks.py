@@ -90,8 +90,8 @@ class Runner(ABC):
     """Takes the steps of a plan in the order of a `Schedule`: computes them, or only counts them.
 
     Args:
-        config: of the model.
-        plan: of the sweep.
+        config: config of the model.
+        plan: plan of the sweep.
         blocks: sizes of chunks and blocks.
         cls_only: whether the last layer is computed at [CLS], or at the tokens that the readout reads, and nowhere
             else.
@@ -138,6 +138,10 @@ class BlockRunner(Runner):
     """Computes the steps of one sweep on its packed texts and sources.
 
     Args:
+        sweep_input: the sweep.
+        packed: the packed texts.
+        sources: the packed source texts; None if no run is patched.
+        blocks: sizes of chunks and blocks.
         devices: devices that share the rows of each chunk; by default all devices of this process.
         one_per_row: whether each row holds one example, so that shapes depend on the row length and not on the texts.
     """

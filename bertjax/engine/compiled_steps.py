@@ -201,6 +201,13 @@ def apply_layer(
     """Apply a layer to every slot of a block.
 
     Args:
+        weights: parameters of the layer.
+        hidden: hidden states of the block, `[runs, rows, token, embed]`.
+        rows: packed examples of the block.
+        changes: interventions of each run; None for none.
+        sources: source activations by site; None if no run needs them.
+        recipe: static settings of the layer.
+        mesh: mesh of the devices that share rows; None for one device.
         cls_only: compute the output at [CLS], or at the tokens that the readout reads, and nowhere else.
     """
 
@@ -230,10 +237,15 @@ def fork_from_parent(
     """Apply a layer for several runs that share one parent, whose attention is computed once.
 
     Args:
+        weights: parameters of the layer.
+        block: hidden states of the parents, `[runs, rows, token, embed]`.
         index: the parent's slot in the block.
-        rows, sources: those of the parent's slot.
-        changes: those of the runs.
-        cls_only: as in `apply_layer`.
+        rows: packed examples of the parent's slot.
+        sources: source activations of the parent's slot, by site.
+        recipe: static settings of the layer.
+        mesh: mesh of the devices that share rows; None for one device.
+        changes: interventions of the runs.
+        cls_only: whether to compute only [CLS] or the tokens that the readout reads, as in `apply_layer`.
     """
 
     def local(

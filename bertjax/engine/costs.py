@@ -61,7 +61,9 @@ class Work:
         full: full layers of one run.
         shared: attention of a parent for several children.
         forked: the rest of the layer for one of these children.
-        last_full, last_shared, last_forked: the same in a last layer that is computed only at [CLS].
+        last_full: `full` in a last layer that is computed only at [CLS].
+        last_shared: `shared` in such a layer.
+        last_forked: `forked` in such a layer.
     """
 
     full: int = 0
@@ -107,7 +109,7 @@ def flops(
     """FLOPs of some work.
 
     Args:
-        work: of each layer.
+        work: work of each layer.
         tokens: number of tokens that the layers are computed on.
         spans: number of tokens that each token is compared with, in each layer.
         examples: number of [CLS] tokens, or of other tokens that the readout reads.
@@ -185,10 +187,13 @@ def price(
     """The cost of a plan on packed examples.
 
     Args:
+        plan: the plan of the sweep.
+        config: the config of the model.
         blocks: sizes of chunks and blocks.
-        rows, row_length: of the packed examples.
+        rows: number of rows of the packed examples.
+        row_length: number of tokens of a row, with padding.
         lengths: number of tokens of each text.
-        cls_only: as in `count_work`.
+        cls_only: whether the last layer is computed only at [CLS], as in `count_work`.
         readings: number of tokens that the readout reads; by default one for each text.
     """
     work, kinds = count_work(plan, config, blocks.runs, cls_only), max(1, len(plan.replacements()))
@@ -218,8 +223,10 @@ class Estimate:
         cost: FLOPs and number of different runs.
         ablations: number of ablations.
         duplicates: number of ablations that equal another one, so they are run once.
-        examples, tokens: numbers of examples and of their tokens.
-        rows, row_length: of the packed examples.
+        examples: number of examples.
+        tokens: number of tokens of all examples.
+        rows: number of rows of the packed examples.
+        row_length: number of tokens of a row, with padding.
         filled: share of the rows' tokens that are not padding.
         blocks: sizes of chunks and blocks.
         peak_bytes: upper bound of the memory of the process, or of an accelerator.

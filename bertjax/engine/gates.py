@@ -47,8 +47,8 @@ class GateGradients:
     """The result of a backward pass.
 
     Args:
-        losses: of each example; NaN if it has no text.
-        gradients: of each example's loss with respect to the gate of each head.
+        losses: losses of each example; NaN if it has no text.
+        gradients: gradients of each example's loss with respect to the gate of each head.
         absolute: the same with absolute values at each token, before the sum over tokens.
     """
 
@@ -62,7 +62,7 @@ class GateTexts:
     """The texts of all examples, sorted by example.
 
     Args:
-        encodings: tokenised texts.
+        encodings: tokenised texts of all examples.
         examples: the example of each text, in ascending order.
         count: number of examples; some may have no text.
         at: token positions of each text that the readout reads; None for all.
@@ -80,9 +80,10 @@ class GatePasses:
     """Forward and backward passes on the same texts, for gates that change; attention is explicit.
 
     Args:
-        texts: of all examples.
+        model: the model.
+        texts: texts of all examples.
         replaced: an ablation of all heads: what replaces a head if its gate is 0.
-        readout: of each text.
+        readout: computes the outputs of each text.
         grade: takes the index of an example and the readouts of its texts. Returns the example's loss, and the gradient
             of the loss with respect to the readouts.
         means: the heads' mean outputs, for mode 'mean'.
@@ -158,7 +159,7 @@ class GatePasses:
         """The losses and gradients of one group's examples, in the order of `groups`.
 
         Args:
-            index: of the group.
+            index: index of the group.
             gate: one for all heads, one for each, or one for each head of each of the group's examples.
             report: called with the number of texts after the forward pass, and after the backward pass.
 
@@ -187,7 +188,7 @@ class _Group:
 
     Args:
         texts: their texts.
-        chunks: of rows that hold the texts.
+        chunks: chunks of rows that hold the texts.
         tapes: for each chunk, the backward function of each layer and the last hidden states; emptied by the backward
             pass.
     """
@@ -227,7 +228,7 @@ class _LayerOptions:
     """The static arguments of a layer's steps.
 
     Args:
-        recipe: of the layer.
+        recipe: static settings of the layer.
         lowest: whether it is the lowest layer, whose input needs no gradient.
         cls_only: whether it is the last layer and computed only at [CLS].
     """
@@ -283,7 +284,7 @@ class _Pass:
         """The readouts of each text of a group.
 
         Args:
-            gate: for all heads, for each, or for each in each of the group's texts.
+            gate: one gate for all heads, one for each head, or one for each head in each text of the group.
         """
         readouts, of_each = [], np.ndim(gate) == 3
         by_text = np.broadcast_to(gate, (*self.columns, len(group.texts)) if of_each else self.columns)
@@ -415,9 +416,9 @@ class _Layout:
 
     Args:
         keeps: whether the results of products are kept for the backward pass.
-        groups: of examples.
+        groups: groups of examples.
         packed: their texts; each group fills whole chunks.
-        rows: of a chunk.
+        rows: rows of a chunk.
     """
 
     keeps: bool

@@ -52,8 +52,8 @@ class Journal:
     """The finished parts of one sweep, locked by this process until closed: `with open_journal(...) as journal`.
 
     Args:
-        directory: of the journal; it holds nothing else.
-        sizes: of the sweep.
+        directory: directory of the journal; it holds nothing else.
+        sizes: sizes of the sweep.
         lock: the open lock file; None for a journal that is only read.
 
     Attributes:
@@ -115,9 +115,9 @@ def open_journal(
     """Open the journal in a directory, or create it.
 
     Args:
-        directory: of the journal; it must hold nothing else.
+        directory: directory of the journal; it must hold nothing else.
         facts: all that the outputs depend on, by names for error messages.
-        sizes: of the sweep, for a new journal.
+        sizes: sizes of the sweep, for a new journal.
         settings: the user's options, by name. They are only used in errors about the journal of another sweep, which
             list the options that differ, since facts may be digests.
         replace: discard the journal of another sweep.
@@ -148,7 +148,7 @@ def read_journal(directory: Path, facts: Mapping[str, str]) -> Journal:
     differing = find_differences({**recorded["facts"], "device": facts["device"]}, facts)
     if differing:
         raise OutputError(
-            f"{directory.parent} holds another sweep than these options: {list_differences([], differing)}"
+            f"{directory.parent} already has a sweep with other options: {list_differences([], differing)}"
         )
     return Journal(directory, recorded["sizes"])
 
@@ -165,7 +165,7 @@ def _holds(directory: Path, facts: Mapping[str, str], settings: Mapping[str, str
         if differing:
             options = [pair for pair in find_differences(recorded["settings"], settings) if pair[0] in settings]
             raise OutputError(
-                f"{directory.parent} holds an unfinished sweep with other settings: "
+                f"{directory.parent} already has an unfinished sweep with other settings: "
                 f"{list_differences(options, differing)}. "
                 "Give those to resume, another --output, or --overwrite to discard it"
             )
@@ -182,7 +182,7 @@ def _claim(directory: Path) -> IO[Any]:
         directory.mkdir(parents=True, exist_ok=True)
         other = [path.name for path in directory.iterdir() if not re.fullmatch(OURS, path.name)]
         if other and not is_unfinished(directory):
-            raise OutputError(f"{directory} holds other files ({some_of(other)}): a journal needs an empty directory")
+            raise OutputError(f"{directory} has other files ({some_of(other)}): a journal needs an empty directory")
         lock = (directory / ".lock").open("a")
     except OSError as error:
         raise OutputError(f"cannot write a journal in {directory}: {error.strerror or error}") from error

@@ -28,7 +28,9 @@ class Packed:
     """Examples in rows of one length. The axis `places` has an entry for each text of a row, and empty entries.
 
     Args:
-        input_ids, token_type_ids, position_ids: inputs of a model; 0 for padding.
+        input_ids: token ids, `[rows, token]`; 0 for padding.
+        token_type_ids: segment ids, `[rows, token]`; 0 for padding.
+        position_ids: position of each token in its text, `[rows, token]`; 0 for padding.
         segments: the place of the text that a token belongs to, plus 1; 0 for padding.
         starts: position of each text's first token in its row.
         lengths: number of tokens of each text; 0 for an empty entry.
@@ -251,7 +253,8 @@ def choose_row_length(
 
     Args:
         lengths: number of tokens of each example.
-        hidden_size, intermediate_size: of the model.
+        hidden_size: width of the model.
+        intermediate_size: width of the model's feed-forward layers.
         most: largest row length, unless an example is longer.
         step: row lengths are multiples of it.
     """

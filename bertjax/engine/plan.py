@@ -20,8 +20,8 @@ class Node:
     """A run that differs from its parent in one layer.
 
     Args:
-        layer: that layer; -1 for the root.
-        changes: its changes in that layer; those in lower layers are its parent's.
+        layer: the layer in which the run changes; -1 for the root.
+        changes: changes in that layer; changes in lower layers belong to the parent.
         ablations: ids of the ablations that equal this run; empty for a run that only has children.
         children: the runs whose parent it is, by the layer in which they differ from it.
     """
@@ -54,8 +54,9 @@ class Plan:
 
     Args:
         root: the run without any override; the id of its ablation is -1.
-        ablations: in the order of the sweep.
-        layers, heads: numbers of layers, and of heads in each.
+        ablations: ablations in the order of the sweep.
+        layers: number of layers.
+        heads: number of heads in each layer.
         duplicates: the number of ablations that equal an earlier one, or the base run.
     """
 

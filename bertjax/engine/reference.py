@@ -55,7 +55,7 @@ class SweepResult:
     Args:
         base: outputs without any override.
         outputs: outputs of each ablation, or of each override of the reference implementation.
-        ablations: in the order of `outputs`; empty if the sweep ran overrides.
+        ablations: the ablations in the order of `outputs`; empty if the sweep ran overrides.
         attention: the form of attention.
         seconds: wall-clock time, compilation included; 0 if it was not measured.
     """
@@ -110,7 +110,7 @@ def run(
     Args:
         model: any model of bertjax.
         inputs: a batch, or `model.inputs(...)`.
-        overrides: with a leading axis `ablations` (`overrides.stack`).
+        overrides: overrides with a leading axis `ablations` (`overrides.stack`).
         readout: what to keep of each run: returns one array of any shape, such as `output.attentions`. Define it once,
             since each new function is compiled again.
 
@@ -265,7 +265,12 @@ def _check_sweepable(config: BertConfig, overrides: Overrides, inputs: Inputs) -
 
 
 def first_layer(overrides: Overrides, layers: int) -> int:
-    """The first layer that an override may change (the last layer for the identity)."""
+    """The first layer that an override may change (the last layer for the identity).
+
+    Args:
+        overrides: overrides of one model.
+        layers: the number of layers of the model.
+    """
     changed = [np.asarray(overrides.weights_gate) != 1, np.asarray(overrides.output_gate) != 1]
     changed_layers = [int(layer) for layer in np.nonzero(np.any(changed, axis=(0, 2)))[0]]
     for part in (overrides.weights, overrides.outputs, overrides.edges):

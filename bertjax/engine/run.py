@@ -177,9 +177,14 @@ def compile_sweep(
     """Compile all programs that sweeps with `one_per_row` of any ablations in one mode can need.
 
     Args:
-        model, examples, ablations, readout, row_length, tokens_at_once: as in `sweep`.
+        model: the model.
+        examples: texts of the lengths that later sweeps have.
+        ablations: ablations in the mode of later sweeps.
+        readout: computes the outputs of a text, as in `sweep`.
+        row_length: number of tokens of a row, as in `sweep`.
+        tokens_at_once: number of tokens of a block, as in `sweep`.
         check: called between layers; an exception ends the function.
-        inputs: further inputs as in `sweep`: `combine`, `means`, `at` and `targets`.
+        inputs: further inputs of `sweep`: `combine`, `means`, `at` and `targets`.
     """
     sweep_input = make_sweep_input(model, examples, ablations, readout, **inputs)
     sizes = choose_sizes(sweep_input, row_length=row_length, one_per_row=True, tokens_at_once=tokens_at_once)
@@ -202,9 +207,15 @@ def sweep_shard(
     """Compute one shard of a sweep into a journal: some of the parts that `sweep` computes, in the same steps.
 
     Args:
-        index: of the shard, from 1.
+        sweep_input: the sweep.
+        index: index of the shard, from 1.
         count: number of shards.
-        journal, memory, replace_journal, settings, progress, say: as in `sweep`.
+        journal: directory of the journal, as in `sweep`.
+        memory: maximum number of bytes, as in `sweep`; None for the default.
+        replace_journal: whether to discard another sweep's journal, as in `sweep`.
+        settings: the user's options by name, for errors, as in `sweep`.
+        progress: called with the work done and the total work.
+        say: called with a line for the user, as in `sweep`.
 
     Returns: the sizes of the sweep, which must be equal for all shards.
 

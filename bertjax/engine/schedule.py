@@ -29,7 +29,7 @@ class Part:
     """Some runs on some chunks, whose outputs are saved together.
 
     Args:
-        index: from 0, in the order in which parts run.
+        index: index of the part, from 0, in the order in which parts run.
         chunks: the group of chunks that fill the slots of a block.
         children: runs that branch off the base run, by layer.
         base: ids of the ablations that equal the base run, if its outputs belong to this part.
@@ -207,8 +207,11 @@ class DryRun(Runner):
     """A `Runner` that counts steps and blocks and computes nothing; its blocks hold a single number.
 
     Args:
+        config: the config of the model.
+        plan: the plan of the sweep.
+        blocks: sizes of chunks and blocks.
         labels: suffix of the names of a layer's steps, for each layer; none by default.
-        cls_only: as in `Runner`.
+        cls_only: whether the last layer is computed only at [CLS], as in `Runner`.
 
     Attributes:
         taken: the number of steps of each kind, by name.

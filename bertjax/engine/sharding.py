@@ -22,7 +22,8 @@ def make_mesh(devices: Sequence[jax.Device] | None, rows: int) -> Mesh | None:
     """A mesh of as many devices as can share the rows evenly; None for the default device alone.
 
     Args:
-        devices: by default all devices of this process.
+        devices: devices that share the rows; by default all devices of this process.
+        rows: the number of rows of a chunk.
     """
     candidates = list(jax.local_devices() if devices is None else devices)
     count = max(count for count in range(1, len(candidates) + 1) if rows % count == 0)

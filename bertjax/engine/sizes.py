@@ -200,7 +200,9 @@ def sweep_bytes(
     """An upper bound of the bytes that a sweep needs on one device, besides the model and the outputs.
 
     Args:
+        config: the config of the model.
         itemsize: bytes of a number in the dtype of computation.
+        row_length: number of tokens of a row, with padding.
         blocks: sizes on one device.
         row_bytes: bytes that a readout needs for a row.
         alive: number of blocks of hidden states in memory; by default `most_blocks`.
@@ -254,10 +256,12 @@ def fit_blocks(
 
     Args:
         itemsize: bytes of a number in the dtype of computation.
-        rows, row_length: of the packed examples.
+        rows: number of rows of the packed examples.
+        row_length: number of tokens of a row, with padding.
         output_bytes: bytes of all outputs.
         budget: bytes of the whole process (on CPUs) or of each device; by default `default_budget`.
-        row_bytes, source_blocks: as in `sweep_bytes`.
+        row_bytes: bytes that a readout needs for a row, as in `sweep_bytes`.
+        source_blocks: number of blocks of source activations, as in `sweep_bytes`.
         devices: number of devices that share the rows.
 
     Raises:

@@ -64,7 +64,10 @@ class SweepInput:
     """What a sweep computes.
 
     Args:
+        model: the model.
+        plan: the trie of the ablations.
         texts: one or several for each example.
+        readout: computes the outputs of a text.
         combine: combines the readouts of an example's texts into one output.
         means: the heads' mean outputs, for mode 'mean'.
         sources: texts whose activations mode 'patched' uses, with as many tokens as `texts`.
@@ -242,7 +245,7 @@ def choose_attention(attention: str, numerics: Numerics | None = None, config: B
 
     Args:
         attention: 'auto' or a form.
-        numerics: the model's.
+        numerics: dtypes and form of attention of the model.
         config: the model's, to leave out forms that cannot compute its layers; None if it is not known.
 
     Raises:
@@ -380,7 +383,7 @@ def read_texts(examples: Examples, find_tokenizer: Callable[[], Tokenizer | None
 
     Args:
         find_tokenizer: returns the tokenizer; called only if there are strings.
-        name: of the argument, for messages.
+        name: name of the argument, for messages.
 
     Raises:
         InputError: something that is not a text, a batch padded on the left, or examples with different numbers of

@@ -43,7 +43,8 @@ class Change:
     """The change of one head, or of another site of a layer.
 
     Args:
-        layer, head: indices from 0; head 0 for a site of a whole layer.
+        layer: index of the layer, from 0.
+        head: index of the head in its layer, from 0; 0 for a site of a whole layer.
         mode: 'uniform', 'zero', 'mean', 'patched', or another of `MODES`.
         share: share of the mode's replacement, 1 for all of it.
         site: one of `models.SITES`, by default the head's output. Other sites can be set to zero or patched.
@@ -92,7 +93,7 @@ class Ablation:
     """A set of heads, or other sites, that are changed together.
 
     Args:
-        name: for tables and figures, such as '3.0', or '3' for a whole layer.
+        name: the name in tables and figures, such as '3.0', or '3' for a whole layer.
         changes: one for each head or site; empty for the base run. They are sorted.
     """
 
@@ -111,6 +112,12 @@ class Ablation:
 def ablation(config: BertConfig, heads: Iterable[ov.Head], mode: str = "uniform", name: str | None = None) -> Ablation:
     """Make an ablation of heads in one mode.
 
+    Args:
+        config: the config of the model.
+        heads: the heads, such as '3.0', 'L3H10' or (3, 10).
+        mode: what replaces the heads, one of `MODES`.
+        name: the name of the set; by default the names of the heads.
+
     Raises:
         OverrideError: a head that does not exist.
 
@@ -128,6 +135,11 @@ def name_layer_head(ablation: Ablation, config: BertConfig, mode: str) -> tuple[
     """Name, layer and head of an ablation; head is None for a whole layer, both are None for other sets.
 
     A single head or a whole layer in another mode than `mode` counts as another set.
+
+    Args:
+        ablation: the ablation.
+        config: the config of the model.
+        mode: the mode of the other ablations.
     """
     layers = {change.layer for change in ablation.changes}
     if any(change.site != HEAD_OUTPUTS or change.at for change in ablation.changes):
@@ -142,14 +154,23 @@ def name_layer_head(ablation: Ablation, config: BertConfig, mode: str) -> tuple[
 
 
 def head_names(ablation: Ablation) -> tuple[str, ...]:
-    """The names of an ablation's heads, with modes if these differ; sites of whole layers are left out."""
+    """The names of an ablation's heads, with modes if these differ; sites of whole layers are left out.
+
+    Args:
+        ablation: the ablation.
+    """
     one_mode = len({change.mode for change in ablation.changes}) < 2
     heads = [change for change in ablation.changes if SITES[change.site].of_heads]
     return tuple(f"{change.layer}.{change.head}" + ("" if one_mode else f"={change.mode}") for change in heads)
 
 
 def check_count(sets: int, heads: int) -> None:
-    """Raise `InputError` for more sets, or more heads in all, than a sweep can have."""
+    """Raise `InputError` for more sets, or more heads in all, than a sweep can have.
+
+    Args:
+        sets: the number of sets.
+        heads: the number of heads in all sets.
+    """
     if sets > MOST_SETS or heads > MOST_HEADS:
         needed = format_bytes(SET_BYTES * sets + HEAD_BYTES * heads)
         raise InputError(
@@ -159,12 +180,22 @@ def check_count(sets: int, heads: int) -> None:
 
 
 def single_heads(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
-    """Every single head."""
+    """Every single head.
+
+    Args:
+        config: the config of the model.
+        mode: what replaces a head, one of `MODES`.
+    """
     return [ablation(config, [head], mode) for head in ov.every_head(config)]
 
 
 def whole_layers(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
-    """Every layer: all of its heads together."""
+    """Every layer: all of its heads together.
+
+    Args:
+        config: the config of the model.
+        mode: what replaces the heads, one of `MODES`.
+    """
     return [
         ablation(config, ov.heads_of_layer(config, layer), mode, str(layer))
         for layer in dict.fromkeys(layer for layer, _ in ov.every_head(config))
@@ -175,7 +206,9 @@ def head_pairs(config: BertConfig, mode: str = "uniform", *, heads: Iterable[ov.
     """Every pair of heads: 10,296 for a 12 x 12 model.
 
     Args:
-        heads: by default all.
+        config: the config of the model.
+        mode: what replaces a head, one of `MODES`.
+        heads: the heads whose pairs are made; by default all.
 
     Raises:
         OverrideError: a head that does not exist.
@@ -188,6 +221,10 @@ def head_pairs(config: BertConfig, mode: str = "uniform", *, heads: Iterable[ov.
 
 def all_but_one(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
     """All heads but one, for every head; named 'all but 3.0'.
+
+    Args:
+        config: the config of the model.
+        mode: what replaces the heads, one of `MODES`.
 
     Raises:
         InputError: more heads than a sweep can have.
@@ -204,6 +241,10 @@ def one_of_layer(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
     """All heads of a layer but one, for every head; named 'layer 3 but 3.0'. Layers of one head are left out.
 
     Source: Michel et al. 2019, section 3.3.
+
+    Args:
+        config: the config of the model.
+        mode: what replaces the heads, one of `MODES`.
     """
     return [
         ablation(
@@ -220,6 +261,11 @@ def one_of_layer(config: BertConfig, mode: str = "uniform") -> list[Ablation]:
 def cumulative(config: BertConfig, mode: str = "uniform", *, order: Sequence[ov.Head]) -> list[Ablation]:
     """The first head of an order, the first two heads, and so on; named 'first 1', 'first 2' ...
 
+    Args:
+        config: the config of the model.
+        mode: what replaces the heads, one of `MODES`.
+        order: the heads in the order of removal.
+
     Raises:
         OverrideError: a head that does not exist.
         InputError: too many heads.
@@ -233,6 +279,13 @@ def random_subsets(
     config: BertConfig, mode: str = "uniform", *, size: int, count: int, seed: int = 0
 ) -> list[Ablation]:
     """`count` random sets of `size` different heads; sets may be repeated.
+
+    Args:
+        config: the config of the model.
+        mode: what replaces the heads, one of `MODES`.
+        size: the number of heads in each subset.
+        count: the number of subsets.
+        seed: the seed of the draws.
 
     Raises:
         InputError: more heads than the model has, or none; or more sets than a sweep can have.
@@ -257,7 +310,9 @@ def read_sets(path: Path, config: BertConfig, mode: str = "uniform") -> list[Abl
     Text before a colon is the name of the set. Empty lines, and text after a #, are ignored.
 
     Args:
-        mode: of heads without a mode.
+        path: the text file.
+        config: the config of the model.
+        mode: the mode of heads without a mode.
 
     Raises:
         InputError: the file cannot be read, or a line is not a set; with the line number.
@@ -283,6 +338,9 @@ def read_sets(path: Path, config: BertConfig, mode: str = "uniform") -> list[Abl
 
 def hash_sets(path: Path) -> str | None:
     """SHA-256 of the sets in a file, without their names; None if there is no file.
+
+    Args:
+        path: the text file of sets.
 
     Raises:
         InputError: the file cannot be read.
@@ -340,6 +398,8 @@ def to_overrides(
     """Make the arrays of an ablation.
 
     Args:
+        config: the config of the model.
+        ablation: the heads to replace, each with its mode.
         means: the heads' mean outputs, for mode 'mean'.
         source: another run of the model, for mode 'patched'.
         spans: the span of each token, -1 for none, for changes that act at some spans.

@@ -18,6 +18,7 @@ def mean_head_outputs(
     """Mean output of each head over the real tokens of all examples: the reference of `overrides.mean`.
 
     Args:
+        model: the model.
         batches: one batch of a tokenizer, or several.
 
     Raises:

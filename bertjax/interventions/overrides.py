@@ -11,7 +11,7 @@ Vig et al. 2020; forbidden edges, Geva et al. 2023.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import index
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,8 @@ from bertjax import arguments
 from bertjax.arguments import HoldsArray, is_traced, parse_head_name
 from bertjax.checkpoints import BertConfig
 from bertjax.errors import OverrideError, some_of
-from bertjax.models import SITES, Edges, HeadOutputs, HeadWeights, ModelOutput, Overrides, SiteValues
+from bertjax.interventions.joining import array_module, combine, stack, to_device
+from bertjax.models import Edges, HeadOutputs, HeadWeights, ModelOutput, Overrides
 
 __all__ = [
     "Head",
@@ -45,16 +46,18 @@ __all__ = [
 
 # A head's name: `"3.0"` or `(3, 0)`, layer and head from 0.
 Head: TypeAlias = str | tuple[int, int]
-E = TypeVar("E", HeadWeights, HeadOutputs, Edges, SiteValues)
 # A number for all named heads, one for each of them, or a matrix `[layers, heads]`.
 Gates: TypeAlias = float | HoldsArray | Sequence[Any]
 
-ENTRIES = ("weights", "outputs", "edges", "vectors", "states")  # the fields of `Overrides` that are lists of entries
 LARGEST_INDEX = 2**31 - 1  # of a token, or of an example in a batch
 
 
 def parse_head(head: Head, config: BertConfig) -> tuple[int, int]:
     """Layer and head of a name.
+
+    Args:
+        head: the name, such as '3.0', 'L3H0' or (3, 0).
+        config: the config of the model.
 
     Raises:
         OverrideError: the name is malformed, or the model has no such head.
@@ -91,6 +94,10 @@ def _check_head(head: tuple[int, int], layers: int, heads: int) -> tuple[int, in
 def heads_of_layer(config: BertConfig, layer: int) -> tuple[tuple[int, int], ...]:
     """All heads of a layer. Raises `OverrideError` if there is no such layer.
 
+    Args:
+        config: the config of the model.
+        layer: the index of the layer, from 0.
+
     >>> heads_of_layer(BertConfig(hidden_size=6, num_attention_heads=2), 1)
     ((1, 0), (1, 1))
     """
@@ -100,7 +107,11 @@ def heads_of_layer(config: BertConfig, layer: int) -> tuple[tuple[int, int], ...
 
 
 def every_head(config: BertConfig) -> tuple[tuple[int, int], ...]:
-    """All heads of the model, layer by layer."""
+    """All heads of the model, layer by layer.
+
+    Args:
+        config: the config of the model.
+    """
     return tuple(head for layer in range(_sizes(config)[0]) for head in heads_of_layer(config, layer))
 
 
@@ -114,7 +125,11 @@ def list_heads(heads: Iterable[Head] | None, config: BertConfig) -> list[tuple[i
 
 
 def identity(config: BertConfig) -> Overrides:
-    """The override that changes nothing."""
+    """The override that changes nothing.
+
+    Args:
+        config: the config of the model.
+    """
     shape = _sizes(config)
     ones, zeros = jax.device_put(np.ones(shape)), jax.device_put(np.zeros(shape))
     return Overrides(ones, zeros, ones)
@@ -124,6 +139,7 @@ def uniform(config: BertConfig, heads: Iterable[Head], gate: Gates = 0.0) -> Ove
     """Disable heads: the attention weights of each query become 1/n on the n real tokens ([CLS] and [SEP] count).
 
     Args:
+        config: the config of the model.
         heads: names of heads.
         gate: share of the learned weights that is kept, 0 to 1: for all, one for each, or `[layers, heads]`.
 
@@ -142,6 +158,7 @@ def factor(config: BertConfig, heads: Iterable[Head] | Gates, factor: Gates | No
     """Multiply the heads' outputs, before the output projection, by a factor. Differentiable in the factor.
 
     Args:
+        config: the config of the model.
         heads: names of heads. `factor(config, factors)` is for all heads.
         factor: one for all of them, one for each, or a matrix `[layers, heads]`.
 
@@ -158,7 +175,12 @@ def factor(config: BertConfig, heads: Iterable[Head] | Gates, factor: Gates | No
 
 
 def zero(config: BertConfig, heads: Iterable[Head]) -> Overrides:
-    """Multiply the heads' outputs by 0."""
+    """Multiply the heads' outputs by 0.
+
+    Args:
+        config: the config of the model.
+        heads: names of heads, such as '3.0' or (3, 0).
+    """
     return factor(config, heads, 0.0)
 
 
@@ -171,6 +193,8 @@ def mean(
     """Replace each head's output by a vector, the same at every token.
 
     Args:
+        config: the config of the model.
+        heads: names of heads.
         means: usually the mean outputs over the real tokens of all examples (`bertjax.mean_head_outputs`).
         gate: share of the heads' outputs that is kept, 0 to 1: for all, one for each, or `[layers, heads]`.
     """
@@ -185,8 +209,9 @@ def fixed(config: BertConfig, weights: Mapping[Head, Any]) -> Overrides:
     """Replace the attention weights of heads.
 
     Args:
-        weights: for each head `[query, key]`, or `[batch, query, key]`. They are used as they are: rows need not sum to
-            1. Positions include padding.
+        config: the config of the model.
+        weights: the weights of each head, `[query, key]` or `[batch, query, key]`. They are used as they are: rows need
+            not sum to 1. Positions include padding.
     """
     arguments.check_instance(weights, "weights", Mapping, "a dict from heads to their weights", OverrideError)
     heads = parse_heads(config, list(weights))
@@ -201,6 +226,11 @@ def patched_weights(config: BertConfig, heads: Iterable[Head], source: ModelOutp
     """Patch the heads' attention weights from another run of the model.
 
     Each example needs as many tokens as its source; this is checked when the model is called.
+
+    Args:
+        config: the config of the model.
+        heads: names of heads.
+        source: the output of the model for the source texts.
     """
     heads = parse_heads(config, heads)
     check_source(config, source)
@@ -211,6 +241,9 @@ def patched_outputs(config: BertConfig, heads: Iterable[Head], source: ModelOutp
     """Patch the heads' outputs (before the output projection) from another run of the model.
 
     Args:
+        config: the config of the model.
+        heads: names of heads.
+        source: the output of the model for the source texts.
         gate: share of the heads' outputs that is kept, 0 to 1: for all, one for each, or `[layers, heads]`.
     """
     heads = parse_heads(config, heads)
@@ -225,6 +258,8 @@ def forbidden_edges(
     """Forbid edges `(layer, head, query, key)`: their weights become 0, and the rest of the row is renormalised.
 
     Args:
+        config: the config of the model.
+        edges: layer, head, query position and key position of each edge.
         example: index of an example in the batch; None for all.
     """
     edges = arguments.check_sequence(edges, "edges", "a list of edges (layer, head, query, key)", error=OverrideError)
@@ -234,7 +269,13 @@ def forbidden_edges(
 def fixed_edges(
     config: BertConfig, edges: Mapping[tuple[int, int, int, int], float], example: int | None = None
 ) -> Overrides:
-    """Replace the weights of edges `(layer, head, query, key)`; the rest of the row stays as learned."""
+    """Replace the weights of edges `(layer, head, query, key)`; the rest of the row stays as learned.
+
+    Args:
+        config: the config of the model.
+        edges: the weight of each edge: layer, head, query position and key position.
+        example: index of an example in the batch; None for all.
+    """
     arguments.check_instance(edges, "edges", Mapping, "a dict from (layer, head, query, key) to weights", OverrideError)
     return _edges(config, list(edges), example, [1.0] * len(edges), [0.0] * len(edges), list(edges.values()))
 
@@ -260,26 +301,9 @@ def _indices(heads: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
     return pairs[:, 0], pairs[:, 1]
 
 
-def _array_module(*trees: Any) -> Any:
-    """`numpy` if all arrays are in CPU memory, otherwise `jax.numpy`.
-
-    JAX compiles a program for each operation and shape, which takes longer than the operations here.
-    """
-    arrays = jax.tree.leaves(trees)
-    if any(map(is_traced, arrays)):
-        return jnp
-    devices = [device for array in arrays if isinstance(array, jax.Array) for device in array.devices()]
-    return np if all(device.platform == "cpu" for device in devices) else jnp
-
-
-def _to_device(tree: Any) -> Any:
-    """Convert NumPy arrays to JAX arrays."""
-    return jax.tree.map(lambda array: jax.device_put(array) if isinstance(array, np.ndarray) else array, tree)
-
-
 def _changed(gates: Float[Array, "layers heads"], heads: list[tuple[int, int]], values: Any) -> Array:
     """A copy of gates with new values for some heads."""
-    if _array_module(gates, values) is jnp:
+    if array_module(gates, values) is jnp:
         return gates.at[_indices(heads)].set(values)
     changed = np.array(gates)
     changed[_indices(heads)] = values
@@ -296,7 +320,7 @@ def as_floats(values: Any, name: str) -> Float[Array, "..."]:
         floats = array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
         # (Copied, because on a CPU JAX may share the memory of a NumPy array.)
         floats = jax.device_put(np.array(floats)) if isinstance(floats, np.ndarray) else floats
-    if not is_traced(floats) and not bool(_array_module(floats).isfinite(floats).all()):
+    if not is_traced(floats) and not bool(array_module(floats).isfinite(floats).all()):
         raise OverrideError(f"{name} must be finite")
     return floats
 
@@ -316,7 +340,7 @@ def _gates(config: BertConfig, heads: list[tuple[int, int]], values: Any, name: 
 
 def mask_of(source: ModelOutput) -> Array:
     keep = source.inside.keep
-    return _to_device(_array_module(keep).max(keep, axis=1).astype(np.int32))
+    return to_device(array_module(keep).max(keep, axis=1).astype(np.int32))
 
 
 def check_source(config: BertConfig, source: ModelOutput) -> None:
@@ -338,10 +362,10 @@ def entry_indices(
     except ValueError:
         shapes = some_of([str(value.shape) for value in values])
         raise OverrideError(f"the replacements of the heads have incompatible shapes: {shapes}") from None
-    xp = _array_module(values, source_mask)
+    xp = array_module(values, source_mask)
     stacked = xp.stack([xp.broadcast_to(value, shape) for value in values])
     mask = np.full((1, 1), -1, np.int32) if source_mask is None else source_mask
-    return _to_device((*_indices(heads), stacked, xp.broadcast_to(mask, (len(heads), *mask.shape))))
+    return to_device((*_indices(heads), stacked, xp.broadcast_to(mask, (len(heads), *mask.shape))))
 
 
 def _weights(
@@ -400,196 +424,3 @@ def _edges(
     indices = [jax.device_put(column) for column in (layers, rows, heads, queries, keys)]
     gates = [jax.device_put(np.array(values, weights.dtype)) for values in (keep, gate)]
     return replace(identity(config), edges=Edges(*[*indices, *gates, weights]))
-
-
-def combine(*overrides: Overrides) -> Overrides:
-    """Join overrides of different heads, or of weights and outputs of one head.
-
-    Raises:
-        OverrideError: two of them override the same weights or the same output.
-    """
-    _check_together(overrides, "combine")
-    first, *rest = overrides
-    for other in rest:
-        first = _combine_two(first, other)
-    return first
-
-
-def stack(overrides: Sequence[Overrides]) -> Overrides:
-    """Stack overrides along a new first axis, for `jax.vmap`.
-
-    Shorter lists of entries are padded with entries that have no effect (layer -1).
-    """
-    overrides = _check_together(overrides, "stack")
-    entries: dict[str, list[Any]] = {
-        name: _align([getattr(override, name) for override in overrides]) for name in ENTRIES
-    }
-    tokens = _align_tokens([override.tokens for override in overrides])
-    aligned = [
-        replace(override, tokens=tokens[index], **{name: lists[index] for name, lists in entries.items()})
-        for index, override in enumerate(overrides)
-    ]
-    stacked: Overrides = _to_device(jax.tree.map(lambda *arrays: _array_module(arrays).stack(arrays), *aligned))
-    return stacked
-
-
-def _check_together(overrides: Sequence[Overrides], name: str) -> tuple[Overrides, ...]:
-    """Raise `OverrideError` unless these are overrides of one model."""
-    expected = "a sequence of Overrides"
-    checked = arguments.check_sequence(overrides, f"the arguments of {name}", expected, Overrides, OverrideError)
-    if not checked:
-        raise OverrideError(f"{name} needs at least one override")
-    sizes = sorted({np.shape(override.weights_gate) for override in checked})
-    if len(sizes) > 1:
-        raise OverrideError(f"{name} takes overrides of one model, found heads {sizes[0]} and {sizes[-1]}")
-    return checked
-
-
-def _combine_two(first: Overrides, second: Overrides) -> Overrides:
-    if not any(is_traced(leaf) for leaf in jax.tree.leaves((first, second))):
-        _refuse_clash(first, second)
-    xp = _array_module(first, second)
-    return Overrides(
-        _to_device(xp.multiply(first.weights_gate, second.weights_gate)),
-        _to_device(xp.add(first.uniform, second.uniform)),
-        _to_device(xp.multiply(first.output_gate, second.output_gate)),
-        tokens=_join_tokens(first.tokens, second.tokens),
-        **{name: _join(getattr(first, name), getattr(second, name)) for name in ENTRIES},
-    )
-
-
-def _join_tokens(first: Array | None, second: Array | None) -> Array | None:
-    """The product of two masks of tokens; None acts at all tokens."""
-    if first is None or second is None:
-        return second if first is None else first
-    return first * second
-
-
-def _heads_changed(override: Overrides) -> tuple[np.ndarray, np.ndarray]:
-    """Masks of the heads whose weights, and whose outputs, an override may change, whatever its gates are."""
-    weights = (np.asarray(override.weights_gate) != 1) | (np.asarray(override.uniform) != 0)
-    outputs = np.asarray(override.output_gate) != 1
-    for taken, entries in ((weights, override.weights), (outputs, override.outputs)):
-        if entries is not None:
-            used = np.asarray(entries.layer) >= 0
-            taken[np.asarray(entries.layer)[used], np.asarray(entries.head)[used]] = True
-    return weights, outputs
-
-
-def heads_changed(override: Overrides) -> np.ndarray:
-    """Mask `[layers, heads]` of the heads that an override may change."""
-    weights, outputs = _heads_changed(override)
-    return weights | outputs
-
-
-def _refuse_clash(first: Overrides, second: Overrides) -> None:
-    """Raise `OverrideError` if two overrides change the same weights, output, edge or site."""
-    for first_heads, second_heads, what in zip(
-        _heads_changed(first), _heads_changed(second), ("weights", "output"), strict=True
-    ):
-        if (first_heads & second_heads).any():
-            layer, head = np.argwhere(first_heads & second_heads)[0]
-            raise OverrideError(f"two overrides change the {what} of head {layer}.{head}")
-    _refuse_same_sites(first, second)
-    edges = [() if override.edges is None else _list_edges(override.edges) for override in (first, second)]
-    for *edge, example in edges[0]:
-        for *other_edge, other_example in edges[1]:
-            if other_edge == edge and (example == other_example or -1 in (example, other_example)):
-                raise OverrideError(f"two overrides change the edge ({', '.join(map(str, edge))})")
-    for override, other in ((first, second), (second, first)):
-        if override.edges is not None:
-            for layer, head, *_ in _list_edges(override.edges, np.asarray(override.edges.keep) != 1):
-                if _heads_changed(other)[0][layer, head]:
-                    raise OverrideError(
-                        f"an edge of head {layer}.{head} is forbidden, but its weights are replaced as well: "
-                        "a forbidden edge acts on learned weights only"
-                    )
-
-
-def _refuse_same_sites(first: Overrides, second: Overrides) -> None:
-    """Raise `OverrideError` if two overrides replace the same vector at the same token."""
-    for name in ("vectors", "states"):
-        if getattr(first, name) is None or getattr(second, name) is None:
-            continue
-        entries = [
-            [
-                (*(int(getattr(values, field)[row]) for field in ("site", "layer", "head")), values.share[row])
-                for row in np.flatnonzero(np.asarray(values.layer) >= 0).tolist()
-            ]
-            for values in (getattr(first, name), getattr(second, name))
-        ]
-        for *key, share in entries[0]:
-            for *other_key, other_share in entries[1]:
-                if key == other_key and bool(((np.asarray(share) != 0) & (np.asarray(other_share) != 0)).any()):
-                    where = f"layer {key[1]}" if name == "states" else f"head {key[1]}.{key[2]}"
-                    raise OverrideError(f"two overrides replace the {[*SITES][key[0]]} of {where} at the same tokens")
-
-
-def _list_edges(edges: Edges, where: np.ndarray | None = None) -> list[tuple[int, ...]]:
-    """Layer, head, query, key and example of each edge."""
-    columns = np.stack([np.asarray(x) for x in (edges.layer, edges.head, edges.query, edges.key, edges.example)], 1)
-    used = columns[:, 0] >= 0
-    return [tuple(row) for row in columns[used if where is None else used & where].tolist()]
-
-
-def _join(first: E | None, second: E | None) -> E | None:
-    """Concatenate entries; values for all examples are repeated if others are for each example."""
-    if first is None or second is None:
-        return second if first is None else first
-    both = _broadcast([first, second])
-    joined: E = _to_device(jax.tree.map(lambda *arrays: _array_module(arrays).concatenate(arrays), *both))
-    return joined
-
-
-def _broadcast(lists: list[E]) -> list[E]:
-    """Broadcast values, masks and shares of several lists of entries to one shape; edges have none of these."""
-    if isinstance(lists[0], Edges):
-        return lists
-    names = ("values", "source_mask", *(("share",) if isinstance(lists[0], SiteValues) else ()))
-    shapes: dict[str, tuple[int, ...]] = {
-        name: jnp.broadcast_shapes(*(getattr(entries, name).shape[1:] for entries in lists)) for name in names
-    }
-
-    def widen(entries: E, name: str) -> Array:
-        array = getattr(entries, name)
-        repeated: Array = _to_device(_array_module(array).broadcast_to(array, (array.shape[0], *shapes[name])))
-        return repeated
-
-    return [replace(entries, **{name: widen(entries, name) for name in shapes}) for entries in lists]
-
-
-def _align(lists: list[E | None]) -> list[E | None]:
-    """Pad lists of entries to equal shapes; None becomes a list of entries without effect, unless all are None."""
-    present = [entries for entries in lists if entries is not None]
-    if not present:
-        return lists
-    present = _broadcast(present)
-    count = max(entries.layer.shape[0] for entries in present)
-    padded = iter([_pad(entries, count) for entries in present])
-    empty = _pad(_to_device(jax.tree.map(lambda x: np.zeros((0, *x.shape[1:]), x.dtype), present[0])), count)
-    return [empty if entries is None else next(padded) for entries in lists]
-
-
-def _align_tokens(masks: list[Array | None]) -> list[Array | None]:
-    """Broadcast masks of tokens to one shape; None becomes a mask of all tokens, unless all are None."""
-    present = [mask for mask in masks if mask is not None]
-    if not present:
-        return masks
-    shape = jnp.broadcast_shapes(*(mask.shape for mask in present))
-    everywhere = np.ones((1, 1, 1, 1), present[0].dtype)
-    filled = [everywhere if mask is None else mask for mask in masks]
-    return [_to_device(_array_module(mask).broadcast_to(mask, shape)) for mask in filled]
-
-
-def _pad(entries: E, count: int) -> E:
-    """Add entries without effect until there are `count`."""
-    missing = count - entries.layer.shape[0]
-    if missing == 0:
-        return entries
-
-    def pad(array: Array, value: int = 0) -> Array:
-        widths = [(0, missing)] + [(0, 0)] * (array.ndim - 1)
-        padded: Array = _to_device(_array_module(array).pad(array, widths, constant_values=value))
-        return padded
-
-    return replace(jax.tree.map(pad, entries), layer=pad(entries.layer, -1))

@@ -20,6 +20,7 @@ from bertjax.arguments import HoldsArray
 from bertjax.checkpoints import BertConfig
 from bertjax.errors import OverrideError
 from bertjax.interventions import overrides as ov
+from bertjax.interventions.joining import heads_changed
 from bertjax.models import SITE_INDEX, SITES, ModelOutput, Overrides, Site, SiteValues
 
 __all__ = ["at_tokens", "patched", "replaced", "token_mask"]
@@ -42,6 +43,7 @@ def patched(
     """Patch a site from another run of the model, token by token.
 
     Args:
+        config: the config of the model.
         site: one of `SITES`: 'hidden_states', 'queries', 'head_outputs' ...
         where: heads, such as ['3.0'], for a site of heads; else layers, such as [3]. The residual stream after the last
             layer has the index of one more layer.
@@ -94,6 +96,7 @@ def replaced(
     """Replace a site by values.
 
     Args:
+        config: the config of the model.
         site: one of `SITES` except 'weights', for which there is `overrides.fixed`.
         values: a vector for each head or layer, or `[token, width]`, or `[batch, token, width]`.
         tokens: mask `[batch, token]` (`token_mask`) of the tokens at which it acts; None for all.
@@ -120,7 +123,7 @@ def at_tokens(override: Overrides, tokens: Float[Array, "..."] | Float[np.ndarra
     """Restrict an override of heads to some queries.
 
     Args:
-        override: such as `overrides.zero`, without edges or replaced sites, which have their own tokens.
+        override: an override such as `overrides.zero`, without edges or replaced sites, which have their own tokens.
         tokens: mask `[batch, token]` (`token_mask`), 1 where it acts.
 
     Raises:
@@ -130,7 +133,7 @@ def at_tokens(override: Overrides, tokens: Float[Array, "..."] | Float[np.ndarra
     if any(getattr(override, name) is not None for name in ("edges", "vectors", "states")):
         raise OverrideError("at_tokens takes overrides of heads: edges and replaced sites have their own tokens")
     mask = _shares(tokens)
-    changed = ov.heads_changed(override)
+    changed = heads_changed(override)
     acts = jnp.where(jnp.asarray(changed)[:, :, None, None], mask[None, None], 1.0)
     return replace(override, tokens=acts if override.tokens is None else override.tokens * acts)
 
@@ -140,7 +143,8 @@ def token_mask(tokens: Tokens, batch: int, length: int) -> Float[Array, "batch t
 
     Args:
         tokens: positions for all examples, such as [3, 4]; a list of positions for each example; or a mask of floats.
-        batch, length: numbers of examples and of tokens.
+        batch: number of examples.
+        length: number of tokens of an example, with padding.
 
     Raises:
         OverrideError: a position that no example has.

@@ -30,34 +30,54 @@ def _of_each_token(readout: Readout) -> Readout:
 
 
 def reads_each_token(readout: Readout) -> bool:
-    """Whether a readout's result at a token does not depend on the other tokens that it reads."""
+    """Whether a readout's result at a token does not depend on the other tokens that it reads.
+
+    Args:
+        readout: the function of a `ModelOutput`.
+    """
     return getattr(readout, "of_each_token", False) is True
 
 
 @_of_each_token
 def logits(output: ModelOutput) -> Float[Array, "batch *labels"]:
-    """The logits of the task head; a masked-LM head has them for each token and word."""
+    """The logits of the task head; a masked-LM head has them for each token and word.
+
+    Args:
+        output: output of a classifier.
+    """
     if output.logits is None:
         raise InputError("this model has no logits: it has no task head")
     return output.logits
 
 
 def pooled(output: ModelOutput) -> Float[Array, "batch embed"]:
-    """The output of the pooler."""
+    """The output of the pooler.
+
+    Args:
+        output: output of a model with a pooler.
+    """
     if output.pooler_output is None:
         raise InputError("this model has no pooler")
     return output.pooler_output
 
 
 def score(output: ModelOutput) -> Float[Array, " batch"]:
-    """The score of a text or pair by a classifier with one label, as by a cross-encoder of sentence-transformers."""
+    """The score of a text or pair by a classifier with one label, as by a cross-encoder of sentence-transformers.
+
+    Args:
+        output: output of a cross-encoder or a regression.
+    """
     if output.score is None:
         raise InputError("this model has no score: it is not a classifier with one label")
     return output.score
 
 
 def sentence_embedding(output: ModelOutput) -> Float[Array, "batch width"]:
-    """The sentence embedding."""
+    """The sentence embedding.
+
+    Args:
+        output: output of a `BertForSentenceEmbedding`.
+    """
     if output.sentence_embedding is None:
         raise InputError("this model has no sentence embedding: load it as BertForSentenceEmbedding")
     return output.sentence_embedding
@@ -65,7 +85,11 @@ def sentence_embedding(output: ModelOutput) -> Float[Array, "batch width"]:
 
 @_of_each_token
 def hidden_state(output: ModelOutput) -> Float[Array, "batch token embed"]:
-    """The output of the last layer at every token; it is undefined at padding."""
+    """The output of the last layer at every token; it is undefined at padding.
+
+    Args:
+        output: output of any model.
+    """
     return output.last_hidden_state
 
 
@@ -76,6 +100,7 @@ def words(output: ModelOutput, targets: Int[Array, "batch targets"]) -> Float[Ar
     A sweep reads it at the tokens of `at=`. The rank is 1 plus the number of words with higher logits.
 
     Args:
+        output: output of a `BertForMaskedLM`.
         targets: ids of the words.
     """
     scores = logits(output)
@@ -90,6 +115,7 @@ def log_probabilities(output: ModelOutput, targets: Int[Array, "batch targets"])
     """Log-probability (in nats, over the whole vocabulary) of words, at the tokens of a sweep's `at=`.
 
     Args:
+        output: output of a `BertForMaskedLM`.
         targets: ids of the words.
     """
     return words(output, targets)[..., 0]
@@ -103,6 +129,7 @@ def guesses(output: ModelOutput, targets: Int[Array, "batch targets"]) -> Float[
     """The `GUESSES` most likely words and their log-probabilities, at the tokens of a sweep's `at=`.
 
     Args:
+        output: output of a `BertForMaskedLM`.
         targets: ignored; other readouts of words need them.
     """
     scores = jax.nn.log_softmax(logits(output), axis=-1)
@@ -115,6 +142,7 @@ def tags(output: ModelOutput, targets: Int[Array, "batch targets"]) -> Float[Arr
     """Log-probability (in nats) of the true tag, and the id of the most likely tag, at the tokens of a sweep's `at=`.
 
     Args:
+        output: output of a `BertForTokenClassification`.
         targets: ids of the true tags.
     """
     scores = logits(output)
@@ -134,6 +162,7 @@ def answers(output: ModelOutput, targets: Int[Array, "batch targets"]) -> Float[
     last token (Devlin et al. 2019, section 4.2).
 
     Args:
+        output: output of a `BertForQuestionAnswering`.
         targets: 1 at tokens of the context, 0 elsewhere.
     """
     start, end = _answer_logits(output)
@@ -160,6 +189,7 @@ def span_logits(output: ModelOutput, targets: Int[Array, "batch targets"]) -> Fl
     """The start and end logits of answers, at the tokens of a sweep's `at=`.
 
     Args:
+        output: output of a `BertForQuestionAnswering`.
         targets: ignored; `answers` needs them.
     """
     return jnp.stack(_answer_logits(output), axis=-1)
@@ -173,6 +203,8 @@ def read(readout: Readout, output: ModelOutput, targets: Array | None = None, *,
     """Apply a readout to a batch, and check its result. Called inside `jax.jit`, where checks run only once.
 
     Args:
+        readout: the function of a `ModelOutput`, and of targets if there are any.
+        output: output of a model.
         targets: second argument of the readout, if it has one.
         of_each: whether the result must have an entry for each example, as in a sweep.
 
@@ -214,7 +246,7 @@ class Inspected:
     """The fields that a readout uses, and the shape of its result.
 
     Args:
-        fields: of `ModelOutput` that it uses.
+        fields: the fields of `ModelOutput` that it uses.
         first_only: whether the model computes all of these fields from [CLS].
         result: shape and dtype of its result for a single text, `[1, *readout]`.
         read_bytes: bytes of these fields for a single text.
@@ -232,6 +264,8 @@ def inspect_readout(
     """Find the fields that a readout uses and the shape of its result, without running it.
 
     Args:
+        model: the model.
+        readout: the function of a `ModelOutput`.
         tokens: number of tokens that it reads.
         targets: shape of its second argument for one example, `[1, ...]`.
     """
@@ -278,7 +312,12 @@ def _check_arguments(readout: Readout, count: int) -> None:
 
 
 def check_at_positions(model: PretrainedModel, inspected: Inspected) -> None:
-    """Raise `InputError` if a readout at single tokens uses fields of whole texts."""
+    """Raise `InputError` if a readout at single tokens uses fields of whole texts.
+
+    Args:
+        model: the model.
+        inspected: the fields and the shape of a readout (`inspect_readout`).
+    """
     other = inspected.fields & (model.fields_of_first_token | {"sentence_embedding"})
     if other:
         raise InputError(

@@ -24,7 +24,7 @@ def remove_heads(
 
     Args:
         model: changed in place.
-        heads: such as ["3.0", "2.7"].
+        heads: names of heads, such as ["3.0", "2.7"].
         means: the heads' mean outputs (`mean_head_outputs`); None for mode 'zero'.
 
     Raises:

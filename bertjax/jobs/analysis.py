@@ -71,7 +71,14 @@ class Outcome:
 def outcome_of_sweep(
     job: Job, result: TaskResult, means: Means, metadata: Mapping[str, Any] = MappingProxyType({})
 ) -> Outcome:
-    """The outcome of a task's outputs with the task's metrics."""
+    """The outcome of a task's outputs with the task's metrics.
+
+    Args:
+        job: the model and the encoded examples.
+        result: the outputs of the task.
+        means: the heads' mean outputs; None if no ablation used them.
+        metadata: further entries of `summary.json`.
+    """
     return Outcome(
         job=job,
         ablations=job.ablations,
@@ -107,7 +114,11 @@ class Context:
     _journals: list[str] = field(default_factory=list)
 
     def journal(self, name: str) -> Path | None:
-        """The directory of a journal; None if nothing is written."""
+        """The directory of a journal; None if nothing is written.
+
+        Args:
+            name: the name of the journal in the output directory.
+        """
         return self.job.settings.directory / name if self.keep else None
 
     def sweep(
@@ -116,6 +127,7 @@ class Context:
         """Run a job's ablations on its examples.
 
         Args:
+            job: the model and the encoded examples.
             journal: the name of the journal; by default 'journal', then 'journal-1' and so on.
             progress: overrides the progress of the context.
             means: the heads' mean outputs; None computes them if an ablation needs them.
@@ -150,7 +162,11 @@ class Context:
         return job.encoded.outputs_of(merge_shards(input_of(job, means), journals)), means
 
     def say_cost(self, job: Job) -> None:
-        """Report the estimated time of a job's ablations."""
+        """Report the estimated time of a job's ablations.
+
+        Args:
+            job: the model and the encoded examples, with the ablations.
+        """
         seconds = estimate_runs(job, job.ablations).seconds
         self.say(f"{len(job.ablations):,} runs on this device: about {format_duration(seconds)}; {NOT_COUNTED}")
 
@@ -193,7 +209,13 @@ def _check_mode(job: Job) -> None:
 
 
 def check_finite(ablations: Sequence[Ablation], result: TaskResult, journal: Path | None) -> None:
-    """Raise `InputError` if outputs of an ablation are not finite, and discard the journal."""
+    """Raise `InputError` if outputs of an ablation are not finite, and discard the journal.
+
+    Args:
+        ablations: the ablations of the sweep.
+        result: the outputs of the sweep.
+        journal: the directory of the journal; None for no journal.
+    """
     runs = zip(ablations, result.outputs, strict=True)
     broken = [ablation.name for ablation, outputs in runs if not np.isfinite(outputs).all()]
     if broken:
@@ -220,16 +242,25 @@ class Analysis(AnalysisOptions, ABC):
         """Load model and examples.
 
         Args:
+            settings: the options of the study.
             say: called with a line about examples that are left out.
         """
         return load_job(settings)
 
     @abstractmethod
     def run(self, context: Context) -> Outcome:
-        """Compute the outputs of all ablations."""
+        """Compute the outputs of all ablations.
+
+        Args:
+            context: the settings, the journals and the output of the run.
+        """
 
     def show(self, results: Results) -> Sequence[RenderableType]:
-        """Tables and lines to print."""
+        """Tables and lines to print.
+
+        Args:
+            results: the results of this analysis.
+        """
         return [show_table(results, top=SHOWN_EFFECTS)]
 
 
@@ -270,11 +301,22 @@ class Sweep(ScoredAnalysis):
 
     @abstractmethod
     def prepare(self, context: Context) -> Job:
-        """The job with the ablations to run."""
+        """The job with the ablations to run.
+
+        Args:
+            context: the settings, the journals and the output of the run.
+        """
 
     @abstractmethod
     def finish(self, context: Context, job: Job, result: TaskResult, means: Means) -> Outcome:
-        """The outcome of the outputs of the job that `prepare` returns."""
+        """The outcome of the outputs of the job that `prepare` returns.
+
+        Args:
+            context: the settings, the journals and the output of the run.
+            job: the job that `prepare` returned.
+            result: the outputs of the task.
+            means: the heads' mean outputs; None if no ablation needs them.
+        """
 
     def run(self, context: Context) -> Outcome:
         """Run all ablations as one sweep."""
@@ -282,7 +324,11 @@ class Sweep(ScoredAnalysis):
         return self.finish(context, job, *context.sweep(job))
 
     def check(self, settings: Settings) -> None:
-        """Raise `InputError` for shards of data in memory, which `merge` cannot read."""
+        """Raise `InputError` for shards of data in memory, which `merge` cannot read.
+
+        Args:
+            settings: the options of the study.
+        """
         super().check(settings)
         if self.shard and not type(self).__module__.startswith("bertjax."):
             raise InputError(f"{self.name} has no shards: bertjax merge joins those of ablate and interactions")

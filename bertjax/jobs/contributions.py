@@ -35,9 +35,15 @@ def outcome_of_examples(
     """The outcome of an analysis with numbers of each example.
 
     Args:
+        job: the model and the encoded examples.
         form: the specification of the numbers.
+        metrics: the metrics, the main one first.
+        outputs: the numbers of each example with each intervention, `[ablations, examples, numbers]`.
         kept: the indices of the examples that have numbers, in ascending order.
+        ablations: the interventions, in the order of `outputs`.
         base: the numbers without interventions; by default 0, for effects.
+        means: the heads' mean outputs, for mode 'mean'; None if no intervention used them.
+        metadata: further entries of `summary.json`.
     """
     labels = job.examples.labels[np.asarray(kept, np.int64)]
     return Outcome(
@@ -59,6 +65,10 @@ def contributions_of(job: Job, result: TaskResult) -> tuple[Int[np.ndarray, " ke
 
     A correlation with constant outputs, as after the removal of all heads, is undefined and counts as 0.
 
+    Args:
+        job: the model and the encoded examples.
+        result: the outputs of the task.
+
     Raises:
         DataError: the score is undefined without some example.
     """
@@ -74,7 +84,12 @@ def contributions_of(job: Job, result: TaskResult) -> tuple[Int[np.ndarray, " ke
 
 
 def describe_score(job: Job, contributed: Float[np.ndarray, "runs kept"]) -> dict[str, Any]:
-    """The entry of the summary about the score."""
+    """The entry of the summary about the score.
+
+    Args:
+        job: the model and the encoded examples.
+        contributed: contributions to the score (`contributions_of`).
+    """
     metric = job.labelled_metrics[0].metric
     return {
         "metric": metric.name,
@@ -86,6 +101,11 @@ def describe_score(job: Job, contributed: Float[np.ndarray, "runs kept"]) -> dic
 
 def say_cost_of_contributions(job: Job, runs: int, say: Say) -> None:
     """Check that a score has contributions of examples, and report the estimated time if it is long.
+
+    Args:
+        job: the model and the encoded examples.
+        runs: the number of runs.
+        say: called with a line about the time.
 
     Raises:
         DataError: the score is undefined without some example, or for fewer than two examples.
@@ -105,6 +125,9 @@ def snap_constant_outputs(result: TaskResult) -> TaskResult:
     """Make the outputs of a run equal if they differ only by rounding, as after the removal of all heads.
 
     A correlation with such outputs would be a correlation with noise.
+
+    Args:
+        result: the outputs of the task.
     """
     base, outputs = result.base, np.array(result.outputs)
     spread = np.ptp(outputs.reshape(*outputs.shape[:2], -1), axis=1).max(axis=-1)

@@ -44,9 +44,9 @@ class Job:
 
     Args:
         settings: the settings for this device.
-        model: the model.
+        model: the loaded model.
         tokenizer: the tokenizer of the model.
-        examples: the examples.
+        examples: the examples of the data.
         encoded: the tokenised examples.
         ablations: the sets of heads to ablate.
     """
@@ -97,6 +97,9 @@ class Job:
 def load_job(settings: Settings) -> Job:
     """Load model and examples.
 
+    Args:
+        settings: the options of the study.
+
     Raises:
         BertjaxError: an error in model, data or settings.
     """
@@ -113,7 +116,14 @@ def load_job(settings: Settings) -> Job:
 def encode(
     settings: Settings, model: PretrainedModel, tokenizer: Tokenizer, examples: Examples
 ) -> tuple[Examples, EncodedDataset]:
-    """Tokenise examples, and leave out examples that the model cannot read."""
+    """Tokenise examples, and leave out examples that the model cannot read.
+
+    Args:
+        settings: the options of the study.
+        model: the loaded model.
+        tokenizer: the tokenizer of the model.
+        examples: the examples of the data.
+    """
     encoded = encode_examples(
         model,
         tokenizer,
@@ -133,7 +143,11 @@ def encode(
 
 
 def load_tokenizer(settings: Settings) -> Tokenizer:
-    """The model's tokenizer. Raises `InputError` if a model in memory has none."""
+    """The model's tokenizer. Raises `InputError` if a model in memory has none.
+
+    Args:
+        settings: the options of the study.
+    """
     sources = settings.sources
     if sources.tokenizer is not None:
         return sources.tokenizer
@@ -148,6 +162,7 @@ def load_model(settings: Settings, classes: Sequence[type[PretrainedModel]] | No
     """Load the model with the head for the task.
 
     Args:
+        settings: the options of the study.
         classes: the classes for checkpoints that do not name theirs; None for those of the task.
 
     Raises:
@@ -185,21 +200,35 @@ def hash_files(model: PretrainedModel, directory: Path) -> str:
 
 
 def hash_parameters(model: PretrainedModel) -> str:
-    """SHA-256 of a model's parameters."""
+    """SHA-256 of a model's parameters.
+
+    Args:
+        model: the model to hash.
+    """
     dense = {path: np.asarray(value) for path, value in model.parameters().items() if path.startswith("dense.")}
     return hash_weights({**model.weights(), **dense}, model.config.family)
 
 
 @dataclass(frozen=True)
 class AsLoaded:
-    """SHA-256 of a checkpoint's files, and of the parameters of the model that was loaded from it."""
+    """SHA-256 of a checkpoint's files, and of the parameters of the model that was loaded from it.
+
+    Args:
+        of_files: SHA-256 of the files.
+        of_parameters: SHA-256 of the parameters.
+    """
 
     of_files: str
     of_parameters: str
 
 
 def hash_of_files(settings: Settings, model: PretrainedModel) -> str:
-    """`hash_files` of the settings' checkpoint when the model was loaded."""
+    """`hash_files` of the settings' checkpoint when the model was loaded.
+
+    Args:
+        settings: the options of the study.
+        model: the model that was loaded from the checkpoint.
+    """
     key = ("weights", settings.model, type(model))
     return settings.sources.once(key, lambda: hash_files(model, locate(settings.model)))
 
@@ -228,6 +257,10 @@ def read_examples(settings: Settings, model: PretrainedModel) -> Examples:
     """Read the examples. Labels of a custom file are ratings if the model has one output (`num_labels` 1).
 
     Sets of labels, and indices of classes in custom files, refer to the label names of the model.
+
+    Args:
+        settings: the options of the study.
+        model: the loaded model.
     """
     names = settings.label_names
     if names is None and settings.task.lower() == CUSTOM and is_regression(model):
@@ -253,7 +286,11 @@ def read_examples(settings: Settings, model: PretrainedModel) -> Examples:
 
 
 def check_scorable(job: Job) -> None:
-    """Score outputs that are all 0, to find errors in labels or metrics before the sweep."""
+    """Score outputs that are all 0, to find errors in labels or metrics before the sweep.
+
+    Args:
+        job: the model and the encoded examples.
+    """
     examples, labels, nothing = job.examples, job.labels, SweepResult(job.blank, job.blank[None])
     ablation = Ablation("0.0", (Change(0, 0),))
     score_ablations(job.labelled_metrics, job.positive, nothing, [ablation], [("0.0", 0, 0)])
@@ -263,7 +300,12 @@ def check_scorable(job: Job) -> None:
 
 
 def score_job(job: Job, result: SweepResult) -> tuple[list[Entry], dict[str, float]]:
-    """The scores of a job's ablations, and those of the base run by metric."""
+    """The scores of a job's ablations, and those of the base run by metric.
+
+    Args:
+        job: the model and the encoded examples.
+        result: the outputs of the task.
+    """
     mode, config = job.settings.analysis.mode, job.model.config
     places = [name_layer_head(ablation, config, mode) for ablation in job.ablations]
     return score_ablations(job.labelled_metrics, job.positive, result, job.ablations, places)

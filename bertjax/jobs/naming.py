@@ -83,7 +83,7 @@ def check_output(directory: Path, journals: str | None, overwrite: bool, inputs:
     matching = {name for name in begun if journals is not None and fnmatch(name, journals)}
     if begun - matching and not overwrite:
         raise OutputError(
-            f"{directory} holds an unfinished run of another analysis: give another --output, finish that run first, "
+            f"{directory} already has an unfinished run of another analysis: give another --output, finish that run, "
             "or --overwrite to discard it"
         )
     check_directory(directory, overwrite or bool(matching))

@@ -75,6 +75,7 @@ def option(
     """A field of options.
 
     Args:
+        default: the default value.
         metavar: the placeholder of the value in `--help`.
         on_command_line: whether the command line has the option.
         positional: whether a call may pass the option without its name.
@@ -196,13 +197,20 @@ class OutputOptions(Options):
 
 @cache
 def kinds(options: Any) -> Mapping[str, Any]:
-    """The annotated type of each option of a class, by name."""
+    """The annotated type of each option of a class, by name.
+
+    Args:
+        options: a class of options.
+    """
     hints = get_type_hints(options, include_extras=True)
     return {one.name: hints[one.name] for one in fields(options)}
 
 
 def base_of(kind: Any) -> tuple[Any, tuple[Any, ...]]:
     """Split a type into the type without None and annotations, and the annotations.
+
+    Args:
+        kind: an annotated type.
 
     >>> base_of(Positive | None)
     (<class 'int'>, (1,))
@@ -212,7 +220,11 @@ def base_of(kind: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def choices_of(kind: Any) -> list[str] | None:
-    """The choices of a type; None if it has none."""
+    """The choices of a type; None if it has none.
+
+    Args:
+        kind: the annotated type of an option.
+    """
     base, notes = base_of(kind)
     if get_origin(base) is Literal:
         return list(get_args(base))
@@ -225,7 +237,11 @@ def is_optional(kind: Any) -> bool:
 
 
 def summary_of(options: type) -> tuple[str, str]:
-    """The first line of the docstring of options, without its full stop, and the paragraphs between it and `Args`."""
+    """The first line of the docstring of options, without its full stop, and the paragraphs between it and `Args`.
+
+    Args:
+        options: a class of options.
+    """
     first, _, rest = cleandoc(options.__doc__ or "").partition("\n\n")
     text = re.split(r"(?:^|\n\n)(?:Args|Raises|Attributes):", rest)[0]
     return first.removesuffix("."), " ".join(text.split())
@@ -233,6 +249,11 @@ def summary_of(options: type) -> tuple[str, str]:
 
 def check_option(value: Any, name: str, kind: Any) -> Any:
     """Check and convert the value of an option.
+
+    Args:
+        value: the value.
+        name: the name of the option, for errors.
+        kind: the annotated type of the option.
 
     Raises:
         InputError: the value has another type, or is out of range.
@@ -277,7 +298,11 @@ def _check_integer(value: Any, name: str, least: int | None) -> int:
 
 
 def descriptions(options: type) -> dict[str, str]:
-    """The description of each option, from the `Args` in the docstrings of the class and its bases."""
+    """The description of each option, from the `Args` in the docstrings of the class and its bases.
+
+    Args:
+        options: a class of options.
+    """
     found: dict[str, str] = {}
     for cls in reversed(options.__mro__):
         _, _, section = cleandoc(cls.__doc__ or "").partition("Args:\n")
@@ -310,7 +335,11 @@ def takes(options: Callable[P, C]) -> Callable[[Callable[[Any, C], R]], Callable
 
 
 def parameters(options: type[Options]) -> list[Parameter]:
-    """The parameters of a call that takes options, positional ones first."""
+    """The parameters of a call that takes options, positional ones first.
+
+    Args:
+        options: a class of options.
+    """
     hints: Mapping[str, Any] = kinds(cast(Any, options))
     found = []
     for one in in_order(options):
@@ -336,6 +365,8 @@ def with_options(text: str, *options: type[Options], only: Collection[str] | Non
     """Add `Args` with the descriptions of options to a docstring.
 
     Args:
+        text: the docstring.
+        options: the classes of the options.
         only: the names of the options to list; None for all.
     """
     found = [item for cls in options for item in descriptions(cls).items() if only is None or item[0] in only]
@@ -359,7 +390,12 @@ def make_options(options: Callable[..., C], positional: tuple[Any, ...], named: 
 
 
 def check_names(named: Iterable[str], known: Sequence[str]) -> None:
-    """Raise `InputError` for an unknown option."""
+    """Raise `InputError` for an unknown option.
+
+    Args:
+        named: the names of the options that were passed.
+        known: the names of all options.
+    """
     for name in named:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
@@ -368,5 +404,9 @@ def check_names(named: Iterable[str], known: Sequence[str]) -> None:
 
 
 def names(options: type[Options]) -> frozenset[str]:
-    """The names of the options of a class."""
+    """The names of the options of a class.
+
+    Args:
+        options: a class of options.
+    """
     return frozenset(one.name for one in fields(options))

@@ -33,6 +33,9 @@ def sweep_examples(
     """Run ablations on examples with the engine.
 
     Args:
+        model: the model.
+        encoded: the tokenised examples of a task.
+        ablations: the ablations to run.
         progress: called with the work done and the total work.
         options: further arguments of `engine.sweep`.
 
@@ -58,7 +61,12 @@ def input_of(job: Job, means: Float[np.ndarray, "layers heads head_dim"] | None)
 
 
 def estimate_runs(job: Job, ablations: Sequence[Ablation]) -> Estimate:
-    """Estimate work, memory and time of ablations on a job's examples."""
+    """Estimate work, memory and time of ablations on a job's examples.
+
+    Args:
+        job: the model and the encoded examples.
+        ablations: the ablations to run.
+    """
     encoded, settings = job.encoded, job.settings
     limits: dict[str, Any] = {"memory": settings.memory_budget, "attention": settings.attention}
     return plan_sweep(job.model, encoded.texts, ablations, encoded.read_form.readout, **_inputs_of(encoded), **limits)
@@ -110,7 +118,11 @@ def mean_outputs(
 
 
 def means_of(job: Job) -> Float[np.ndarray, "layers heads head_dim"] | None:
-    """The heads' mean outputs over all examples; None if no ablation has mode 'mean'."""
+    """The heads' mean outputs over all examples; None if no ablation has mode 'mean'.
+
+    Args:
+        job: the model and the encoded examples, with the ablations.
+    """
     if not any(change.replacement == "mean" for ablation in job.ablations for change in ablation.changes):
         return None
     return mean_outputs(job.model, job.encoded, job.settings.texts_at_once)

@@ -44,7 +44,11 @@ def describe_analysis(analysis: AnalysisOptions, job: Job | None = None) -> dict
 
 
 def hash_of_inputs(job: Job) -> str:
-    """SHA-256 of the tokenizer, the label names and the properties of the model that outputs and scores depend on."""
+    """SHA-256 of the tokenizer, the label names and the properties of the model that outputs and scores depend on.
+
+    Args:
+        job: the model and the encoded examples.
+    """
     names = job.examples.task.label_names
     return hashlib.sha256(json.dumps([job.tokenizer.digest, names, model_facts(job.model)]).encode()).hexdigest()
 
@@ -70,7 +74,7 @@ def find_finished(settings: Settings, load: Callable[[Settings, Say], Job], say:
     summary = read_complete(settings.directory, settings.describe(), describe_analysis(analysis))
     if summary is None:
         return None
-    where, advice = f"{settings.directory} holds results already", "give another --output, or --overwrite"
+    where, advice = f"{settings.directory} already has results", "give another --output, or --overwrite"
     if not type(analysis).__module__.startswith("bertjax."):
         raise OutputError(f"{where}, of a custom analysis ({analysis.name}), which may have changed: {advice}")
     chosen = None if analysis.metric is None else as_metric(analysis.metric)
@@ -87,7 +91,7 @@ def find_finished(settings: Settings, load: Callable[[Settings, Say], Job], say:
         results = read_results(settings.directory)
     except InputError as error:
         raise OutputError(f"{error}, or {advice}") from error
-    say(f"{settings.directory} is complete already: nothing is computed (--overwrite computes it again)")
+    say(f"{settings.directory} is already complete: nothing is computed (--overwrite computes it again)")
     return results
 
 
@@ -144,6 +148,9 @@ def hash_of_weights(job: Job) -> str:
     """SHA-256 of all weights in the checkpoint of a job's model.
 
     For a model in memory, and for a loaded model that was changed, it is the hash of the parameters.
+
+    Args:
+        job: the model and the encoded examples.
     """
     model, sources = job.model, job.settings.sources
     if sources.model is None:

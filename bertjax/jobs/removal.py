@@ -18,6 +18,7 @@ def heads_gone_in(results: Results, run: str) -> tuple[str, ...]:
     """The heads that are set to zero in a run of saved results.
 
     Args:
+        results: saved results of pruning.
         run: the name of the run, such as 'greedy 36'.
 
     Raises:
@@ -68,9 +69,7 @@ def save_without_heads(
     check_saving(directory, MODEL, MODEL_FILES)
     check_saving(directory, TOKENIZER, TOKENIZER_FILES)
     if is_there(directory / "config.json", OutputError) and not overwrite:
-        raise OutputError(
-            f"{directory} holds a checkpoint already: give another --output, or --overwrite to replace it"
-        )
+        raise OutputError(f"{directory} already has a checkpoint: give another --output, or --overwrite to replace it")
     loaded = load(place)
     if results is not None and hash_files(loaded, place) != results.summary["model"]["weights_sha256"]:
         raise InputError(f"{results.source} is of another model than {model}: give one with --model")

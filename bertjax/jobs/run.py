@@ -80,14 +80,14 @@ def _check_directory(settings: Settings, analysis: Analysis, say: Say) -> Result
     """
     directory, overwrite = settings.directory, analysis.overwrite
     if analysis.shard and is_there(directory / "summary.json", OutputError):
-        raise OutputError(f"{directory} holds results: give the shard another --output")
+        raise OutputError(f"{directory} already has results: give the shard another --output")
     finished = None if analysis.shard else find_finished(for_this_device(settings), analysis.load, say)
     if finished is not None:
         return finished
     if analysis.reference_engine is not None and not overwrite and is_unfinished(directory / "journal"):
         raise OutputError(
-            f"{directory} holds an unfinished sweep, which --engine reference cannot resume: give another --output, or "
-            "--overwrite to discard it"
+            f"{directory} already has an unfinished sweep, which --engine reference cannot resume: give "
+            "another --output, or --overwrite to discard it"
         )
     if isinstance(analysis, Sweep):
         check_shard(directory, analysis.shard, overwrite)

@@ -126,7 +126,12 @@ class Sources:
         self._loaded: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, load: Callable[[], T]) -> T:
-        """The result of `load` when it was first called with this key."""
+        """The result of `load` when it was first called with this key.
+
+        Args:
+            key: a key of everything that the result depends on.
+            load: loads the object.
+        """
         if not self.caches:
             return load()
         if key not in self._loaded:
@@ -135,7 +140,11 @@ class Sources:
         return value
 
     def loaded(self, kind: str) -> Any:
-        """The first loaded object of a kind; None if there is none."""
+        """The first loaded object of a kind; None if there is none.
+
+        Args:
+            kind: the kind of the object, the first part of its key.
+        """
         return next((value for key, value in self._loaded.items() if isinstance(key, tuple) and key[0] == kind), None)
 
     def without_data(self) -> "Sources":
@@ -233,12 +242,20 @@ class Settings(ComputeOptions, TaskOptions, DataOptions, ModelOptions):
 
 
 def hash_if_file(path: Path) -> str | None:
-    """SHA-256 of a file; None if there is no file."""
+    """SHA-256 of a file; None if there is no file.
+
+    Args:
+        path: a path that may not exist.
+    """
     return hash_file(path, InputError) if is_file(path, InputError) else None
 
 
 def check_settings(settings: Settings) -> None:
-    """Raise `InputError` for contradictory settings."""
+    """Raise `InputError` for contradictory settings.
+
+    Args:
+        settings: all options of a job.
+    """
     analysis = settings.analysis
     _check_precision(settings)
     if analysis.metric is not None:
@@ -255,6 +272,9 @@ def for_this_device(settings: Settings) -> Settings:
 
     The directory does not change, so that a command has the same one on every device. On a TPU the fastest attention
     depends on the config of the model.
+
+    Args:
+        settings: all options of a job.
     """
     settings = replace(settings, analysis=replace(settings.analysis, output=str(settings.directory)))
     model = settings.sources.model

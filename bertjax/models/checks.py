@@ -45,7 +45,7 @@ def check_not_traced(name: str, parameters: Mapping[str, Any], examples: Any = N
     Args:
         name: name of the function.
         parameters: parameters of its model.
-        examples: its inputs.
+        examples: the inputs of the sweep.
     """
     check_process()
     inputs = jax.tree.leaves(examples) if isinstance(examples, Mapping) or is_traced(examples) else []
@@ -145,7 +145,7 @@ def count_positions(config: BertConfig, ids: Any, segments: Any = None) -> Any:
 
     Args:
         config: config of the model.
-        ids: `[batch, token]`.
+        ids: token ids, `[batch, token]`.
         segments: example of each token in packed rows, which are counted separately; None for one example per row.
     """
     first = config.architecture.embeddings.first_position

@@ -403,4 +403,5 @@ class Body(Protocol):
 
     embeddings: Embeddings
     encoder: Encoder
+    final_norm: LayerNorm | None
     pooler: Pooler | None

@@ -16,8 +16,9 @@ class Replacement:
     """Replacement at a site other than the head outputs: `(1 - removed) * learned + patched * sources`.
 
     Args:
-        removed, patched: fractions `[runs, (spans,) (heads)]`: with an axis of spans where interventions act at single
-            tokens, with an axis of heads at sites that each head has.
+        removed: fraction that is removed, `[runs, (spans,) (heads)]`: with an axis of spans if interventions act at
+            single tokens, with an axis of heads at sites that each head has.
+        patched: fraction of the source, with the same shape.
     """
 
     removed: Float[Array, "runs ..."]
@@ -32,8 +33,11 @@ class LayerInterventions:
     `(1 - uniform - removed) * learned + uniform * (output of uniform weights) + mean * means + patched * sources`.
 
     Args:
-        uniform, removed, mean, patched: fractions for each run and head, and for each span (`Rows.spans`) where
-            interventions act at single tokens.
+        uniform: fraction of uniform attention, for each run and head, and for each span (`Rows.spans`) if interventions
+            act at single tokens.
+        removed: fraction of the learned output that is removed, with the same shape.
+        mean: fraction of the mean output, with the same shape.
+        patched: fraction of the source's output, with the same shape.
         means: mean outputs of the layer's heads.
         sources: source activations by site, at every token, or at [CLS] in a last layer that is computed there only.
         sites: replacements at other sites, by the site's name.
@@ -57,7 +61,7 @@ class TokenInterventions:
     """Interventions of several runs, with the fractions of spans expanded to tokens.
 
     Args:
-        interventions: of the runs.
+        interventions: interventions of the runs.
         spans: span of each computed token; None if interventions act at every token.
         shared: whether all runs start from the same rows: fractions then have axes `[runs, rows]`, else `[rows]`, each
             row of one run.

@@ -41,6 +41,9 @@ def gelu(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     float64 uses XLA's function. Narrower floats use a polynomial in float32, whose error (at most 4e-7 for x between -9
     and 9) is that of PyTorch, in less than half the time on a CPU.
 
+    Args:
+        x: input of any shape.
+
     >>> gelu(jnp.array([-1.0, 0.0, 2.0])).round(4).tolist()
     [-0.15869998931884766, 0.0, 1.9544999599456787]
     """
@@ -70,7 +73,8 @@ def contract(subscripts: str, left: Array, right: Array, numerics: Numerics, *, 
 
     Args:
         subscripts: subscripts of the einsum.
-        left, right: its operands.
+        left: the first operand.
+        right: the second operand.
         numerics: dtypes and precision.
         passed_on: whether the output feeds another product, so that it may be rounded (`Numerics.narrow`).
     """
@@ -95,6 +99,13 @@ def layer_norm(
 
     The variance is the mean of squared deviations: the faster `E[x^2] - E[x]^2` loses digits in float32.
 
+    Args:
+        x: input, `[..., embed]`.
+        scale: factor of each feature, `[embed]`.
+        bias: bias, `[embed]`, or None.
+        epsilon: number added to the variance.
+        numerics: dtypes and precision.
+
     Returns: array of x's shape in `numerics.dtype`.
     """
     x = x.astype(numerics.wide)
@@ -108,6 +119,10 @@ def normalise(x: Float[Array, "*batch embed"], epsilon: float) -> Float[Array, "
     The derivative is explicit, `P(w) = w - mean(w) - y mean(w y)` with `w = dx / sqrt(variance + epsilon)`: jaxlib
     0.12.0 miscompiles JAX's derivative for CPUs from a few thousand rows on. (jaxlib 0.10.2 miscompiles both forms in
     `jax.jacrev`, that is `jax.vmap` over cotangents of one input: use `jax.jacfwd` there.)
+
+    Args:
+        x: input, `[..., embed]`.
+        epsilon: number added to the variance.
     """
     return _normalised(x, epsilon)[0]
 
@@ -127,7 +142,12 @@ def _normalise_jvp(epsilon: float, primals: tuple[Array], tangents: tuple[Array]
 
 
 def add_bias(x: Float[Array, "*batch outputs"], bias: Float[Array, "outputs"] | None) -> Float[Array, "*batch outputs"]:
-    """`x + bias`, or x without a bias."""
+    """`x + bias`, or x without a bias.
+
+    Args:
+        x: input, `[..., outputs]`.
+        bias: bias, `[outputs]`, or None.
+    """
     return x if bias is None else x + jnp.expand_dims(bias, range(x.ndim - 1))
 
 
@@ -137,7 +157,14 @@ def dense(
     bias: Float[Array, "outputs"] | None,
     numerics: Numerics,
 ) -> Float[Array, "*batch outputs"]:
-    """`x @ kernel + bias`, returned in wide floats."""
+    """`x @ kernel + bias`, returned in wide floats.
+
+    Args:
+        x: input, `[..., inputs]`.
+        kernel: kernel, `[inputs, outputs]`.
+        bias: bias, `[outputs]`, or None.
+        numerics: dtypes and precision.
+    """
     return add_bias(contract("...i,io->...o", x, kernel, numerics, passed_on=True), bias)
 
 
@@ -147,7 +174,14 @@ def split_heads(
     bias: Float[Array, "heads head_dim"] | None,
     numerics: Numerics,
 ) -> Float[Array, "batch token heads head_dim"]:
-    """Project hidden states to a vector for each head (queries, keys or values)."""
+    """Project hidden states to a vector for each head (queries, keys or values).
+
+    Args:
+        x: hidden states, `[batch, token, embed]`.
+        kernel: kernel, `[embed, heads, head_dim]`.
+        bias: bias, `[heads, head_dim]`, or None.
+        numerics: dtypes and precision.
+    """
     projected = contract("bte,ehd->bthd", x, kernel, numerics)
     return (projected if bias is None else projected + bias[None, None]).astype(numerics.dtype)
 
@@ -158,7 +192,14 @@ def merge_heads(
     bias: Float[Array, "embed"] | None,
     numerics: Numerics,
 ) -> Float[Array, "batch query embed"]:
-    """The output projection: the sum of all head outputs, each projected by the kernel of its head."""
+    """The output projection: the sum of all head outputs, each projected by the kernel of its head.
+
+    Args:
+        head_outputs: outputs of the heads, `[batch, query, heads, head_dim]`.
+        kernel: kernel of the output projection, `[heads, head_dim, embed]`.
+        bias: bias of the output projection, or None.
+        numerics: dtypes and precision.
+    """
     return add_bias(contract("bqhd,hde->bqe", head_outputs, kernel, numerics), bias)
 
 
@@ -168,18 +209,34 @@ def attention_scores(
     numerics: Numerics,
     scale: float | None = None,
 ) -> Float[Array, "batch heads query key"]:
-    """`queries . keys * scale` in wide floats; the default scale is 1/sqrt(head_dim)."""
+    """`queries . keys * scale` in wide floats; the default scale is 1/sqrt(head_dim).
+
+    Args:
+        queries: query vectors, `[batch, query, heads, head_dim]`.
+        keys: key vectors, `[batch, key, heads, head_dim]`.
+        numerics: dtypes and precision.
+        scale: factor on the products; None for 1/sqrt(head_dim).
+    """
     products = contract("bqhd,bkhd->bhqk", queries, keys, numerics)
     return products * (score_scale(queries.shape[-1]) if scale is None else scale)
 
 
 def score_scale(head_dim: int) -> float:
-    """Default factor on the product of a query and a key: 1/sqrt(head_dim) (Vaswani et al. 2017)."""
+    """Default factor on the product of a query and a key: 1/sqrt(head_dim) (Vaswani et al. 2017).
+
+    Args:
+        head_dim: width of a head.
+    """
     return float(head_dim**-0.5)
 
 
 def other_scale(scale: float, head_dim: int) -> float | None:
-    """A scale other than `score_scale`, which kernels assume; None if it is the same."""
+    """A scale other than `score_scale`, which kernels assume; None if it is the same.
+
+    Args:
+        scale: factor on the products of queries and keys.
+        head_dim: width of a head.
+    """
     return None if scale == score_scale(head_dim) else scale
 
 
@@ -191,6 +248,10 @@ def attention_weights(
     `w_k = keep_k exp(s_k) / sum_j keep_j exp(s_j)`: the weight is exactly 0 where keep is 0, and a row whose keys are
     all masked is 0 (not NaN). Differentiable in `keep`, also at 0. Scores without a defined softmax (infinity, NaN, or
     minus infinity at every kept key) result in NaN, as in PyTorch.
+
+    Args:
+        scores: attention scores, `[batch, heads, query, key]`.
+        keep: factors on the exponentials; 0 for masked keys.
     """
     allowed = keep > 0
     highest = jnp.max(jnp.where(allowed, scores, -jnp.inf), axis=-1, keepdims=True)
@@ -201,13 +262,22 @@ def attention_weights(
 
 
 def same_segment(segments: Int[Array, "batch token"], dtype: DTypeLike) -> Float[Array, "batch query key"]:
-    """1 where query and key belong to the same example of a row; segments count examples from 1, 0 is padding."""
+    """1 where query and key belong to the same example of a row; segments count examples from 1, 0 is padding.
+
+    Args:
+        segments: example of each token, from 1; 0 for padding.
+        dtype: dtype of the result.
+    """
     same = (segments[:, :, None] == segments[:, None]) & (segments > 0)[:, None]
     return same.astype(dtype)
 
 
 def uniform_weights(keep: Float[Array, "batch #query key"]) -> Float[Array, "batch #query key"]:
-    """1/n for each of the n keys that a query may attend to, else 0 (Kovaleva et al. 2019, section 4.6)."""
+    """1/n for each of the n keys that a query may attend to, else 0 (Kovaleva et al. 2019, section 4.6).
+
+    Args:
+        keep: attention mask, 1 for keys that a query may attend to.
+    """
     return keep / jnp.maximum(jnp.sum(keep, axis=-1, keepdims=True), 1)
 
 
@@ -216,12 +286,24 @@ def mix(
     values: Float[Array, "batch key heads head_dim"],
     numerics: Numerics,
 ) -> Float[Array, "batch query heads head_dim"]:
-    """Output of each head: the weighted sum of values."""
+    """Output of each head: the weighted sum of values.
+
+    Args:
+        weights: attention weights, `[batch, heads, query, key]`.
+        values: value vectors, `[batch, key, heads, head_dim]`.
+        numerics: dtypes and precision.
+    """
     return contract("bhqk,bkhd->bqhd", weights, values, numerics, passed_on=True)
 
 
 def blend(gate: Array, learned: Array, replacement: Array) -> Array:
-    """`gate * learned + (1 - gate) * replacement`, differentiable in the gate also at 0 and 1."""
+    """`gate * learned + (1 - gate) * replacement`, differentiable in the gate also at 0 and 1.
+
+    Args:
+        gate: share of the learned values, from 0 to 1.
+        learned: values of the unchanged model.
+        replacement: values at gate 0.
+    """
     return gate * learned + (1 - gate) * replacement
 
 
@@ -248,7 +330,13 @@ def pick_heads(overrides: Overrides, heads: Sequence[int], all_heads: int) -> Ov
 
 
 def spread_record(record: AttentionRecord, heads: Sequence[int], all_heads: int) -> AttentionRecord:
-    """The record of a layer by original index of the heads; removed heads are 0."""
+    """The record of a layer by original index of the heads; removed heads are 0.
+
+    Args:
+        record: record of the remaining heads.
+        heads: original index of each remaining head.
+        all_heads: number of heads before any were removed.
+    """
     kept = jnp.array(heads, jnp.int32)
 
     def spread(part: Array | None, axis: int) -> Any:
@@ -264,7 +352,15 @@ def spread_record(record: AttentionRecord, heads: Sequence[int], all_heads: int)
 def override_keep(
     keep: Float[Array, "batch #query key"], edges: Edges | None, layer: ArrayLike, heads: int, tokens: int
 ) -> Float[Array, "batch #heads #query key"]:
-    """The factor `keep` of `attention_weights`: the mask and the edges that are forbidden in this layer."""
+    """The factor `keep` of `attention_weights`: the mask and the edges that are forbidden in this layer.
+
+    Args:
+        keep: attention mask, 1 for keys that a query may attend to.
+        edges: overrides of single edges, or None.
+        layer: index of the layer.
+        heads: number of heads of the layer.
+        tokens: number of tokens, with padding.
+    """
     if edges is None:
         return keep[:, None]
     batch = keep.shape[0]
@@ -279,7 +375,14 @@ def override_weights(
     overrides: Overrides,
     layer: ArrayLike,
 ) -> Float[Array, "batch heads query key"]:
-    """Attention weights of a layer after the overrides of weights and single edges."""
+    """Attention weights of a layer after the overrides of weights and single edges.
+
+    Args:
+        learned: weights of the unchanged heads, `[batch, heads, query, key]`.
+        keep: attention mask, 1 for keys that a query may attend to.
+        overrides: overrides of all layers.
+        layer: index of the layer.
+    """
     gate = _gate_at_tokens(overrides.weights_gate, overrides, layer)[..., None].astype(learned.dtype)
     share = overrides.uniform[layer][None, :, None, None].astype(learned.dtype)
     replacement = share * uniform_weights(keep)[:, None]
@@ -292,7 +395,13 @@ def override_weights(
 def override_outputs(
     learned: Float[Array, "batch query heads head_dim"], overrides: Overrides, layer: ArrayLike
 ) -> Float[Array, "batch query heads head_dim"]:
-    """Head outputs of a layer after the overrides of outputs."""
+    """Head outputs of a layer after the overrides of outputs.
+
+    Args:
+        learned: outputs of the unchanged heads, `[batch, query, heads, head_dim]`.
+        overrides: overrides of all layers.
+        layer: index of the layer.
+    """
     gate = _gate_at_tokens(overrides.output_gate, overrides, layer).swapaxes(1, 2)[..., None].astype(learned.dtype)
     if overrides.outputs is None:
         return gate * learned

@@ -42,7 +42,16 @@ QUERIES = 256
 
 @record
 class LayerWeights:
-    """Parameters of one layer: kernels in `numerics.dtype`, all others in `numerics.wide`."""
+    """Parameters of one layer: kernels in `numerics.dtype`, all others in `numerics.wide`.
+
+    Args:
+        qkv_kernel: kernel of queries, keys and values, `[embed, 3, heads, head_dim]`.
+        qkv_bias: bias of queries, keys and values, or None.
+        output_kernel: kernel of the output projection, `[heads, head_dim, embed]`.
+        output_bias: bias of the output projection, or None.
+        distances: parameters of scores by distance, or None.
+        after: parameters of the rest of the layer.
+    """
 
     qkv_kernel: Float[Array, "embed three heads head_dim"]
     qkv_bias: Float[Array, "three heads head_dim"] | None
@@ -56,6 +65,8 @@ def layer_weights(layer: Layer, numerics: Numerics, table: Float[Array, "buckets
     """Read the parameters of a layer, once for a sweep.
 
     Args:
+        layer: the layer.
+        numerics: dtypes and precision.
         table: distance table that all layers share (`Encoder.relative`), or None.
     """
     attention, parts = layer.attention, (layer.attention.query, layer.attention.key, layer.attention.value)
@@ -110,7 +121,11 @@ def apply_layer(
     """Apply a layer to rows that each have their own hidden states and interventions.
 
     Args:
+        weights: parameters of the layer.
+        hidden: hidden states, `[batch, token, embed]`.
+        rows: positions, segments and masks of the rows.
         interventions: one run for each row; None for none.
+        recipe: static settings of the layer.
         cls_only: compute only `rows.last`, for a last layer.
     """
     at_tokens = None if interventions is None else TokenInterventions(interventions, rows.spans)
@@ -135,6 +150,11 @@ def fork_from_parent(
     """Apply a layer for several runs that start from the same hidden states: attention is computed once.
 
     Args:
+        weights: parameters of the layer.
+        hidden: hidden states of the parent, `[batch, token, embed]`.
+        rows: positions, segments and masks of the rows.
+        interventions: interventions of each run.
+        recipe: static settings of the layer.
         cls_only: compute only `rows.last`, for a last layer.
     """
     if cls_only:
@@ -168,7 +188,12 @@ def apply_gated_layer(
     """Apply a layer in which a gate at each token blends a head's learned output (1) with its replacement (0).
 
     Args:
-        interventions: of one run, or one for each row.
+        weights: parameters of the layer.
+        hidden: hidden states, `[batch, token, embed]`.
+        rows: positions, segments and masks of the rows.
+        gates: gates of the heads at each token, from 0 to 1.
+        interventions: interventions of one run, or one intervention for each row.
+        recipe: static settings of the layer.
         cls_only: compute only `rows.last`, for a last layer; gates at other tokens are ignored.
     """
     if cls_only:
@@ -215,6 +240,10 @@ def source_activations(
     """Activations at some sites of a layer, to be patched into other runs.
 
     Args:
+        weights: parameters of the layer.
+        hidden: hidden states, `[batch, token, embed]`.
+        rows: positions, segments and masks of the rows.
+        recipe: static settings of the layer.
         sites: names in `sites.SITES`.
         short: compute only `rows.last`, for a last layer.
     """
@@ -254,6 +283,8 @@ def unpack_examples(
     """Unpack hidden states into one padded row for each example, with a mask of the real tokens.
 
     Args:
+        hidden: hidden states of rows with several examples, `[batch, token, embed]`.
+        rows: positions, segments and masks of the rows.
         lengths: number of tokens of each example, 0 where a row has fewer examples.
         longest: number of tokens of the longest example.
     """

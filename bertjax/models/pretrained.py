@@ -233,7 +233,7 @@ class PretrainedModel(nnx.Module):
         inputs = self.inputs(input_ids, attention_mask, token_type_ids, position_ids, tokenizer=tokenizer)
         if overrides is not None:
             check_overrides(self.config, overrides, inputs)
-        return _run(*nnx.split(self), inputs, overrides)
+        return _run(*nnx.split(self), inputs, overrides).from_call(inputs.input_ids, self.origin)
 
     def parameters(self) -> dict[str, Array]:
         """All parameters by path, e.g. `bert.encoder.layers.0.attention.query.kernel`.
@@ -277,11 +277,11 @@ class PretrainedModel(nnx.Module):
             config: replaces the checkpoint's config, e.g. with another number of labels.
             revision: branch, tag or commit on the hub.
             local_files_only: do not ask the network.
-            cache_dir: of the hub's files.
-            token: for private repositories.
-            seed: for parts that the checkpoint lacks; each is named in a `CheckpointWarning` and in the model's
-                `new_parameters`.
-            options: for the class, such as `add_pooling_layer=False` of `BertModel`.
+            cache_dir: directory of the hub's files.
+            token: access token for private repositories.
+            seed: seed of parameters that the checkpoint lacks. A `CheckpointWarning` and `new_parameters` of the model
+                name them.
+            options: options of the class, such as `add_pooling_layer=False` of `BertModel`.
 
         Raises:
             ConfigError: a configuration that bertjax does not support.
@@ -399,7 +399,7 @@ def compute(function: Callable[..., T], model: PretrainedModel, inputs: Inputs, 
 
     Args:
         function: function of the `ModelOutput` and the arrays; each new function object is compiled again.
-        model: the model.
+        model: the model to apply.
         inputs: inputs of the model.
         arrays: further arguments of the function.
     """

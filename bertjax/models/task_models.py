@@ -133,12 +133,22 @@ class BertForSequenceClassification(LinearTaskModel):
 
     It reads the pooler's output in BERT, [CLS] or the mean over tokens in other families. With one label it is a
     regression (STS-B) or a cross-encoder; `score` is its logit after an activation.
+
+    Args:
+        config: sizes and settings, with the names of the labels.
+        key: `jax.random.key` for the initial weights.
+        numerics: dtypes, precision and attention implementation.
     """
 
     task = architecture.SEQUENCE
 
     def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
-        """Logits of each label, and the score if there is only one."""
+        """Logits of each label, and the score if there is only one.
+
+        Args:
+            output: output of the encoder.
+            keep: attention mask, 1 for real tokens, `[batch, query or 1, key]`.
+        """
         fields = super().head(output, keep)
         if self.config.num_labels > 1:
             return fields
@@ -147,13 +157,25 @@ class BertForSequenceClassification(LinearTaskModel):
 
 
 class BertForTokenClassification(LinearTaskModel):
-    """A classifier of every token: `logits`, `[batch, token, labels]`."""
+    """A classifier of every token: `logits`, `[batch, token, labels]`.
+
+    Args:
+        config: sizes and settings, with the names of the tags.
+        key: `jax.random.key` for the initial weights.
+        numerics: dtypes, precision and attention implementation.
+    """
 
     task = architecture.TOKENS
 
 
 class BertForQuestionAnswering(TaskModel):
-    """Logits of each token as the first and last of an answer: `start_logits` and `end_logits`, `[batch, token]`."""
+    """Logits of each token as the first and last of an answer: `start_logits` and `end_logits`, `[batch, token]`.
+
+    Args:
+        config: sizes and settings.
+        key: `jax.random.key` for the initial weights.
+        numerics: dtypes, precision and attention implementation.
+    """
 
     task = architecture.ANSWERS
 
@@ -175,6 +197,11 @@ class BertForMultipleChoice(LinearTaskModel):
 
     For inputs `[batch, choice, token]`, `logits` are `[batch, choice]`; all other fields have one row for each text.
     For inputs `[batch, token]`, as in a sweep, each text is separate and `logits` are `[batch, 1]`.
+
+    Args:
+        config: sizes and settings.
+        key: `jax.random.key` for the initial weights.
+        numerics: dtypes, precision and attention implementation.
     """
 
     task = architecture.CHOICE
@@ -201,7 +228,8 @@ class BertForMultipleChoice(LinearTaskModel):
         if len(shape) < 3:
             return output
         assert output.logits is not None
-        return replace(output, logits=output.logits.reshape(shape[:2]))
+        changed = replace(output, logits=output.logits.reshape(shape[:2]))
+        return changed.from_call(np.asarray(batch["input_ids"]), self.origin)
 
 
 def _one_row_per_text(values: Any, name: str) -> Any:
@@ -211,7 +239,13 @@ def _one_row_per_text(values: Any, name: str) -> Any:
 
 
 class BertForReplacedTokenDetection(LinearTaskModel):
-    """ELECTRA's discriminator of replaced tokens: `logits`, `[batch, token]`, positive for replaced tokens."""
+    """ELECTRA's discriminator of replaced tokens: `logits`, `[batch, token]`, positive for replaced tokens.
+
+    Args:
+        config: sizes and settings.
+        key: `jax.random.key` for the initial weights.
+        numerics: dtypes, precision and attention implementation.
+    """
 
     task = architecture.REPLACED
 
@@ -221,7 +255,13 @@ class BertForReplacedTokenDetection(LinearTaskModel):
 
 
 class BertForNextSentencePrediction(TaskModel):
-    """A classifier of pairs: `logits`, `[batch, 2]`, of 'the second segment follows' and 'it is random'."""
+    """A classifier of pairs: `logits`, `[batch, 2]`, of 'the second segment follows' and 'it is random'.
+
+    Args:
+        config: sizes and settings.
+        key: `jax.random.key` for the initial weights.
+        numerics: dtypes, precision and attention implementation.
+    """
 
     task = architecture.NEXT
     vector_fields = frozenset({"logits"})
@@ -268,7 +308,13 @@ class MaskedLMHead(nnx.Module):
 
 
 class BertForMaskedLM(TaskModel):
-    """A masked language model: `logits`, `[batch, token, vocab]`."""
+    """A masked language model: `logits`, `[batch, token, vocab]`.
+
+    Args:
+        config: sizes and settings.
+        key: `jax.random.key` for the initial weights.
+        numerics: dtypes, precision and attention implementation.
+    """
 
     task = architecture.WORDS
 
@@ -284,7 +330,13 @@ class BertForMaskedLM(TaskModel):
 
 
 class BertForPreTraining(TaskModel):
-    """Both heads of BERT's or ALBERT's pre-training: `logits` (`prediction_logits`) and `seq_relationship_logits`."""
+    """Both heads of BERT's or ALBERT's pre-training: `logits` (`prediction_logits`) and `seq_relationship_logits`.
+
+    Args:
+        config: sizes and settings.
+        key: `jax.random.key` for the initial weights.
+        numerics: dtypes, precision and attention implementation.
+    """
 
     task = architecture.PRETRAINING
     vector_fields = frozenset({"seq_relationship_logits"})
@@ -337,7 +389,7 @@ def load(name_or_path: str | Path, **options: Unpack[LoadOptions]) -> Pretrained
 
     Args:
         name_or_path: directory, hub id or 'package:NAME'.
-        options: as in `BertModel.from_pretrained`: `dtype`, `precision`, `attention`, `config`, `revision`,
+        options: options of `BertModel.from_pretrained`: `dtype`, `precision`, `attention`, `config`, `revision`,
             `local_files_only`, `cache_dir`, `token`, `seed`.
 
     Returns: a model of the class for the task, such as `BertForMaskedLM` for `RobertaForMaskedLM`. Use
@@ -387,7 +439,9 @@ def from_torch(
             `PeftModel`, whose active adapters are merged in a copy. Weights may have any dtype and be on any device.
         tokenizer: a `bertjax.Tokenizer`, or a fast tokenizer of transformers, which is copied; default: the tokenizer
             of a model of sentence-transformers, with its prompts and limit.
-        dtype, precision, attention: as in `BertModel.from_pretrained`.
+        dtype: dtype of the parameters, as in `BertModel.from_pretrained`.
+        precision: precision of matrix products, as in `BertModel.from_pretrained`.
+        attention: form of attention, as in `BertModel.from_pretrained`.
 
     Returns: a model of the class that `load` would use for the same model in a directory.
 
@@ -436,7 +490,7 @@ def load_for(
     Args:
         classes: classes for the task, in order of preference.
         directory: directory of a checkpoint.
-        options: as in `load`.
+        options: options of `load`.
     """
     config = read_config(directory)
     embeds = is_sentence_directory(texts_directory(directory)) and BertForSentenceEmbedding in classes

@@ -14,7 +14,7 @@ Axes, with their letters in an einsum:
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
@@ -24,6 +24,7 @@ from jaxtyping import Array, Float, Int
 
 from bertjax import arguments
 from bertjax.errors import InputError
+from bertjax.web import AttentionView, make_view
 
 T = TypeVar("T")
 
@@ -31,7 +32,8 @@ T = TypeVar("T")
 def _repr_of_shapes(record: Any) -> str:
     """Names of all fields that are not None, with dtype and shape of arrays."""
     lines = []
-    for name, value in vars(record).items():
+    for name in (field.name for field in dataclasses.fields(record)):
+        value = vars(record)[name]
         if hasattr(value, "shape") and hasattr(value, "dtype"):
             value = f"{value.dtype}[{', '.join(map(str, value.shape))}]"
         if value is not None:
@@ -116,7 +118,7 @@ class Inputs:
     """Checked and complete inputs of a model.
 
     Args:
-        input_ids: word-piece ids.
+        input_ids: token ids, `[batch, token]`.
         keep: 1 where the query may attend to the key, else 0 (padding); the query axis has length 1 if all queries
             share the mask.
         token_type_ids: segment of each token.
@@ -151,6 +153,12 @@ class HeadWeights:
     Entry i replaces the weights of head `head[i]` in layer `layer[i]`; an entry with layer -1 does nothing (padding of
     shorter lists in a stack). `source_mask` is the attention mask of the run that the weights come from, or -1 if they
     come from no run.
+
+    Args:
+        layer: layer of each entry; -1 for an entry without effect.
+        head: head of each entry, in its layer.
+        values: replacement weights, `[entries, batch or 1, query, key]`.
+        source_mask: attention mask of the source run; -1 for values without a source run.
     """
 
     layer: Int[Array, "entries"]
@@ -161,7 +169,14 @@ class HeadWeights:
 
 @record
 class HeadOutputs:
-    """Replacement outputs (before the output projection) for single heads; entries as in `HeadWeights`."""
+    """Replacement outputs (before the output projection) for single heads; entries as in `HeadWeights`.
+
+    Args:
+        layer: layer of each entry; -1 for an entry without effect.
+        head: head of each entry, in its layer.
+        values: replacement outputs, `[entries, batch or 1, query or 1, head_dim]`.
+        source_mask: attention mask of the source run; -1 for values without a source run.
+    """
 
     layer: Int[Array, "entries"]
     head: Int[Array, "entries"]
@@ -176,6 +191,16 @@ class Edges:
     `example` is the row of the batch, -1 for all rows. The exponential of the score is multiplied by `keep` before the
     softmax normalises (0 forbids the edge); the weight then becomes `gate * weight + (1 - gate) * value`. An entry with
     layer -1 does nothing.
+
+    Args:
+        layer: layer of each edge; -1 for an entry without effect.
+        example: row of the batch of each edge; -1 for all rows.
+        head: head of each edge, in its layer.
+        query: position of the query of each edge.
+        key: position of the key of each edge.
+        keep: factor on the exponential of each score.
+        gate: share of each learned weight that is kept.
+        value: replacement of each weight.
     """
 
     layer: Int[Array, "edges"]
@@ -194,6 +219,14 @@ class SiteValues:
 
     Entry i acts on site `site[i]` of layer `layer[i]`, and on head `head[i]` at sites that each head has. Activations
     become `(1 - share) * learned + share * values`. An entry with layer -1 does nothing.
+
+    Args:
+        site: index of the site of each entry, in `sites.SITE_INDEX`.
+        layer: layer of each entry; -1 for an entry without effect.
+        head: head of each entry, at sites that each head has.
+        values: replacement activations, `[entries, batch or 1, token or 1, width]`.
+        share: share of each activation that is replaced, `[entries, batch or 1, token or 1]`.
+        source_mask: attention mask of the source run; -1 for values without a source run.
     """
 
     site: Int[Array, "entries"]
@@ -244,6 +277,13 @@ class AttentionRecord:
     """Activations of one layer's attention, after overrides; weights are None if attention is not explicit.
 
     Queries and keys are rotated if positions are rotary.
+
+    Args:
+        queries: query vectors, `[batch, query, heads, head_dim]`.
+        keys: key vectors, `[batch, key, heads, head_dim]`.
+        values: value vectors, `[batch, key, heads, head_dim]`.
+        weights: attention weights, `[batch, heads, query, key]`; None if attention is not explicit.
+        head_outputs: outputs of the heads before the output projection, `[batch, query, heads, head_dim]`.
     """
 
     queries: Float[Array, "batch query heads head_dim"]
@@ -306,7 +346,7 @@ class ModelOutput:
         start_logits: logits of an answer's first token.
         end_logits: logits of an answer's last token.
         sentence_embedding: sentence vector after pooling, dense layers and normalization.
-        score: for a classifier with one label: the logit after the activation in the config, or a sigmoid, as in
+        score: logit of a classifier with one label after the activation in the config, or after a sigmoid, as in
             cross-encoders of sentence-transformers.
     """
 
@@ -382,6 +422,53 @@ class ModelOutput:
     def hidden_states(self) -> Float[Array, "layers_plus_1 batch token embed"]:
         """Outputs of the embeddings and of each layer."""
         return self.inside.hidden_states
+
+    def view(
+        self,
+        tokens: Sequence[str] | Sequence[Sequence[str]] | None = None,
+        *,
+        head: tuple[int, int] | None = None,
+        show: str = "head",
+    ) -> AttentionView:
+        """Show the attention weights, as `bertjax.view` does.
+
+        Args:
+            tokens: the tokens of the text, or of each text of the batch, without padding; by default those of the call,
+                by the model's tokenizer.
+            head: layer and head that are selected first; by default 0.0.
+            show: what is shown first: 'head' (lines), 'matrix', or 'model' (all heads).
+
+        Raises:
+            InputError: the output does not come from a call of a model with a tokenizer, and there are no tokens;
+                tokens that do not fit the batch; attention that is not explicit; weights that take more than 64 MB.
+        """
+        attentions, keep = np.asarray(self.attentions, np.float32), np.asarray(self.inside.keep)
+        if tokens is None:
+            tokens = self._tokens_of_call()
+        elif not tokens or isinstance(tokens[0], str):
+            tokens = [tokens]  # type: ignore[list-item]
+        return make_view(tokens, attentions, keep, head=head, show=show)
+
+    def from_call(self, ids: Int[Array | np.ndarray, "*texts token"], source: Any) -> "ModelOutput":
+        """The output, which from now on knows the token ids of its call and their tokenizer; for `view`.
+
+        They are not fields: transformations by JAX drop them.
+
+        Args:
+            ids: the token ids of the call.
+            source: the origin of the model, whose `tokenizer` may be None.
+        """
+        object.__setattr__(self, "_call", (ids, source))
+        return self
+
+    def _tokens_of_call(self) -> list[list[str]]:
+        """The tokens of each text of the call, without padding."""
+        ids, source = vars(self).get("_call", (None, None))
+        if source is None or source.tokenizer is None:
+            raise InputError("this output has no tokenizer: pass the tokens of each text, without padding")
+        keep = np.asarray(self.inside.keep).max(axis=1) > 0
+        rows = np.asarray(ids).reshape(keep.shape)
+        return [source.tokenizer.pieces(row[real].tolist()) for row, real in zip(rows, keep, strict=True)]
 
     @property
     def prediction_logits(self) -> Float[Array, "batch *labels"] | None:

@@ -32,6 +32,8 @@ def make_attention(
         tokens: the example's tokens.
         maps: the weights of each map.
         names: the maps' names.
+        title: title of the figure.
+        subtitle: line below the title.
         frame: title, and axes to draw a single map into.
     """
     from matplotlib.style import context

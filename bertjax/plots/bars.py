@@ -59,7 +59,10 @@ def make_layers(
 
     Args:
         scores: `[layers]`, as the metric defines them (not in points); NaN where undefined.
-        base, title, subtitle, measure: as in `heads_map.make_heads`.
+        base: score without ablation, as the metric defines it.
+        title: title of the figure.
+        subtitle: line below the title.
+        measure: name, unit and direction of the score.
         certainty: intervals and significance of the changes; bars that are not significant are hollow.
         frame: title, and axes to draw into.
 
@@ -92,8 +95,12 @@ def make_sets(
     Args:
         names: the sets' names; long ones are cut.
         scores: `[sets]`, as the metric defines them (not in points); NaN where undefined.
-        base, title, subtitle, measure: as in `heads_map.make_heads`.
-        certainty, frame: as in `make_layers`.
+        base: score without ablation, as the metric defines it.
+        title: title of the figure.
+        subtitle: line below the title.
+        measure: name, unit and direction of the score.
+        certainty: intervals and significance of the changes, as in `make_layers`.
+        frame: title, and axes to draw into.
 
     Raises:
         DataError: `scores` is not a list, or the number of names differs.

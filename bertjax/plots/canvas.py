@@ -71,6 +71,8 @@ class Frame:
         """The figure and axes to draw into.
 
         Args:
+            title: title of the figure.
+            subtitle: line below the title.
             bottom: the bottom of the axes on a page, in inches.
             box: left, width and height of the axes on a page, in inches.
         """
@@ -83,7 +85,11 @@ class Frame:
         return cast("Figure", self.ax.figure), self.ax
 
     def resize(self, figure: "Figure") -> float:
-        """Give a page its size. Returns the ratio by which fonts changed."""
+        """Give a page its size. Returns the ratio by which fonts changed.
+
+        Args:
+            figure: the figure with its page.
+        """
         from matplotlib.text import Text
 
         if self.size is None:
@@ -103,6 +109,13 @@ PAGE = Frame()  # a page of the default size, with the default title
 
 def start_page(title: str, subtitle: str, bottom: float, height: float, frame: Frame = PAGE) -> "Figure":
     """A page with its headings, and space for a drawing of `height`, `bottom` above its lower edge.
+
+    Args:
+        title: the title of the figure.
+        subtitle: the line below the title.
+        bottom: the space below the drawing, in inches.
+        height: the height of the drawing, in inches.
+        frame: title, and size of the figure.
 
     Raises:
         InputError: the frame has axes, but the figure needs a page.
@@ -163,7 +176,15 @@ def _even_lines(text: str, width: int) -> str:
 
 
 def add_axes(figure: "Figure", left: float, bottom: float, width: float, height: float) -> "Axes":
-    """Axes at a position in inches, without frame or tick marks."""
+    """Axes at a position in inches, without frame or tick marks.
+
+    Args:
+        figure: the figure with its page.
+        left: the distance from the left edge of the page, in inches.
+        bottom: the distance from the lower edge of the page, in inches.
+        width: the width in inches.
+        height: the height in inches.
+    """
     page_width, page_height = figure.get_size_inches()
     axes = figure.add_axes((left / page_width, bottom / page_height, width / page_width, height / page_height))
     clear_axes(axes)
@@ -190,7 +211,12 @@ def draw_as_shapes(bar: Any) -> None:
 
 
 def add_note(figure: "Figure", text: str) -> None:
-    """Add a grey line at the foot of the page."""
+    """Add a grey line at the foot of the page.
+
+    Args:
+        figure: the figure with its page.
+        text: the line.
+    """
     figure.text(0.2 / WIDTH, 0.15 / float(figure.get_size_inches()[1]), text, fontsize=8.5, color=GREY)
 
 
@@ -230,6 +256,10 @@ METADATA: dict[str, dict[str, Any]] = {
 
 def save_page(figure: "Figure", path: str | os.PathLike[str]) -> None:
     """Write a PNG, PDF or SVG file by the path's suffix, without version and date.
+
+    Args:
+        figure: the figure to write.
+        path: a path with the suffix .png, .pdf or .svg.
 
     Raises:
         OutputError: the path has another suffix, or the file cannot be written.

@@ -71,7 +71,7 @@ def draw_cells(
     """Draw the cells of a map in their colours; a stroke crosses each cell that is not significant.
 
     Args:
-        changes: as they are printed; NaN where undefined.
+        changes: the changes as printed; NaN where undefined.
         limit: the largest change of the colour scale.
         significant: which changes are significant; None if they are not tested.
         size: the font size of the numbers in the cells, in points; None writes none.
@@ -90,6 +90,8 @@ def strike_through(axes: "Axes", cells: Bool[np.ndarray, "layers heads"], offset
     """Draw a stroke through cells.
 
     Args:
+        axes: the axes to draw into.
+        cells: which cells get a stroke.
         offset: the coordinate of the left and upper edge of cell 0.
     """
     from matplotlib.collections import LineCollection

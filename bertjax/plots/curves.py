@@ -57,6 +57,9 @@ def make_curves(
         left: the number of heads left at each point.
         curves: the curve of each order.
         all_heads: the number of all heads, and the score with all heads as it is printed.
+        title: title of the figure.
+        subtitle: line below the title.
+        measure: name, unit and direction of the score.
         frame: title, and axes to draw into.
 
     Raises:

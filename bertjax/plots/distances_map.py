@@ -34,8 +34,10 @@ def make_distances(
         layers: the layers of the heads.
         points: the positions of the heads in the plane.
         tree: the result of `scipy.cluster.hierarchy.linkage`.
+        title: title of the figure.
+        subtitle: line below the title.
         note: a line below the figure.
-        frame: the title.
+        frame: title and size of the figure.
 
     Raises:
         DataError: fewer than three heads.

@@ -46,7 +46,7 @@ class Grid:
     Args:
         title: the site.
         rows: the names of layers or heads.
-        changes: as they are printed; NaN if undefined.
+        changes: the changes as printed; NaN if undefined.
         significant: which changes are significant; a stroke crosses the others.
         kind: the kind of rows: 'layer' or 'head'.
     """
@@ -77,7 +77,8 @@ def grids_of_cells(
     Args:
         cells: site, layer, head (None for sites of whole layers) and span of each cell.
         spans: the number of spans.
-        changes, significant: as in `Grid`, for each cell.
+        changes: the change of each cell, as in `Grid`.
+        significant: whether the change of each cell is significant.
 
     >>> cells = [{"place": "keys", "layer": 1, "head": 2, "span": span} for span in (0, 1)]
     >>> (grid,) = grids_of_cells(cells, 2, np.array([5.0, 6.0]), np.array([True, False]))
@@ -115,10 +116,12 @@ def make_grids(
     Args:
         grids: grids with the same spans.
         spans: the names of the spans, in the order of the text.
+        title: title of the figure.
+        subtitle: line below the title.
         note: replaces the note about strokes, for changes that are not tested.
         measure: the measure of the changes.
         limit: where colours end; None for the largest change, unless that is an outlier.
-        frame: the title.
+        frame: title and size of the figure.
 
     Raises:
         DataError: there is no grid.

@@ -35,15 +35,20 @@ def make_pairs(
     Args:
         heads: the heads of all pairs, in ascending order.
         pairs: the indices of each pair in `heads`.
-        changes: as they are printed; NaN if undefined.
+        changes: the changes as printed; NaN if undefined.
         significant: which changes are significant; a stroke crosses the others.
+        title: title of the figure.
+        subtitle: line below the title.
+        measure: name, unit and direction of the score.
         frame: title, and axes to draw into.
 
     Raises:
         DataError: there is no pair.
 
-    >>> figure = make_pairs([(0, 1), (1, 2)], np.array([[0, 1]]), np.array([-1.0]), np.array([True]), "Two", "", \
-            measure=Measure())
+    >>> changes, significant = np.array([-1.0]), np.array([True])
+    >>> figure = make_pairs(
+    ...     [(0, 1), (1, 2)], np.array([[0, 1]]), changes, significant, "Two", "", measure=Measure()
+    ... )
     >>> [label.get_text() for label in figure.axes[0].get_xticklabels()]
     ['0.1', '1.2']
     """

@@ -50,11 +50,13 @@ def make_panels(
 
     Args:
         panels: panels of the same shape.
+        title: title of the figure.
+        subtitle: line below the title.
         label: the meaning of the colours.
         note: the meaning of dots and strokes.
         scale: where the colours begin and end; by default 0 and the largest value.
         colours: a matplotlib colormap.
-        frame: the title.
+        frame: title and size of the figure.
 
     Raises:
         DataError: there is no panel.

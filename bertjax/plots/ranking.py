@@ -46,9 +46,12 @@ def make_ranking(
 
     Args:
         names: the ablations' names; long ones are cut.
-        changes: as they are printed.
-        intervals: both ends, likewise.
+        changes: the changes as printed.
+        intervals: both ends of the interval of each change, as printed.
         significant: which changes are significant; their marks are filled.
+        title: title of the figure.
+        subtitle: line below the title.
+        measure: name, unit and direction of the score.
         frame: title, and axes to draw into.
     """
     import matplotlib

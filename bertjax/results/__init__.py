@@ -29,6 +29,7 @@ from bertjax.results.examples import (
 from bertjax.results.figures import make_figure, pruning_curves
 from bertjax.results.page import check_replaceable, write_page
 from bertjax.results.results import Results, ShardResults, make_results
+from bertjax.results.seeds import SeedEffects, join_seeds, over_seeds_and_examples
 from bertjax.results.shards import Shard, check_shard, read_shards, write_shard
 from bertjax.results.summary import Entry, read_recorded
 from bertjax.results.table import Row, column, significant
@@ -51,6 +52,7 @@ __all__ = [
     "NumberDisplay",
     "Results",
     "Row",
+    "SeedEffects",
     "Shard",
     "ShardResults",
     "check_directory",
@@ -62,9 +64,11 @@ __all__ = [
     "cut_out",
     "describe_examples",
     "describe_silhouette",
+    "join_seeds",
     "make_figure",
     "make_results",
     "output_arrays",
+    "over_seeds_and_examples",
     "pruning_curves",
     "read_complete",
     "read_recorded",

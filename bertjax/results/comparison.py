@@ -181,7 +181,12 @@ def agreeing(results: Sequence[Contents], metric: str | None = None) -> list[tup
 
 
 def compare_table(results: Sequence[Contents], metric: str | None = None) -> Group:
-    """A table for terminals: the numbered results, a row for each pair, and the ablations on which results agree."""
+    """A table for terminals: the numbered results, a row for each pair, and the ablations on which results agree.
+
+    Args:
+        results: the results to compare, at least two.
+        metric: the metric that is compared; by default the main metric of each.
+    """
     labels, kind = label_results(results), results[0].kind
     numbers = [str(number) for number in range(1, len(labels) + 1)]
     table = PlainTable(box=SIMPLE_HEAD, pad_edge=False)
@@ -244,7 +249,12 @@ def _correlation(pair: Pair) -> str:
 
 
 def compare_data(results: Sequence[Contents], metric: str | None = None) -> dict[str, Any]:
-    """All pairs, and all ablations on which results agree, for `--format json`."""
+    """All pairs, and all ablations on which results agree, for `--format json`.
+
+    Args:
+        results: the results to compare, at least two.
+        metric: the metric that is compared; by default the main metric of each.
+    """
     labels = label_results(results)
     written = {row.name: row.to_dict()["name"] for row in results[0].rows_of(metric)}
     return {
@@ -272,7 +282,7 @@ class Comparison:
 
     Args:
         results: at least two.
-        metric: by which they are compared; by default the main one of each.
+        metric: the metric that is compared; by default the main metric of each.
     """
 
     results: tuple[Contents, ...]

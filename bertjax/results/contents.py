@@ -23,7 +23,7 @@ class Quantity:
     """What a metric of results measures. Results are compared if they measure the same.
 
     Attributes:
-        name: for messages.
+        name: the name in messages.
         compared_as: results are compared if this is equal.
         sign: 1, or -1 if positive values mean what negative values of the compared quantities mean.
     """
@@ -58,10 +58,10 @@ class InMemory(Stored):
     """The large parts of results that were just computed.
 
     Args:
-        outputs: as in the file.
-        attention: as in the file.
-        examples: as in the file.
-        directory: of the written results; None if they were not written.
+        outputs: the arrays of `outputs.npz`.
+        attention: the arrays of `attention.npz`.
+        examples: the objects of `examples.jsonl`.
+        directory: the directory of the written results; None if they were not written.
     """
 
     outputs: Arrays
@@ -75,8 +75,8 @@ class Contents:
     """The contents of results.
 
     Args:
-        summary: as in `summary.json`.
-        rows: as in `results.parquet`, one for each ablation and metric.
+        summary: the content of `summary.json`.
+        rows: the rows of `results.parquet`, one for each ablation and metric.
         stored: the large parts, read when they are needed.
     """
 
@@ -170,6 +170,9 @@ class Contents:
     def rows_of(self, metric: str | None = None) -> list[Row]:
         """The rows of a metric, by default the main one, in the order of the ablations.
 
+        Args:
+            metric: the name of the metric.
+
         Raises:
             InputError: the results have no such metric.
         """
@@ -195,21 +198,37 @@ class Contents:
         return str(self.summary["sentence"])
 
     def sentence_of(self, metric: str | None = None) -> str:
-        """The sentence about a metric, by default the main one."""
+        """The sentence about a metric, by default the main one.
+
+        Args:
+            metric: the name of the metric.
+        """
         statistics = self.summary["statistics"]
         return str(statistics[metric]["sentence"] if metric and statistics else self.summary["sentence"])
 
     def least_p(self, metric: str | None = None) -> float | None:
-        """The smallest possible p of a metric's test, by default the main one's; None if there is no bound."""
+        """The smallest possible p of a metric's test, by default the main one's; None if there is no bound.
+
+        Args:
+            metric: the name of the metric.
+        """
         least = self.summary["statistics"].get(metric or self.metric, {}).get("least_p")
         return None if least is None else float(least)
 
     def describe_metric(self, name: str | None = None) -> dict[str, Any]:
-        """The description of a metric, by default the main one, as `Metric.describe` returns it."""
+        """The description of a metric, by default the main one, as `Metric.describe` returns it.
+
+        Args:
+            name: the name of the metric.
+        """
         return describe_metric(self.summary, name or self.metric)
 
     def measure(self, metric: str | None = None) -> Measure:
-        """The label, unit and direction of a metric, by default the main one."""
+        """The label, unit and direction of a metric, by default the main one.
+
+        Args:
+            metric: the name of the metric.
+        """
         return measure_of(self.summary, metric or self.metric)
 
     @property
@@ -222,6 +241,9 @@ class Contents:
 
         The effect of an ablation is the score with it minus the score without it. A Shapley value is the contribution
         of a head to the score, which has the opposite sign.
+
+        Args:
+            metric: the name of the metric.
 
         Raises:
             InputError: the results have no such metric.
@@ -241,7 +263,11 @@ class Contents:
         return Quantity(f"{label}{into}", f"{self.analysis} {name}{into}")
 
     def positive_of(self, metric: str | None = None) -> str | None:
-        """The label that a metric such as F1 is about; None for metrics of all labels or of numbers."""
+        """The label that a metric such as F1 is about; None for metrics of all labels or of numbers.
+
+        Args:
+            metric: the name of the metric; by default the main one.
+        """
         return positive_name(self.summary, [metric or self.metric])
 
     @property
@@ -255,7 +281,11 @@ class Contents:
         return [self.examples[index]["id"] for index in self.attention["examples"].tolist()]
 
     def label_of(self, example: Mapping[str, Any]) -> str:
-        """An example's label as str, a class by its name; 'none' for an example without a label."""
+        """An example's label as str, a class by its name; 'none' for an example without a label.
+
+        Args:
+            example: an object of `examples.jsonl`.
+        """
         names, label = self.summary["data"]["label_names"], example["label"]
         if label is None or (names and label < 0):
             return "none"
@@ -265,6 +295,10 @@ class Contents:
         """A column of a metric in the printed unit: points, 100 times the stored values, or the metric's unit.
 
         NaN where it is undefined.
+
+        Args:
+            name: a column of scores or differences, such as 'score' or 'low'.
+            metric: the name of the metric; by default the main one.
         """
         return self.measure(metric).factor * column(self.rows_of(metric), name)
 
@@ -277,7 +311,11 @@ class Contents:
         return title if self.measure().compared_with else f"{title}, mode {summary['mode']['name']}"
 
     def largest(self, count: int = SHOWN) -> list[tuple[str, ...]]:
-        """The formatted rows of the ablations with the largest effects on the main metric."""
+        """The formatted rows of the ablations with the largest effects on the main metric.
+
+        Args:
+            count: the number of ablations.
+        """
         rows = self.rows_of()
         order = np.argsort(-np.nan_to_num(np.abs(column(rows, "difference")), nan=-1.0), kind="stable")
         return [format_row(rows[index], self.measure(), self.least_p()) for index in order[:count]]
@@ -287,8 +325,8 @@ def describe_analysis(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Name and options of the analysis of results.
 
     Args:
-        summary: as in `summary.json`; earlier versions did not record the analysis, so that it is inferred from the
-            outputs, without options.
+        summary: the content of `summary.json`. Earlier versions did not record the analysis, so that it is inferred
+            from the outputs, without options.
     """
     if "analysis" in summary:
         return dict(summary["analysis"])
@@ -317,7 +355,7 @@ def positive_name(summary: Mapping[str, Any], metrics: Sequence[str]) -> str | N
     """The name of the label that one of the metrics is about; None if all are about all labels.
 
     Args:
-        summary: as in `summary.json`, or only its provenance.
+        summary: the content of `summary.json`, or only its provenance.
     """
     if not any(describe_metric(summary, name)["of_one_label"] for name in metrics):
         return None
@@ -368,7 +406,7 @@ def format_row(row: Row, measure: Measure, least_p: float | None = None) -> tupl
     A star after q marks a significant effect; p and q are empty if nothing is tested.
 
     Args:
-        measure: of the row's metric.
+        measure: the measure of the row's metric.
         least_p: the smallest possible p of the row's test (`Contents.least_p`).
     """
     ends = [end for end in (row.low, row.high) if end is not None]

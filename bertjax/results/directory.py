@@ -130,6 +130,9 @@ def _arrays(file: BinaryIO) -> dict[str, Shaped[np.ndarray, "..."]]:
 def read_results(directory: str | Path) -> Results:
     """Read a directory of results.
 
+    Args:
+        directory: the output directory of a command, or of a call with `output=`.
+
     Raises:
         InputError: there are no results, or they are damaged, were changed since they were written, or come from an
             incompatible version of bertjax.
@@ -194,6 +197,8 @@ def check_directory(
     """Check before a run that its results can be written; the directory is made later.
 
     Args:
+        directory: the output directory.
+        overwrite: whether results in the directory may be replaced.
         last: the file that is written last, which exists only if results are complete.
         files: all files that may be written or removed.
 
@@ -258,7 +263,8 @@ def read_complete(directory: Path, settings: Mapping[str, Any], analysis: Mappin
     """The summary of complete results in a directory; None if there are none.
 
     Args:
-        settings: that the results must have, except those in `NOT_COMPARED`.
+        directory: the output directory.
+        settings: the settings that the results must have, except those in `NOT_COMPARED`.
         analysis: the name and options of the analysis that the results must have.
 
     Raises:
@@ -305,9 +311,10 @@ def output_arrays(
 
     Args:
         base: the outputs without ablation.
-        outputs: with each ablation.
+        outputs: the outputs with each ablation.
+        examples: the examples of the task.
         ablations: name, layer and head of each; None if there is no single layer or head.
-        labels: of the outputs; None for the labels of the examples.
+        labels: the labels of the outputs; None for the labels of the examples.
         details: further arrays by name.
     """
     return {
@@ -326,7 +333,8 @@ def describe_examples(examples: Examples, arrays: Arrays) -> list[dict[str, Any]
     """The content of `examples.jsonl`: id, label and texts of each example, and the fields of its content.
 
     Args:
-        arrays: as in `outputs.npz`; they decide which candidates of a query are included.
+        examples: the examples of the task.
+        arrays: the arrays of `outputs.npz`; they decide which candidates of a query are included.
     """
     missing = (None,) * len(examples)
     rows = zip(
@@ -351,6 +359,11 @@ def write_outputs(directory: Path, outputs: Arrays, examples: Sequence[Mapping[s
 
     Earlier results in the directory are then no longer complete, so their `summary.json` or `shard.json` is removed.
 
+    Args:
+        directory: the output directory.
+        outputs: the arrays of `outputs.npz`.
+        examples: the objects of `examples.jsonl`.
+
     Raises:
         OutputError: they cannot be written.
     """
@@ -367,6 +380,10 @@ def write_outputs(directory: Path, outputs: Arrays, examples: Sequence[Mapping[s
 
 def write_results(directory: Path, results: Results) -> Results:
     """Write the other files, each atomically, `summary.json` last.
+
+    Args:
+        directory: the output directory.
+        results: the computed results.
 
     Returns:
         The results with their directory and the hashes of its files.

@@ -41,18 +41,31 @@ class Display:
         return "The probability is that of the example's label." if self.predicts else ""
 
     def values(self, outputs: Float[np.ndarray, "outputs ..."]) -> Float[np.ndarray, " examples"]:
-        """The value of each example in one run; NaN if an example has no output."""
+        """The value of each example in one run; NaN if an example has no output.
+
+        Args:
+            outputs: the outputs of one run.
+        """
         if self.predicts:
             return _probabilities(outputs, self.saved.outputs["labels"])
         return outputs.reshape(-1)
 
     def lines(self, example: int) -> list[Line]:
-        """The texts of an example."""
+        """The texts of an example.
+
+        Args:
+            example: the index of the example.
+        """
         row = self.saved.examples[example]
         return [[(shorten(row[name]), PLAIN)] for name in ("first", "second") if name in row]
 
     def change(self, run: int, example: int) -> list[Line]:
-        """Lines on how an ablation changes an example, besides its value."""
+        """Lines on how an ablation changes an example, besides its value.
+
+        Args:
+            run: the index of the ablation.
+            example: the index of the example.
+        """
         return []
 
 
@@ -66,12 +79,23 @@ class NumberDisplay(Display):
     number = 0
 
     def values(self, outputs: Float[np.ndarray, "outputs numbers"]) -> Float[np.ndarray, " examples"]:
-        """The number of each output."""
+        """The number of each output.
+
+        Args:
+            outputs: the outputs of one run.
+        """
         return np.asarray(outputs[:, self.number])
 
 
 def cut_out(text: str, start: int, end: int, mark: str, around: int = AROUND) -> Line:
     """A part of a text with its surroundings.
+
+    Args:
+        text: the whole text.
+        start: the index of the first character of the part.
+        end: the index after its last character.
+        mark: the mark of the part in the result.
+        around: the number of characters on either side.
 
     >>> cut_out("the Panthers defense gave up 308 points in all", 29, 32, "true", around=8)
     [('… up ', ''), ('308', 'true'), (' points …', '')]
@@ -84,7 +108,11 @@ def cut_out(text: str, start: int, end: int, mark: str, around: int = AROUND) ->
 
 
 def shorten(text: str) -> str:
-    """Shorten a text to the length that the page shows."""
+    """Shorten a text to the length that the page shows.
+
+    Args:
+        text: the whole text.
+    """
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 

@@ -68,6 +68,7 @@ def make_figure(
     """A figure of results.
 
     Args:
+        saved: the results.
         figure: the name of a figure:
             'map': the effects of single heads, layers by heads;
             'ranking': all effects with intervals;
@@ -217,14 +218,22 @@ def _overview(saved: Contents, rows: Sequence[Row], measure: Measure, figure: st
     return make_layers(means, base, title, f"{_where(saved)}; {note}", measure, frame=frame)
 
 
-def _pairs(saved: Contents, rows: Sequence[Row], measure: Measure, frame: Frame) -> "Figure":
+def pairs_of_heads(rows: Sequence[Row]) -> tuple[list[tuple[int, int]], Int[np.ndarray, "rows 2"]] | None:
+    """The heads of pairs in ascending order, and their indices for each row; None if not all rows are of pairs."""
     parsed = [[parse_head_name(head) for head in row.heads] for row in rows]
     both = [(one[0], one[1]) for one in parsed if len(one) == 2 and one[0] is not None and one[1] is not None]
-    if len(both) < len(rows):
-        raise InputError(f"{saved.source} has sets that are no pairs of heads: --figure ranking")
+    if not rows or len(both) < len(rows):
+        return None
     heads = sorted({head for pair in both for head in pair if head is not None})
     places = {head: place for place, head in enumerate(heads)}
-    pairs = np.array([[places[head] for head in pair if head is not None] for pair in both], np.int64)
+    return heads, np.array([[places[head] for head in pair if head is not None] for pair in both], np.int64)
+
+
+def _pairs(saved: Contents, rows: Sequence[Row], measure: Measure, frame: Frame) -> "Figure":
+    found = pairs_of_heads(rows)
+    if found is None:
+        raise InputError(f"{saved.source} has sets that are no pairs of heads: --figure ranking")
+    heads, pairs = found
     changes, title = measure.factor * column(rows, "difference"), _titled(saved, measure, "two heads")
     return make_pairs(heads, pairs, changes, significant(rows), title, _where(saved), measure=measure, frame=frame)
 

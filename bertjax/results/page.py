@@ -1,13 +1,11 @@
 """The report as a single HTML file: `bertjax report DIR`. It opens from disk and needs no network.
 
-`page_assets/` contains its frame, style and program, and plotly.js, which draws the charts; in the page it is
-compressed. All data are in a JSON element; the program inserts them as text, never as HTML.
+`bertjax/web/assets/report/` contains its frame, style and modules. All data are in a JSON element; the modules insert
+them as text, never as HTML.
 """
 
 import base64
 import gzip
-import importlib.resources
-import io
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,27 +16,30 @@ from jaxtyping import Float, UInt8
 
 from bertjax.atomic_files import atomic_write
 from bertjax.errors import InputError, OutputError
-from bertjax.formatting import FORMULA, count_of, finite, table_heads, table_name, to_json
+from bertjax.formatting import FORMULA, count_of, table_heads, table_name
 from bertjax.paths import is_file, user_path
-from bertjax.results.contents import Contents
+from bertjax.plots import grids_of_cells
+from bertjax.results.contents import Contents, describe_silhouette
 from bertjax.results.examples import display_of
-from bertjax.results.figures import make_figure
+from bertjax.results.figures import pairs_of_heads
 from bertjax.results.summary import AGAIN, has_mark, read_recorded
-from bertjax.results.table import COLUMNS
+from bertjax.results.table import COLUMNS, significant
 from bertjax.statistics import predictions_from_logits
+from bertjax.web import make_page as bundle
 
+TITLE = "bertjax report"  # by which `has_mark` knows a page
 MOST_ABLATIONS = 2000  # on the page; of more, those with the largest effects are shown
 DIGITS = 12
-PIXELS_PER_INCH = 130  # of figures
-PARTS = {"STYLE": "page.css", "CHARTS": "charts.js", "PROGRAM": "page.js", "LICENSE": "plotly-4.1.1.LICENSE"}
-# The smallest published bundle of plotly.js with heatmaps. To renew it, `npm pack plotly.js-cartesian-dist-min`, copy
-# plotly-cartesian.min.js and LICENSE to page_assets/ with the version in their names as here, and put the hash of the
-# first into tests/results/test_page_data.py.
-PLOTLY = "plotly-cartesian-4.1.1.min.js"
+DIGITS_OF_CELLS = 4  # of cells that are not among the largest effects
+# Parts of a summary that the page of an analysis shows.
+DETAILED = ("pruning", "roles", "patching", "shapley", "derived", "gradients")
 
 
 def check_replaceable(path: Path) -> None:
     """Check that a figure or page may be written to a path.
+
+    Args:
+        path: the path of the figure or page.
 
     Raises:
         OutputError: the file exists and bertjax did not write it, or it belongs to results.
@@ -84,16 +85,7 @@ def write_page(saved: Contents, path: str | Path | None = None) -> Path:
 
 def make_page(saved: Contents) -> str:
     """The page as str."""
-    data = to_json(finite(page_data(saved)), separators=(",", ":"))
-    parts = {mark: _read(name).decode() for mark, name in PARTS.items()}
-    page = _read("page.html").decode()
-    for mark, part in {**parts, "PLOTLY": _pack(_read(PLOTLY)), "DATA": data.replace("<", "\\u003c")}.items():
-        page = page.replace(f"/*{mark}*/", part, 1)
-    return page
-
-
-def _read(name: str) -> bytes:
-    return (importlib.resources.files("bertjax.results") / "page_assets" / name).read_bytes()
+    return bundle("report/page", page_data(saved), title=TITLE)
 
 
 def page_data(saved: Contents) -> dict[str, Any]:
@@ -121,7 +113,9 @@ def page_data(saved: Contents) -> dict[str, Any]:
         "examples": choose_examples(saved, kept),
         "attention": pack_attention(saved),
         "facts": _facts(saved),
-        "picture": _picture(saved),
+        "analysis": saved.analysis,
+        "details": {name: summary[name] for name in DETAILED if name in summary} | _notes(saved),
+        "grids": _grids(saved),
     }
 
 
@@ -130,13 +124,51 @@ def _written(entry: Mapping[str, Any]) -> tuple[str, list[str]]:
     return table_name(entry["name"], entry["heads"], entry["layer"]), table_heads(entry["heads"])
 
 
-def _picture(saved: Contents) -> str:
-    """The grids of patches as PNG in base64; empty for other results, whose charts the page draws."""
-    if not saved.has_grids:
-        return ""
-    buffer = io.BytesIO()
-    make_figure(saved).savefig(buffer, format="png", dpi=PIXELS_PER_INCH, metadata={"Software": None})
-    return base64.b64encode(buffer.getvalue()).decode()
+def _notes(saved: Contents) -> dict[str, str]:
+    """Notes of an analysis that figures have, too."""
+    notes = {"too_few_contrasts": saved.too_few_contrasts}
+    if "silhouette" in saved.summary.get("roles", {}):
+        notes["silhouette"] = describe_silhouette(saved.summary["roles"]["silhouette"])
+    return {name: note for name, note in notes.items() if note}
+
+
+def _grids(saved: Contents) -> dict[str, Any] | None:
+    """The grids of cells or of pairs, with all their values; None for other results.
+
+    Returns:
+        `columns`: the names of the columns; `panels`: title, kind of rows, names of rows, and for each row and column
+        the index of the ablation, None without one; `values` and `significant`: by metric, for all ablations.
+    """
+    if saved.has_grids:
+        patching, count = saved.summary["patching"], len(saved.names)
+        spans, index = patching["spans"], np.arange(count, dtype=np.float64)
+        panels = [
+            {"title": grid.title, "kind": grid.kind, "rows": list(grid.rows), "cells": _indices(grid.changes)}
+            for grid in grids_of_cells(patching["cells"], len(spans), index, np.ones(count, np.bool_))
+        ]
+        columns = list(spans)
+    else:
+        pairs = pairs_of_heads(saved.rows_of())
+        if pairs is None:
+            return None
+        heads, both = pairs
+        indices = np.full((len(heads), len(heads)), np.nan)
+        indices[both.max(1), both.min(1)] = np.arange(len(both))  # below the diagonal
+        columns = [f"{layer}.{head}" for layer, head in heads]
+        panels = [{"title": "", "kind": "head", "rows": columns, "cells": _indices(indices)}]
+    rows = {metric: saved.rows_of(metric) for metric in saved.summary["metrics"]}
+    values = {name: [_round(row.difference, DIGITS_OF_CELLS) for row in rows[name]] for name in rows}
+    return {
+        "columns": columns,
+        "panels": panels,
+        "values": values,
+        "significant": {name: significant(rows[name]).astype(int).tolist() for name in rows},
+        "kept": _kept(saved),
+    }
+
+
+def _indices(cells: Float[np.ndarray, "rows columns"]) -> list[list[int | None]]:
+    return [[None if np.isnan(index) else int(index) for index in row] for row in cells]
 
 
 def _metric(saved: Contents, name: str) -> dict[str, Any]:
@@ -192,7 +224,7 @@ def _facts(saved: Contents) -> list[tuple[str, str]]:
     ]
 
 
-BUDGET = 3_000_000  # characters
+BUDGET = 900_000  # characters
 
 
 def pack_attention(saved: Contents, budget: int = BUDGET) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from bertjax.results.comparison import Comparison
 from bertjax.results.contents import Contents, InMemory, describe_numbers, headings_of, note_of_tests
 from bertjax.results.figures import make_figure
 from bertjax.results.page import write_page
+from bertjax.results.seeds import SeedEffects, join_seeds
 from bertjax.results.shards import describe_shard
 from bertjax.results.summary import Entry, make_summary
 from bertjax.results.table import make_rows, to_frame
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
 
 
 class Results(Contents):
-    """Results of `bertjax ablate`, read from a directory (`read_results`) or just computed (`bertjax.ablate`)."""
+    """Results of `bertjax ablate`, read from a directory (`read_results`) or just computed (`bertjax.ablate`).
+
+    Args:
+        summary: the content of `summary.json`.
+        rows: the effect of each ablation.
+        stored: outputs, attention and examples, in files or in memory.
+    """
 
     def to_pandas(self) -> "pandas.DataFrame":
         """A `pandas.DataFrame` with a row for each ablation and metric.
@@ -46,7 +53,7 @@ class Results(Contents):
         """Write a single HTML file that needs no network, and return its path.
 
         Args:
-            path: of the `.html` file; by default `report.html` in the directory of the results.
+            path: the path of the `.html` file; by default `report.html` in the directory of the results.
 
         Raises:
             InputError: these results were not written and there is no path.
@@ -59,13 +66,27 @@ class Results(Contents):
 
         Args:
             others: results of other seeds, tasks, checkpoints or modes.
-            metric: by default the main metric of each.
+            metric: the metric that is compared; by default the main metric of each.
 
         Raises:
             InputError: `others` is empty, the results share fewer than two ablations, or one lacks the metric.
         """
         expected = "results (bertjax.read_results(directory) reads them)"
         return Comparison((self, *arguments.check_sequence(others, "others", expected, Results)), metric)
+
+    def join(self, *others: "Results", metric: str | None = None) -> SeedEffects:
+        """Join these results with those of other seeds of the model: mean effects, tested over seeds and examples.
+
+        Args:
+            others: results on the same examples.
+            metric: the metric that is joined; by default the main metric of each.
+
+        Raises:
+            InputError: `others` is empty, the examples differ, or as for `compare`.
+            DataError: the metric is not built in, or it is undefined without some example.
+        """
+        expected = "results (bertjax.read_results(directory) reads them)"
+        return join_seeds((self, *arguments.check_sequence(others, "others", expected, Results)), metric)
 
     def _repr_html_(self) -> str:
         """The summary sentence and the ablations with the largest effects, for notebooks."""
@@ -85,7 +106,11 @@ class Results(Contents):
 
 
 class ShardResults(Results):
-    """The results of a shard: `directory`, `summary` and `sentence`; all other attributes raise `InputError`."""
+    """The results of a shard: `directory`, `summary` and `sentence`; all other attributes raise `InputError`.
+
+    Args:
+        summary: the content of `shard.json`.
+    """
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("_") or name in ("directory", "summary", "sentence", "stored"):
@@ -108,9 +133,9 @@ def make_results(
     """Make results from what was computed.
 
     Args:
-        provenance: of the results, and the scores of the base by metric under 'base'.
+        provenance: the provenance of the results, and the scores of the base by metric under 'base'.
         entries: one for each ablation.
-        statistics: by metric, the main one first; empty if fewer than two examples have a label.
+        statistics: the statistics by metric, the main one first; empty if fewer than two examples have a label.
         stored: outputs, attention and examples.
     """
     rows = make_rows([entry.to_dict() for entry in entries], provenance["base"], statistics)

@@ -187,6 +187,27 @@ class Roles(Struct):
     silhouette: Silhouette | UnsetType = UNSET
 
 
+class DescriptionLength(Struct):
+    """The length in bits of the tags' code by online coding, and the length of a uniform code over it."""
+
+    bits: float
+    compression: float
+
+
+class Probe(Struct):
+    """Linear probes.
+
+    `tags` are the classes, `sentences` the numbers of sentences that train, select and test, `most_frequent` the share
+    of the most frequent tag among the test words, `description_lengths` those of the embeddings and of each layer or
+    head, if they were computed.
+    """
+
+    tags: list[str]
+    sentences: dict[str, int]
+    most_frequent: float
+    description_lengths: dict[str, DescriptionLength] | UnsetType = UNSET
+
+
 class Screen(Struct):
     """Ablations chosen by gradients.
 
@@ -298,11 +319,11 @@ class Summary(Struct, kw_only=True):
         positive: the id of the positive label.
         positive_label: the label of F1, ROC AUC and average precision; null if no metric is about one label.
         settings: all options.
-        seconds: of the job, including loading.
+        seconds: the seconds of the job, including loading.
         without_effect: ablations that changed no output.
-        float32: for bfloat16, the distance of scores and outputs from float32.
+        float32: the distance of scores and outputs in bfloat16 from float32.
         sentence: the summary sentence.
-        statistics: by metric; empty if fewer than two examples have a label.
+        statistics: the statistics by metric; empty if fewer than two examples have a label.
     """
 
     schema: int
@@ -328,6 +349,7 @@ class Summary(Struct, kw_only=True):
     pruning: Pruning | UnsetType = UNSET
     patching: Patching | UnsetType = UNSET
     roles: Roles | UnsetType = UNSET
+    probe: Probe | UnsetType = UNSET
     screen: Screen | UnsetType = UNSET
     shapley: Shapley | UnsetType = UNSET
     derived: Derived | UnsetType = UNSET
@@ -354,13 +376,13 @@ class Example(Struct, kw_only=True):
     Attributes:
         label: a class id or a number; null for an example without a label.
         group: the group of the example, such as a paradigm, for scores by group.
-        words: of a sentence with tags.
+        words: the words of a sentence with tags.
         tags: the tag of each word.
-        candidates: of a query: the relevant candidates, and all that a run ranks first.
-        choices: of a multiple-choice question.
-        labels: of a text that may have several; missing if they are unknown.
+        candidates: the candidates of a query: the relevant candidates, and all that a run ranks first.
+        choices: the choices of a multiple-choice question.
+        labels: the labels of a text that may have several; missing if they are unknown.
         beside: the texts that both texts of a contrast share: good and bad words, and a second text.
-        answers: of a question; empty if there is no answer.
+        answers: the answers of a question; empty if there is no answer.
     """
 
     id: int | str

@@ -23,10 +23,10 @@ class Shard:
     """A complete shard.
 
     Args:
-        directory: of the shard.
-        number: of the shard, from 1.
+        directory: the directory of the shard.
+        number: the number of the shard, from 1.
         count: the number of all shards.
-        content: of `shard.json`: settings, analysis, model, data, versions, device, steps and means.
+        content: the content of `shard.json`: settings, analysis, model, data, versions, device, steps and means.
     """
 
     directory: Path
@@ -57,7 +57,12 @@ class Shard:
 
 
 def write_shard(directory: Path, content: Mapping[str, Any]) -> None:
-    """Mark a shard as complete. Raises `OutputError` if it cannot be written."""
+    """Mark a shard as complete. Raises `OutputError` if it cannot be written.
+
+    Args:
+        directory: the output directory of the shard.
+        content: the content of `shard.json`.
+    """
     write_json(directory / NAME, content)
 
 
@@ -65,7 +70,8 @@ def check_shard(directory: Path, shard: str | None, overwrite: bool) -> None:
     """Check that a directory has no complete shard other than the one to compute there.
 
     Args:
-        shard: such as '3/16'; None for a whole run.
+        directory: the output directory.
+        shard: the shard, such as '3/16'; None for a whole run.
         overwrite: discard the shard in the directory.
 
     Raises:
@@ -98,6 +104,9 @@ def describe_shard(directory: Path | None, name: str) -> str:
 
 def read_shards(directories: Sequence[Path]) -> list[Shard]:
     """Read all shards of a run, in their order.
+
+    Args:
+        directories: the output directories of the shards.
 
     Raises:
         InputError: a directory has no complete shard, a shard of another run, or a shard that occurs twice; or shards

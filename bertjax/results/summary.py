@@ -71,7 +71,11 @@ def read_summary(directory: Path) -> dict[str, Any]:
 
 
 def read_recorded(path: Path) -> dict[str, Any] | None:
-    """The content of a `summary.json`, `numbers.json` or `journal.json`; None if bertjax did not write the file."""
+    """The content of a `summary.json`, `numbers.json` or `journal.json`; None if bertjax did not write the file.
+
+    Args:
+        path: the path of the file.
+    """
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -94,8 +98,8 @@ def open_verified(path: Path, summary: Mapping[str, Any]) -> Iterator[BinaryIO]:
     """Open a file of results and verify its hash.
 
     Args:
-        path: of the file.
-        summary: of its directory; version 1 has no hashes, so that any file is accepted.
+        path: the path of the file.
+        summary: the summary of its directory; version 1 has no hashes, so that any file is accepted.
 
     Raises:
         InputError: the file is missing or was changed, or the block cannot read it.
@@ -117,9 +121,9 @@ class Entry:
     Args:
         name: '3.0' for a head, '3' for a whole layer, otherwise the name of the set.
         heads: its heads as '3.0', or as '3.0=zero' if the mode differs from the mode of the run.
-        layer: from 0; None for a set of heads.
-        head: from 0; None for a whole layer or a set.
-        scores: by metric, the main one first.
+        layer: the index of the layer, from 0; None for a set of heads.
+        head: the index of the head, from 0; None for a whole layer or a set.
+        scores: the scores by metric, the main one first.
         base: the main score without ablation.
     """
 
@@ -161,9 +165,9 @@ def make_summary(
     """The content of `summary.json` without the files.
 
     Args:
-        provenance: of the results, and the scores of the base by metric under 'base'.
+        provenance: the provenance of the results, and the scores of the base by metric under 'base'.
         entries: one for each ablation.
-        computed: by metric, the main one first; empty if fewer than two examples have a label.
+        computed: the statistics by metric, the main one first; empty if fewer than two examples have a label.
     """
     ablations, main = [entry.to_dict() for entry in entries], provenance["metric"]["name"]
     names, kind = [entry.name for entry in entries], kind_of(ablations, of_patches="patching" in provenance)

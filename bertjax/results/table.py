@@ -91,7 +91,7 @@ def make_rows(
     Args:
         entries: 'name', 'layer', 'head', 'heads' and 'scores' of each ablation, as in `summary.json`.
         base: scores without ablation by metric, the main one first.
-        statistics: by metric; rows of a metric without statistics have only scores.
+        statistics: the statistics by metric; rows of a metric without statistics have only scores.
     """
     main = next(iter(base))
     return [
@@ -215,10 +215,19 @@ def read_parquet(file: BinaryIO) -> list[Row]:
 
 
 def column(rows: Sequence[Row], name: str) -> Float[np.ndarray, " rows"]:
-    """A column of numbers, with NaN for missing values."""
+    """A column of numbers, with NaN for missing values.
+
+    Args:
+        rows: the rows of the results.
+        name: the name of the column.
+    """
     return np.array([math.nan if (value := getattr(row, name)) is None else value for row in rows], np.float64)
 
 
 def significant(rows: Sequence[Row]) -> Bool[np.ndarray, " rows"]:
-    """Which rows have a significant effect."""
+    """Which rows have a significant effect.
+
+    Args:
+        rows: the rows of one metric.
+    """
     return np.array([row.significant for row in rows], bool)

@@ -38,6 +38,11 @@ def _largest(rows: Sequence[Row], top: int | None) -> list[Row]:
 def show_table(saved: Contents, metric: str | None = None, top: int | None = None) -> Group:
     """A table of all ablations sorted by effect, or only of the `top` largest effects; and the summary sentence.
 
+    Args:
+        saved: the results.
+        metric: the name of the metric; by default the main one.
+        top: the number of ablations; by default all.
+
     Raises:
         InputError: there is no such metric.
     """
@@ -73,7 +78,10 @@ def show_text(saved: Contents, form: str, metric: str | None = None, top: int | 
     """All columns of one metric or all as CSV or JSON; or a table of one metric as Markdown.
 
     Args:
+        saved: the results.
         form: 'csv', 'json' or 'md' (with the summary sentence above the table).
+        metric: the name of a metric; by default all metrics, or the main one for Markdown.
+        top: the number of rows with the largest effects; by default all.
 
     Raises:
         InputError: there is no such metric.

@@ -114,10 +114,11 @@ def seconds_of_statistics(
     """Estimate the seconds for intervals and tests of a metric without a fast form, by timing one call.
 
     Args:
-        metric: without `scorer` and `sums`.
-        outputs: of one run.
-        labels: of the examples.
+        metric: a metric without `scorer` and `sums`.
+        outputs: outputs of one run.
+        labels: labels of the examples.
         runs: number of ablations.
+        positive: the positive class, as in `score`.
     """
     once = outputs.reshape(1, len(outputs), -1).astype(np.float64)
     started = time.perf_counter()

@@ -58,26 +58,32 @@ class Statistics:
     """The statistics of all ablations for one metric.
 
     Args:
-        metric: the metric.
+        metric: the metric of the scores.
         examples: number of examples, or units, with a label.
         by_flips: whether McNemar's exact test was used, which depends only on flips.
         base: score without ablation.
         score: score with each ablation.
-        low, high: ends of the interval of each difference, by `method`.
+        low: lower end of the interval of each difference, by `method`.
+        high: upper end of the interval of each difference, by `method`.
         method: 't' with fewer than 200 examples (`intervals.of_few_units`), else 'bca', or 'percentile' if BCa is
             undefined; 'score' if fewer than 50 predictions flip.
-        percentile, bca: both intervals of each difference, `[2, runs]`.
+        percentile: percentile interval of each difference, `[2, runs]`.
+        bca: BCa interval of each difference, `[2, runs]`.
         p: two-sided, uncorrected p-value, by McNemar's exact test or by swaps. NaN if the metric is not `tested`, like
             all that depends on it.
         q: p corrected after Benjamini and Hochberg, over all ablations.
         holm: p corrected after Holm.
         best: probability that the largest gain of all ablations, over its spread, is as large by chance.
         best_raw: the same for the gains themselves, which ablations with a wide spread dominate.
-        gains, losses: numbers of predictions that become right and wrong; None for metrics of values.
+        gains: number of predictions that become right; None for metrics of values.
+        losses: number of predictions that become wrong; None for metrics of values.
         effect_size: as described by the metric's `effect_size.text`.
         detectable: the smallest difference that would have been found with 80 % power at the corrected level.
-        resamples, draws, exact, seed: of the bootstrap and the swaps; `exact` if all possible swaps were tried.
-        standard_error: of each difference, by the bootstrap or by `metric.sums.errors`.
+        resamples: number of draws of the bootstrap.
+        draws: number of random swaps.
+        exact: whether all possible swaps were tried.
+        seed: seed of the bootstrap and the swaps.
+        standard_error: standard error of each difference, by the bootstrap or by `metric.sums.errors`.
         halves: the result of choosing on one half and scoring on the other, see `significance.choose_on_half`.
     """
 
@@ -154,11 +160,11 @@ def compute_statistics(
         metric: a name in `METRICS`, or a Metric of your own.
         base: outputs without ablation: logits, or one value for each example.
         outputs: the same for each ablation.
-        labels: of the examples; those without a label are left out.
+        labels: labels of the examples; those without a label are left out.
         positive: the positive class, for metrics that have one.
         resamples: draws of the bootstrap; by default `RESAMPLES`.
         draws: swaps of the permutation test; by default `significance.count_draws`.
-        seed: of both.
+        seed: seed of the bootstrap and the swaps.
         units: the unit of each example, if several belong together, such as the words of a sentence. The examples of a
             unit are not independent, so they are drawn and swapped together.
         progress: True shows a bar. A function is called with the work done and the total work, draw by draw.
@@ -243,6 +249,11 @@ def _compute(
 
 def check_metric_applies(metric: Metric | str, labels: Num[np.ndarray, " examples"], positive: int = 1) -> None:
     """Check, before outputs exist, that `compute_statistics` can rank this many examples. Swaps rank twice as many.
+
+    Args:
+        metric: a metric, or its name in `METRICS`.
+        labels: labels of the examples.
+        positive: the positive class, as in `score`.
 
     Raises:
         DataError: there are too many examples.
@@ -418,6 +429,12 @@ def choose_intervals(
     """Choose BCa, or percentiles if it is undefined; `few` replaces both; score intervals if few predictions flip.
 
     Args:
+        metric: the metric.
+        outputs: outputs of the base run, followed by those of all ablations.
+        labels: labels of the examples.
+        positive: the positive class, as in `score`.
+        observed: the differences on all examples.
+        bootstrap_ends: percentile and BCa intervals of the differences.
         few: intervals for few examples, if there are few.
         together: whether examples belong together in units. Flips are then not independent, as score intervals need.
     """

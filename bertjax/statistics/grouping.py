@@ -29,6 +29,11 @@ def silhouette_of(
 ) -> Silhouette | None:
     """The silhouette of groups; None unless there are at least two groups, and fewer groups than points.
 
+    Args:
+        distances: distances of all pairs of points, `[points, points]`.
+        groups: group of each point.
+        seed: seed of the permutations of groups.
+
     >>> points = np.array([0.0, 0.1, 0.2, 5.0, 5.1, 5.2])
     >>> found = silhouette_of(np.abs(points[:, None] - points), np.array([0, 0, 0, 1, 1, 1]))
     >>> found.value > 0.9 > found.permuted
@@ -52,6 +57,9 @@ def coordinates_of(squares: Float[np.ndarray, "points points"]) -> Float[np.ndar
     """Project points to a plane from their squared distances, by classical multidimensional scaling (Torgerson 1952).
 
     The coordinates are the two largest eigenvectors of the doubly centred squares.
+
+    Args:
+        squares: squared distances of all pairs of points, `[points, points]`.
 
     >>> points = np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 1.0]])
     >>> squares = ((points[:, None] - points[None]) ** 2).sum(-1)

@@ -34,6 +34,10 @@ Counts = Int[np.ndarray, " runs"]
 def percentile(resampled: Float[np.ndarray, "draws runs"], level: float = LEVEL) -> Ends:
     """Percentiles of the draws, ignoring undefined scores; NaN if all are undefined.
 
+    Args:
+        resampled: the differences on examples drawn with replacement, `[draws, runs]`.
+        level: level of the intervals, such as 0.95.
+
     >>> percentile(np.arange(101.0)[:, None]).ravel().round(6).tolist()
     [2.5, 97.5]
     """
@@ -55,6 +59,7 @@ def bca(
         observed: the differences on all examples.
         resampled: the differences on examples drawn with replacement.
         left_out: the differences with each example, or each of many equal parts of the examples, left out.
+        level: level of the intervals, such as 0.95.
         critical: standard deviations from the middle to each end; None for the normal distribution's at `level`.
     """
     draws = np.isfinite(resampled).sum(0)
@@ -80,6 +85,7 @@ def student(
     Args:
         observed: the differences on all examples.
         left_out: the differences with each example, or each of many equal parts of the examples, left out.
+        level: level of the intervals, such as 0.95.
 
     >>> values = np.array([1.0, 2.0, 3.0, 4.0, 5.0])  # of a mean of values without skewness, Student's interval
     >>> left_out = ((values.sum() - values) / 4)[:, None]
@@ -101,7 +107,7 @@ def _without_skewness(ratio: Runs, skew: Runs) -> Runs:
     """Invert Hall's cubic transformation.
 
     Args:
-        ratio: of a difference to its standard error.
+        ratio: ratio of a difference to its standard error.
         skew: skewness over six times the root of the number of examples.
     """
     straight = np.abs(skew) < 1e-8
@@ -122,7 +128,10 @@ def of_few_units(
     (Hesterberg 2015).
 
     Args:
-        observed, resampled, left_out: as in `bca`.
+        observed: the differences on all examples.
+        resampled: the differences on examples drawn with replacement, as in `bca`.
+        left_out: the differences with each part of the examples left out, as in `bca`.
+        level: level of the intervals.
     """
     parts = np.isfinite(left_out).sum(0)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -287,6 +296,12 @@ def rank_correlation(
     first: Float[np.ndarray, " places"], second: Float[np.ndarray, " places"], seed: int = 0, draws: int = DRAWS
 ) -> tuple[float, float, float]:
     """Spearman's correlation over the cells where both are defined, and its 95 % interval by resampling cells.
+
+    Args:
+        first: a number for each cell; NaN if undefined.
+        second: another number for each cell; NaN if undefined.
+        seed: seed of the draws.
+        draws: number of draws of cells.
 
     Returns: the correlation and both ends, NaN if undefined; the ends are also NaN for fewer than ten cells.
     """

@@ -29,7 +29,10 @@ def contributions(
     """The contribution of each example, or unit of several outputs, to the score of each run.
 
     Args:
-        outputs, labels, positive: as in `score`.
+        metric: the metric of the score.
+        outputs: outputs of each run, as in `score`.
+        labels: labels of the examples, as in `score`.
+        positive: the positive class, as in `score`.
         units: the unit of each output if several belong together, such as the words of a sentence.
 
     Returns: the examples (or units) that have a label, and their contributions, whose mean is the score.

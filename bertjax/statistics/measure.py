@@ -22,7 +22,7 @@ class Measure:
     """The name, unit and direction of a score, and how it is printed.
 
     Attributes:
-        label: its name for people.
+        label: name in tables and figures.
         unit: 'points' is 100 times the score. In any other unit, such as 'nats', and without a unit, scores are printed
             unchanged.
         greater_is_better: False for losses and errors, such as a cross-entropy.
@@ -128,21 +128,37 @@ class Measure:
         return f"{self.label}{f' in {self.unit}' if self.unit else ''}"
 
     def with_unit(self, text: str) -> str:
-        """A printed number with its unit."""
+        """A printed number with its unit.
+
+        Args:
+            text: the formatted number.
+        """
         return f"{text} {self.unit}".rstrip()
 
     def score(self, value: float | None) -> str:
-        """Format a score, without its unit."""
+        """Format a score, without its unit.
+
+        Args:
+            value: the score, as the metric defines it; None if it is undefined.
+        """
         if value is None or math.isnan(value):
             return "undefined"
         return f"{self.factor * value:.{self.digits}f}"
 
     def change(self, difference: float) -> str:
-        """Format a difference of scores, with its sign and without its unit."""
+        """Format a difference of scores, with its sign and without its unit.
+
+        Args:
+            difference: a difference of scores, as the metric defines them.
+        """
         return self.printed_change(self.factor * difference)
 
     def printed_change(self, change: float) -> str:
-        """Format a change that is multiplied by `factor` already; without a plus sign if no change can be below 0."""
+        """Format a change that is multiplied by `factor` already; without a plus sign if no change can be below 0.
+
+        Args:
+            change: the change in the printed unit.
+        """
         text = format_change(change, self.digits)
         return text.removeprefix("+") if self.of_effects and not self.tested else text
 
@@ -156,7 +172,7 @@ class EffectSize:
     """A standardised effect size, comparable between data sets.
 
     Attributes:
-        text: its description, for people.
+        text: description in tables and figures.
         function: takes the base score, the scores `[runs]`, the standard deviation of the examples' contributions to
             each difference, and the numbers of predictions that each run gains and loses (0 for values); returns
             `[runs]`.

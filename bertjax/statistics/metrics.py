@@ -60,24 +60,28 @@ class Metric:
     Your own metric needs the first five attributes. The others make it faster or its statistics more precise.
 
     Attributes:
-        name: its key in `METRICS`, as written on the command line and in files.
-        label: its name for people.
+        name: key in `METRICS`, as written on the command line and in files.
+        label: name in tables and figures.
         reads: input from each output: "predictions" (class ids, the argmax of logits), "values" (one real number: a
             regression or a similarity), or "outputs" (all numbers, `[ablations, examples, numbers]`).
         targets: type of the labels: "classes" (integers from 0) or "numbers".
         function: takes outputs `[ablations, examples]`, labels `[examples]` and the positive class (most metrics ignore
             it), and returns a score for each ablation.
-        lowest, highest: bounds of scores; may be infinite.
+        lowest: lower bound of scores; may be -infinity.
+        highest: upper bound of scores; may be infinity.
         unit: 'points' prints scores times 100; any other unit prints them unchanged.
         greater_is_better: False for losses and errors, of which a decrease is a gain.
-        of_effects, compared_with, tested, by: as in `Measure`.
+        of_effects: whether scores are effects, as in `Measure`.
+        compared_with: what effects are compared with, as in `Measure`.
+        tested: whether differences are tested for significance, as in `Measure`.
+        by: what changes the score, as in `Measure`.
         needs: labels without which the score is undefined (or always 0): "two" different labels, the "positive" label,
             or "both" the positive and another label.
-        scorer: the metric as a function of how often each example counts: takes the arguments of `function` and
+        scorer: the metric as a function of the count of each example: takes the arguments of `function` and
             returns a `resampling.Scorer`. If None, `function` is called for each draw.
         sums: replaces `scorer` if the metric is a function of sums over examples.
-        swap_weights: for metrics whose difference, after random swaps of base and ablated outputs, is a weighted sum
-            over examples: takes base and ablated outputs `[runs, examples]` and a mask of the positive examples, and
+        swap_weights: needed if the difference after random swaps of base and ablated outputs is a weighted sum over
+            examples: takes base and ablated outputs `[runs, examples]` and a mask of the positive examples, and
             returns the weights `[examples, runs]`.
         effect_size: a standardised effect size.
         any_scale: whether shifting and scaling the outputs leaves the score unchanged.
@@ -135,6 +139,9 @@ class Metric:
         """Make a metric that is a function of sums over the numbers of each output.
 
         Args:
+            name: key in `METRICS`, as written on the command line and in files.
+            label: name in tables and figures.
+            sums: the function of sums.
             rest: other attributes; `reads` is "outputs" by default.
         """
         reads, targets = rest.pop("reads", "outputs"), rest.pop("targets", "numbers")
@@ -214,7 +221,12 @@ def _scores(metric: Metric, readings: Outputs, labels: Labels, positive: int) ->
 
 
 def labelled(metric: Metric | str, labels: Num[np.ndarray, " examples"]) -> Bool[np.ndarray, " examples"]:
-    """Mask of the examples that have a label for this metric."""
+    """Mask of the examples that have a label for this metric.
+
+    Args:
+        metric: a metric, or its name in `METRICS`.
+        labels: labels of the examples.
+    """
     numbers = np.asarray(labels, dtype=np.float64)
     if find_metric(metric).targets == "classes":
         return ~np.isnan(numbers) & (numbers != UNLABELLED)
@@ -227,7 +239,9 @@ def check_labels(
     """Check, before outputs exist, that a metric can score them with these labels.
 
     Args:
-        positive: as in `score`.
+        metric: a metric, or its name in `METRICS`.
+        labels: the labels of the examples.
+        positive: the positive class, as in `score`.
         names: names of the classes.
 
     Raises:
@@ -254,6 +268,9 @@ def check_labels(
 
 def find_metric(metric: Metric | str) -> Metric:
     """Find a metric by its name in `METRICS`; a Metric is returned unchanged.
+
+    Args:
+        metric: a metric, or its name in `METRICS`.
 
     Raises:
         DataError: no metric has this name.

@@ -59,7 +59,8 @@ class _Order:
 
     Args:
         order: index of the value at each place.
-        first, last: the first and last place with an equal value, for each place.
+        first: first place with an equal value, for each place.
+        last: last place with an equal value, for each place.
         ends: the last place of each different value.
         value: index in `ends` of the value at each place.
     """
@@ -240,8 +241,8 @@ def swapped_differences(scorer: Any, outputs: Values, labels: Labels, positive: 
     """Make a function from swaps to differences of scores, second minus first; None if too many outputs are equal.
 
     Args:
-        scorer: of the metric, one of `SWAPPABLE`.
-        outputs: of the base, then of the runs; each run is swapped with the base.
+        scorer: scorer of the metric, one of `SWAPPABLE`.
+        outputs: outputs of the base, then of the runs; each run is swapped with the base.
     """
     if scorer is spearman_scorer:
         return _swapped_correlations(outputs, labels)

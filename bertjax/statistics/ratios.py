@@ -103,17 +103,34 @@ def _mean_f1(sums: Float[np.ndarray, "*draws terms"]) -> Float[np.ndarray, "*dra
 
 
 def mean_of(numbers: tuple[str, ...], value: Callable[[Outputs], Float[np.ndarray, "runs rows"]]) -> Sums:
-    """The mean of a function of each output's numbers."""
+    """The mean of a function of each output's numbers.
+
+    Args:
+        numbers: names of each output's numbers.
+        value: computes the value of each output from its numbers.
+    """
     return Sums(partial(_one_and_value, value), _mean, numbers)
 
 
 def mean_number(numbers: tuple[str, ...], name: str, of_each_label: tuple[str, ...] = ()) -> Sums:
-    """The mean of one number of each output."""
+    """The mean of one number of each output.
+
+    Args:
+        numbers: names of each output's numbers.
+        name: name of the number whose mean is the score.
+        of_each_label: names of further numbers for each label.
+    """
     return Sums(partial(_one_and_value, partial(_number, numbers.index(name))), _mean, numbers, of_each_label)
 
 
 def ratio_of(numbers: tuple[str, ...], name: str, count: str) -> Sums:
-    """The sum of one number of the outputs over the sum of another."""
+    """The sum of one number of the outputs over the sum of another.
+
+    Args:
+        numbers: names of each output's numbers.
+        name: name of the number in the numerator.
+        count: name of the number in the denominator.
+    """
     return Sums(partial(_columns, (numbers.index(name), numbers.index(count))), _mean, numbers)
 
 

@@ -38,6 +38,8 @@ def score_draws(
     """Scores of many draws, passed in chunks; several threads process a few chunks at a time.
 
     Args:
+        scorer: scores draws from the number of times that they count each example.
+        draws: chunks of draws, `[draws, examples]`.
         advance: called with the number of draws in each chunk once it is done.
     """
     workers = min(os.cpu_count() or 1, MOST_WORKERS)
@@ -69,6 +71,10 @@ def bootstrap_counts(
     """How often each draw counts each example, in chunks; the draws of `scipy.stats.bootstrap` with the same seed.
 
     Args:
+        examples: number of examples, or of units.
+        draws: number of draws with replacement.
+        seed: seed of the draws.
+        runs: number of runs that are scored, which limits the size of a chunk.
         rows: the number of outputs, if examples are units of several outputs.
     """
     generator, size = np.random.default_rng(seed), chunk_size(max(examples, rows), runs)
@@ -197,24 +203,48 @@ class Sums:
         return len(self.numbers) + len(self.of_each_label)
 
     def takes(self, count: int) -> bool:
-        """Whether an output may have this many numbers."""
+        """Whether an output may have this many numbers.
+
+        Args:
+            count: the number of numbers of an output.
+        """
         more = count - self.fewest
         more_labels = more > 0 and bool(self.of_each_label) and more % len(self.of_each_label) == 0
         return more_labels or more == 0 or not self.fewest
 
     def of_all(self, outputs: Any, labels: Labels, positive: int) -> Float[np.ndarray, " runs"]:
-        """The score of each run on all outputs."""
+        """The score of each run on all outputs.
+
+        Args:
+            outputs: outputs of each run, `[runs, outputs, numbers]`.
+            labels: labels of the outputs.
+            positive: the positive class, as in `score`.
+        """
         return self.score(self.terms(outputs, labels, positive).sum(axis=1, dtype=np.float64))
 
     def terms_of_units(
         self, outputs: Any, labels: Labels, positive: int, units: Units | None
     ) -> Float[np.ndarray, "runs units terms"]:
-        """The terms of each unit, or of each output if there are no units."""
+        """The terms of each unit, or of each output if there are no units.
+
+        Args:
+            outputs: outputs of each run, `[runs, outputs, numbers]`.
+            labels: labels of the outputs.
+            positive: the positive class, as in `score`.
+            units: unit of each output; None for no units.
+        """
         terms = self.terms(outputs, labels, positive).astype(np.float64)
         return terms if units is None else add_up(terms, units)
 
     def scorer(self, outputs: Any, labels: Labels, positive: int, units: Units | None) -> Scorer:
-        """The scores as a function of how often each unit counts, or each output if there are no units."""
+        """The scores as a function of how often each unit counts, or each output if there are no units.
+
+        Args:
+            outputs: outputs of each run, `[runs, outputs, numbers]`.
+            labels: labels of the outputs.
+            positive: the positive class, as in `score`.
+            units: unit of each output; None for no units.
+        """
         totals = np.moveaxis(self.terms_of_units(outputs, labels, positive, units), 0, 1)
         shape, flat = totals.shape[1:], np.ascontiguousarray(totals.reshape(len(totals), -1))
         largest = np.abs(flat).max(initial=0)

@@ -23,8 +23,9 @@ def summarise(statistics: Statistics, names: Sequence[str], kind: str) -> str:
     need, a second sentence says so.
 
     Args:
-        names: of the ablations.
-        kind: of the ablations: 'head', 'layer' or 'set'.
+        statistics: the statistics of the ablations.
+        names: names of the ablations.
+        kind: the kind of the ablations: 'head', 'layer' or 'set'.
     """
     findings = _findings(statistics, names, kind)
     if statistics.examples >= fewest_examples(statistics.metric) or not np.isfinite(statistics.difference).any():
@@ -158,7 +159,11 @@ def _change(statistics: Statistics, run: int) -> str:
 
 
 def name_test(statistics: Statistics) -> str:
-    """The test that gives the p-values."""
+    """The test that gives the p-values.
+
+    Args:
+        statistics: the statistics of the ablations.
+    """
     if not statistics.metric.tested:
         return "none"
     if statistics.by_flips:
@@ -167,7 +172,13 @@ def name_test(statistics: Statistics) -> str:
 
 
 def describe_statistics(statistics: Statistics, names: Sequence[str], kind: str) -> dict[str, Any]:
-    """Describe statistics for `summary.json`: methods, and the result of choosing heads on half of the data."""
+    """Describe statistics for `summary.json`: methods, and the result of choosing heads on half of the data.
+
+    Args:
+        statistics: the statistics of the ablations.
+        names: names of the ablations.
+        kind: the kind of the ablations: 'head', 'layer' or 'set'.
+    """
     return {
         "sentence": summarise(statistics, names, kind),
         "examples": statistics.examples,

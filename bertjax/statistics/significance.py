@@ -80,6 +80,10 @@ class Swapped:
 def mcnemar(gains: Int[np.ndarray, " runs"], losses: Int[np.ndarray, " runs"]) -> Float[np.ndarray, " runs"]:
     """Exact two-sided p-values of McNemar's test, under which flips in both directions are equally probable.
 
+    Args:
+        gains: number of predictions that become right, for each run.
+        losses: number of predictions that become wrong, for each run.
+
     >>> mcnemar(np.array([0, 6]), np.array([0, 0])).tolist()
     [1.0, 0.03125]
     """
@@ -110,7 +114,14 @@ def swap_test(
     """Swap base and ablated outputs, made `comparable`, at random; try all swaps if there are no more than `draws`.
 
     Args:
+        metric: a metric, or its name in `METRICS`.
+        base: outputs without ablation.
+        outputs: outputs with each ablation.
+        labels: labels of the examples.
+        positive: the positive class, as in `score`.
         observed: the differences, ablated minus base.
+        draws: number of random swaps.
+        seed: seed of the swaps.
         units: the unit of each example, whose outputs are swapped together.
         advance: called with the number of draws just done, as in `score_draws`.
 
@@ -186,6 +197,9 @@ def benjamini_hochberg(p: Float[np.ndarray, " runs"]) -> Float[np.ndarray, " run
     """q-values: the share of false discoveries among all effects at least as significant (Benjamini and Hochberg 1995).
 
     Undefined p-values do not count as tests and stay undefined.
+
+    Args:
+        p: uncorrected p-value of each test; NaN if undefined.
     """
     from scipy.stats import false_discovery_control  # scipy.stats takes half a second to load
 
@@ -229,6 +243,10 @@ def detectable(spread: Float[np.ndarray, " runs"], tests: int, level: float = 0.
 
 def fewest_flips(tests: int, level: float = 0.05) -> int:
     """The smallest number of flips in one direction at which McNemar's exact test is below a level over `tests`.
+
+    Args:
+        tests: the number of tests (Bonferroni).
+        level: the level over all tests.
 
     >>> fewest_flips(1), fewest_flips(144)
     (6, 13)

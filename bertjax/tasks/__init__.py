@@ -17,6 +17,7 @@ from bertjax.tasks.encoded import (
     TokenEncodings,
     batch_encodings,
 )
+from bertjax.tasks.entities import Tagged
 from bertjax.tasks.masked_words import MASKED, UNKNOWN, MaskedWordsOptions, hide
 from bertjax.tasks.minimal_pairs import MARKS, MinimalPairsOptions, differing_piece, fill_template
 from bertjax.tasks.outputs import Form, Objective, OutputSpec
@@ -45,6 +46,7 @@ __all__ = [
     "QuestionAnsweringOptions",
     "RankingOptions",
     "SharedEncodings",
+    "Tagged",
     "TargetPositions",
     "Task",
     "TaskOptions",

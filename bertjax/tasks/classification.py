@@ -51,6 +51,10 @@ def cosine(
 ) -> Float[np.ndarray, "*examples"]:
     """Cosine similarity of vectors, summed in float64, in the dtype of the vectors.
 
+    Args:
+        first: vectors, `[..., embed]`.
+        second: vectors of the same shape.
+
     >>> cosine(np.array([[3.0, 4.0]]), np.array([[4.0, 3.0]]))
     array([0.96])
     """
@@ -318,12 +322,20 @@ def is_cross_encoder(model: PretrainedModel) -> bool:
 
 
 def is_regression(model: PretrainedModel) -> bool:
-    """Whether a model has a single number as output."""
+    """Whether a model has a single number as output.
+
+    Args:
+        model: the loaded model.
+    """
     return isinstance(model, BertForSequenceClassification) and model.config.num_labels == 1
 
 
 def positive_label(form: OutputSpec, task: DatasetSpec) -> int:
     """The id of the positive label: entailment or paraphrase for similarities and scores, else 1.
+
+    Args:
+        form: the specification of the outputs.
+        task: the labels of the dataset.
 
     Raises:
         DataError: for similarities and scores, if the task has no such label.
@@ -348,6 +360,10 @@ def label_order(id2label: Mapping[int, str], task: DatasetSpec) -> tuple[int, ..
 
     The order of labels in a checkpoint may differ from GLUE's. Labels are matched by name; for LABEL_0, LABEL_1 ... the
     task's order is assumed.
+
+    Args:
+        id2label: the names of the model's labels, by index.
+        task: the labels of the dataset.
 
     Raises:
         ConfigError: the model has another number of labels, or other names.

@@ -42,14 +42,24 @@ class TargetPositions:
     def of_lists(
         cls, tokens: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], examples: Sequence[int]
     ) -> "TargetPositions":
-        """Pad lists of unequal length, one for each text; no list may be empty."""
+        """Pad lists of unequal length, one for each text; no list may be empty.
+
+        Args:
+            tokens: the token positions of each text.
+            targets: the target at each of these positions.
+            examples: the index of the example of each text.
+        """
         most = max(map(len, tokens))
         padded = [[[*row, *[row[-1]] * (most - len(row))] for row in rows] for rows in (tokens, targets)]
         real = np.arange(most)[None] < np.array([*map(len, tokens)])[:, None]
         return cls(np.array(padded[0], np.int32), np.array(padded[1], np.int32), real, np.array(examples, np.int64))
 
     def texts_of(self, example: int) -> slice:
-        """The indices of an example's texts."""
+        """The indices of an example's texts.
+
+        Args:
+            example: the index of the example.
+        """
         return slice(*np.searchsorted(self.examples, [example, example + 1]).tolist())
 
     @cached_property
@@ -70,7 +80,11 @@ class TargetPositions:
     def flatten(
         self, values: Shaped[np.ndarray, "runs texts targets *numbers"]
     ) -> Shaped[np.ndarray, "runs positions *numbers"]:
-        """The values at each position, without repeated tokens."""
+        """The values at each position, without repeated tokens.
+
+        Args:
+            values: values at padded positions, `[runs, texts, targets, ...]`.
+        """
         return values[:, self.real]
 
 
@@ -79,7 +93,7 @@ class TaskOutputs:
     """The outputs of a task for several runs.
 
     Args:
-        outputs: that metrics read.
+        outputs: the outputs that metrics read.
         details: further arrays by name, such as predicted spans.
     """
 
@@ -92,6 +106,11 @@ class TaskResult(SweepResult):
     """The result of a sweep with the outputs of the task.
 
     Args:
+        base: outputs without ablation, `[examples, ...]`.
+        outputs: outputs with each ablation, `[ablations, examples, ...]`.
+        ablations: the ablations, in the order of `outputs`.
+        attention: the form of attention of the sweep.
+        seconds: the duration of the sweep, without loading.
         details: further arrays of each run by name; names of arrays of the base run begin with `base_`.
     """
 
@@ -103,7 +122,7 @@ class EncodedDataset(ABC):
     """The examples of a task as a model reads them.
 
     Args:
-        form: of the model's outputs.
+        form: the specification of the model's outputs.
         encodings: the tokenised texts or pairs.
         pad_id: the id of the padding token.
         examples: the number of examples.
@@ -127,14 +146,26 @@ class EncodedDataset(ABC):
 
     @abstractmethod
     def numbers_of(self, example: int) -> tuple[int, ...]:
-        """The indices of an example's encodings."""
+        """The indices of an example's encodings.
+
+        Args:
+            example: the index of the example.
+        """
 
     def own_of(self, example: int) -> tuple[int, ...]:
-        """The indices of an example's encodings that no earlier example has."""
+        """The indices of an example's encodings that no earlier example has.
+
+        Args:
+            example: the index of the example.
+        """
         return self.numbers_of(example)
 
     def kept_of(self, example: int) -> tuple[int, ...]:
-        """The indices of an example's encodings whose attention may be kept."""
+        """The indices of an example's encodings whose attention may be kept.
+
+        Args:
+            example: the index of the example.
+        """
         return self.numbers_of(example)
 
     @property
@@ -205,11 +236,19 @@ class EncodedDataset(ABC):
         return sum(any(cut[index] for index in self.numbers_of(example)) for example in range(self.examples))
 
     def collect(self, values: Shaped[np.ndarray, "runs texts *numbers"]) -> TaskOutputs:
-        """Compute the outputs of the task from the values of the readout."""
+        """Compute the outputs of the task from the values of the readout.
+
+        Args:
+            values: results of the readout for each text, `[runs, texts, ...]`.
+        """
         return TaskOutputs(values)
 
     def outputs_of(self, result: SweepResult) -> TaskResult:
-        """Compute the outputs of the task from the result of a sweep."""
+        """Compute the outputs of the task from the result of a sweep.
+
+        Args:
+            result: the result of `engine.sweep`.
+        """
         base, rest = self.collect(result.base[None]), self.collect(result.outputs)
         details = {f"base_{name}": values[0] for name, values in base.details.items()} | dict(rest.details)
         return TaskResult(base.outputs[0], rest.outputs, result.ablations, result.attention, result.seconds, details)
@@ -324,7 +363,14 @@ class SharedEncodings(EncodedDataset):
 def batch_encodings(
     encoded: EncodedDataset, numbers: Sequence[int], batch_size: int, positions: int
 ) -> list[tuple[Sequence[int], dict[str, np.ndarray]]]:
-    """Batches of encodings of similar length: indices into `numbers`, and the model's arguments."""
+    """Batches of encodings of similar length: indices into `numbers`, and the model's arguments.
+
+    Args:
+        encoded: the encoded examples.
+        numbers: the indices of the encodings.
+        batch_size: the number of encodings in a batch.
+        positions: the largest number of tokens that the model reads.
+    """
     lengths = encoded.lengths[np.asarray(numbers)].tolist()
     return [
         (indices, collate([encoded.encodings[numbers[index]] for index in indices], length, encoded.pad_id))

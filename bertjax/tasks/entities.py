@@ -34,7 +34,7 @@ class _Scheme:
     if they must differ; `*` stands for any mark.
 
     Args:
-        marks: of its tags.
+        marks: the marks of its tags.
         starts: pairs at which an entity begins.
         inside: pairs at which an entity continues.
         ends: pairs at which an entity that does not continue is complete.
@@ -61,7 +61,7 @@ def strict_entities(tags: Sequence[str], scheme: str) -> set[Entity]:
     """Entities that follow a scheme. Tags that are not in the scheme are outside of entities.
 
     Args:
-        tags: of the words of a sentence.
+        tags: the tags of the words of a sentence.
         scheme: a name in `SCHEMES`.
 
     >>> sorted(strict_entities(["I-PER", "B-PER", "I-PER", "I-LOC"], "IOB2"))
@@ -144,7 +144,7 @@ class Tagged(Content):
     """A sentence whose words have tags.
 
     Args:
-        words: of the sentence; a word may contain white space.
+        words: the words of the sentence; a word may contain white space.
         tags: the name of each word's tag.
         scheme: the tagging scheme of the data (`SCHEMES`); None if they follow none.
     """
@@ -166,9 +166,9 @@ class Counter:
     """Counts right words and entities of a sentence, for many runs with mostly equal predictions.
 
     Args:
-        sentence: with its true tags and their scheme; without a scheme it has no strict entities.
+        sentence: a sentence with its true tags and their scheme; without a scheme it has no strict entities.
         words: the indices of words with predictions.
-        names: of the model's tags.
+        names: the names of the model's tags.
         outside: the tag of words without predictions.
     """
 

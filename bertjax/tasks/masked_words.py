@@ -251,7 +251,7 @@ def mask_words(
 
     Args:
         encodings: one for each example.
-        seed: of the random draw, which depends only on it and the index of the example.
+        seed: the seed of the random draw, which depends only on it and the index of the example.
         every_word: mask each word in a copy of the text, instead of a random share together.
         within_word: with `every_word`: also mask the following pieces of the same word (Kauf and Ivanova 2023).
 
@@ -289,7 +289,13 @@ def words_of(tokenizer: Tokenizer, encoding: Encoding, *, unknown: bool = False)
 
 
 def hide(tokenizer: Tokenizer, encoding: Encoding, indices: Sequence[int]) -> Encoding:
-    """Replace tokens of a text by [MASK]."""
+    """Replace tokens of a text by [MASK].
+
+    Args:
+        tokenizer: the tokenizer of the text.
+        encoding: the tokenised text.
+        indices: the positions to mask.
+    """
     ids, tokens = list(encoding.input_ids), list(encoding.tokens)
     for index in indices:
         ids[index], tokens[index] = tokenizer.mask_token_id, tokenizer.mask_token

@@ -74,7 +74,7 @@ class MinimalPairsOptions(TaskOptions):
     """How sentences are scored.
 
     Args:
-        pll: as in `MaskedWordsOptions`.
+        pll: 'original' or 'within-word', as in `MaskedWordsOptions`.
     """
 
     pll: PLL = "original"
@@ -332,7 +332,12 @@ def _is_cut(tokenizer: Tokenizer, bad: Encoding, good: Encoding, index: int) -> 
 
 
 def differing_piece(first: Encoding, second: Encoding) -> int | None:
-    """The index of the only piece in which two texts of equal length differ; None if there is no such piece."""
+    """The index of the only piece in which two texts of equal length differ; None if there is no such piece.
+
+    Args:
+        first: a tokenised text.
+        second: another tokenised text.
+    """
     pieces = enumerate(zip(first.input_ids, second.input_ids, strict=False))
     indices = [index for index, (one, other) in pieces if one != other]
     return indices[0] if len(first) == len(second) and len(indices) == 1 else None
@@ -412,6 +417,11 @@ def _filled(table: Table, name: str) -> list[tuple[str, str]]:
 
 def fill_template(template: str, good: str, bad: str) -> tuple[str, str] | None:
     """Fill a template with each of its two forms; None if it does not mark exactly one position.
+
+    Args:
+        template: a text with one [MASK].
+        good: the acceptable form.
+        bad: the unacceptable form.
 
     >>> fill_template("The boys [MASK] here.", "are", "is")
     ('The boys are here.', 'The boys is here.')

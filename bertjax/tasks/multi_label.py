@@ -176,7 +176,7 @@ class EncodedLabelSets(TextEncodings):
     """Texts or pairs with their sets of labels.
 
     Args:
-        names: of the task's labels.
+        names: the names of the task's labels.
         true: whether each label is true of each example.
         label_order: the column of the model's output for each label.
     """
@@ -218,7 +218,7 @@ class _Columns:
 
     Args:
         texts: one or two.
-        sets: of sets of labels; empty if each label has a column.
+        sets: the columns of sets of labels; empty if each label has a column.
         single: the column of each label.
         guessed: whether `single` are all columns besides the texts.
     """
@@ -279,7 +279,7 @@ def _of_one_column(
     """The names of all labels, the label ids of each row, and a description of the items.
 
     Args:
-        known_names: of the labels; None if they are unknown.
+        known_names: the names of the labels; None if they are unknown.
         may_lack: whether labels may be missing, as in a test split.
     """
     classes = table.classes.get(column, ())
@@ -399,7 +399,7 @@ class _Labels:
     """Finds the ids of labels.
 
     Args:
-        names: of all labels.
+        names: the names of all labels.
         classes: the class names of the file, in the order of its ids.
     """
 

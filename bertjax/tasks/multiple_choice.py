@@ -64,7 +64,7 @@ class Choices(Content):
     """The choices of a question.
 
     Args:
-        texts: of the choices; all examples have equally many.
+        texts: the texts of the choices; all examples have equally many.
     """
 
     texts: tuple[str, ...]
@@ -152,7 +152,7 @@ class _Row:
     """The choices of a row.
 
     Args:
-        texts: of the choices.
+        texts: the texts of the choices.
         labels: the label of each choice; empty if choices have no labels.
     """
 

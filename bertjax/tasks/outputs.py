@@ -26,7 +26,7 @@ class OutputSpec:
     """The outputs that metrics read: of a model for a task (`Form`), or of an analysis.
 
     Args:
-        name: in `summary.json`.
+        name: the name in `summary.json`.
         called: the noun for outputs in messages; empty if it depends on the labels.
         numbers: the names of each output's numbers, for metrics that read them all; empty for one number per label or a
             single number.
@@ -35,7 +35,7 @@ class OutputSpec:
         predicts: whether the largest number is the predicted class, if labels are classes.
         by_rank: whether outputs are scored by metrics of ranks, in place of the task's metrics.
         sized: the number of first numbers whose changes are comparable in size; None for all.
-        display: of examples on the page.
+        display: the display of examples on the page.
     """
 
     name: str
@@ -49,13 +49,22 @@ class OutputSpec:
     display: type[Display] = field(default=Display, kw_only=True)
 
     def sizes(self, result: SweepResult) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of base and ablated outputs whose changes are comparable in size."""
+        """The numbers of base and ablated outputs whose changes are comparable in size.
+
+        Args:
+            result: the outputs of the task.
+        """
         if self.sized is None:
             return result.base, result.outputs
         return result.base[..., : self.sized], result.outputs[..., : self.sized]
 
     def fits(self, metric: Metric, spec: DatasetSpec) -> bool:
-        """Whether a metric can score these outputs with the labels of a task."""
+        """Whether a metric can score these outputs with the labels of a task.
+
+        Args:
+            metric: a metric of any kind.
+            spec: the labels of the dataset.
+        """
         classes, two_classes = spec.kind == "classification", len(spec.label_names or (0, 0)) == 2
         if metric.reads == "outputs":
             sums = metric.sums
@@ -91,8 +100,8 @@ class Objective:
         readout: computes the values of each text.
         grade: maps an example's index and the values of its texts, `[texts, ...]`, to the example's loss (NaN without a
             label) and the gradient of the loss with respect to the values.
-        definition: of the loss.
-        unit: of the loss; empty for no unit.
+        definition: the definition of the loss.
+        unit: the unit of the loss; empty for no unit.
     """
 
     readout: Readout

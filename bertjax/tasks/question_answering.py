@@ -10,7 +10,7 @@ official program of SQuAD 2.0.
 import re
 import string
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -204,8 +204,8 @@ class EncodedQuestions(TokenEncodings):
 
     Args:
         windows: one for each encoding.
-        contexts: of the questions.
-        answers: of the questions.
+        contexts: the contexts of the questions.
+        answers: the answers of the questions.
     """
 
     windows: Sequence[_Window] = field(kw_only=True)
@@ -348,12 +348,12 @@ class _Question:
     """A question of a table.
 
     Args:
-        name: its id; None if it has none.
+        name: the id of the question; None if it has none.
         question: the text of the question.
         context: the text of the context.
         answers: the answers that are not empty.
         can_lack: whether it shows that questions of these data may have no answer.
-        location: in the table, for messages.
+        location: the location of the question in the file, for messages.
     """
 
     name: str | None
@@ -379,7 +379,8 @@ def _examples(path: Path | str, task: Task, found: Sequence[_Question]) -> Examp
     can_lack = any(one.can_lack for one in questions)
     for one in questions:
         if not one.answers and not can_lack:
-            raise DataError(f"{path}: question {brief(one.name)} has no answer, and none is marked is_impossible")
+            name = "the question" if one.name is None else f"question {brief(one.name)}"
+            raise DataError(f"{path}, {one.location}: {name} has no answer, and none is marked is_impossible")
     lacking = sum(not one.answers for one in questions)
     return Examples(
         task=task,
@@ -406,7 +407,7 @@ def _ids(path: Path | str, questions: Sequence[_Question]) -> tuple[int | str, .
         if one.name is None:
             raise DataError(f"{path}, {one.location}: the question has no id, but others have one")
         if one.name in locations:
-            raise DataError(f"{path}, {one.location}: id {brief(one.name)} was already on {locations[one.name]}")
+            raise DataError(f"{path}, {one.location}: id {brief(one.name)} is also in {locations[one.name]}")
         locations[one.name] = one.location
     return tuple(locations)
 
@@ -459,19 +460,31 @@ def _table_of_squad(path: Path) -> Table:
     """The table of a file of one JSON object, with a row for each question."""
     with reading(path, DataError), open_data(path) as file:
         content = parse_json(file.read().decode("utf-8-sig"))
-    rows = [
-        {**question, "context": paragraph.get("context")}
-        for article in _objects(path, content, "data")
-        for paragraph in _objects(path, article, "paragraphs")
-        for question in _objects(path, paragraph, "qas")
-    ]
+    rows = {
+        place: {**question, "context": paragraph.get("context")}
+        for article_place, article in _objects(path, "", content, "data")
+        for paragraph_place, paragraph in _objects(path, article_place, article, "paragraphs")
+        for place, question in _objects(path, paragraph_place, paragraph, "qas")
+    }
     columns = ("id", *COLUMNS, "is_impossible")
-    return Table(path, columns, lambda name: [row.get(name) for row in rows], range(len(rows)))
+    read = [*rows.values()]
+    return Table(path, columns, lambda name: [row.get(name) for row in read], range(len(rows)), paths=[*rows])
 
 
-def _objects(path: Path, value: Any, key: str) -> list[dict[str, Any]]:
-    """A list of objects in an object. Raises `DataError` if there is no such list."""
+def _objects(path: Path, parent: str, value: Any, key: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects of a list in an object, each with its path in the file, such as `data[0].paragraphs[2]`.
+
+    Args:
+        path: the file, for errors.
+        parent: the path of the object in the file; empty for the object of the whole file.
+        value: the object.
+        key: the key of the list.
+
+    Raises:
+        DataError: there is no such list.
+    """
+    place = f"{parent}.{key}" if parent else key
     found = value.get(key) if isinstance(value, dict) else None
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise DataError(f"{path}: {key} must be a list of objects, as in SQuAD's format")
-    return found
+        raise DataError(f"{path}: {place} must be a list of objects, as in SQuAD's format")
+    return ((f"{place}[{index}]", one) for index, one in enumerate(found))

@@ -128,7 +128,7 @@ class Ranking(Task):
         queries = exclude_own_documents(found.queries) if exclude_self else list(found.queries)
         kept = [one for one in queries if one[2].relevance and len(one[2].pool.names) > (one[2].excluded is not None)]
         if not kept:
-            raise DataError(f"{path}: none of {count_of(len(queries), 'query')} has a relevant candidate")
+            raise DataError(f"{path}: no query has a relevant candidate ({count_of(len(queries), 'query')})")
         ids, texts, content = zip(*kept, strict=True)
         pools = {id(one.pool): len(one.pool.names) for one in content}
         notes = [f"{count_of(len(kept), 'query')}, {count_of(sum(pools.values()), 'candidate')}{found.columns}"]
@@ -211,7 +211,7 @@ class _EncodedQuery:
     Args:
         text: the index of the query's encoding; -1 if it is read together with the candidates.
         texts: the index of each candidate's encoding.
-        names: of the candidates.
+        names: the names of the candidates.
         order: the rank of each candidate's name in descending order, which decides between equal scores.
         relevant: whether each candidate is relevant.
         excluded: the index of the excluded candidate; -1 for none.
@@ -268,8 +268,8 @@ class EncodedRankings(SharedEncodings):
     """Queries and candidates that a sentence embedder reads separately.
 
     Args:
-        queries: with their candidates.
-        evaluator: of trec_eval, with the relevance of each candidate.
+        queries: the queries with their candidates.
+        evaluator: an evaluator of trec_eval, with the relevance of each candidate.
     """
 
     queries: Sequence[_EncodedQuery] = field(kw_only=True)

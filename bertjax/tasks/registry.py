@@ -72,7 +72,7 @@ def task_named(name: str) -> Task:
     """Find a task by its name, in any common spelling; `custom` is for data of the user.
 
     Args:
-        name: such as `mrpc`, `MRPC`, `sts-b`, `glue/sst2` or `mnli_mismatched`.
+        name: a name such as `mrpc`, `MRPC`, `sts-b`, `glue/sst2` or `mnli_mismatched`.
 
     Raises:
         DataError: there is no such task.
@@ -84,7 +84,11 @@ def task_named(name: str) -> Task:
 
 
 def form_named(name: str) -> Form | None:
-    """The output spec with a name, as in `summary.json`; None if no task in `TASKS` has it."""
+    """The output spec with a name, as in `summary.json`; None if no task in `TASKS` has it.
+
+    Args:
+        name: the name.
+    """
     return next((form for task in TASKS.values() for form in task.forms if form.name == name), None)
 
 
@@ -92,7 +96,7 @@ def make_options(task: Task, values: Mapping[str, Any]) -> TaskOptions:
     """Make the options of a task.
 
     Args:
-        values: of options of all tasks, by name.
+        values: the values of options of all tasks, by name.
 
     Raises:
         InputError: an option of another task has a value other than its default.
@@ -140,7 +144,7 @@ def load_examples(
             `.txt` file with a text in each line. TSV is read without quoting, CSV with it. An object is a DataFrame of
             pandas or polars, an Arrow table or an object that exports one, a `Dataset` or `DatasetDict`, a list of
             dicts, or a dict of columns; it is not changed.
-        texts: in place of `data`: a list of str, or of pairs of str.
+        texts: texts in place of `data`: a list of str, or of pairs of str.
         labels: the labels of `texts`: names, class ids or ratings; None for tasks without labels and test splits.
         data_dir: the directory of TensorFlow Datasets, in place of `data`.
         text_columns: one or two columns, in place of the task's. For a custom task they are guessed by usual names,
@@ -154,7 +158,7 @@ def load_examples(
             task are integers, they are ids of these labels, and `source` says so; unless the names are generic
             (`LABEL_0`) or contain other numbers (`1 star` at index 0).
         limit: the maximum number of examples: the first ones or, with a seed, a random choice.
-        seed: of the random choice; without `limit` it has no effect.
+        seed: the seed of the random choice; without `limit` it has no effect.
         exclude_self: for `ranking`: exclude the candidate that has the id of the query, as in published scores of
             ArguAna and Quora. By default it is a candidate, as in trec_eval.
 
@@ -253,13 +257,16 @@ def encode_examples(
     """Tokenise examples for a model.
 
     Args:
-        model: with the outputs of the task: for labels a `BertForSequenceClassification` or `BertForSentenceEmbedding`.
+        model: a model with the outputs of the task: for labels a `BertForSequenceClassification` or
+            `BertForSentenceEmbedding`.
+        tokenizer: the tokenizer of the model.
+        examples: the examples of the task.
         max_length: the maximum number of tokens of a text (pair); by default that of model and tokenizer, and for
             classifiers other than cross-encoders of sentence-transformers at most 128, as in GLUE's reference scripts.
         prompts: the prompts of the first and the second texts, or one for both, by name or as str
             (`Tokenizer.with_prompt`); None for the tokenizer's prompt.
-        seed: of random draws.
-        options: of the task: the fields of its `Task.options`.
+        seed: the seed of random draws.
+        options: the options of the task: the fields of its `Task.options`.
 
     Raises:
         ConfigError: the model does not have the outputs of the task.

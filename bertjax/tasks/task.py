@@ -43,8 +43,8 @@ class EncodeArguments:
         max_length: the maximum number of tokens of a text (pair).
         prompts: the prompts of the first and the second texts, or one for both, by name or as str; None for the
             tokenizer's prompt.
-        seed: of random draws.
-        options: of the task, an instance of `Task.options`.
+        seed: the seed of random draws.
+        options: the options of the task, an instance of `Task.options`.
     """
 
     max_length: int
@@ -106,14 +106,19 @@ class Task(DatasetSpec):
         """Read the examples of a table.
 
         Args:
-            source: with the full name of the split.
+            table: the rows of the data.
+            source: the data, with the full name of the split.
 
         Raises:
             DataError: a row is wrong.
         """
 
     def read(self, source: Source) -> Examples:
-        """Read the examples of a source."""
+        """Read the examples of a source.
+
+        Args:
+            source: the data, with the user's columns and labels.
+        """
         if source.data is None:
             raise DataError(f"{self.name} needs data: {self.files}")
         if not is_path(source.data):
@@ -123,11 +128,20 @@ class Task(DatasetSpec):
         return replace(self.read_path(path, replace(source, split=split)), split=split)
 
     def read_path(self, path: Path, source: Source) -> Examples:
-        """Read the examples of a file, a saved data set, or a directory in a format of this task."""
+        """Read the examples of a file, a saved data set, or a directory in a format of this task.
+
+        Args:
+            path: the file or directory.
+            source: the data, with the full name of the split.
+        """
         return self.read_table(read_table(path, self), source)
 
     def advice_on_directory(self, path: Path) -> str:
-        """How to select a part of a directory in a format of this task; empty if there is no such format."""
+        """How to select a part of a directory in a format of this task; empty if there is no such format.
+
+        Args:
+            path: the directory that the user passed.
+        """
         return ""
 
     def _path_and_split(self, path: Path, split: str) -> tuple[Path, str]:
@@ -142,7 +156,11 @@ class Task(DatasetSpec):
         return path, split
 
     def with_labels(self, names: tuple[str, ...] | None) -> "Task":
-        """The task with these classes; None for regression."""
+        """The task with these classes; None for regression.
+
+        Args:
+            names: the names of the classes, in the order of their ids.
+        """
         return replace(self, label_names=names)
 
     def check_texts(self, count: int, has_labels: bool, split: str) -> None:
@@ -151,6 +169,7 @@ class Task(DatasetSpec):
         Args:
             count: the number of texts in an example.
             has_labels: whether there are labels.
+            split: the split of the data.
         """
         if not self.texts:
             raise DataError(f"{self.name} needs more than texts: give data with the columns of {self.files}")
@@ -169,12 +188,22 @@ class Task(DatasetSpec):
     ) -> EncodedDataset:
         """Encode examples for a model.
 
+        Args:
+            model: the loaded model.
+            tokenizer: the tokenizer of the model.
+            examples: the examples of this task.
+            arguments: maximum length, prompts, seed and options of the task.
+
         Raises:
             BertjaxError: the model does not fit the data, or no example can be encoded.
         """
 
     def fits(self, model: PretrainedModel) -> bool:
-        """Whether a model has the outputs for this task."""
+        """Whether a model has the outputs for this task.
+
+        Args:
+            model: the loaded model.
+        """
         return isinstance(model, self.models)
 
     @property
@@ -183,19 +212,33 @@ class Task(DatasetSpec):
         return f"no {self.needs}, which {self.name} needs"
 
     def default_length(self, model: PretrainedModel, most: int) -> int:
-        """The default maximum length of a text (pair), at most `most`."""
+        """The default maximum length of a text (pair), at most `most`.
+
+        Args:
+            model: the loaded model.
+            most: the largest number of tokens that the model reads.
+        """
         return min(most, self.max_tokens or most)
 
     # Metrics.
 
     def metric_names(self, form: OutputSpec) -> tuple[str, ...]:
-        """The names of the metrics, the main one first."""
+        """The names of the metrics, the main one first.
+
+        Args:
+            form: the specification of the outputs.
+        """
         if not form.by_rank:
             return self.metrics
         return ("spearman", "pearson") if self.kind == "regression" else ("roc_auc", "average_precision")
 
     def can_be_scored(self, form: OutputSpec, metric: Metric) -> bool:
-        """Whether a metric can score the outputs."""
+        """Whether a metric can score the outputs.
+
+        Args:
+            form: the specification of the outputs.
+            metric: a metric of any kind.
+        """
         return form.fits(metric, self)
 
 
@@ -203,7 +246,8 @@ def metrics_of(form: OutputSpec, spec: DatasetSpec, chosen: Chosen | None = None
     """The metrics of a task, the main one first.
 
     Args:
-        spec: a `Task`.
+        form: the specification of the outputs.
+        spec: the columns, labels and metrics of the dataset, such as a `Task`.
         chosen: the main metric in place of the task's: a name, a `Metric` or a function.
 
     Raises:

@@ -215,9 +215,9 @@ class EncodedSentences(TokenEncodings):
     """Sentences whose words have tags.
 
     Args:
-        sentences: with their true tags.
+        sentences: the sentences with their true tags.
         words: the index of each scored word in its sentence.
-        names: of the model's tags.
+        names: the names of the model's tags.
     """
 
     sentences: Sequence[Tagged] = field(kw_only=True)

@@ -5,5 +5,6 @@
 
 from bertjax.web.attention import pack_attention
 from bertjax.web.bundle import make_page, security_policy
+from bertjax.web.notebook import AttentionView, make_view
 
-__all__ = ["make_page", "pack_attention", "security_policy"]
+__all__ = ["AttentionView", "make_page", "make_view", "pack_attention", "security_policy"]

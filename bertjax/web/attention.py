@@ -40,6 +40,6 @@ def pack_attention(tokens: Sequence[str], weights: Float[np.ndarray, "layers hea
     if not (np.isfinite(weights).all() and weights.min(initial=0) >= -0.01 and weights.max(initial=0) <= 1.01):
         raise InputError("attention weights must be from 0 to 1")
     steps = np.round(STEPS * weights.clip(0, 1)).astype("<u2")
-    content = base64.b64encode(gzip.compress(steps.tobytes(), 9, mtime=0)).decode()
+    content = base64.b64encode(gzip.compress(steps.tobytes(), 5, mtime=0)).decode()
     layers, heads = weights.shape[:2]
     return {"tokens": [str(token) for token in tokens], "layers": layers, "heads": heads, "weights": content}

@@ -27,6 +27,7 @@ PACKAGES = (
     "machine",
     "models",
     "plots",
+    "representations",
     "attention",
     "results",
     "study",

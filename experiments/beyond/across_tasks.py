@@ -25,11 +25,11 @@ from bertjax.data import split_named
 from bertjax.plots import COLOURS, Panel
 from bertjax.statistics import METRICS, Q, benjamini_hochberg
 from bertjax.tasks import task_named
-from experiments.shared.figures import draw_effect_bars, draw_effect_maps, draw_maps
+from experiments.shared.figures import Texts, draw_effect_bars, draw_effect_maps, draw_maps
 from experiments.shared.head_maps import SIMILARITY, HeadMap, read_frames, read_map, read_results
 from experiments.shared.joined_tables import measures_table, pairs_table, seeds_table
 from experiments.shared.joins import TaskEffects, compare_marked, correlate, join_seeds, join_tasks, measure_task
-from experiments.shared.run import Figures, Found, Numbers, Run, array, make_reader, run_script, short
+from experiments.shared.run import Figures, Found, Numbers, Run, Runs, array, make_reader, run_script, short
 
 TESTS = (("p", "q"), ("p_within_layers", "q_within_layers"))
 SPLITS = 100
@@ -114,8 +114,7 @@ def figures(numbers: Numbers) -> Figures:
     tasks, shape = results["tasks"], (results["layers"], results["heads"])
     seeds = sorted({task["seeds"] for task in tasks.values()})
     subtitle = f"models fine-tuned on each task, mean over {' or '.join(map(str, seeds))} seeds; its main metric"
-    texts = {"title": f"Ablating one {results['kind']} at a time ({results['mode']})", "subtitle": subtitle}
-    texts["label"] = "change in points"
+    texts = Texts(f"Ablating one {results['kind']} at a time ({results['mode']})", subtitle, "change in points")
     columns = {
         f"{task} ({METRICS[one['metric']].label})": [array(one[name]) for name in ("mean", "low", "high", "q")]
         for task, one in tasks.items()
@@ -139,19 +138,19 @@ def _draw_agreement(path: Path, results: Numbers) -> None:
         for index, name in (((first, second), "q_within_layers"), ((second, first), "q")):
             values[index], found[index] = array(pair["spearman"]), pair[name] is not None and pair[name] < Q
     names = ", ".join(f"{number} {task}" for number, task in enumerate(tasks))
-    texts = {"subtitle": f"rank correlation of mean effects over seeds; tasks: {names}", "label": "Spearman"}
-    texts["title"] = f"Do the same {results['kind']}s matter for all tasks? ({results['mode']})"
+    title = f"Do the same {results['kind']}s matter for all tasks? ({results['mode']})"
+    texts = Texts(title, f"rank correlation of mean effects over seeds; tasks: {names}", "Spearman")
     note = f"dot: q < {Q}; above the diagonal against permutations within layers; diagonal: the task on other examples"
     options: dict[str, Any] = {"note": note, "scale": (-1.0, 1.0), "colours": COLOURS, "axis": "task"}
-    draw_maps(path, [Panel("", values, found)], **texts, **options)
+    draw_maps(path, [Panel("", values, found)], texts, **options)
 
 
-def tables(numbers: Numbers) -> str:
-    """Tasks, pairs of tasks, and other measures."""
-    results = numbers["results"]
+def tables(runs: Runs) -> str:
+    """Tasks; of the first run also pairs of tasks and other measures."""
+    results = [numbers["results"] for numbers in runs.values()]
     parts = [seeds_table(results)]
-    parts += [pairs_table(results)] if results["pairs"] else []
-    parts += [measures_table(results)] if results["measures"] else []
+    parts += [pairs_table(results[0])] if results[0]["pairs"] else []
+    parts += [measures_table(results[0])] if results[0]["measures"] else []
     return "\n\n".join(parts)
 
 

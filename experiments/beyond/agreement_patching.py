@@ -24,8 +24,8 @@ import conllu
 import numpy as np
 
 import bertjax
-from experiments.shared.patches import STREAMS, best_cells, describe_grid, draw_grid, moved_by
-from experiments.shared.run import Figures, Found, Numbers, Run, draw_sample, make_parser, run_script, short_name
+from experiments.shared.patches import describe_grid, draw_grid, format_share, moved_by, name_cell
+from experiments.shared.run import Figures, Found, Numbers, Run, Runs, draw_sample, make_parser, run_script, short_name
 from experiments.shared.tables import make_table
 
 TEMPLATES = (
@@ -89,44 +89,29 @@ def compute(run: Run) -> Found:
     return results, values
 
 
-def tables(numbers: Numbers) -> str:
-    """Tables in Markdown, from a run's `numbers.json`: what restores most, heads, and how far templates agree."""
-    results = numbers["results"]
-    templates = results["templates"]
-    rows = []
-    for one in templates:
-        grid = one["streams"]
-        ends = f"{grid['own_score']:.2f} to {grid['donor_score']:.2f}"
-        rows.append([one["template"], str(grid["contrasts"]), ends, *best_cells(grid)])
-    first = make_table(
-        ["template", "contrasts", "score (nats)", *(f"{place}, from layer 1" for place in STREAMS)], rows
-    )
-    return "\n\n".join([first, _table_of_heads(templates)])
-
-
-def _key(grid: Mapping[str, Any], number: int) -> tuple[int, int, str]:
-    cell = grid["cells"][number]
-    return cell["layer"], cell["head"], grid["spans"][cell["span"]]
+def tables(runs: Runs) -> str:
+    """Heads at regions that restore most in the mean of all templates of each run."""
+    return "\n\n".join(_table_of_heads(numbers["results"]["templates"]) for numbers in runs.values())
 
 
 def _table_of_heads(templates: Sequence[Mapping[str, Any]]) -> str:
-    """Heads at regions that restore most in the mean of all templates."""
-    places = [{_key(one["heads"], number): number for number in range(len(one["heads"]["cells"]))} for one in templates]
-    shared = [key for key in places[0] if all(key in place for place in places)]
+    heads = [one["heads"] for one in templates]
+    cells = [{name_cell(grid, number): number for number in range(len(grid["cells"]))} for grid in heads]
+    shared = [key for key in cells[0] if all(key in of_grid for of_grid in cells)]
 
-    def mean(key: tuple[int, int, str]) -> float:
-        return float(np.mean([one["heads"]["score"][place[key]] for one, place in zip(templates, places, strict=True)]))
+    def mean(key: str) -> float:
+        return float(np.mean([grid["score"][of_grid[key]] for grid, of_grid in zip(heads, cells, strict=True)]))
 
     rows = []
     for key in sorted(shared, key=lambda key: -mean(key))[:BEST]:
-        row = [f"{key[0]}.{key[1]} at {key[2]}"]
-        for one, place in zip(templates, places, strict=True):
-            share, low, high = (100 * one["heads"][part][place[key]] for part in ("score", "low", "high"))
-            moved, control = one["moved"][place[key]], one["moved_by_nouns"][place[key]]
-            row.append(f"{share:.0f} ({low:.0f} to {high:.0f}); {moved:.2f}, {control:.2f}")
+        row = [key]
+        for one, of_grid in zip(templates, cells, strict=True):
+            index = of_grid[key]
+            row.append(
+                f"{format_share(one['heads'], index)}; {one['moved'][index]:.2f}, {one['moved_by_nouns'][index]:.2f}"
+            )
         rows.append(row)
-    names = [f"template {number}: share (CI); nats moved, by another noun" for number in range(1, 1 + len(templates))]
-    return make_table(["head", *names], rows)
+    return make_table(["head", *(one["template"] for one in templates)], rows)
 
 
 def figures(numbers: Numbers) -> Figures:

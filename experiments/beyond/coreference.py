@@ -23,12 +23,13 @@ import numpy as np
 from jaxtyping import Bool
 
 from bertjax.plots import Panel
-from experiments.shared.figures import draw_maps
+from experiments.shared.figures import Texts, draw_maps
 from experiments.shared.run import (
     Figures,
     Found,
     Numbers,
     Run,
+    Runs,
     draw_sample,
     make_parser,
     name_maps,
@@ -82,36 +83,17 @@ def _knows(
     return {"asked": int(compared.sum()), "share": share, "ends": ends}
 
 
-def tables(numbers: Numbers) -> str:
-    """The table in Markdown, from a run's `numbers.json`."""
-    results = numbers["results"]
-    result = results["against"][BASELINES[0]]
-    rows = [[f"head {results['head']}", _score(result["head"]), ""]]
-    for name, one in results["against"].items():
-        low, high = (f"{100 * end:+.1f}" for end in one["difference"])
-        rows.append([name, _score(one["distance"]), f"{low} to {high}"])
-    rows.append(["a draw (all sentences)", f"{100 * results['chance']:.1f}", ""])
-    knows = {"score": results["knows"]["share"], "ends": results["knows"]["ends"]}
-    rows.append([f"head {results['head']} attends from the anaphor ({results['knows']['asked']})", _score(knows), ""])
-    what = f"{short_name(numbers['settings']['model'])}, {result['count']} of {results['anaphors']} anaphors evaluated"
-    return make_table([what, "% right (95 % CI)", "head less this, 95 % CI"], rows)
-
-
-def overview(runs: Mapping[str, Numbers]) -> str:
-    """Several runs side by side, in Markdown, from their `numbers.json`."""
+def tables(runs: Runs) -> str:
+    """The best head and the baselines of runs side by side."""
     results = [numbers["results"] for numbers in runs.values()]
-    names = [short_name(numbers["settings"]["model"]) for numbers in runs.values()]
     first = [one["against"][BASELINES[0]] for one in results]
-    rows = [
-        [
-            "the best head",
-            *(f"{one['head']}: {_score(result['head'])}" for one, result in zip(results, first, strict=True)),
-        ]
-    ]
+    best = [f"{one['head']}: {_score(result['head'])}" for one, result in zip(results, first, strict=True)]
+    rows = [["the best head", *best]]
     rows += [[name, *(_score(one["against"][name]["distance"]) for one in results)] for name in BASELINES]
     rows.append(["a draw", *(f"{100 * one['chance']:.1f}" for one in results)])
     knows = [{"score": one["knows"]["share"], "ends": one["knows"]["ends"]} for one in results]
     rows.append(["the head attends from the anaphor", *map(_score, knows)])
+    names = [short_name(numbers["settings"]["model"]) for numbers in runs.values()]
     columns = [f"{name}, {result['count']} anaphors" for name, result in zip(names, first, strict=True)]
     return make_table(["% right (95 % CI)", *columns], rows)
 
@@ -124,13 +106,12 @@ def figures(numbers: Numbers) -> Figures:
     """The figure, from a run's `numbers.json`: all heads, on all sentences."""
     results, settings = numbers["results"], numbers["settings"]
     values = 100 * np.array(results["of_all_heads"]).reshape(results["shape"])
-    title = "Do heads find antecedents?"
     subtitle = f"{short_name(settings['model'])}{name_maps(settings)}, {results['anaphors']:,} anaphors"
-    nearest = 100 * results["against"]["nearest"]["distance"]["score"]
-    chance = 100 * results["chance"]
+    nearest, chance = 100 * results["against"]["nearest"]["distance"]["score"], 100 * results["chance"]
     note = f"A draw is right for {chance:.0f} %; the nearest mention is right for {nearest:.0f} %."
-    draw = partial(draw_maps, panels=[Panel("most to a true antecedent", values)], title=title, subtitle=subtitle)
-    return {"figure": partial(draw, label="% right", note=note)}
+    texts = Texts("Do heads find antecedents?", subtitle, "% right")
+    panels = [Panel("most to a true antecedent", values)]
+    return {"figure": partial(draw_maps, panels=panels, texts=texts, note=note)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -18,21 +18,19 @@ over texts has a 95 % interval (bootstrap of texts):
     python -m experiments.beyond.faithfulness --model DIR --task mrpc --data GLUE --limit 200
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from matplotlib.style import context
 from tqdm import tqdm
 
 from bertjax.attention import tokens_of
 from bertjax.models import BertForSentenceEmbedding
-from bertjax.plots import GREY, INK, PALE, WIDTH, add_axes, save_page, start_page
 from experiments.shared.data import add_task_options, read_examples
-from experiments.shared.run import Figures, Found, Numbers, Run, make_parser, run_script, short_name
+from experiments.shared.figures import Series, Texts, draw_estimates
+from experiments.shared.run import Figures, Found, Numbers, Run, Runs, make_parser, run_script, short_name
 from experiments.shared.tables import format_interval, make_table
 from experiments.words.attributions import ATTRIBUTIONS, Text, study_text
 
@@ -73,26 +71,12 @@ def summarise(found: Float[np.ndarray, "texts attributions"], seed: int) -> dict
     return {"correlation": estimates(found), "less_weights": estimates(found - found[:, :1])}
 
 
-def tables(numbers: Numbers) -> str:
-    """The table in Markdown, from a run's `numbers.json`."""
-    results = numbers["results"]
-    rows = [
-        [name, *(_with_ends(results[part][name]) for part in ("correlation", "less_weights"))] for name in ATTRIBUTIONS
-    ]
-    what = f"{short_name(numbers['settings']['model'])}, {results['task']}, {results['texts']} texts"
-    return make_table([what, "rank correlation (95 % CI)", "less that of weights"], rows)
-
-
-def overview(runs: Mapping[str, Numbers]) -> str:
-    """The correlations of several runs side by side, in Markdown, from their `numbers.json`."""
-    columns = [
-        f"{short_name(numbers['settings']['model'])}, {numbers['results']['task']} ({numbers['results']['texts']})"
-        for numbers in runs.values()
-    ]
-    rows = [
-        [name, *(_with_ends(numbers["results"]["correlation"][name]) for numbers in runs.values())]
-        for name in ATTRIBUTIONS
-    ]
+def tables(runs: Runs) -> str:
+    """The correlations of runs side by side."""
+    results = [numbers["results"] for numbers in runs.values()]
+    models = [short_name(numbers["settings"]["model"]) for numbers in runs.values()]
+    columns = [f"{name}, {one['task']} ({one['texts']})" for name, one in zip(models, results, strict=True)]
+    rows = [[name, *(_with_ends(one["correlation"][name]) for one in results)] for name in ATTRIBUTIONS]
     return make_table(["rank correlation (95 % CI)", *columns], rows)
 
 
@@ -101,30 +85,14 @@ def _with_ends(row: Sequence[float]) -> str:
 
 
 def figures(numbers: Numbers) -> Figures:
-    """The figure, from a run's `numbers.json`."""
-    return {"figure": partial(_draw, numbers)}
-
-
-def _draw(numbers: Mapping[str, Any], path: Path) -> None:
-    results, height, left = numbers["results"], 0.32 * len(ATTRIBUTIONS), 1.5
-    with context("default"):
-        subtitle = f"{short_name(numbers['settings']['model'])} on {results['task']}, {results['texts']} texts"
-        figure = start_page("Do attention weights show which tokens matter?", subtitle, 0.8, height)
-        axes = add_axes(figure, left, 0.8, WIDTH - left - 0.4, height)
-        for index, name in enumerate(ATTRIBUTIONS):
-            mean, low, high = results["correlation"][name]
-            colour = GREY if name in ("words", "random") else INK
-            axes.hlines(index, low, high, color=colour, linewidth=1.8)
-            axes.scatter(mean, index, s=36, color=colour, zorder=3)
-        axes.set_yticks(range(len(ATTRIBUTIONS)), ATTRIBUTIONS, fontsize=9)
-        axes.set_ylim(len(ATTRIBUTIONS) - 0.5, -0.5)
-        axes.axvline(0, color=INK, linewidth=1.0)
-        axes.grid(axis="x", color=PALE, linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.set_xlabel(
-            "rank correlation with the change when a token is masked; 95 % intervals", fontsize=9, color=INK
-        )
-    save_page(figure, path)
+    """The correlation of each attribution."""
+    results = numbers["results"]
+    rows = np.array([results["correlation"][name] for name in ATTRIBUTIONS])
+    subtitle = f"{short_name(numbers['settings']['model'])} on {results['task']}, {results['texts']} texts"
+    label = "rank correlation with the change when a token is masked; 95 % intervals"
+    texts = Texts("Do attention weights show which tokens matter?", subtitle, label)
+    series = [Series("", rows[:, 0], rows[:, 1:])]
+    return {"figure": partial(draw_estimates, names=ATTRIBUTIONS, series=series, texts=texts, limits=(-0.3, 1))}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -28,7 +28,7 @@ from bertjax.statistics import Measure, contributions, find_metric
 from bertjax.tasks import EncodedDataset, encode_examples, positive_label
 from experiments.shared.curves import curve_of, describe_curve, describe_pruning, draw_pruning
 from experiments.shared.data import read_examples
-from experiments.shared.run import Figures, Found, Numbers, Run, make_parser, run_script
+from experiments.shared.run import Figures, Found, Numbers, Run, Runs, make_parser, run_script
 from experiments.shared.tables import make_table
 from experiments.training.gates import GateTrainer, mean_loss
 from experiments.training.trainer import Recipe, predict
@@ -131,9 +131,12 @@ def evaluate(
     return float(found[1].mean()), (mean, mean - half, mean + half)
 
 
-def tables(numbers: Numbers) -> str:
-    """The table in Markdown, from `numbers.json` alone: a row for each price."""
-    results = numbers["results"]
+def tables(runs: Runs) -> str:
+    """A row for each price, in each run."""
+    return "\n\n".join(_table(numbers["results"]) for numbers in runs.values())
+
+
+def _table(results: Numbers) -> str:
     pruning, measure = results["pruning"], Measure(**results["pruning"]["measure"])
     nested = [curve for curve in map(curve_of, pruning["curves"]) if curve.name in ("greedy", "gradient")]
     rows = []

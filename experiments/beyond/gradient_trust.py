@@ -12,21 +12,21 @@ the ten heads with the largest effects are among the first ten by importance.
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
 from jaxtyping import Float
-from matplotlib.style import context
+from matplotlib.colors import to_hex
 from scipy.stats import rankdata
 
 import bertjax
 from bertjax.analyses import compare_with_exact
-from bertjax.plots import COLOURS, GREY, INK, PALE, WIDTH, add_axes, save_page, start_page
+from bertjax.plots import COLOURS, GREY, INK
 from bertjax.statistics import contributions, find_metric, rank_correlation
 from experiments.shared.effects import outputs_of
-from experiments.shared.run import Figures, Found, Numbers, Run, make_reader, run_script, short, short_name
+from experiments.shared.figures import Series, Texts, draw_estimates
+from experiments.shared.run import Figures, Found, Numbers, Run, Runs, array, make_reader, run_script, short, short_name
 from experiments.shared.tables import make_table
 
 ORDERS = {
@@ -35,6 +35,7 @@ ORDERS = {
     "predicted_loss": "predicted change, its size",
     "layer": "the layer alone",
 }
+SHOWN = ("importance", "predicted_loss", "layer")
 HALVES, DEPTH = 50, 10
 
 
@@ -114,31 +115,17 @@ def between_halves(effects: Float[np.ndarray, "heads examples"], seed: int = 0) 
     return float(np.mean(found))
 
 
-def tables(numbers: Numbers) -> str:
+def tables(runs: Runs) -> str:
     """A row for each pair."""
-    return overview({"": numbers})
-
-
-def overview(runs: Mapping[str, Numbers]) -> str:
-    """A row for each pair of several runs."""
-    results, rows = next(iter(runs.values()))["results"], []
+    rows = []
     for pair in (pair for numbers in runs.values() for pair in numbers["results"]["pairs"]):
-        count = len(pair["names"])
-        chance = results["depth"] ** 2 / count
-        fits = [pair["fits"][name] for name in ORDERS]
-        rows.append(
-            [
-                f"{pair['model']}, {pair['task']} ({pair['examples']:,})",
-                f"{pair['significant']} of {count}",
-                *(_correlation(fit) for fit in fits),
-                f"{pair['within']:.2f}",
-                f"{pair['ceiling']:.2f}",
-                f"{pair['fits']['importance']['found']} ({chance:.1f})",
-            ]
-        )
-    headings = ["model, task (examples)", "significant heads", *ORDERS.values(), "importance within layers"]
-    headings += ["exact effects, two halves", f"of {results['depth']} largest effects (random)"]
-    return make_table(headings, rows)
+        count, fits = len(pair["names"]), pair["fits"]
+        row = [f"{pair['model']}, {pair['task']} ({pair['examples']:,})", f"{pair['significant']} of {count}"]
+        row += [_correlation(fits[name]) for name in SHOWN]
+        row += [f"{pair['within']:.2f}", f"{pair['ceiling']:.2f}"]
+        rows.append([*row, f"{fits['importance']['found']} ({DEPTH**2 / count:.1f})"])
+    headings = ["model, task (examples)", "significant heads", *(ORDERS[name] for name in SHOWN), "within layers"]
+    return make_table([*headings, "exact, two halves", f"of {DEPTH} largest (random)"], rows)
 
 
 def _correlation(fit: Mapping[str, Any]) -> str:
@@ -148,42 +135,23 @@ def _correlation(fit: Mapping[str, Any]) -> str:
 
 def figures(numbers: Numbers) -> Figures:
     """The correlations of each pair."""
-    return {"figure": partial(_draw, numbers["results"]["pairs"])}
+    pairs = numbers["results"]["pairs"]
+    low, high = map(to_hex, matplotlib.colormaps[COLOURS]([0.12, 0.88]))
 
+    def of(order: str, part: str = "correlation") -> Any:
+        return array([pair["fits"][order][part] for pair in pairs])
 
-def _draw(pairs: Sequence[Mapping[str, Any]], path: Path) -> None:
-    low, high = matplotlib.colormaps[COLOURS]([0.12, 0.88])
-    height, left, bottom = 0.5 * len(pairs), 2.9, 1.15
-    with context("default"):
-        subtitle = "rank correlation over heads with the size of the exact effect on the score, mode zero"
-        figure = start_page("Gradient-based importance and exact effects", subtitle, bottom, height)
-        axes = add_axes(figure, left, bottom, WIDTH - left - 0.4, height)
-        for index, pair in enumerate(pairs):
-            if pair["fits"]["importance"]["low"] is not None:
-                ends = (pair["fits"]["importance"][name] for name in ("low", "high"))
-                axes.hlines(index, *ends, color=high, linewidth=1.6, zorder=2)
-        values = {
-            "importance (line: 95 % over heads)": (
-                [one["fits"]["importance"]["correlation"] for one in pairs],
-                "o",
-                high,
-            ),
-            "predicted change, its size": ([one["fits"]["predicted_loss"]["correlation"] for one in pairs], "s", low),
-            "the layer alone": ([one["fits"]["layer"]["correlation"] for one in pairs], "^", GREY),
-            "exact effects on two halves of the examples": ([one["ceiling"] for one in pairs], "|", INK),
-        }
-        for label, (correlations, marker, colour) in values.items():
-            style: dict[str, Any] = {"marker": marker, "color": colour, "label": label, "s": 45, "zorder": 3}
-            axes.scatter(correlations, range(len(pairs)), **style)
-        names = [f"{pair['model']}\n{pair['task']}, {pair['metric']}" for pair in pairs]
-        axes.set_yticks(range(len(pairs)), names, fontsize=8.5)
-        axes.set_ylim(len(pairs) - 0.5, -0.5)
-        axes.set_xlim(-0.6, 1.02)
-        axes.axvline(0, color=INK, linewidth=1.2, zorder=1)
-        axes.grid(axis="x", color=PALE, linewidth=0.8)
-        axes.set_axisbelow(True)
-        figure.legend(loc="lower left", ncols=2, frameon=False, fontsize=8.5)
-    save_page(figure, path)
+    ends = np.stack([of("importance", "low"), of("importance", "high")], axis=1)
+    series = [
+        Series("importance (line: 95 % over heads)", of("importance"), ends, high),
+        Series("predicted change, its size", of("predicted_loss"), None, low, "s"),
+        Series("the layer alone", of("layer"), None, GREY, "^"),
+        Series("exact effects on two halves of the examples", [pair["ceiling"] for pair in pairs], None, INK, "|"),
+    ]
+    names = [f"{pair['model']}\n{pair['task']}, {pair['metric']}" for pair in pairs]
+    label = "rank correlation over heads with the size of the exact effect on the score"
+    texts = Texts("Gradient-based importance and exact effects", "mode zero", label)
+    return {"figure": partial(draw_estimates, names=names, series=series, texts=texts, limits=(-0.6, 1.02))}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

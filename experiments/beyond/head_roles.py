@@ -23,12 +23,11 @@ from scipy.stats import spearmanr
 import bertjax
 from bertjax.attention import NUMBERS
 from bertjax.plots import INK, WIDTH, add_axes, save_page, start_page
-from experiments.shared.run import Figures, Found, Numbers, Run, make_reader, run_script, short, short_name
+from experiments.shared.run import Figures, Found, Numbers, Run, Runs, make_reader, run_script, short, short_name
 from experiments.shared.tables import make_table
 
 PARTS = {"cls": "[CLS]", "sep": "[SEP]", "punctuation": "punctuation", "rest": "words"}  # all keys that words have
 PART_COLOURS = ("#0072b2", "#56b4e9", "#e69f00", "#d9d9d9")
-KINDS_SHOWN = ("positional", "previous", "next", "sep", "broad")
 
 
 def compute(run: Run) -> Found:
@@ -99,17 +98,16 @@ def _between_texts(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def tables(numbers: Numbers) -> str:
-    """Roles, agreement between texts, kinds."""
-    results = numbers["results"]
-    return "\n\n".join([_roles(results["runs"]), _kinds(results["runs"])])
-
-
-def _roles(runs: Sequence[Mapping[str, Any]]) -> str:
-    names = [name for run in runs for name in run["weights"]]
-    columns = [f"{run['model']}, {run['texts']} ({run['examples']:,})" for run in runs]
-    labels = {name: label for run in runs for name, label in run["labels"].items()}
-    rows = [[labels[name], *(_cell(run, name) for run in runs)] for name in dict.fromkeys(names)]
+def tables(runs: Runs) -> str:
+    """A column for each model on its first texts: roles, heads of each kind, and whether layers are clusters."""
+    found: dict[str, Any] = {}
+    for one in (one for numbers in runs.values() for one in numbers["results"]["runs"]):
+        found.setdefault(one["model"], one)
+    shown = list(found.values())
+    labels = {name: label for one in shown for name, label in one["labels"].items()}
+    rows = [[label, *(_cell(one, name) for one in shown)] for name, label in labels.items()]
+    rows.append(["heads of one kind", *map(_kinds, shown)])
+    columns = [f"{one['model']}, {one['texts']} ({one['examples']:,})" for one in shown]
     return make_table(["% of attention to", *columns], rows)
 
 
@@ -118,25 +116,14 @@ def _cell(run: Mapping[str, Any], name: str) -> str:
     if name not in run["weights"]:
         return ""
     weights = np.array(run["weights"][name])
-    means = " / ".join(f"{100 * mean:.1f}" for mean in (run["uniform"][name], weights.mean(), _mean(run, name)))
+    means = (run["uniform"][name], weights.mean(), np.mean(run["norms"][name]))
     most = int(weights.argmax())
-    return f"{means}; {run['heads'][most]}: {100 * weights[most]:.0f}"
+    return f"{' / '.join(f'{100 * mean:.1f}' for mean in means)}; {run['heads'][most]}: {100 * weights[most]:.0f}"
 
 
-def _mean(run: Mapping[str, Any], name: str) -> float:
-    return float(np.mean(run["norms"][name]))
-
-
-def _kinds(runs: Sequence[Mapping[str, Any]]) -> str:
-    rows = []
-    for run in runs:
-        heads = {kind: [head for head, kinds in run["kinds"].items() if kind in kinds] for kind in KINDS_SHOWN}
-        entropy, found = float(np.mean(run["spread"]["entropy"])), run["silhouette"]
-        layers = "" if found is None else f"{found['value']:.2f} ({found['permuted']:.2f}, p = {found['p']:.2g})"
-        cells = [", ".join(heads[kind]) or "none" for kind in KINDS_SHOWN]
-        spread = f"{entropy:.2f} of {run['uniform_entropy']:.2f}"
-        rows.append([f"{run['model']}, {run['texts']}", *cells, spread, layers])
-    return make_table(["", *KINDS_SHOWN, "mean entropy, nats, of uniform", "silhouette of layers (permuted)"], rows)
+def _kinds(run: Mapping[str, Any]) -> str:
+    kinds = [f"{head} {' and '.join(kinds)}" for head, kinds in run["kinds"].items()]
+    return ", ".join(kinds) or "none"
 
 
 def figures(numbers: Numbers) -> Figures:

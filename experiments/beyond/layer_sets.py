@@ -20,9 +20,9 @@ from bertjax.statistics import RESAMPLES, Q
 from experiments.fig8_heads import add_options
 from experiments.shared.data import make_study, split_task
 from experiments.shared.effects import Effects, describe_runs, draw_changes, main_effects, outputs_of, texts_of
-from experiments.shared.figures import draw_effect_bars, draw_maps
+from experiments.shared.figures import Texts, draw_effect_bars, draw_maps
 from experiments.shared.interactions import describe_beyond, measure_beyond
-from experiments.shared.run import Figures, Found, Numbers, Run, array, make_parser, run_script
+from experiments.shared.run import Figures, Found, Numbers, Run, Runs, array, make_parser, run_script
 from experiments.shared.tables import format_change, format_estimate, make_table
 
 
@@ -100,7 +100,7 @@ def figures(numbers: Numbers) -> Figures:
     """Maps of pairs, and bars of growing sets, in the first mode."""
     results = numbers["results"]
     mode, effects = next(iter(main_effects(results).items()))
-    texts = texts_of(results) | {"title": f"Ablating several layers at once ({mode})"}
+    texts = texts_of(results)._replace(title=f"Ablating several layers at once ({mode})")
     layers, bars = range(results["layers"]), {}
     for title, positions in grown_sets(results).items():
         bars[title] = tuple(
@@ -113,7 +113,7 @@ def figures(numbers: Numbers) -> Figures:
     }
 
 
-def _draw_pairs(path: Path, results: Numbers, mode: str, effects: Effects, texts: dict[str, str]) -> None:
+def _draw_pairs(path: Path, results: Numbers, mode: str, effects: Effects, texts: Texts) -> None:
     """The change by pairs of layers, with single layers on the diagonal, and the change beyond the sum."""
     total, pairs = results["layers"], results["pairs"][mode]
     change, beyond = np.full((2, total, total), np.nan)
@@ -130,30 +130,17 @@ def _draw_pairs(path: Path, results: Numbers, mode: str, effects: Effects, texts
         Panel("beyond the sum of both", beyond, found_beyond),
     ]
     options: dict[str, Any] = {"note": f"dot: significant (q < {Q})", "scale": (-limit, limit), "colours": COLOURS}
-    draw_maps(path, panels, **texts, **options, axis="layer")
+    draw_maps(path, panels, texts, **options, axis="layer")
 
 
-def tables(numbers: Numbers) -> str:
-    """Single layers and growing sets with their changes; pairs with theirs, and the change beyond the sum."""
-    results, layers = numbers["results"], [str(layer) for layer in range(numbers["results"]["layers"])]
-    mode, effects = next(iter(main_effects(results).items()))
-    sets = {"alone": [results["names"].index(layer) for layer in layers]} | grown_sets(results)
-    rows = [
-        [
-            kind,
-            *(
-                f"{format_estimate(effects.change[at], (effects.low[at], effects.high[at]))}, q {effects.format_q(at)}"
-                for at in positions
-            ),
-        ]
-        for kind, positions in sets.items()
-    ]
-    return "\n\n".join([make_table(["layer", *layers], rows), _pairs_table(results, mode, effects)])
+def tables(runs: Runs) -> str:
+    """Pairs of layers in the first mode: the change, and the change beyond the sum of both."""
+    return "\n\n".join(_pairs_table(numbers["results"]) for numbers in runs.values())
 
 
-def _pairs_table(results: Numbers, mode: str, effects: Effects) -> str:
-    total, pairs = results["layers"], results["pairs"][mode]
-    cells = [[""] * total for _ in range(total)]
+def _pairs_table(results: Numbers) -> str:
+    total, (mode, effects) = results["layers"], next(iter(main_effects(results).items()))
+    pairs, cells = results["pairs"][mode], [[""] * total for _ in range(total)]
     for index, (first, second) in enumerate(pairs["layers"]):
         change = effects.change[results["names"].index(name_layers((first, second), total))]
         beyond = format_estimate(pairs["beyond"][index], (pairs["low"][index], pairs["high"][index]))

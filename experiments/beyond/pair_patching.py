@@ -26,13 +26,13 @@ import numpy as np
 import bertjax
 from bertjax.data import Examples
 from experiments.shared.data import add_task_options, read_examples
-from experiments.shared.patches import STREAMS, best_cells, cell_line, describe_grid, draw_grid, moved_by
-from experiments.shared.run import Figures, Found, Numbers, Run, draw_sample, make_parser, run_script, short_name
+from experiments.shared.patches import describe_grid, draw_grid, format_share, moved_by, name_cell
+from experiments.shared.run import Figures, Found, Numbers, Run, Runs, draw_sample, make_parser, run_script, short_name
 from experiments.shared.tables import make_table
 
 WORD = re.compile(r"\w+")
 LEAST_LETTERS, RARE, ALIKE = 4, 0.02, 4.0
-BEST = 6  # heads in the table
+BEST = 4  # heads in the table
 
 
 def words_of(text: str) -> Counter[str]:
@@ -118,35 +118,19 @@ def _changed(results: bertjax.Results) -> float:
     return float(np.abs(outputs[:, 2] - outputs[:, 1]).mean().round(5))
 
 
-def _key(grid: Mapping[str, Any], number: int) -> tuple[str, int, int | None, str]:
-    cell = grid["cells"][number]
-    return cell["place"], cell["layer"], cell["head"], grid["spans"][cell["span"]]
-
-
-def tables(numbers: Numbers) -> str:
-    """Tables in Markdown, from a run's `numbers.json`: what restores most, and heads beside the control."""
+def tables(runs: Runs) -> str:
+    """Heads at regions that restore most, and by how much they move the score, with the control."""
     rows = []
-    for one in numbers["results"]["contrasts"]:
-        grid = one["streams"]
-        ends = f"{grid['own_score']:.2f} to {grid['donor_score']:.2f}; {one['changed']:.2f}"
-        kind = "in both texts" if one["shared"] else "in the first alone"
-        rows.append([kind, str(grid["contrasts"]), ends, *best_cells(grid)])
-    headings = ["word", "contrasts", "score, corrupted to clean; mean size of change"]
-    first = make_table([*headings, *(f"{place}, from layer 1" for place in STREAMS)], rows)
-    return "\n\n".join([first, _table_of_heads(numbers)])
-
-
-def _table_of_heads(numbers: Mapping[str, Any]) -> str:
-    """Heads at regions that restore most, and by how much they move the score, beside the control."""
-    both = numbers["results"]["contrasts"]
-    grid, control = both[0]["heads"], both[1]["heads"]
-    places = {_key(control, number): number for number in range(len(control["cells"]))}
-    rows = []
-    for number in sorted(range(len(grid["cells"])), key=lambda n: -grid["score"][n])[:BEST]:
-        other = places.get(_key(grid, number))
-        rows.append([cell_line(grid, number), _moved(both[0], number), "" if other is None else _moved(both[1], other)])
-    headings = ["head: share restored (CI)", "moves the score by (of the whole change)"]
-    return make_table([*headings, "where the word is in the first text alone"], rows)
+    for results in (numbers["results"] for numbers in runs.values()):
+        both, control = results["contrasts"]
+        grid, others = both["heads"], control["heads"]
+        cells = {name_cell(others, number): number for number in range(len(others["cells"]))}
+        for number in sorted(range(len(grid["cells"])), key=lambda n: -grid["score"][n])[:BEST]:
+            name = name_cell(grid, number)
+            moved = _moved(control, cells[name]) if name in cells else ""
+            rows.append([results["task"], name, format_share(grid, number), _moved(both, number), moved])
+    headings = ["task", "head", "share restored (CI)", "moves the score by (of the whole change)"]
+    return make_table([*headings, "where the word is in the first text only"], rows)
 
 
 def _moved(one: Mapping[str, Any], number: int) -> str:

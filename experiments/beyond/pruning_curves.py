@@ -1,9 +1,8 @@
 """How many heads can be removed from several models, and in which order?
 
 Reads directories of `bertjax prune`: half of each task's examples choose the orders, the other half evaluates them.
-Tables: how many heads are removed before the first significant loss (q < 0.05, over all points and orders); the score
-at each number of heads left, the first significant loss in bold; learned gates, a set for each price. A figure for each
-directory.
+Table: how many heads are removed before the first significant loss (q < 0.05, over all points and orders). A figure for
+each directory: the score at each number of heads left.
 
     python -m experiments.beyond.pruning_curves DIR DIR ... --output DIR
 """
@@ -12,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import bertjax
-from experiments.shared.curves import describe_pruning, draw_pruning, pruning_table
-from experiments.shared.run import Figures, Found, Numbers, Run, make_reader, run_script
+from experiments.shared.curves import describe_pruning, draw_pruning
+from experiments.shared.run import Figures, Found, Numbers, Run, Runs, make_reader, run_script
 from experiments.shared.tables import make_table
 
 
@@ -26,14 +25,12 @@ def _name(found: Mapping[str, Any]) -> str:
     return f"{found['model']}_{found['task']}_{found['mode']}"
 
 
-def tables(numbers: Numbers) -> str:
-    """How many heads can go, and the curves of each directory."""
-    runs = numbers["results"]["runs"]
-    orders = list(dict.fromkeys(name for one in runs for name in one["first_worse"] if "random" not in name))
-    rows = [[f"{one['model']}, {one['task']}", *(_spared(one, order) for order in orders)] for one in runs]
-    return "\n\n".join(
-        [make_table(["heads removed before the first significant loss", *orders], rows), *map(pruning_table, runs)]
-    )
+def tables(runs: Runs) -> str:
+    """How many heads can be removed by each order."""
+    found = [one for numbers in runs.values() for one in numbers["results"]["runs"]]
+    orders = list(dict.fromkeys(name for one in found for name in one["first_worse"] if "random" not in name))
+    rows = [[f"{one['model']}, {one['task']}", *(_spared(one, order) for order in orders)] for one in found]
+    return make_table(["heads removed before the first significant loss", *orders], rows)
 
 
 def _spared(found: Mapping[str, Any], order: str) -> str:

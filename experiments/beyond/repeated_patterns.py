@@ -12,8 +12,7 @@ many kinds of heads are there? Do similar heads replace each other?
   sentence).
 - From both (`similarity/parts.py`): the distance of the heads' mean patterns, and the correlation of what changes with
   the text (1 for a head and itself, 0 for two that have no more in common than on different texts).
-- Groups: average linkage, cut at the distance of a head from itself on another text; also on random halves of the
-  texts.
+- Groups: average linkage, cut at the distance of a head from itself on another text.
 - --disable N: the N nearest pairs (no head twice) are disabled, each head alone and both, on all labelled examples of
   the task; the control is the same number of distant pairs of the same layers. If heads replaced each other, both
   together would lose more than the sum, and by a larger margin than the controls.
@@ -32,19 +31,15 @@ from typing import Any
 import numpy as np
 
 from experiments.shared.data import Sample, add_task_options, read_sample
-from experiments.shared.example import attend, describe_example
 from experiments.shared.run import Found, Run, draw_sample, make_parser, run_script
-from experiments.similarity.distances import Distances, measure_distances
+from experiments.similarity.distances import measure_distances
 from experiments.similarity.groups import report_groups
 from experiments.similarity.pairs import choose_couples, disable_couples
 from experiments.similarity.partners import Partners, draw_partners
 from experiments.similarity.parts import means_of, report_parts
-from experiments.similarity.report import choose_examples, figures, overview, tables
+from experiments.similarity.report import figures, tables
 
-__all__ = ["compute", "figures", "main", "overview", "tables"]
-
-# A pair of QNLI's validation data, which comes with bertjax: SQuAD, CC BY-SA 4.0.
-EXAMPLE = ("What did Tesla patent in 1891?", "In the same year, he patented the Tesla coil.")
+__all__ = ["compute", "figures", "main", "tables"]
 
 
 def compute(run: Run) -> Found:
@@ -56,8 +51,7 @@ def compute(run: Run) -> Found:
     distances = measure_distances(run, texts, partners)
     numbers = {"model": options.model, "task": options.task, "texts": len(partners.texts), "names": distances.names}
     numbers |= pool.to_dict() | {"control": _describe_control(partners, len(chosen), options.draws)}
-    numbers |= report_parts(distances, options.seed) | {"groups": report_groups(distances, options.seed)}
-    numbers["examples"] = _describe_examples(run, distances)
+    numbers |= report_parts(distances, options.seed) | {"groups": report_groups(distances)}
     ids = np.array(pool.examples.ids)[[chosen[number] for number in partners.texts]]
     values = {"ids": ids} | {name: getattr(distances, name) for name in ("same", "other", "own")}
     if options.disable:
@@ -87,22 +81,6 @@ def _describe_control(partners: Partners, texts: int, draws: int) -> dict[str, A
         "most_cut": int(cut.max()),
         "left_out": texts - len(partners.texts),
     }
-
-
-def _describe_examples(run: Run, distances: Distances) -> dict[str, Any]:
-    """The maps of two pairs of heads on the example."""
-    means = means_of(distances)
-    tokens, maps = attend(run, *EXAMPLE)
-    subtitle = "a question and a sentence of QNLI (SQuAD, CC BY-SA 4.0); distances over all texts: "
-    examples = {}
-    for name, (heads, title) in choose_examples(means, distances.names).items():
-        pair = [distances.names.index(head) for head in heads]
-        rows, columns = np.triu_indices(len(distances.names), 1)
-        number = int(np.flatnonzero((rows == pair[0]) & (columns == pair[1]))[0])
-        note = f"{means.same[number]:.3f} bits on the same text, {means.other[number]:.3f} on different ones"
-        examples[name] = describe_example(" ".join(EXAMPLE), tokens, maps, heads) | {"title": title}
-        examples[name]["subtitle"] = subtitle + note
-    return examples
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
-from matplotlib.style import context
 
-from bertjax.plots import GREY, INK, PALE, WIDTH, add_axes, save_page, start_page
-from experiments.shared.run import Figures, Found, Numbers, Run, draw_sample, make_parser, run_script, short_name
-from experiments.shared.tables import format_interval, make_table, name_head
+from bertjax.plots import GREY, INK
+from experiments.shared.figures import Series, Texts, draw_estimates
+from experiments.shared.run import Figures, Found, Numbers, Run, Runs, draw_sample, make_parser, run_script, short_name
+from experiments.shared.tables import make_table, name_head
 from experiments.words.annotation import SAMPLE
 from experiments.words.conllu_files import read_sentences
 from experiments.words.held_out import compare, draw_half, holm
@@ -92,58 +92,22 @@ def compare_trees(
     return found
 
 
-def tables(numbers: Numbers) -> str:
-    """The tables in Markdown, from a run's `numbers.json`: relations, then trees."""
-    results = numbers["results"]
-    rows = []
-    for result in results["relations"]:
-        head, distance = result["head"], result["distance"]
-        low, high = (f"{100 * end:+.1f}" for end in result["difference"])
-        offset = f"{distance['offset']:+d}"
-        rows.append(
-            [
-                result["relation"],
-                f"{result['count']:,}",
-                f"{head['name']} {head['direction']}",
-                _score(head),
-                f"{offset} {distance['direction']}",
-                _score(distance),
-                f"{low} to {high}",
-                f"{result['p_corrected']:.2g}",
-            ]
-        )
-    headings = ["relation", "evaluated", "head", "% right", "distance", "% right", "difference, 95 % CI", "p (Holm)"]
-    edges, heads = (results["trees"][measure] for measure in ("edges", "heads"))
-    of_trees = [
-        [
-            what,
-            result["head"]["name"],
-            _score(result["head"]),
-            _score(result["distance"]),
-            f"{100 * result['chain_of_all']:.1f}",
-        ]
-        for what, result in (("true edges (UUAS)", edges), ("true heads, rooted", heads))
-    ]
-    second = make_table(["trees", "head", "% of the best head", "% of the chain", "of all sentences"], of_trees)
-    return f"{make_table(headings, rows)}\n\n{second}"
-
-
-def overview(runs: Mapping[str, Numbers]) -> str:
-    """The most frequent relations and the trees of parsed runs side by side, in Markdown, from their `numbers.json`.
+def tables(runs: Runs) -> str:
+    """The most frequent relations and the trees of runs side by side.
 
     A cell has the best head, of how many percent of the words it is right, and of how many the best distance is.
     """
+    results = [numbers["results"] for numbers in runs.values()]
     columns = [
         f"{short_name(numbers['settings']['model'])}, {numbers['results']['source'].split('-')[0]}"
         for numbers in runs.values()
     ]
-    results = [numbers["results"] for numbers in runs.values()]
     of_runs = [{result["relation"]: result for result in one["relations"]} for one in results]
     shared = [name for name in of_runs[0] if all(name in run for run in of_runs)][:SHOWN]
     rows = [[name, *(_cell(run[name], star=run[name]["p_corrected"] < LEVEL) for run in of_runs)] for name in shared]
-    for measure, what in (("edges", "trees: true edges"), ("heads", "trees: true heads")):
-        result = [one["trees"][measure] for one in results]
-        rows.append([what, *(_cell(one, star=one["p"] < LEVEL) for one in result)])
+    for measure in ("edges", "heads"):
+        trees = [one["trees"][measure] for one in results]
+        rows.append([f"trees: true {measure}", *(_cell(one, star=one["p"] < LEVEL) for one in trees)])
     return make_table(["head: % right / by distance", *columns], rows)
 
 
@@ -153,39 +117,24 @@ def _cell(result: Mapping[str, Any], *, star: bool) -> str:
     return f"{result['head']['name']}: {shares}{mark}"
 
 
-def _score(result: Mapping[str, Any]) -> str:
-    return format_interval(result["score"], result["ends"], 1, 100.0)
-
-
 def figures(numbers: Numbers) -> Figures:
-    """The figure, from a run's `numbers.json`: the best head and the best distance for each relation."""
-    return {"figure": partial(_draw, numbers)}
-
-
-def _draw(numbers: Mapping[str, Any], path: Path) -> None:
-    relations, settings = numbers["results"]["relations"], numbers["settings"]
-    height, left = 0.24 * len(relations), 1.9
-    with context("default"):
-        results, model = numbers["results"], short_name(settings["model"])
-        subtitle = f"{model}, {results['sentences']:,} sentences of {results['source']}, evaluated on half of them"
-        figure = start_page("Do heads follow dependency relations?", subtitle, 0.95, height)
-        axes = add_axes(figure, left, 0.95, WIDTH - left - 0.4, height)
-        for index, one in enumerate(relations):
-            for kind, colour, marker in (("distance", GREY, "s"), ("head", INK, "o")):
-                low, high = (100 * end for end in one[kind]["ends"])
-                axes.hlines(index, low, high, color=colour, linewidth=1.5, zorder=2)
-                style: dict[str, Any] = {"s": 26, "color": colour, "marker": marker, "zorder": 3}
-                axes.scatter(100 * one[kind]["score"], index, label=f"best {kind}" if not index else None, **style)
-        axes.set_yticks(
-            range(len(relations)), [f"{one['relation']}  {one['head']['name']}" for one in relations], fontsize=8.5
+    """The best head and the best distance for each relation."""
+    results = numbers["results"]
+    relations, model = results["relations"], short_name(numbers["settings"]["model"])
+    series = [
+        Series(
+            f"best {kind}",
+            [100 * one[kind]["score"] for one in relations],
+            [[100 * end for end in one[kind]["ends"]] for one in relations],
+            *look,
         )
-        axes.set_ylim(len(relations) - 0.5, -0.5)
-        axes.set_xlim(0, 100)
-        axes.grid(axis="x", color=PALE, linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.set_xlabel("% of words whose largest weight is at the other end; 95 % intervals", fontsize=9, color=INK)
-        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.42 / height), ncols=2, frameon=False, fontsize=8.5)
-    save_page(figure, path)
+        for kind, look in (("distance", (GREY, "s")), ("head", (INK, "o")))
+    ]
+    subtitle = f"{model}, {results['sentences']:,} sentences of {results['source']}, evaluated on half of them"
+    label = "% of words whose largest weight is at the other end; 95 % intervals"
+    texts = Texts("Do heads follow dependency relations?", subtitle, label)
+    names = [f"{one['relation']}  {one['head']['name']}" for one in relations]
+    return {"figure": partial(draw_estimates, names=names, series=series, texts=texts, limits=(0, 100))}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -16,8 +16,8 @@ import numpy as np
 
 import bertjax
 from bertjax.statistics import POINTS, Measure, Q, rank_correlation
-from experiments.shared.figures import draw_effect_maps
-from experiments.shared.run import Figures, Found, Numbers, Run, array, make_reader, run_script, short, short_name
+from experiments.shared.figures import Texts, draw_effect_maps
+from experiments.shared.run import Figures, Found, Numbers, Run, Runs, array, make_reader, run_script, short, short_name
 from experiments.shared.tables import make_table
 
 KEPT = ("difference", "low", "high", "q")
@@ -83,7 +83,7 @@ def figures(numbers: Numbers) -> Figures:
         name, metric = _drawn(run)
         change, found = 100 * _changes(run, name), _found(metric)
         maps[f"{run['task']}, {run['mode']}: {metric['label']}"] = change.reshape(shape), found.reshape(shape)
-    texts = {"title": "Ablating one head at a time", "subtitle": results["model"], "label": "change in points"}
+    texts = Texts("Ablating one head at a time", results["model"], "change in points")
     return {"figure": partial(draw_effect_maps, maps=maps, texts=texts)}
 
 
@@ -94,16 +94,12 @@ def _drawn(run: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     return names[0], metrics[names[0]]
 
 
-def tables(numbers: Mapping[str, Any]) -> str:
-    """The tables in Markdown: tasks and modes; correlations."""
-    return "\n\n".join([overview({"": numbers}), _correlations(numbers["results"])])
-
-
-def overview(runs: Mapping[str, Numbers]) -> str:
-    """A row for each task and mode of several runs."""
+def tables(runs: Runs) -> str:
+    """Tasks and modes; correlations of the first run's."""
     headings = ["task (examples)", "mode", "base", f"losses (q < {Q})", f"gains (q < {Q})"]
     rows = [row for numbers in runs.values() for row in _tasks(numbers["results"])]
-    return make_table([*headings, "largest loss", "largest gain"], rows)
+    table = make_table([*headings, "largest loss", "largest gain"], rows)
+    return "\n\n".join([table, _correlations(next(iter(runs.values()))["results"])])
 
 
 def _tasks(results: Mapping[str, Any]) -> list[list[str]]:
@@ -112,16 +108,11 @@ def _tasks(results: Mapping[str, Any]) -> list[list[str]]:
     for run in results["runs"]:
         metric = run["metrics"][_main(run)]
         measure, gains, found = _measure(metric), _changes(run, _main(run)), _found(metric)
-        others = [
-            f"{_measure(other).label} {_measure(other).score(other['base'])}"
-            for name, other in run["metrics"].items()
-            if ":" not in name and name != _main(run)
-        ]
         rows.append(
             [
                 f"{run['task']} ({run['examples']:,})",
                 run["mode"],
-                f"{measure.label} {measure.with_unit(measure.score(metric['base']))} ({', '.join(others)})",
+                f"{measure.label} {measure.with_unit(measure.score(metric['base']))}",
                 *(f"{int((found & (sign * gains > 0)).sum())}" for sign in (-1, 1)),
                 *(_extreme(results, metric, int(index)) for index in (gains.argmin(), gains.argmax())),
             ]

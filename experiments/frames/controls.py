@@ -182,30 +182,6 @@ def plan_controls(links: Links, sentences: Sequence[Sentence]) -> list[Plan]:
     return plans
 
 
-def mean_distances(plans: Sequence[Plan]) -> dict[str, list[list[float | None]]]:
-    """Mean number of words between the ends of links, and of their replacements: a pair by control, forth and back."""
-
-    def mean_of(planned: Sequence[tuple[Plan, Pairs]]) -> float | None:
-        distances = [
-            np.mean([abs(int(plan.words[query - 1] - plan.words[key - 1])) for query, key in pairs])
-            for plan, pairs in planned
-            if pairs
-        ]
-        return float(np.mean(distances)) if distances else None
-
-    means = {}
-    for name in CONTROLS:
-        by_direction = [[(plan, plan.replaced[name][direction]) for plan in plans] for direction in range(2)]
-        means[name] = [
-            [
-                mean_of([(plan, replaced.links) for plan, replaced in side]),
-                mean_of([(plan, [pair for pairs in replaced.others for pair in pairs]) for plan, replaced in side]),
-            ]
-            for side in by_direction
-        ]
-    return means
-
-
 def measure_controls(run: Run, links: Links, plans: Sequence[Plan]) -> dict[str, Contrast]:
     """The contrast with each control."""
     names = (*CONTROLS, AT_DISTANCE)

@@ -1,6 +1,6 @@
 """Figures and tables of figure 3, from `numbers.json`."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,21 +12,22 @@ from bertjax.plots import Panel
 from experiments.frames.controls import AT_DISTANCE, CONTROLS
 from experiments.frames.links import DIRECTIONS
 from experiments.frames.sources import MOST_WORDS
-from experiments.shared.agreement import format_difference
 from experiments.shared.example import draw_example
-from experiments.shared.figures import draw_maps
-from experiments.shared.run import Figures, Numbers, name_maps
-from experiments.shared.tables import name_head
+from experiments.shared.figures import Texts, draw_maps
+from experiments.shared.run import Figures, Numbers, Runs, name_maps
+from experiments.shared.tables import make_table, name_head
 
 LEVEL = 0.05
 SOURCES = {"published": "the authors', of FrameNet 1.7", "framenet": "FrameNet", "propbank": "PropBank"}
 TITLES = ("elements to predicate", "predicate to elements")
-COMPARED = {
-    "same_key": "other words as queries, the same key",
-    "same_query": "other keys of the class, the same query",
-    AT_DISTANCE: "other words at the same distance, the same key",
+STAGES = {  # what heads must be above
+    "above both nulls": ("both",),
+    "and above other words as queries, the same key": ("both", CONTROLS[0]),
+    "or above other keys of the class, the same query": ("both", CONTROLS[1]),
+    "or above other words at the same distance, the same key": ("both", AT_DISTANCE),
+    "above both nulls and all controls": ("all",),
 }
-HIGHEST, FEW = 4, 6  # how many heads are named: where none is chosen, and at most where some are counted
+FEW = 6  # the most heads that a cell names
 
 
 def head_names(chosen: Bool[np.ndarray, "layers heads"]) -> list[str]:
@@ -42,18 +43,6 @@ def highest_heads(values: Float[np.ndarray, "layers heads"], count: int) -> list
     """The names of the heads with the largest values, largest first."""
     indices = np.argsort(-values, axis=None, kind="stable")[:count].tolist()
     return [name_head(index, values.shape[1]) for index in indices]
-
-
-def stages(results: Mapping[str, Any]) -> dict[str, list[list[str]]]:
-    """The heads of each direction that are above both nulls, those also above each control, and those left."""
-    q_values = {name: np.array(values) for name, values in results["q_values"].items()}
-    above = q_values["both"] < LEVEL
-    masks = {"both": above, **{name: above & (q_values[name] < LEVEL) for name in (*CONTROLS, AT_DISTANCE)}}
-    masks["all"] = q_values["all"] < LEVEL
-    heads = {name: [head_names(mask) for mask in directions] for name, directions in masks.items()}
-    for name in ("heads_left", "heads_left_by_two_controls"):
-        heads[name] = [results[name][direction] for direction in DIRECTIONS]
-    return heads
 
 
 def figures(numbers: Numbers) -> Figures:
@@ -74,11 +63,12 @@ def _draw_heads(numbers: Numbers, path: Path) -> None:
         f"struck through: no more than chance by one null or both (q ≥ {LEVEL}).\n"
         "dot: above both nulls and all controls, by a quarter or more"
     )
-    texts = (
+    label = "mean share of norms" if settings.get("norms") else "mean weight"
+    title, subtitle = (
         "Attention between predicates and their core elements",
-        f"{settings['model']}{name_maps(settings)}, {source}",
+        f"{settings['model']}{name_maps(settings)}",
     )
-    draw_maps(path, panels, *texts, "mean share of norms" if settings.get("norms") else "mean weight", note=note)
+    draw_maps(path, panels, Texts(title, f"{subtitle}, {source}", label), note=note)
 
 
 def named(names: list[str], values: Float[np.ndarray, "layers heads"]) -> Bool[np.ndarray, "layers heads"]:
@@ -98,19 +88,23 @@ def _draw_example(numbers: Numbers, path: Path) -> None:
     draw_example(path, results["example"], "Two heads on one sentence", subtitle, notes)
 
 
-def tables(numbers: Numbers) -> str:
-    """Markdown: how many heads are left at each stage, and the numbers of those left or highest."""
-    return "\n".join([*_count_heads([numbers]), "", *_list_heads(numbers["results"])])
+def tables(runs: Runs) -> str:
+    """A column for each run: sentences, highest heads, and how many heads exceed nulls and controls (forth; back)."""
+    results = [numbers["results"] for numbers in runs.values()]
+    rows = [["sentences", *(str(result["examples"]) for result in results)]]
+    for name, title in zip(DIRECTIONS, TITLES, strict=True):
+        rows.append([f"highest, {title}", *(format_highest(result["maps"][name], 3) for result in results)])
+    for title, names in STAGES.items():
+        rows.append([title, *(_count_heads(_above(result, names)) for result in results)])
+    left = [[result["heads_left"][direction] for direction in DIRECTIONS] for result in results]
+    rows.append(["**remain**: and by a quarter or more", *map(_count_heads, left)])
+    return make_table(["heads, forth; back", *map(_heading, runs.values())], rows)
 
 
-def overview(numbers_by_name: Mapping[str, Numbers]) -> str:
-    """Markdown: runs side by side.
-
-    Args:
-        numbers_by_name: the contents of their `numbers.json`, by name.
-    """
-    runs = list(numbers_by_name.values())
-    return "\n".join([*_describe(runs), *_count_heads(runs)[2:]])
+def _above(results: Numbers, names: Sequence[str]) -> list[list[str]]:
+    """The heads of each direction that are above all these nulls and controls."""
+    above = np.all([np.array(results["q_values"][name]) < LEVEL for name in names], axis=0)
+    return [head_names(mask) for mask in above]
 
 
 def _heading(numbers: Mapping[str, Any]) -> str:
@@ -120,78 +114,15 @@ def _heading(numbers: Mapping[str, Any]) -> str:
     return f"{SOURCES[settings['source']]}, {settings['max_words'] or MOST_WORDS} words"
 
 
-def _row(title: str, cells: Iterable[str]) -> str:
-    return f"| {title} | {' | '.join(cells)} |"
+def _count_heads(directions: Sequence[Sequence[str]]) -> str:
+    """The number of heads of each direction, and their names if they are few."""
+    counts = [
+        f"{len(heads)} ({', '.join(heads)})" if 0 < len(heads) <= FEW else str(len(heads)) for heads in directions
+    ]
+    return "; ".join(counts)
 
 
-def _describe(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the runs cover, and their highest heads."""
-    results = [run["results"] for run in runs]
-    rows = [_row("", map(_heading, runs)), f"|---|{'---|' * len(runs)}"]
-    rows.append(_row("sentences", [str(result["examples"]) for result in results]))
-    titles = {**dict(zip(DIRECTIONS, TITLES, strict=True)), "as_published": "elements to predicate as published"}
-    for name, title in titles.items():
-        rows.append(_row(f"highest, {title}", [format_highest(result["maps"][name], 3) for result in results]))
-    cells = [format_difference(result["published_against_corrected"]) for result in results]
-    return [*rows, _row("as published against corrected", cells)]
-
-
-def _count_heads(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """How many heads are left at each stage, forth and back, with a column for each run."""
-    results = [run["results"] for run in runs]
-    total = np.array(results[0]["maps"]["as_published"]).size
-    titles = {
-        "both": "above both nulls",
-        **{name: f"of these above {description}" for name, description in COMPARED.items()},
-    }
-    titles |= {"all": "above both nulls and all controls", "heads_left": "**remain**: and by a quarter or more"}
-    titles |= {"heads_left_by_two_controls": "remain without the third control"}
-    rows = [_row(f"heads of {total}, forth; back", map(_heading, runs)), f"|---|{'---|' * len(runs)}"]
-    for name, text in titles.items():
-        rows.append(_row(text, ["; ".join(map(_format_count, stages(result)[name])) for result in results]))
-    return rows
-
-
-def _format_count(heads: Sequence[str]) -> str:
-    """The number of heads, and their names if they are few."""
-    return f"{len(heads)} ({', '.join(heads)})" if 0 < len(heads) <= FEW else str(len(heads))
-
-
-def _list_heads(results: Mapping[str, Any]) -> Iterator[str]:
-    """A row for each head and direction that is left or among the highest."""
-    controls = " | ".join(description.replace(", the", ": the") for description in COMPARED.values())
-    yield f"| | head | weight | moved; swapped | {controls} | |"
-    yield "|---|---|---|---|" + "---|" * (len(COMPARED) + 1)
-    for direction, (title, name) in enumerate(zip(TITLES, DIRECTIONS, strict=True)):
-        values, left = np.array(results["maps"][name]), results["heads_left"][name]
-        chosen = {*left, *highest_heads(values, HIGHEST)}
-        for head in [candidate for candidate in highest_heads(values, values.size) if candidate in chosen]:
-            layer, number = map(int, head.split("."))
-            nulls = [_three(null["mean"][direction][layer][number]) for null in results["nulls"].values()]
-            cells = [_format_contrast(results["controls"][control], direction, layer, number) for control in COMPARED]
-            verdict = "remains" if head in left else ""
-            yield f"| {' | '.join([title, head, _three(values[layer, number]), '; '.join(nulls), *cells, verdict])} |"
-
-
-def _three(value: float) -> str:
-    """Three digits after the point, without a leading zero.
-
-    >>> _three(0.1234)
-    '.123'
-    """
-    return f"{value:.3f}".removeprefix("0")
-
-
-def _format_contrast(control: Mapping[str, Any], *index: int) -> str:
-    """A control's numbers for one head: the links against their replacements, and the difference."""
-    if not control["examples"][index[0]]:
-        return "none"
-    links, others, half = (np.array(control[name])[index] for name in ("links", "others", "interval"))
-    difference = f"{links - others:+.3f}".replace("0.", ".", 1).replace("-", "−")
-    return f"{_three(links)} against {_three(others)} ({difference} ± {_three(half)})"
-
-
-def format_highest(rows: Any, count: int = HIGHEST) -> str:
+def format_highest(rows: Any, count: int) -> str:
     """The heads with the largest values, and the values.
 
     >>> format_highest([[0.1, 0.2], [0.3, 0.05]], 2)

@@ -1,29 +1,16 @@
 """Agreement of map labels with each other and with the predictions of a classifier."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.optimize import nnls
-from sklearn.metrics import cohen_kappa_score, confusion_matrix
+from sklearn.metrics import confusion_matrix
 
 from experiments.patterns.maps import NAMES
 
 DRAWS = 1000
-
-
-def score_agreement(first: Sequence[str], second: Sequence[str], groups: Sequence[str]) -> dict[str, Any]:
-    """Cohen's kappa between two rounds of labels, with an interval over examples."""
-    first_labels, second_labels = np.array(first), np.array(second)
-
-    def score(rows: np.ndarray) -> float:
-        with warnings.catch_warnings():  # kappa is undefined, NaN, if both rounds have only one class
-            warnings.simplefilter("ignore")
-            return float(cohen_kappa_score(first_labels[rows], second_labels[rows]))
-
-    return {"kappa": score(np.arange(len(first_labels))), "interval": bootstrap(score, groups)}
 
 
 def score_classes(

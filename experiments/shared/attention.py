@@ -204,17 +204,6 @@ def largest_of_pairs(
     return jnp.where(real, at_pairs(attentions, pairs), 0.0).max(axis=2)
 
 
-def mean_of_pairs(
-    attentions: Float[Array, "layers batch heads query key"],
-    keep: Int[Array, "batch token"],
-    pairs: Int[Array, "batch sets pairs 2"],
-) -> Float[Array, "batch sets layers heads"]:
-    """The mean weight of each set of pairs (query, key); 0 for an empty set."""
-    real = (pairs[..., 0] >= 0).astype(attentions.dtype)
-    total = jnp.einsum("bsp,bsplh->bslh", real, at_pairs(attentions, pairs))
-    return total / jnp.maximum(real.sum(-1), 1)[..., None, None]
-
-
 def stack_pairs(
     example_sets: Sequence[Sequence[Sequence[tuple[int, int]]]], most: int = 0
 ) -> Int[np.ndarray, "examples sets pairs 2"]:

@@ -1,4 +1,4 @@
-"""Curves of scores by number of heads left: read from results of `bertjax prune`, drawn, and in tables."""
+"""Curves of scores by number of heads left: read from results of `bertjax prune`, and drawn."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -12,7 +12,6 @@ from bertjax.plots import Curve, make_curves, save_page
 from bertjax.results import pruning_curves
 from bertjax.statistics import Measure
 from experiments.shared.run import array, short, short_name
-from experiments.shared.tables import make_table
 
 
 def describe_pruning(saved: bertjax.Results) -> dict[str, Any]:
@@ -77,31 +76,3 @@ def _draw(found: Mapping[str, Any], more: Sequence[Mapping[str, Any]], path: Pat
     curves = [curve_of(one) for one in [*found["curves"], *more]]
     every = found["heads"], found["base"]
     save_page(make_curves(np.array(found["points"]), curves, every, title, subtitle, measure=measure), path)
-
-
-def pruning_table(found: Mapping[str, Any]) -> str:
-    """The scores at each point in Markdown: a row for each order, and a line for learned gates."""
-    measure = Measure(**found["measure"])
-    digits, rows, lines = measure.digits - 1, [], []
-
-    def show(score: float) -> str:
-        return "undefined" if np.isnan(score) else f"{score:.{digits}f}"
-
-    for one in found["curves"]:
-        curve = curve_of(one)
-        scores = curve.scores.mean(axis=0)
-        if curve.left is not None:
-            prices = zip(curve.left.tolist(), scores, strict=True)
-            lines.append(f"{curve.name}, heads left: " + "; ".join(f"{left}: {show(score)}" for left, score in prices))
-            continue
-        first, is_mean = found["first_worse"].get(curve.name), len(curve.scores) > 1
-        cells = [
-            f"**{show(score)}**" if left == first else show(score)
-            for left, score in zip(found["points"], scores, strict=True)
-        ]
-        rows.append([f"{curve.name}, mean of {len(curve.scores)}" if is_mean else curve.name, *cells])
-    title = (
-        f"{found['model']}, {found['task']}: {measure.label_in_unit}, {found['base']:.{digits}f} with all "
-        f"{found['heads']} heads; {found['chosen_on']:,} examples to choose, {found['judged_on']:,} to evaluate"
-    )
-    return "\n\n".join([title, make_table(["heads left", *map(str, found["points"])], rows), *lines])

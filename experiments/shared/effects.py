@@ -22,6 +22,7 @@ from bertjax.statistics import (
     rank_correlation,
     score_draws,
 )
+from experiments.shared.figures import Texts
 from experiments.shared.run import Numbers, array, rounded, short
 from experiments.shared.tables import format_estimate, format_p, make_table
 
@@ -166,30 +167,26 @@ def main_effects(results: Numbers) -> dict[str, Effects]:
     return {mode: Effects.of(entry) for mode, entry in results["effects"][results["metric"]].items()}
 
 
-def texts_of(results: Numbers) -> dict[str, str]:
-    """Title, subtitle and label of a figure."""
+def texts_of(results: Numbers) -> Texts:
+    """The texts of a figure."""
     data = f"{results['model']}, {results['task']} {results['split']}, {results['examples']:,} examples"
     subtitle = f"{data}; {METRICS[results['metric']].label}"
-    return {"title": f"Ablating one {results['kind']} at a time", "subtitle": subtitle, "label": "change in points"}
+    return Texts(f"Ablating one {results['kind']} at a time", subtitle, "change in points")
 
 
-def modes_table(results: Numbers) -> str:
-    """A row for each mode: how many sites raise, leave and lower the score, and the largest effects."""
-    counted = [f"raise (q < {Q})", "leave", f"lower (q < {Q})"]
-    head = ["mode", *counted, "largest gain", "largest loss", f"a random {results['kind']}; spread"]
-    return make_table(head, list(_rows(results)))
+def modes_table(all_results: Sequence[Numbers]) -> str:
+    """A row for each run and mode: how many sites raise and lower the score, the largest effects, a random site's."""
+    head = ["ablated", "mode", f"raise (q < {Q})", f"lower (q < {Q})", "largest gain", "largest loss", "a random one"]
+    return make_table(head, [row for results in all_results for row in _rows(results)])
 
 
 def _rows(results: Numbers) -> Iterator[list[str]]:
     for mode, effects in main_effects(results).items():
-        change, found = effects.change, effects.significant
-        defined = change[np.isfinite(change)]
-        spread = defined.std(ddof=1) if defined.size > 1 else float("nan")
+        gains = [np.nan_to_num(sign * effects.change) for sign in (1, -1)]
         yield [
+            f"{results['kind']}s, {results['task']}",
             mode,
-            f"{int((defined >= SCORE.least).sum())} ({int((found & (change > 0)).sum())})",
-            f"{int((np.abs(defined) < SCORE.least).sum())}",
-            f"{int((defined <= -SCORE.least).sum())} ({int((found & (change < 0)).sum())})",
+            *(f"{(gain >= SCORE.least).sum()} ({(effects.significant & (gain > 0)).sum()})" for gain in gains),
             *(effects.format_extreme(results["names"], sign) for sign in (1, -1)),
-            f"{format_estimate(effects.entry['mean'], effects.entry['mean_interval'])}; {spread:.2f}",
+            format_estimate(effects.entry["mean"], effects.entry["mean_interval"]),
         ]

@@ -1,11 +1,11 @@
 """Tables of the joint results of several seeds and tasks, from `numbers.json`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from bertjax.statistics import METRICS, Q
+from bertjax.statistics import Q
 from experiments.shared.run import array
 from experiments.shared.tables import format_correlation, format_estimate, format_p, make_table
 
@@ -41,24 +41,14 @@ def format_q(test_results: Mapping[str, Any], draws: int, test: tuple[str, str] 
     return format_p(q, bound=_is_least(p, draws))
 
 
-def _found(results: Mapping[str, Any], result: Mapping[str, Any], sign: int) -> tuple[list[str], list[str]]:
-    """Sites of that sign that are significant over seeds and examples, and those that every seed finds, both with the
-    largest first."""
-    mean, q = sign * array(result["mean"]), array(result["q"])
-    in_every_seed = (
-        np.array(result["seeds_that_find_a_gain" if sign > 0 else "seeds_that_find_a_loss"]) == result["seeds"]
-    )
+def _found(results: Mapping[str, Any], result: Mapping[str, Any], sign: int) -> str:
+    """The number of significant sites over seeds and examples, and the sites that every seed finds, largest first."""
+    mean, q = sign * array(result["mean"]), np.nan_to_num(array(result["q"]), nan=1.0)
+    finds = np.array(result[f"seeds_that_find_a_{'gain' if sign > 0 else 'loss'}"])
     order = np.argsort(-np.nan_to_num(mean), kind="stable")
-    names = results["names"]
-    significant = [names[site] for site in order if mean[site] > 0 and np.nan_to_num(q[site], nan=1.0) < Q]
-    return significant, [names[site] for site in order if in_every_seed[site]]
-
-
-def _named(names: list[str]) -> str:
-    if not names:
-        return "none"
-    remainder = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + remainder
+    names = [results["names"][site] for site in order if finds[site] == result["seeds"]]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{((mean > 0) & (q < Q)).sum()} ({', '.join(names[:NAMED]) or 'none'}{more})"
 
 
 def _extreme(results: Mapping[str, Any], result: Mapping[str, Any], sign: int) -> str:
@@ -66,20 +56,8 @@ def _extreme(results: Mapping[str, Any], result: Mapping[str, Any], sign: int) -
     if not (mean > 0).any():
         return "none"
     site = int(np.nanargmax(mean))
-    spread = "" if result["between"][site] is None else f"; {result['between'][site]:.2f} between seeds"
     change = format_estimate(result["mean"][site], (result["low"][site], result["high"][site])).removesuffix(")")
-    return f"{results['names'][site]} {change}{spread}; q {p_cell(result['q'][site])})"
-
-
-def _bases(result: Mapping[str, Any]) -> str:
-    return ", ".join("undefined" if base is None else f"{base:.1f}" for base in result["bases"])
-
-
-def _random(result: Mapping[str, Any]) -> str:
-    random = result["random"]
-    change = format_estimate(random["mean"], (random["low"], random["high"]))
-    between_text = "" if random["between"] is None else f", {random['between']:.2f} between seeds"
-    return f"{change}, p {p_cell(random['p'])}{between_text}"
+    return f"{results['names'][site]} {change}; q {p_cell(result['q'][site])})"
 
 
 def _shared(top: Mapping[str, Any]) -> str:
@@ -103,21 +81,20 @@ def _marked(marked: Mapping[str, Any] | None, draws: int) -> str:
     return f"{marked['marked']} marked change the score by {losses[0]}, the others by {losses[1]} ({ps} within layers)"
 
 
-def seeds_table(results: Mapping[str, Any]) -> str:
-    """A table with a row for each task."""
-    kind, rows = results["kind"], []
-    for task, result in results["tasks"].items():
-        cells = [
-            f"{task} ({result['examples']:,}; {METRICS[result['metric']].label}), {result['seeds']}",
-            _bases(result),
-        ]
-        for sign in (1, -1):
-            significant, in_every_seed = _found(results, result, sign)
-            cells.append(f"{len(significant)} ({_named(in_every_seed)})")
-        cells += [_extreme(results, result, sign) for sign in (1, -1)]
-        rows.append([*cells, _random(result), f"{_number(result['reliability'])}; {_number(result['between_seeds'])}"])
-    headings = ["task, seeds", "base", f"raise, q < {Q} (in every seed)", f"lower, q < {Q} (in every seed)"]
-    headings += ["largest gain", "largest loss", f"a random {kind}", "order kept on other examples; between seeds"]
+def seeds_table(all_results: Sequence[Mapping[str, Any]]) -> str:
+    """A table with a row for each task of each run."""
+    rows = []
+    for results in all_results:
+        for task, result in results["tasks"].items():
+            random = result["random"]
+            row = [f"{results['kind']}s: {task} ({result['examples']:,}), {result['seeds']}"]
+            row.append(", ".join("undefined" if base is None else f"{base:.1f}" for base in result["bases"]))
+            row += [_found(results, result, sign) for sign in (1, -1)]
+            row += [_extreme(results, result, sign) for sign in (1, -1)]
+            row.append(f"{format_estimate(random['mean'], (random['low'], random['high']))}, p {p_cell(random['p'])}")
+            rows.append([*row, f"{_number(result['reliability'])}; {_number(result['between_seeds'])}"])
+    headings = ["task (examples), seeds", "base", f"raise, q < {Q} (in every seed)", f"lower, q < {Q} (in every seed)"]
+    headings += ["largest gain", "largest loss", "a random one", "order kept: other examples; seeds"]
     return make_table(headings, rows)
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Num
-from scipy.stats import chi2, hypergeom, rankdata, t
+from scipy.stats import hypergeom, rankdata
 
-from bertjax.statistics import FEWEST_PLACES, LEVEL, benjamini_hochberg, make_scorer
+from bertjax.results import over_seeds_and_examples
+from bertjax.statistics import FEWEST_PLACES, benjamini_hochberg, make_scorer
 from experiments.shared.effects import Effects, draw_changes, draw_means, main_effects, mean_of
 from experiments.shared.run import Numbers, rounded, short
 
@@ -89,57 +90,16 @@ def measure_task(
     return TaskEffects(task, runs, effects, len(labels), change, drawn_changes, 100 * np.stack(halves, 2))
 
 
-def over_seeds_and_examples(
-    change: Float[np.ndarray, "seeds ..."], drawn: Float[np.ndarray, "draws ..."], examples: int
-) -> dict[str, Any]:
-    """Mean over seeds, with an interval and a test that treat seeds and examples as random.
-
-    The variance is that of the mean over seeds in the draws of examples, plus the variance between seeds divided by
-    their number. It is somewhat too large, since differences between seeds contain the noise of the examples too.
-    Degrees of freedom follow Satterthwaite (1946): few if the seeds are few and differ much. With two or three seeds
-    the variance between them is often far too small by luck, so it is raised to at least that of a typical site. With
-    one seed, only the examples vary.
-
-    Args:
-        change: for each seed.
-        drawn: mean over seeds in each draw of examples.
-        examples: their number.
-
-    Returns: `mean`, `low`, `high`, `p` (1 where nothing varies and the mean is 0), and `between`, the standard
-        deviation between seeds (NaN for one seed).
-    """
-    seeds, mean = len(change), change.mean(0)
-    within = np.nanvar(drawn, axis=0, ddof=1)
-    between = change.var(0, ddof=1) if seeds > 1 else np.full(mean.shape, np.nan)
-    extra = np.maximum(np.nan_to_num(between), _typical(between, seeds)) / seeds
-    total = within + extra
-    with np.errstate(divide="ignore", invalid="ignore"):
-        freedom = total**2 / (within**2 / max(examples - 1, 1) + (extra**2 / (seeds - 1) if seeds > 1 else 0.0))
-        freedom = np.where(np.isfinite(freedom), freedom, examples)
-        p = np.where(total > 0, 2 * t.sf(np.abs(mean) / np.sqrt(total), freedom), np.where(mean == 0, 1.0, np.nan))
-    half_width = t.ppf((1 + LEVEL) / 2, freedom) * np.sqrt(total)
-    return {"mean": mean, "low": mean - half_width, "high": mean + half_width, "p": p, "between": np.sqrt(between)}
-
-
-def _typical(between: Any, seeds: int) -> float:
-    """The median variance between seeds over sites, corrected for the bias of the median with few seeds; 0 for fewer
-    than ten sites, too few to say what is typical."""
-    defined = np.ravel(between)[np.isfinite(np.ravel(between))]
-    if defined.size < FEWEST_PLACES:
-        return 0.0
-    return float(np.median(defined) * (seeds - 1) / chi2.median(seeds - 1))
-
-
 def join_seeds(task: TaskEffects) -> dict[str, Any]:
     """The joint results of a task's seeds for each site and for a random one, and how far the seeds agree."""
-    joined = over_seeds_and_examples(task.change, task.drawn_mean, task.examples)
+    joined = over_seeds_and_examples(task.change, np.nanvar(task.drawn_mean, axis=0, ddof=1), task.examples)
     # A single seed has its own exact tests and intervals.
     single = task.effects[0] if len(task.runs) == 1 else None
     if single is not None:
         joined |= {"p": single.p, "low": single.low, "high": single.high}
     joined["q"] = benjamini_hochberg(joined["p"])
     means = np.array([mean_of(row) for row in task.change])
-    random = over_seeds_and_examples(means, draw_means(task.drawn_mean), task.examples)
+    random = over_seeds_and_examples(means, np.nanvar(draw_means(task.drawn_mean), ddof=1), task.examples)
     gains, losses = task.found_in.sum(1)
     return {
         "seeds": len(task.runs),

@@ -10,8 +10,7 @@ import bertjax
 from bertjax.plots import grids_of_cells, make_grids, save_page
 from bertjax.statistics import Measure, Q
 from experiments.shared.run import short
-
-STREAMS = ("hidden_states", "attention_outputs", "feed_forward_outputs")
+from experiments.shared.tables import format_interval
 
 
 def moved_by(results: bertjax.Results) -> np.ndarray:
@@ -27,21 +26,16 @@ def describe_grid(results: bertjax.Results) -> dict[str, Any]:
     return {**patching, "contrasts": results.summary["data"]["examples"], **kept}
 
 
-def cell_line(grid: Mapping[str, Any], number: int) -> str:
-    """A cell's site with its share and interval, in points."""
+def name_cell(grid: Mapping[str, Any], number: int) -> str:
+    """The head of a cell, and where it is patched."""
     cell = grid["cells"][number]
-    name = str(cell["layer"]) if cell["head"] is None else f"{cell['layer']}.{cell['head']}"
-    share, low, high = (100 * grid[part][number] for part in ("score", "low", "high"))
-    return f"{name} at {grid['spans'][cell['span']]}: {share:.0f} ({low:.0f} to {high:.0f})".replace("-", "−")
+    return f"{cell['layer']}.{cell['head']} at {grid['spans'][cell['span']]}"
 
 
-def best_cells(grid: Mapping[str, Any]) -> list[str]:
-    """Of each place of `STREAMS`, the cell from layer 1 on that restores most."""
-    best = []
-    for site in STREAMS:
-        later = [n for n, cell in enumerate(grid["cells"]) if cell["place"] == site and cell["layer"]]
-        best.append(cell_line(grid, max(later, key=lambda n: grid["score"][n])))
-    return best
+def format_share(grid: Mapping[str, Any], number: int) -> str:
+    """The share that a cell restores with its interval, in percent."""
+    share, *ends = (grid[part][number] for part in ("score", "low", "high"))
+    return format_interval(share, ends, 0, 100.0).replace("-", "−")
 
 
 def draw_grid(grid: Mapping[str, Any], title: str, subtitle: str, path: Path) -> None:

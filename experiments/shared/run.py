@@ -29,6 +29,7 @@ PROBE = "13 Lazy dogs didn't jump over the naïve fox-terrier's (old) fence?"
 PACKAGES = ("bertjax", "jax", "flax", "numpy", "scipy", "tokenizers")
 
 Numbers = Mapping[str, Any]
+Runs = Mapping[str, Numbers]  # the `numbers.json` of runs, by name
 Figures = Mapping[str, Callable[[Path], None]]
 Found = tuple[dict[str, Any], Mapping[str, Any]]  # results for numbers.json, and arrays for values.npz
 
@@ -121,14 +122,14 @@ def make_reader(document: str | None) -> argparse.ArgumentParser:
 def run_script(
     parser: argparse.ArgumentParser,
     compute: Callable[[Run], Found],
-    show: tuple[Callable[[Numbers], Figures], Callable[[Numbers], str]],
+    show: tuple[Callable[[Numbers], Figures], Callable[[Runs], str]],
     arguments: Sequence[str] | None = None,
 ) -> int:
     """Parse, load the model if there is one, compute, write, and print the tables.
 
     Args:
         compute: returns the results and the arrays behind them.
-        show: functions that return the figures and the tables of a `numbers.json`.
+        show: functions that return the figures of a `numbers.json`, and the tables of several side by side.
     """
     started, options = time.monotonic(), parser.parse_args(arguments)
     name = Path(compute.__code__.co_filename).stem
@@ -148,7 +149,7 @@ def run_script(
     numbers |= {"versions": {package: version(package) for package in PACKAGES}}
     numbers |= {"seconds": round(time.monotonic() - started, 1), "results": finite(results)}
     write(options.output, numbers, values, show[0](numbers))
-    print(f"{show[1](numbers).strip()}\n\nresults in {options.output}")
+    print(f"{show[1]({name: numbers}).strip()}\n\nresults in {options.output}")
     return 0
 
 

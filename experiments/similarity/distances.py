@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import xlogy
 from jaxtyping import Array, Bool, Float, Int
+from scipy.spatial.distance import squareform
 
 from bertjax.data import Encoding
 from experiments.shared.attention import WIDTHS, reduce_attention, whole_maps
@@ -101,22 +102,20 @@ def _chunks(texts: Sequence[Encoding], partners: Partners, places: int) -> Itera
         del order[-size:]
 
 
-def square(
-    values: Float[np.ndarray, " pairs"], places: int, diagonal: float = 0.0
-) -> Float[np.ndarray, "places places"]:
-    """Arrange values of pairs as a symmetric matrix.
+def square(values: Float[np.ndarray, " pairs"], diagonal: float = 0.0) -> Float[np.ndarray, "places places"]:
+    """Values of pairs as a symmetric matrix.
 
-    >>> square(np.array([1.0, 2.0, 3.0]), 3)[0].tolist()
+    >>> square(np.array([1.0, 2.0, 3.0]))[0].tolist()
     [0.0, 1.0, 2.0]
     """
-    full, upper = np.full((places, places), diagonal, np.float64), np.triu_indices(places, 1)
-    full[upper] = full.T[upper] = values
+    full = squareform(values.astype(np.float64))
+    np.fill_diagonal(full, diagonal)
     return full
 
 
-def nearest_heads(same: Float[np.ndarray, " pairs"], places: int) -> Int[np.ndarray, " places"]:
+def nearest_heads(same: Float[np.ndarray, " pairs"]) -> Int[np.ndarray, " places"]:
     """The nearest other head of each head."""
-    return np.asarray(square(same, places, np.inf).argmin(1))
+    return np.asarray(square(same, np.inf).argmin(1))
 
 
 def pair_layers(places: int, heads: int) -> Int[np.ndarray, "2 pairs"]:

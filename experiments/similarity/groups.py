@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.cluster.hierarchy import fcluster, leaves_list, linkage
-from sklearn.metrics import adjusted_rand_score
 
-from experiments.similarity.distances import Distances, nearest_heads
+from experiments.similarity.distances import Distances
 from experiments.words.estimates import listed
 
 SPLITS = 50
@@ -34,8 +33,8 @@ def order_heads(distances: Float[np.ndarray, " pairs"]) -> Int[np.ndarray, " pla
     return np.asarray(leaves_list(linkage(distances, "average", optimal_ordering=True)))
 
 
-def report_groups(distances: Distances, seed: int) -> dict[str, Any]:
-    """The groups with more than one head, and how far two halves of the texts agree on the groups."""
+def report_groups(distances: Distances) -> dict[str, Any]:
+    """The groups with more than one head, and the number of groups at other cuts."""
     same, own = (values.astype(np.float64).mean(0) for values in (distances.same, distances.own))
     cut = cut_of(own)
     groups = group_heads(same, cut)
@@ -48,31 +47,4 @@ def report_groups(distances: Distances, seed: int) -> dict[str, Any]:
         "alone": sum(len(group) == 1 for group in members),
         "members": [[distances.names[index] for index in group] for group in larger_groups],
         "count_at_quartiles": counts,
-        "halves": compare_halves(distances, seed),
-    }
-
-
-def compare_halves(distances: Distances, seed: int, splits: int = SPLITS) -> dict[str, Any]:
-    """Compare groups and nearest heads between random halves of the texts, each with its own cut.
-
-    Returns: `agreement` of the groups (Rand index adjusted for chance, 1 for identical groups; Hubert and Arabie 1985),
-        its mean and minimum; `counts`, the fewest and most groups; `nearest`, the mean share of heads whose nearest
-        head is the same in both halves.
-    """
-    generator, texts = np.random.default_rng(seed), len(distances.same)
-    agreement, counts, nearest = [], [], []
-    for _ in range(splits):
-        order = generator.permutation(texts)
-        groups, heads = [], []
-        for half in (order[: texts // 2], order[texts // 2 :]):
-            same, own = (values[half].astype(np.float64).mean(0) for values in (distances.same, distances.own))
-            groups.append(group_heads(same, cut_of(own)))
-            heads.append(nearest_heads(same, len(own)))
-        agreement.append(float(adjusted_rand_score(*groups)))
-        counts += [len(set(partition)) for partition in groups]
-        nearest.append(float((heads[0] == heads[1]).mean()))
-    return {
-        "agreement": [listed(np.mean(agreement)), listed(np.min(agreement))],
-        "counts": [min(counts), max(counts)],
-        "nearest": listed(np.mean(nearest)),
     }

@@ -35,7 +35,7 @@ def choose_couples(same: Float[np.ndarray, " pairs"], places: int, heads: int, c
         heads: number per layer.
         count: the largest number of pairs.
     """
-    generator, distance = np.random.default_rng(seed), square(same, places)
+    generator, distance = np.random.default_rng(seed), square(same)
     rows, columns = np.triu_indices(places, 1)
     all_pairs = list(zip(rows.tolist(), columns.tolist(), strict=True))
     taken: set[int] = set()

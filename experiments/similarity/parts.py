@@ -76,7 +76,7 @@ def means_of(distances: Distances) -> Means:
 def nearest_pairs(nearest: Int[np.ndarray, " places"]) -> Int[np.ndarray, " places"]:
     """The index of the pair that each head forms with its nearest head."""
     places = len(nearest)
-    number = square(np.arange(places * (places - 1) // 2, dtype=np.float64), places)
+    number = square(np.arange(places * (places - 1) // 2))
     return number[np.arange(places), nearest].astype(int)
 
 
@@ -86,7 +86,7 @@ def kinds_of_pairs(means: Means, heads: int) -> dict[str, Int[np.ndarray, " some
     kinds = {"all": np.arange(len(first)), "one layer": np.flatnonzero(first == second)}
     kinds |= {
         "two layers": np.flatnonzero(first != second),
-        "nearest heads": nearest_pairs(nearest_heads(means.same, len(means.own))),
+        "nearest heads": nearest_pairs(nearest_heads(means.same)),
     }
     return {name: pairs for name, pairs in kinds.items() if len(pairs)}
 
@@ -119,7 +119,7 @@ def report_parts(distances: Distances, seed: int) -> dict[str, Any]:
     ends = percentile(np.array([[draw_summary[name] for name in summary] for draw_summary in drawn]))
     covered = estimate(distances.other.astype(np.float64) - distances.same)
     significant = differing({"covered": covered})["covered"]
-    nearest = nearest_heads(means.same, len(means.own))
+    nearest = nearest_heads(means.same)
     return {
         "summary": {
             name: {"mean": listed(value), "interval": listed(interval, 4)}

@@ -8,39 +8,27 @@ from typing import Any
 import numpy as np
 from matplotlib.patches import Rectangle
 from matplotlib.style import context
-from scipy.stats import spearmanr
 
 from bertjax.plots import INK, WIDTH, add_axes, add_note, save_page, start_page
 from bertjax.statistics import Q
-from experiments.shared.example import draw_example
-from experiments.shared.figures import draw_effect_bars
-from experiments.shared.run import Figures, Numbers, array
+from experiments.shared.figures import Texts, draw_effect_bars
+from experiments.shared.run import Figures, Numbers, Runs, array, short_name
 from experiments.shared.tables import format_estimate, format_p, make_table
-from experiments.similarity.distances import nearest_heads, square
+from experiments.similarity.distances import square
 from experiments.similarity.groups import order_heads
-from experiments.similarity.parts import Means, read_means
+from experiments.similarity.parts import read_means
 
-KINDS = {
-    "all": "all",
-    "one layer": "of one layer",
-    "two layers": "of two layers",
-    "nearest heads": "a head, its nearest",
-}
 LEFT, BOTTOM, RIGHT = 0.75, 0.8, 0.9  # inches
 
 
 def figures(numbers: Numbers) -> Figures:
-    """The figures of a run by name: the matrix of distances, pairs of heads on one text, and disabled pairs.
+    """The figures of a run by name: the matrix of distances, and disabled pairs.
 
     Args:
         numbers: the contents of `numbers.json`.
     """
     results = numbers["results"]
     pictures = {"figure": partial(_draw_matrix, results=results)}
-    for name, example in results["examples"].items():
-        pictures[name] = partial(
-            draw_example, example=example, title=example["title"], subtitle=example["subtitle"], notes={}
-        )
     if "disabled" in results:
         pictures["disabled"] = partial(_draw_disabled, results=results)
     return pictures
@@ -51,8 +39,8 @@ def _draw_matrix(path: Path, results: Numbers) -> None:
     compared with itself on another text."""
     means, names = read_means(results), results["names"]
     places, order = len(names), order_heads(means.same)
-    matrix = np.triu(square(means.same, places)[np.ix_(order, order)], 1)
-    matrix += np.tril(square(means.other, places)[np.ix_(order, order)], -1) + np.diag(means.own[order])
+    matrix = np.triu(square(means.same)[np.ix_(order, order)], 1)
+    matrix += np.tril(square(means.other)[np.ix_(order, order)], -1) + np.diag(means.own[order])
     side, ordered = WIDTH - LEFT - RIGHT, [names[place] for place in order]
     title = "How far heads' attention patterns are apart"
     subtitle = f"{_what(results)}; above the diagonal on the same text, below it and on it on another text"
@@ -79,8 +67,8 @@ def _draw_disabled(path: Path, results: Numbers) -> None:
         bars[title] = beyond, low, high, np.nan_to_num(q, nan=1.0) < Q
     pairs = zip(disabled["alike"]["pairs"], disabled["controls"]["pairs"], strict=True)
     names = ["+".join(pair) + "; " + "+".join(control) for pair, control in pairs]
-    texts = {"title": f"Two heads ablated: change beyond the sum of both ({disabled['mode']})"}
-    texts |= {"subtitle": f"{_what(results)}; rows: pair; its control", "label": f"{disabled['metric']}, points"}
+    title = f"Two heads ablated: change beyond the sum of both ({disabled['mode']})"
+    texts = Texts(title, f"{_what(results)}; rows: pair; its control", f"{disabled['metric']}, points")
     draw_effect_bars(path, names, bars, texts)
 
 
@@ -88,29 +76,22 @@ def _what(results: Numbers) -> str:
     return f"{results['model']}, {results['texts']:,} texts of {results['task']}"
 
 
-def tables(numbers: Numbers) -> str:
-    """Markdown tables: kinds of pairs, and the disabled pairs.
-
-    Args:
-        numbers: the contents of `numbers.json`.
-    """
-    results = numbers["results"]
-    parts = [_table_of_kinds(results), *([_table_of_disabled(results)] if "disabled" in results else [])]
-    return "\n\n".join(parts)
-
-
-def _table_of_kinds(results: Numbers) -> str:
-    summary = results["summary"]
-    rows = []
-    for kind, title in KINDS.items():
-        if f"{kind}: same" in summary:
-            parts = (_estimate(summary[f"{kind}: {name}"]) for name in ("same", "other", "place", "shared"))
-            rows.append([title, *parts])
-    head = ["pairs of heads", "same text", "another text", "mean patterns apart", "correlation of what changes"]
-    return make_table(head, [*rows, ["a head, itself", "0", _estimate(summary["own"]), "0", "1"]])
+def tables(runs: Runs) -> str:
+    """Distances of runs side by side, and disabled pairs."""
+    results, rows = [numbers["results"] for numbers in runs.values()], []
+    for one in results:
+        row = [f"{one['task']} ({one['texts']:,}), {short_name(one['model'])}"]
+        row += [
+            _estimate(one["summary"][name]) for name in ("all: same", "nearest heads: same", "nearest heads: other")
+        ]
+        row += [_estimate(one["summary"][name]) for name in ("all: shared", "nearest heads: shared", "by_place")]
+        rows.append([*row, _estimate(one["summary"]["groups"], 0)])
+    head = ["task (texts), model", "all pairs", "nearest heads", "nearest, another text", "correlation of all pairs"]
+    head += ["correlation of nearest", "share by mean patterns", "groups"]
+    return "\n\n".join([make_table(head, rows), *(_table_of_disabled(one) for one in results if "disabled" in one)])
 
 
-def _estimate(estimate: Mapping[str, Any], digits: int = 3) -> str:
+def _estimate(estimate: Mapping[str, Any], digits: int = 2) -> str:
     """A number with its interval."""
     low, high = estimate["interval"]
     mean = "undefined" if estimate["mean"] is None else f"{estimate['mean']:.{digits}f}"
@@ -138,53 +119,3 @@ def _table_of_disabled(results: Numbers) -> str:
     beyond_head = f"beyond the sum, {disabled['metric']} in points"
     head = ["pairs", "one head alone", beyond_head, f"larger losses; smaller losses (q < {Q})", "largest"]
     return make_table(head, [*rows, ["difference", "", difference_text, "", ""]])
-
-
-def overview(runs: Mapping[str, Numbers]) -> str:
-    """Runs side by side."""
-    rows = []
-    for numbers in runs.values():
-        results = numbers["results"]
-        summary, groups = results["summary"], results["groups"]
-        cells = [_estimate(summary[name], 2) for name in ("all: same", "nearest heads: same", "nearest heads: other")]
-        cells += [_estimate(summary[name], 2) for name in ("nearest heads: shared", "by_place")]
-        counted, halves = _estimate(summary["groups"], 0), groups["halves"]["agreement"][0]
-        cells.append(f"{_kept_order(results):.2f}")
-        rows.append([_where(results), *cells, counted, f"{groups['count'] - groups['alone']}", f"{halves:.2f}"])
-    head = [
-        "task (texts), model",
-        "all pairs",
-        "nearest heads",
-        "nearest heads, another text",
-        "correlation of nearest heads",
-    ]
-    head += [
-        "share by mean patterns",
-        "rank correlation of all pairs, same and another text",
-        "groups",
-        "of two or more",
-        "agreement of halves",
-    ]
-    return make_table(head, rows)
-
-
-def _where(results: Numbers) -> str:
-    return f"{results['task']} ({results['texts']:,}), {results['model']}"
-
-
-def _kept_order(results: Numbers) -> float:
-    """The rank correlation over all pairs between distances on the same text and on another."""
-    means = read_means(results)
-    return float(spearmanr(means.same, means.other).statistic)
-
-
-def choose_examples(means: Means, names: list[str]) -> dict[str, tuple[list[str], str]]:
-    """The pairs of heads to show on a text: the nearest, and the nearest heads that change most together."""
-    rows, columns = np.triu_indices(len(names), 1)
-    nearest = nearest_heads(means.same, len(names))
-    mutual = np.flatnonzero((nearest[rows] == columns) | (nearest[columns] == rows))
-    chosen = {
-        "nearest": (int(means.same.argmin()), "The nearest two heads"),
-        "in_common": (int(mutual[means.covered[mutual].argmax()]), "Nearest heads that change most together"),
-    }
-    return {name: ([names[rows[pair]], names[columns[pair]]], title) for name, (pair, title) in chosen.items()}

@@ -38,23 +38,12 @@ PAPER: dict[tuple[str, str], dict[str, float]] = {
 }
 
 
-def best_epoch(run: Numbers) -> int:
-    """The epoch with the highest main score (the first metric); ties go to the first, undefined scores are lowest.
-
-    >>> best_epoch({"epochs": [{"scores": {"f1": score}} for score in (None, 0.8, 0.8)]})
-    1
-    """
-    main = [next(iter(epoch["scores"].values())) for epoch in run["epochs"]]
-    return int(np.argmax([-np.inf if value is None else value for value in main]))
-
-
 @dataclass(frozen=True)
 class Row:
     """A row of the table: one task, metric, initialisation and recipe; scores in points, NaN where undefined.
 
     Args:
         points: the score after the last epoch, for each seed.
-        best: the score after the best epoch by the main metric, for each seed.
         examples: the numbers of training and of validation examples of each run.
     """
 
@@ -62,7 +51,6 @@ class Row:
     metric: str
     init: str
     points: tuple[float, ...]
-    best: tuple[float, ...]
     examples: tuple[int, int]
     published: bool = False
 
@@ -98,19 +86,9 @@ def summarise(runs: Sequence[Numbers]) -> list[Row]:
         same_data = [run for run in runs if _data_of(run) == key]
         for metric, init, published in product(same_data[0]["epochs"][-1]["scores"], INITS, (False, True)):
             seeds = [run for run in same_data if (run["init"], run.get("published", False)) == (init, published)]
-            points = tuple(_points(run, -1, metric) for run in seeds)
-            best = tuple(_points(run, best_epoch(run), metric) for run in seeds)
+            points = tuple(_points(run, metric) for run in seeds)
             if seeds:
-                row = Row(
-                    task=key[0],
-                    metric=metric,
-                    init=init,
-                    points=points,
-                    best=best,
-                    examples=key[1],
-                    published=published,
-                )
-                rows.append(row)
+                rows.append(Row(key[0], metric, init, points, key[1], published=published))
     return rows
 
 
@@ -119,8 +97,9 @@ def _data_of(run: Numbers) -> tuple[str, tuple[int, int], str]:
     return run["task"], (training, validation), run.get("data", "")
 
 
-def _points(run: Numbers, epoch: int, metric: str) -> float:
-    score = run["epochs"][epoch]["scores"][metric]
+def _points(run: Numbers, metric: str) -> float:
+    """The score after the last epoch."""
+    score = run["epochs"][-1]["scores"][metric]
     return float("nan") if score is None else 100 * score
 
 
@@ -144,11 +123,9 @@ def scores_table(rows: Sequence[Row]) -> str:
 
 
 def _cell(row: Row) -> str:
-    """Mean and spread over seeds, number of seeds, the best epoch's mean if it differs, and the paper's number."""
+    """Mean and spread over seeds, the number of seeds, and the paper's number."""
     spread = "" if np.isnan(row.spread) else f" ± {row.spread:.1f}"
-    best = f"{np.mean(row.best):.1f}"
     details = [f"{len(row.points)} seed{'s'[: len(row.points) > 1]}"]
-    details += [f"best epoch {best}"] * (row.init != "none" and best != f"{row.mean:.1f}")
     details += [] if row.paper is None else [f"paper {row.paper:.1f}"]
     return f"**{row.mean:.1f}{spread}** ({'; '.join(details)})"
 
@@ -173,18 +150,6 @@ def gain_lines(rows: Sequence[Row]) -> list[str]:
     paper_text = f"; the paper's table, of the same tasks: {np.mean(defined):.1f}" if len(defined) == len(gains) else ""
     count_text = f"{len(gains)} tasks" if len(gains) > 1 else "1 task"
     return [f"mean gain by fine-tuning over {count_text}: {np.mean(list(gains.values())):.1f} points{paper_text}"]
-
-
-def recipe_lines(rows: Sequence[Row]) -> list[str]:
-    """The difference between the authors' training and the corrected one, for each score that has both."""
-    by_key = {(row.task, row.examples, row.metric, row.init, row.published): row for row in rows}
-    lines = []
-    for (task, examples, metric, init, published), row in by_key.items():
-        corrected = by_key.get((task, examples, metric, init, False))
-        if published and corrected is not None:
-            difference = row.mean - corrected.mean
-            lines.append(f"as published, {task} {metric} {init}: {difference:+.1f} points from the corrected training")
-    return lines
 
 
 def draw_scores(path: Path, rows: Sequence[Row], title: str, subtitle: str) -> None:

@@ -1,6 +1,5 @@
 """How heads treat the links between words, measured in one pass over the examples (section 4.5)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,10 +14,8 @@ from experiments.published import published_masks, published_pairs
 from experiments.shared.attention import (
     at_pairs,
     largest_of_pairs,
-    mean_of_pairs,
     reduce_attention,
     stack_pairs,
-    stream_attention,
 )
 from experiments.shared.run import Run
 from experiments.words.annotated import AnnotatedSample
@@ -28,7 +25,7 @@ from experiments.words.features import (
     fit_width,
     largest_of,
 )
-from experiments.words.positions import hits_of, margin_of, start_profile, sum_diagonals
+from experiments.words.positions import hits_of, margin_of
 from experiments.words.relations import (
     RELATIONS,
     SAME_KEY,
@@ -59,7 +56,6 @@ class Found:
         hits: how many sources attend most to their target.
         same_key: how many of these hits to expect if the sources attended like other words that are not sources of the
             target, by control (`SAME_KEY`).
-        excess: the mean weight minus what the head gives at the same distances; 0 without the relation.
     """
 
     words: list[Linked]
@@ -67,7 +63,6 @@ class Found:
     largest: Float[np.ndarray, "examples relations layers heads"]
     hits: Float[np.ndarray, "examples relations layers heads"]
     same_key: Float[np.ndarray, "examples controls relations layers heads"]
-    excess: Float[np.ndarray, "examples relations layers heads"]
 
 
 class BatchLinks(NamedTuple):
@@ -79,28 +74,25 @@ class BatchLinks(NamedTuple):
         others: for each control of `SAME_KEY`, the shares of the words that look for a link's target instead of its
             source.
         members: the word that each token belongs to.
-        inner: the tokens of the texts.
     """
 
     pairs: Int[Array, "batch relations pairs 2"]
     links: Int[Array, "batch relations links 2"]
     others: Float[Array, "batch controls relations links word"]
     members: Bool[Array, "batch word width"]
-    inner: Bool[Array, "batch width"]
 
 
 def link_statistics(
     maps: Float[Array, "layers batch heads query key"], keep: Int[Array, "batch token"], *arrays: Shaped[Array, "..."]
 ) -> Float[Array, "batch statistics layers heads"]:
-    """All statistics of a batch, one after the other: the largest and mean of pairs, hits, their controls, diagonals.
+    """All statistics of a batch, one after the other: the largest of pairs, hits, and their controls.
 
     Args:
         arrays: those of `BatchLinks`.
     """
-    pairs, links, others, members, inner = BatchLinks(*arrays)
-    width = maps.shape[-1]
+    pairs, links, others, members = BatchLinks(*arrays)
     real = (links[..., 0] >= 0).astype(maps.dtype)
-    best = hits_of(maps, fit_width(members, width))
+    best = hits_of(maps, fit_width(members, maps.shape[-1]))
     hits = jnp.einsum("brn,brnlh->brlh", real, at_pairs(best, links))
 
     def expected(best: Array, links: Array, others: Array) -> Array:
@@ -108,8 +100,7 @@ def link_statistics(
 
     control = jax.vmap(expected, in_axes=(1, 0, 0))(best, links, others)
     control = control.reshape(len(control), -1, *control.shape[3:])
-    pair_weights = [largest_of_pairs(maps, keep, pairs), mean_of_pairs(maps, keep, pairs)]
-    return jnp.concatenate([*pair_weights, hits, control, sum_diagonals(maps, fit_width(inner, width))], axis=1)
+    return jnp.concatenate([largest_of_pairs(maps, keep, pairs), hits, control], axis=1)
 
 
 def published_statistics(
@@ -130,28 +121,14 @@ def follow_links(run: Run, model: PretrainedModel, sample: AnnotatedSample) -> F
     pairs = stack_pairs([token_pairs(linked.tokens, linked.links) for linked in words])
     links = stack_pairs([linked.links for linked in words])
     width = max(len(text) for text in texts)
-    inner = np.zeros((len(texts), width), bool)
-    for example, text in enumerate(texts):
-        inner[example, : len(text)] = [offsets != (0, 0) for offsets in text.offsets]  # (k, k): a space, as a token
     members = member_masks(words, width)
-    extras = [pairs, links, other_words(words, links, members.shape[1]), members, inner]  # as in `BatchLinks`
+    extras = [pairs, links, other_words(words, links, members.shape[1]), members]  # as in `BatchLinks`
     heads, count = config.num_hidden_layers * config.num_attention_heads, members.shape[1]
     size = count * (width + (2 + links.shape[1] * links.shape[2]) * count) + 4 * width * width + 4 * pairs.shape[2]
-    profile = start_profile(width - 1, config.num_hidden_layers, config.num_attention_heads)
-    statistics = np.zeros((len(texts), (3 + len(SAME_KEY)) * len(RELATIONS), *profile.total.shape[1:]), np.float32)
-    batch_extras = partial(_rows, extras)
-    for places, values in stream_attention(
-        model, texts, link_statistics, batch_extras, example_bytes=4 * heads * size, norms=run.norms
-    ):
-        statistics[places] = values[:, : statistics.shape[1]]
-        profile.add(values[:, statistics.shape[1] :], inner[places])
-    largest, mean, hits, *controls = np.split(statistics, 3 + len(SAME_KEY), axis=1)
-    excess = (mean - profile.predict(pairs)).astype(np.float32)
-    return Found(words, count_sources(words), largest, hits, np.stack(controls, axis=1), excess)
-
-
-def _rows(extras: Sequence[np.ndarray], places: np.ndarray) -> list[np.ndarray]:
-    return [extra[places] for extra in extras]
+    options: dict[str, Any] = {"example_bytes": 4 * heads * size, "norms": run.norms}
+    statistics = reduce_attention(model, texts, link_statistics, extras, **options)
+    largest, hits, *controls = np.split(statistics, 2 + len(SAME_KEY), axis=1)
+    return Found(words, count_sources(words), largest, hits, np.stack(controls, axis=1))
 
 
 def measure(run: Run, statistics: Found) -> dict[str, dict[str, Any]]:
@@ -187,7 +164,6 @@ def measure(run: Run, statistics: Found) -> dict[str, dict[str, Any]]:
                 name: np.squeeze(control_hits.sum(0) / sources.sum()) for name, control_hits in controls.items()
             },
             "margins": {name: margin(hits - control_hits, sources) for name, control_hits in controls.items()},
-            "excess": margin(statistics.excess[present, index].astype(np.float64), np.ones(len(present), int)),
         }
     return measured
 

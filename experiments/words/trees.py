@@ -2,6 +2,8 @@
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
 ROOT = -1
 
@@ -12,8 +14,6 @@ def spanning_edges(weights: Float[np.ndarray, "word other"]) -> list[tuple[int, 
     >>> spanning_edges(np.array([[0, 0.9, 0.1], [0.2, 0, 0.5], [0.0, 0.3, 0]]))
     [(0, 1), (1, 2)]
     """
-    from scipy.sparse.csgraph import minimum_spanning_tree
-
     both = weights + weights.T
     costs = both.max() + 1.0 - both  # all above 0: for scipy an edge of 0 is none
     np.fill_diagonal(costs, 0.0)
@@ -28,18 +28,9 @@ def rooted(edges: list[tuple[int, int]], root: int, words: int) -> Int[np.ndarra
     >>> rooted([(0, 1), (1, 2)], 1, 3).tolist()
     [1, -1, 1]
     """
-    neighbours: list[list[int]] = [[] for _ in range(words)]
-    for first, second in edges:
-        neighbours[first].append(second)
-        neighbours[second].append(first)
-    heads, waiting = np.full(words, ROOT), [root]
-    while waiting:
-        word = waiting.pop()
-        for other in neighbours[word]:
-            if other != root and heads[other] == ROOT:
-                heads[other] = word
-                waiting.append(other)
-    return heads
+    first, second = np.array(edges, int).reshape(-1, 2).T
+    graph = coo_array((np.ones(len(edges)), (first, second)), (words, words))
+    return np.maximum(breadth_first_order(graph, root, directed=False)[1], ROOT)
 
 
 def chain(words: int) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""The main job from files to files, on a tiny model and made-up sentences."""
+"""`ablate` from input files to output files, on a tiny model and invented sentences."""
 
 import json
 from dataclasses import replace
@@ -27,7 +27,7 @@ from tests.tiny_models import arrays_of, largest_difference
 
 @pytest.fixture
 def settings(classifier, tmp_path):
-    """All heads of the classifier on ten made-up paraphrase pairs."""
+    """All heads of the classifier on ten invented paraphrase pairs."""
     data = write_pairs(tmp_path / "pairs.tsv", 10)
     return settings_of(model=str(classifier), task="mrpc", data=str(data), output=str(tmp_path / "out"))
 
@@ -256,7 +256,7 @@ def test_a_failed_figure_keeps_the_outputs(settings, monkeypatch):
     monkeypatch.setattr("bertjax.results.directory.save_page", fail)
     with pytest.raises(OutputError, match="No space left"):
         run_analysis(changed(settings, mode="zero", overwrite=True))
-    # The outputs are whole and new; nothing of the old results is left beside them that would not fit. The journal
+    # The outputs are complete and new; no old file that contradicts them is left. The journal
     # stays until all is written.
     assert {path.name for path in settings.directory.iterdir()} == {
         ".bertjax-writing",

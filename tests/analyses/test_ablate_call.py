@@ -28,7 +28,7 @@ def test_progress_calls_a_custom_function(tmp_path):
         ({"data_dir": 5}, "data_dir must be a path, found 5"),
         ({"memory": 8}, "memory must be a str, found 8"),
         ({"heads": "0.0"}, "heads must be a list of heads, each as .*, found the string '0.0'"),
-        ({"heads": [3]}, r"heads must be a list of heads, each as .*, but number 0 \(from 0\) is 3"),
+        ({"heads": [3]}, r"heads must be a list of heads, each as .*, but item 0 \(from 0\) is 3"),
         ({"label_names": "no yes"}, "label_names must be a list of str, found the string"),
         ({"text_columns": 2}, "text_columns must be a list of str, found 2"),
         ({"overwrite": "yes"}, "overwrite must be True or False, found the string 'yes'"),

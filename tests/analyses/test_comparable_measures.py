@@ -48,8 +48,8 @@ def test_shapley_values_are_turned_before_they_are_compared(all_results, capsys)
     shown = " ".join(capsys.readouterr().out.split())
     assert "1 effects of ablations, 2 contributions of heads (Shapley values)" in shown
     assert "contributions count with the opposite sign" in shown
-    told = all_results["ablation"].compare(all_results["shapley"]).to_dict()["results"]
-    assert [(one["quantity"], one["sign"]) for one in told] == [
+    rows = all_results["ablation"].compare(all_results["shapley"]).to_dict()["results"]
+    assert [(one["quantity"], one["sign"]) for one in rows] == [
         ("effects of ablations", 1),
         ("contributions of heads (Shapley values)", -1),
     ]
@@ -85,9 +85,9 @@ def test_findings_agree_although_their_signs_differ(all_results, monkeypatch):
 )
 def test_results_of_other_measures_are_not_compared(first, second, metric, all_results, capsys):
     assert main(["compare", str(all_results[first].directory), str(all_results[second].directory)]) == 2
-    said = capsys.readouterr().err
-    assert "they cannot be compared" in said
-    assert len(said.splitlines()) == 1
+    message = capsys.readouterr().err
+    assert "they cannot be compared" in message
+    assert len(message.splitlines()) == 1
     with pytest.raises(InputError, match="they cannot be compared"):
         all_results[first].compare(all_results[second])
 
@@ -105,12 +105,12 @@ def test_results_of_the_same_measure_are_compared(all_results, tmp_path):
 @pytest.mark.parametrize("name", ["roles", "shapley", "interactions", "importance"])
 def test_gradients_are_compared_only_with_exact_effects(name, all_results, tmp_path, monkeypatch, capsys):
     settings = all_results["ablation"].summary["settings"]
-    monkeypatch.setattr("bertjax.analyses.importance.head_gradients", lambda *given, **more: pytest.fail("ran"))
+    monkeypatch.setattr("bertjax.analyses.importance.head_gradients", lambda *args, **more: pytest.fail("ran"))
     command = ["importance", "--model", settings["model"], "--task", "mrpc", "--data", settings["data"]]
     more = ["--against", str(all_results[name].directory), "--output", str(tmp_path / "out")]
     assert main([*command, *more]) == 2
-    said = capsys.readouterr().err
-    assert "not exact effects: give results of bertjax ablate" in said
-    assert len(said.splitlines()) == 1
+    message = capsys.readouterr().err
+    assert "not exact effects: give results of bertjax ablate" in message
+    assert len(message.splitlines()) == 1
     with pytest.raises(InputError, match="not exact effects"):
         trust_in(all_results["importance"], all_results[name])

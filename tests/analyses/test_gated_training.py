@@ -1,7 +1,6 @@
-"""Gates that are learned with weights: the loss by its definition, what is frozen, and what the programs keep."""
+"""Gates that are learned with weights: the loss by its definition, frozen parameters, and saved files."""
 
 import json
-import re
 
 import jax
 import jax.numpy as jnp
@@ -36,39 +35,39 @@ def train(model, rng, *, price=0.0, frozen=False, epochs=40, rate=0.5):
 def test_gates_are_those_of_the_library_and_their_slopes_too(rng, x64):
     log_a, uniform = rng.normal(0, 2, (30, 4)), rng.uniform(0.01, 0.99, (30, 4, 50))
     expected, slopes = draw_gates(np.broadcast_to(log_a[..., None], uniform.shape), uniform)
-    given = jnp.asarray(log_a), jnp.asarray(uniform)
-    np.testing.assert_allclose(hard_gates(*given), expected, atol=1e-12)
-    found = jax.grad(lambda log_a: hard_gates(log_a, given[1]).sum())(given[0])
+    inputs = jnp.asarray(log_a), jnp.asarray(uniform)
+    np.testing.assert_allclose(hard_gates(*inputs), expected, atol=1e-12)
+    found = jax.grad(lambda log_a: hard_gates(log_a, inputs[1]).sum())(inputs[0])
     np.testing.assert_allclose(found, slopes.sum(axis=2), rtol=1e-9)
     assert 0.1 < (slopes > 0).mean() < 0.5
 
 
 def test_each_example_has_separate_gates(config, rng):
     model = make_training_model(config, **NO_DROPOUT)
-    given = arguments(config, rng)
-    inputs, rows = model.inputs(**given), len(given["input_ids"])
+    batch = arguments(config, rng)
+    inputs, rows = model.inputs(**batch), len(batch["input_ids"])
     gates = rng.uniform(0, 1, (config.num_hidden_layers, config.num_attention_heads, rows)).astype(np.float32)
     found = train_logits(model, inputs, jax.random.key(0), gates_as_overrides(jnp.asarray(gates)))
     for row in range(rows):
-        alone = model(given, overrides=overrides.factor(config, gates[..., row])).logits[row]
+        alone = model(batch, overrides=overrides.factor(config, gates[..., row])).logits[row]
         assert largest_difference(found[row], alone) < 2e-5
     assert largest_difference(found, model.forward(inputs).logits) > 1e-3
 
 
 def test_the_loss_has_the_price_of_open_gates(small, rng):
-    """With gates that are wide open it is the model's own, plus the price of all heads."""
+    """With open gates, the loss is that of the model plus the price of all heads."""
     model = make_training_model(small, **NO_DROPOUT)
     encoded, labels = make_training_examples(model, rng, count=5)
     batch = make_batch(encoded.encodings, labels, 5, 0, small.max_position_embeddings)
     shape = (small.num_hidden_layers, small.num_attention_heads)
     logits = jax.nn.log_softmax(jnp.asarray(predict(model, encoded)))
-    own = -np.mean([logits[row, label] for row, label in enumerate(labels)])
+    loss_of_logits = -np.mean([logits[row, label] for row, label in enumerate(labels)])
     for log_a, price in ((30.0, 0.0), (30.0, 0.25), (1.0, 4.0)):
         gates = jnp.full(shape, log_a, jnp.float32)
         parameters = model.parameters() | {GATES: gates}
         found = gated_loss(Skeleton.of(model), parameters, {**batch, PRICE: np.full(5, price)}, jax.random.key(1))
         dear = price * float(probabilities_open(np.full(shape, log_a)).sum())
-        assert float(found) - dear == pytest.approx(own, abs=1e-5 if log_a == 30 else 1.0)
+        assert float(found) - dear == pytest.approx(loss_of_logits, abs=1e-5 if log_a == 30 else 1.0)
 
 
 def test_a_high_price_closes_all_and_none_leaves_the_score(small, rng):
@@ -99,8 +98,8 @@ def pruned_model(tmp_path_factory):
     write_pairs(data / "MRPC" / "dev.tsv", 30)
     gates = {"strengths": (0.0, 1000.0), "gate_steps": 20}
     few = {"orders": ("gradient", "greedy", "gates", "random"), "draws": 3, "points": 4, **gates}
-    given = {"data": data, "mode": "zero", "progress": False, **few}
-    return folder, model, data, bertjax.prune(model, "mrpc", output=folder / "pruned", **given)
+    options = {"data": data, "mode": "zero", "progress": False, **few}
+    return folder, model, data, bertjax.prune(model, "mrpc", output=folder / "pruned", **options)
 
 
 def learn(pruned_model, output, *more):
@@ -115,7 +114,7 @@ def test_gated_training_uses_the_test_examples_of_the_orders(pruned_model, tmp_p
     _, path, _, found = pruned_model
     numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
     runs = numbers["results"]["runs"]
-    assert gated_training.tables(numbers) in printed
+    assert gated_training.tables({"": numbers}) in printed
     assert [(one["kind"], one["strength"]) for one in runs] == [
         (kind, strength) for kind in ("gates", "gates and weights") for strength in (0, 100)
     ]
@@ -127,7 +126,7 @@ def test_gated_training_uses_the_test_examples_of_the_orders(pruned_model, tmp_p
     assert dear["left"] == 0
     assert dear["score"] - dear["change"][0] == pytest.approx(found.base)
     all_gone = next(row for row in found.rows_of() if row.name == "greedy 0")
-    assert dear["score"] == pytest.approx(all_gone.score)  # of the same examples: frozen weights, and no heads
+    assert dear["score"] == pytest.approx(all_gone.score)  # the same examples with frozen weights and without heads
     assert {"figure.png", "figure.pdf"} <= {file.name for file in (tmp_path / "out").iterdir()}
 
 
@@ -136,12 +135,12 @@ def test_curves_of_several_directories_show_their_saved_scores(pruned_model, tmp
     assert pruning_curves.main([str(folder / "pruned"), "--output", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
     numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
-    assert pruning_curves.tables(numbers) in printed
+    assert pruning_curves.tables({"": numbers}) in printed
     rows = {row.name: row for row in found.rows_of()}
-    greedy = next(line for line in printed.splitlines() if line.startswith("| greedy"))
-    expected = [f"{100 * rows[f'greedy {left}'].score:.1f}" for left in found.summary["pruning"]["points"]]
-    assert re.findall(r"\d+\.\d", greedy) == expected
-    assert "random, mean of 3" in printed
+    curves = {curve["name"]: curve["scores"] for curve in numbers["results"]["runs"][0]["curves"]}
+    expected = [100 * rows[f"greedy {left}"].score for left in found.summary["pruning"]["points"]]
+    assert curves["greedy"] == [pytest.approx(expected, rel=1e-4)]
+    assert len(curves["random"]) == 3
 
 
 def test_spared_heads_are_counted_before_the_first_loss():

@@ -40,14 +40,14 @@ RATINGS = (2.6, 4.5, 3.0, 3.25, 0.5, 4.0, 2.75, 4.25, 3.5, 2.8, 4.4, 3.1)
 
 
 def rated(folder, make, task, **changes):
-    """A job of pairs with ratings, in the layout of STS-B, whose columns a file of one's own may share."""
+    """A job of pairs with ratings in the layout of STS-B; a custom file may have the same columns."""
     rows = (f"{n}\tpair number {n}\tthe pair {n % 5}\t{rating}" for n, rating in enumerate(RATINGS))
     data = folder / "dev.tsv"
     data.write_text("index\tsentence1\tsentence2\tscore\n" + "".join(f"{row}\n" for row in rows))
     more = {} if task == "stsb" else {"text_columns": ("sentence1", "sentence2"), "label_column": "score"}
     model = folder / "model" if (folder / "model").exists() else make(folder / "model")
-    given = {"model": str(model), "task": task, "data": str(data), "output": "unused", "mode": "zero"}
-    return load_job(for_this_device(settings_of(**given, **more, **changes)))
+    options = {"model": str(model), "task": task, "data": str(data), "output": "unused", "mode": "zero"}
+    return load_job(for_this_device(settings_of(**options, **more, **changes)))
 
 
 def targets_of(job):
@@ -66,7 +66,7 @@ def test_ratings_of_stsb_are_scaled_by_five(tmp_path):
 
 
 def test_losses_of_ratings_do_not_depend_on_others(tmp_path):
-    """Of a file of one's own, ratings are scaled by the lowest and the highest of the whole file."""
+    """Ratings of a custom file are scaled by the lowest and highest rating of the whole file."""
     job = rated(tmp_path, make_embedder, "custom")
     whole = targets_of(job)
     np.testing.assert_allclose([*whole.values()], (np.array(RATINGS) - 0.5) / 4, rtol=1e-6)
@@ -80,14 +80,14 @@ def test_losses_of_ratings_do_not_depend_on_others(tmp_path):
 
 def test_the_summary_says_the_scale_of_ratings(tmp_path):
     rated(tmp_path, make_embedder, "custom")
-    given = {"data": tmp_path / "dev.tsv", "limit": 6, "progress": False}
-    found = bertjax.importance(tmp_path / "model", "stsb", **given, output=tmp_path / "out")
+    options = {"data": tmp_path / "dev.tsv", "limit": 6, "progress": False}
+    found = bertjax.importance(tmp_path / "model", "stsb", **options, output=tmp_path / "out")
     assert found.summary["data"]["scale"] == [0.0, 5.0]
     assert found.summary["gradients"]["loss"].startswith("squared error of the rating, 0 to 5 scaled to 0 to 1")
     check_by_jsonschema(json.loads((tmp_path / "out" / "summary.json").read_text()))
     columns = {"text_columns": ("sentence1", "sentence2"), "label_column": "score"}
-    own = bertjax.importance(tmp_path / "model", "custom", **given, **columns)
-    assert own.summary["data"]["scale"] == [0.5, 4.5]
+    results = bertjax.importance(tmp_path / "model", "custom", **options, **columns)
+    assert results.summary["data"]["scale"] == [0.5, 4.5]
 
 
 @pytest.mark.parametrize(("case", "mode"), CASES)
@@ -126,10 +126,10 @@ def test_gradients_of_losses_are_their_differences(case, tmp_path):
     if encoded.at is not None:
         width = encoded.at.shape[1], *((2,) if encoded.form.name in ("words", "tags", "answers") else ())
     for example in range(min(encoded.examples, 5)):
-        given = rng.normal(size=(len(encoded.numbers_of(example)), *width))
-        loss, gradient = encoded.objective.grade(example, given)
-        direction = rng.normal(size=given.shape)
-        ends = [encoded.objective.grade(example, given + step * direction)[0] for step in (-1e-5, 1e-5)]
+        outputs = rng.normal(size=(len(encoded.numbers_of(example)), *width))
+        loss, gradient = encoded.objective.grade(example, outputs)
+        direction = rng.normal(size=outputs.shape)
+        ends = [encoded.objective.grade(example, outputs + step * direction)[0] for step in (-1e-5, 1e-5)]
         assert np.isfinite(loss)
         np.testing.assert_allclose((ends[1] - ends[0]) / 2e-5, (gradient * direction).sum(), rtol=1e-5, atol=1e-8)
 
@@ -153,8 +153,8 @@ def outputs_of(job):
     """What metrics read of the base run, and the losses of its texts."""
     form, texts = job.encoded.form, job.encoded
     few = [Ablation("0.0", (Change(0, 0, "zero"),))]
-    asked = {"at": texts.at, "targets": texts.targets}
-    swept = sweep(job.model, texts.texts, few, form.readout, combine=form.combine, progress=False, **asked)
+    options = {"at": texts.at, "targets": texts.targets}
+    swept = sweep(job.model, texts.texts, few, form.readout, combine=form.combine, progress=False, **options)
     return texts.outputs_of(swept).base.astype(np.float64), head_gradients(job.model, texts).losses
 
 
@@ -177,8 +177,8 @@ def test_the_loss_of_words_is_their_mean_surprisal(tmp_path):
     job = load_task_job("mlm", tmp_path)
     outputs, losses_of_texts = outputs_of(job)
     for example in np.unique(job.encoded.units):
-        own = job.encoded.units == example
-        np.testing.assert_allclose(losses_of_texts[example], -outputs[own, 0].mean(), rtol=1e-5)
+        in_text = job.encoded.units == example
+        np.testing.assert_allclose(losses_of_texts[example], -outputs[in_text, 0].mean(), rtol=1e-5)
 
 
 def test_losses_of_labels_are_of_the_columns_that_labels_name(tmp_path):
@@ -189,15 +189,15 @@ def test_losses_of_labels_are_of_the_columns_that_labels_name(tmp_path):
 
 
 @pytest.mark.parametrize("case", ["embedder", "cross-encoder"])
-def test_losses_of_pairs_are_lowest_where_yes_is_most_alike(case, tmp_path):
+def test_losses_of_pairs_are_lowest_where_yes_is_most_similar(case, tmp_path):
     job = load_task_job(case, tmp_path)
     for example, label in enumerate(job.examples.labels.tolist()):
-        alike, apart = (
+        similar, apart = (
             (np.array([[1.0, 0.0], end]) for end in ([1.0, 0.0], [0.0, 1.0]))
             if case == "embedder"
             else (np.array([[9.0]]), -np.array([[9.0]]))
         )
-        best, worst = (alike, apart) if label == 1 else (apart, alike)
+        best, worst = (similar, apart) if label == 1 else (apart, similar)
         assert job.encoded.objective.grade(example, best)[0] < job.encoded.objective.grade(example, worst)[0]
 
 
@@ -206,13 +206,13 @@ def test_the_answer_loss_is_least_for_the_most_likely_tokens(tmp_path):
     seen = 0
     for example in range(encoded.examples):
         numbers = list(encoded.numbers_of(example))
-        given = np.zeros((len(numbers), encoded.at.shape[1], 2))
+        outputs = np.zeros((len(numbers), encoded.at.shape[1], 2))
         for window, number in enumerate(numbers):
             tokens = [encoded.encodings[number].tokens[place] for place in encoded.at[number]]
             place = tokens.index("cat") if "cat" in tokens else 0
             seen += place > 0
-            given[window, place] = 60
-        assert encoded.objective.grade(example, given)[0] < 1e-9
+            outputs[window, place] = 60
+        assert encoded.objective.grade(example, outputs)[0] < 1e-9
     assert seen
 
 
@@ -220,9 +220,9 @@ def test_the_ranking_loss_is_least_with_relevant_texts_first(tmp_path):
     encoded = load_task_job("ranking", tmp_path).encoded
     for example in range(encoded.examples):
         count, relevant = len(encoded.members[example]) - 1, int(encoded.labels[example])
-        given = np.tile([[0.0, 1.0]], (count + 1, 1))
-        given[: relevant + 1] = [1.0, 0.0]  # the query, and what stands first among its texts
-        np.testing.assert_allclose(encoded.objective.grade(example, given)[0], np.log(relevant), atol=1e-6)
+        outputs = np.tile([[0.0, 1.0]], (count + 1, 1))
+        outputs[: relevant + 1] = [1.0, 0.0]  # the query, and what stands first among its texts
+        np.testing.assert_allclose(encoded.objective.grade(example, outputs)[0], np.log(relevant), atol=1e-6)
 
 
 def test_integrated_gradients_sum_to_the_effect_of_all_heads(tmp_path):
@@ -356,7 +356,7 @@ def test_incomparable_results_are_refused_before_computing(which, message, impor
         settings = changed(settings, task="custom", label_column="Quality", label_names=("0", "1"))
         settings = changed(settings, text_columns=("#1 String", "#2 String"))
     place = "bertjax.analyses.importance.head_gradients"
-    monkeypatch.setattr(place, lambda *given, **more: pytest.fail("computed"))
+    monkeypatch.setattr(place, lambda *args, **more: pytest.fail("computed"))
     with pytest.raises(InputError, match=message):
         run_analysis(settings, keep=False)
 
@@ -430,9 +430,9 @@ def test_without_any_label_there_is_no_loss(importance_results, tmp_path):
 
 
 def test_the_label_loss_uses_the_models_column_of_the_label():
-    given = np.array([[3.0, -1.0, 0.5]])
-    loss, gradient = ClassifiedTexts(LOGITS, (), 0, 1, np.array([0]), label_order=(2, 0, 1)).grade(0, given)
-    expected, slopes = cross_entropy(given[0], 2)
+    outputs = np.array([[3.0, -1.0, 0.5]])
+    loss, gradient = ClassifiedTexts(LOGITS, (), 0, 1, np.array([0]), label_order=(2, 0, 1)).grade(0, outputs)
+    expected, slopes = cross_entropy(outputs[0], 2)
     np.testing.assert_allclose(loss, expected)
     np.testing.assert_allclose(gradient, slopes[None])
 

@@ -44,8 +44,8 @@ def run_analysis(tmp_path_factory):
     data = write_pairs(folder / "pairs.tsv", 40)
 
     def run(job, **options):
-        given = {"data": data, "mode": "zero", "progress": False, **options}
-        return job(model, "mrpc", **given)
+        settings = {"data": data, "mode": "zero", "progress": False, **options}
+        return job(model, "mrpc", **settings)
 
     run.folder, run.model, run.data = folder, model, data
     return run
@@ -236,12 +236,12 @@ def test_values_of_all_sets_are_those_of_the_definition(run_analysis, all_sets):
 
 def test_drawn_values_of_a_model_are_near_those_of_all_sets(run_analysis, all_sets):
     found = run_analysis(bertjax.shapley, permutations=60, seed=5)
-    told = found.summary["shapley"]
-    assert (told["exact"], told["orders"]) == (False, 60)
+    summary = found.summary["shapley"]
+    assert (summary["exact"], summary["orders"]) == (False, 60)
     exact = np.array([value_of(head, found.names, all_sets) for head in found.names])
     apart = np.abs(np.array([*scores_of(found).values()]) - exact)
     assert apart.max() > 1e-6
-    assert (apart < 2 * np.array(told["half_widths"])).all()  # of a 95 % interval: four standard errors
+    assert (apart < 2 * np.array(summary["half_widths"])).all()  # of a 95 % interval: four standard errors
     assert sum(scores_of(found).values()) == pytest.approx(exact.sum())
 
 
@@ -270,9 +270,9 @@ def test_sampling_stops_when_intervals_are_narrow(run_analysis, monkeypatch):
 def test_interrupted_orders_resume_to_the_same_values(run_analysis, tmp_path, monkeypatch):
     monkeypatch.setattr(shapley, "RUNS_AT_ONCE", 40)
     whole = run_analysis(bertjax.shapley, permutations=20)
-    given = {"permutations": 20, "output": tmp_path / "job"}
+    options = {"permutations": 20, "output": tmp_path / "job"}
     with pytest.raises(SweepInterrupted):
-        run_analysis(bertjax.shapley, **given, progress=StopAfter(0.5))
+        run_analysis(bertjax.shapley, **options, progress=StopAfter(0.5))
     assert len(list((tmp_path / "job").glob("orders-*"))) > 1
     left_to_do = []
     sweep_job = analysis.sweep_job
@@ -285,7 +285,7 @@ def test_interrupted_orders_resume_to_the_same_values(run_analysis, tmp_path, mo
         return sweep_job(job, means, say, report, journal)
 
     monkeypatch.setattr(analysis, "sweep_job", counted)
-    again = run_analysis(bertjax.shapley, **given)
+    again = run_analysis(bertjax.shapley, **options)
     assert np.array_equal(again.outputs["outputs"], whole.outputs["outputs"])
     assert again.summary["shapley"] == whole.summary["shapley"]
     assert {left for name, left in left_to_do if name == "orders-00000"} == {0}  # that was done before
@@ -318,19 +318,20 @@ def test_a_screen_runs_chosen_and_random_ablations(run_analysis, monkeypatch):
     )
     estimates = scores_of(run_analysis(bertjax.importance), "importance")
     best = sorted(estimates, key=lambda name: -estimates[name])[:4]
-    told = found.summary["screen"]
-    assert set(found.names) == {*best, *told["audited"]}
-    assert (told["chosen"], told["left_out"], len(told["audited"])) == (4, 6, 3)
-    assert not {*best} & {*told["audited"]}
+    summary = found.summary["screen"]
+    assert set(found.names) == {*best, *summary["audited"]}
+    assert (summary["chosen"], summary["left_out"], len(summary["audited"])) == (4, 6, 3)
+    assert not {*best} & {*summary["audited"]}
     for name, score in scores_of(found).items():
         assert score == pytest.approx(scores_of(whole)[name], abs=1e-9)
     effects = {row.name: abs(row.difference) for row in whole.rows_of()}
-    assert told["largest"] == max(told["audited"], key=effects.get)
-    assert told["sentence"] in found.sentence
+    assert summary["largest"] == max(summary["audited"], key=effects.get)
+    assert summary["sentence"] in found.sentence
     assert found.sentence_of() == found.sentence  # the printed table shows it
-    assert "the largest effect among them is" in told["sentence"]
+    assert "the largest effect among them is" in summary["sentence"]
     assert (
-        f"more than that of {sum(effects[one] < effects[told['largest']] for one in best)} of those" in found.sentence
+        f"more than that of {sum(effects[one] < effects[summary['largest']] for one in best)} of those"
+        in found.sentence
     )
     check_by_jsonschema(json.loads((run_analysis.folder / "screen 4" / "summary.json").read_text()))
 
@@ -369,9 +370,9 @@ def test_impossible_screens_are_refused(wrong, message, run_analysis):
 # ---- commands --------------------------------------------------------------------------------------------------------
 
 
-def command(run_analysis, name, output, *options):
-    given = ["--model", str(run_analysis.model), "--task", "mrpc", "--data", str(run_analysis.data), "--mode", "zero"]
-    return main([name, *given, "--output", str(output), "--no-compile-cache", "--overwrite", *options])
+def command(run_analysis, name, output, *more):
+    options = ["--model", str(run_analysis.model), "--task", "mrpc", "--data", str(run_analysis.data), "--mode", "zero"]
+    return main([name, *options, "--output", str(output), "--no-compile-cache", "--overwrite", *more])
 
 
 @pytest.mark.integration
@@ -380,7 +381,7 @@ def test_results_are_read_by_all_other_commands(run_analysis, name, options, cap
     output = tmp_path / name
     assert command(run_analysis, name, output, *options) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "about" in printed.split("computing statistics")[0]  # what it costs is said before
+    assert "about" in printed.split("computing statistics")[0]  # the cost is printed before the run
     assert "without ablation" not in printed
     check_by_jsonschema(json.loads((output / "summary.json").read_text()))
     results = bertjax.read_results(output)

@@ -1,4 +1,4 @@
-"""Orders in which heads can go, by their definitions; what is chosen on one half is judged on the other."""
+"""Orders of removal by their definitions: one half of the examples chooses them, the other half scores them."""
 
 import itertools
 import json
@@ -57,16 +57,16 @@ def halves(pruned_model):
 def test_an_order_removes_the_lowest_costs_first():
     worth = np.random.default_rng(0).permutation(20)
     heads = [(layer, head) for layer in range(4) for head in range(5)]
-    asked = []
+    calls = []
 
     def costs(gone, left):
-        asked.append((tuple(gone), tuple(left)))
+        calls.append((tuple(gone), tuple(left)))
         return np.array([worth[heads.index(head)] + 100 * ((head[1] == 0) and (0, 1) in gone) for head in left])
 
     found = order_by(costs, heads, 0.25)
     assert sorted(found) == heads
-    assert [len(gone) for gone, _ in asked] == [0, 5, 10, 15]
-    for gone, left in asked:
+    assert [len(gone) for gone, _ in calls] == [0, 5, 10, 15]
+    for gone, left in calls:
         assert {*gone} | {*left} == {*heads}
         assert list(gone) == found[: len(gone)]
     first = sorted(heads, key=lambda head: worth[heads.index(head)])[:5]
@@ -162,39 +162,39 @@ def test_halves_share_no_example(pruned_model):
 
 def test_scores_are_those_of_the_removed_sets(pruned_model):
     folder, _, _, found = pruned_model
-    told = found.summary["pruning"]
-    names = [order["name"] for order in told["orders"]]
+    summary = found.summary["pruning"]
+    names = [order["name"] for order in summary["orders"]]
     assert names == ["gradient", "greedy", "magnitude", "gradient reversed", "random 0", "random 1", "random 2"]
-    orders = {order["name"]: order for order in told["orders"]}
+    orders = {order["name"]: order for order in summary["orders"]}
     assert orders["gradient reversed"]["heads"] == orders["gradient"]["heads"][::-1]
-    assert len({tuple(order["heads"]) for order in told["orders"]}) == 7
+    assert len({tuple(order["heads"]) for order in summary["orders"]}) == 7
     rows = {row.name: row for row in found.rows_of()}
-    assert len(rows) == len(names) * len(told["points"]) + sum(learned["run"] is not None for learned in told["gates"])
-    for order, left in itertools.product(told["orders"], told["points"]):
+    assert len(rows) == len(names) * len(summary["points"]) + sum(gate["run"] is not None for gate in summary["gates"])
+    for order, left in itertools.product(summary["orders"], summary["points"]):
         row = rows[order["runs"][str(left)]]
         assert sorted(row.heads) == sorted(order["heads"][: 6 - left])
-    none_left = {rows[order["runs"]["0"]].score for order in told["orders"]}
+    none_left = {rows[order["runs"]["0"]].score for order in summary["orders"]}
     assert len(none_left) == 1
     check_by_jsonschema(json.loads((folder / "pruned" / "summary.json").read_text()))
 
 
 def test_gates_close_the_recorded_sets(pruned_model):
     *_, found = pruned_model
-    told, rows = found.summary["pruning"]["gates"], {row.name: row for row in found.rows_of()}
-    assert [learned["strength"] for learned in told] == [0.0, 3.0, 1000.0]
-    for learned in told:
-        if learned["run"] is None:  # all gates are open
-            assert learned["left"] == 6
+    gates, rows = found.summary["pruning"]["gates"], {row.name: row for row in found.rows_of()}
+    assert [gate["strength"] for gate in gates] == [0.0, 3.0, 1000.0]
+    for gate in gates:
+        if gate["run"] is None:  # all gates are open
+            assert gate["left"] == 6
             continue
-        row = rows[learned["run"]]
-        assert learned["run"] == f"gates {learned['strength']:g}: {learned['left']}"
-        assert {*row.heads} == {head for head, share in learned["open"].items() if share < 0.5}
-        assert len(learned["open"]) - len(row.heads) == learned["left"]
+        row = rows[gate["run"]]
+        assert gate["run"] == f"gates {gate['strength']:g}: {gate['left']}"
+        assert {*row.heads} == {head for head, share in gate["open"].items() if share < 0.5}
+        assert len(gate["open"]) - len(row.heads) == gate["left"]
     nothing = rows[found.summary["pruning"]["orders"][0]["runs"]["0"]].score
-    assert told[-1]["left"] == 0
-    assert rows[told[-1]["run"]].score == nothing
+    assert gates[-1]["left"] == 0
+    assert rows[gates[-1]["run"]].score == nothing
     choosing, _ = halves(pruned_model)
-    closed = [head for head, share in told[0]["open"].items() if share < 0.5]
+    closed = [head for head, share in gates[0]["open"].items() if share < 0.5]
     runs = [ablation(choosing.model.config, closed, "zero", "closed")]
     without = ablated_losses(choosing.model, choosing.encoded, runs)
     assert without[1].mean() <= without[0].mean() + 1e-6  # a price of nothing keeps what the loss is
@@ -204,20 +204,20 @@ def test_gates_close_the_recorded_sets(pruned_model):
 def test_interrupted_gates_resume_to_the_same(pruned_model, tmp_path, capsys):
     _, model, data, _ = pruned_model
     few = {"orders": ("gates",), **FEW}
-    given = {"data": data, "mode": "zero", **few, "output": tmp_path / "job"}
+    options = {"data": data, "mode": "zero", **few, "output": tmp_path / "job"}
 
     def stop(done, total):
         if total == 3 and done > 1.5:
             raise KeyboardInterrupt
 
     with pytest.raises(SweepInterrupted, match="1 of 3 parts are saved"):
-        bertjax.prune(model, "mrpc", **given, progress=stop)
+        bertjax.prune(model, "mrpc", **options, progress=stop)
     with pytest.raises(OutputError, match="unfinished sweep with other settings"):
-        bertjax.prune(model, "mrpc", **given | {"strengths": (0.0, 3.0)}, progress=False)
+        bertjax.prune(model, "mrpc", **options | {"strengths": (0.0, 3.0)}, progress=False)
     steps = []
-    again = bertjax.prune(model, "mrpc", **given, progress=lambda done, total: steps.append((done, total)))
+    again = bertjax.prune(model, "mrpc", **options, progress=lambda done, total: steps.append((done, total)))
     assert min(done for done, total in steps if total == 3) > 1  # the first price was done before
-    whole = bertjax.prune(model, "mrpc", **{**given, "output": None}, progress=False)
+    whole = bertjax.prune(model, "mrpc", **{**options, "output": None}, progress=False)
     assert again.summary["pruning"] == whole.summary["pruning"]
     assert np.array_equal(again.outputs["outputs"], whole.outputs["outputs"])
     assert not [*(tmp_path / "job").glob("pruning-*")]
@@ -231,9 +231,9 @@ def test_the_command_prints_and_draws_each_order(pruned_model, capsys, tmp_path)
     _, model, data, found = pruned_model
     options = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--mode", "zero", "--no-compile-cache"]
     output = str(tmp_path / "again")
-    given = ["--orders", "gradient", "random", "reversed", "gates", "--draws", "3", "--points", "3", "--output", output]
-    given += ["--strengths", "0", "50", "--gate-steps", "40"]
-    assert main(["prune", *options, *given]) == 0
+    orders = ["--orders", "gradient", "random", "reversed", "gates", "--draws", "3", "--points", "3"]
+    orders += ["--output", output, "--strengths", "0", "50", "--gate-steps", "40"]
+    assert main(["prune", *options, *orders]) == 0
     printed = capsys.readouterr().out
     assert "20 examples choose the orders, 20 others score them" in printed
     total = next(line for line in printed.splitlines() if line.strip())
@@ -260,7 +260,7 @@ def test_the_command_prints_and_draws_each_order(pruned_model, capsys, tmp_path)
 
 def test_an_interrupted_pruning_resumes_to_the_same_results(pruned_model, tmp_path, monkeypatch):
     _, model, data, _ = pruned_model
-    given = {"data": data, "mode": "zero", "orders": ("greedy",), "output": tmp_path / "job"}
+    settings = {"data": data, "mode": "zero", "orders": ("greedy",), "output": tmp_path / "job"}
     calls = []
 
     def stop(done, total):
@@ -269,7 +269,7 @@ def test_an_interrupted_pruning_resumes_to_the_same_results(pruned_model, tmp_pa
             raise KeyboardInterrupt
 
     with pytest.raises(SweepInterrupted):
-        bertjax.prune(model, "mrpc", **given, progress=stop)
+        bertjax.prune(model, "mrpc", **settings, progress=stop)
     assert [*(tmp_path / "job").glob("pruning-*")]
     losses_of, taken = prune.ablated_losses, []
 
@@ -280,19 +280,19 @@ def test_an_interrupted_pruning_resumes_to_the_same_results(pruned_model, tmp_pa
         return found
 
     monkeypatch.setattr(prune, "ablated_losses", counted)
-    again = bertjax.prune(model, "mrpc", **given, progress=False)
+    again = bertjax.prune(model, "mrpc", **settings, progress=False)
     assert taken[0] == 0  # that was done before
     assert taken[-1] > 0
-    whole = bertjax.prune(model, "mrpc", **{**given, "output": None}, progress=False)
+    whole = bertjax.prune(model, "mrpc", **{**settings, "output": None}, progress=False)
     assert np.array_equal(again.outputs["outputs"], whole.outputs["outputs"])
     assert not [*(tmp_path / "job").glob("pruning-*")]
 
 
 def test_masked_words_can_score_orders(tmp_path):
     make, write, name = TASK_FACTORIES["mlm"]
-    made, data = make(tmp_path / "model"), write(tmp_path / name)
+    model, data = make(tmp_path / "model"), write(tmp_path / name)
     few = {"orders": ("gradient",), "points": 2}
-    found = bertjax.prune(made, "mlm", data=data, mode="mean", **few, progress=False)
+    found = bertjax.prune(model, "mlm", data=data, mode="mean", **few, progress=False)
     assert [row.name for row in found.rows_of()] == ["gradient 3", "gradient 0"]
 
 
@@ -305,12 +305,12 @@ def test_masked_words_can_score_orders(tmp_path):
         (["--gradient-share", "0.5"], "gradient"),
         (["--draws", "3"], "random"),
     ],
-    ids=lambda given: given[0] if isinstance(given, list) else None,
+    ids=lambda arguments: arguments[0] if isinstance(arguments, list) else None,
 )
 def test_options_of_orders_that_do_not_run_are_refused(option, order, pruned_model, capsys):
     _, model, data, _ = pruned_model
-    given = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--orders", "magnitude"]
-    assert main(["prune", *given, *option]) == 2
+    arguments = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--orders", "magnitude"]
+    assert main(["prune", *arguments, *option]) == 2
     assert f"{option[0]} belongs to the order {order}: add {order} to --orders" in capsys.readouterr().err
 
 
@@ -321,9 +321,9 @@ def test_by_default_only_quick_orders_run_by_zero(pruned_model, tmp_path, capsys
     assert names == {"gradient", "magnitude", "random"}
     assert "gates" not in found.summary["pruning"]
     assert found.summary["mode"]["name"] == "zero"
-    given = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--no-compile-cache"]
+    arguments = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--no-compile-cache"]
     output = ["--draws", "1", "--points", "2", "--output", str(tmp_path / "pruned")]
-    assert main(["prune", *given, *output]) == 0
+    assert main(["prune", *arguments, *output]) == 0
     removed = ["--from", str(tmp_path / "pruned"), "--run", "gradient 3", "--output", str(tmp_path / "without")]
     assert main(["remove-heads", *removed]) == 0
 
@@ -398,7 +398,7 @@ def test_removed_heads_are_those_of_mode_zero(pruned_model, tmp_path):
     np.testing.assert_allclose(outputs(edited, batch), expected, atol=2e-6)
     edited.save_pretrained(tmp_path / "saved", tokenizer)
     np.testing.assert_allclose(outputs(bertjax.load(tmp_path / "saved"), batch), expected, atol=2e-6)
-    dead = overrides.factor(whole.config, heads, 7.0)  # whatever is made of what they give, it is nothing
+    dead = overrides.factor(whole.config, heads, 7.0)  # outputs of removed heads have no effect
     assert np.array_equal(outputs(edited, batch, dead), outputs(edited, batch))
 
 
@@ -441,7 +441,7 @@ def test_the_command_removes_the_heads_of_a_run(pruned_model, tmp_path, capsys):
     cut = bertjax.ablate(saved, "mrpc", data=tmp_path / "half.tsv", heads=["0.0"], progress=False)
     assert cut.base == pytest.approx(row.score, abs=1e-6)
     assert remove(pruned_model, "--heads", "0.0", output=saved) == 2
-    assert "holds a checkpoint already" in capsys.readouterr().err
+    assert "already has a checkpoint" in capsys.readouterr().err
     assert remove(pruned_model, "--heads", "0.0", "--overwrite", output=saved) == 0
 
 
@@ -454,13 +454,13 @@ def test_transformers_reads_it(pruned_model, tmp_path):
     assert remove(pruned_model, "--heads", "0.1", "1.0", output=tmp_path / "saved") == 0
     batch = bertjax.Tokenizer.from_pretrained(model)(["the cat sat on the mat", "a dog ran"])
     theirs = AutoModel.from_pretrained(tmp_path / "saved").eval()
-    given = {name: torch.tensor(np.asarray(value)) for name, value in batch.items()}
+    inputs = {name: torch.tensor(np.asarray(value)) for name, value in batch.items()}
     with torch.no_grad():
-        expected = theirs(**given).last_hidden_state.numpy()
+        expected = theirs(**inputs).last_hidden_state.numpy()
     whole = bertjax.load(model)
-    own = np.asarray(whole(batch, overrides=overrides.factor(whole.config, ["0.1", "1.0"], 0.0)).last_hidden_state)
+    factored = np.asarray(whole(batch, overrides=overrides.factor(whole.config, ["0.1", "1.0"], 0.0)).last_hidden_state)
     real = np.asarray(batch["attention_mask"]) > 0
-    np.testing.assert_allclose(own[real], expected[real], atol=1e-5)
+    np.testing.assert_allclose(factored[real], expected[real], atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -489,7 +489,7 @@ def test_heads_that_cannot_be_removed_are_refused(options, message, pruned_model
 
 
 def test_half_of_the_heads_cost_less_than_twelve_sweeps():
-    """A step of the exact order is a plan whose runs share what lies below the head in which they differ."""
+    """A step of the exact order is a plan whose runs share the layers below their first different head."""
     config = bertjax.BertConfig()
     heads = [*every_head(config)]
     sweep_work = make_plan(config, single_heads(config, "zero")).root.work(config.num_hidden_layers)
@@ -510,15 +510,15 @@ def test_leftover_files_do_not_replace_finished_results(pruned_model, tmp_path, 
         if done > 2:
             raise KeyboardInterrupt
 
-    given = {"data": data, "mode": "zero", "output": output}
+    options = {"data": data, "mode": "zero", "output": output}
     with pytest.raises(SweepInterrupted):
-        bertjax.prune(model, "mrpc", **given, orders=("greedy",), progress=stop)
+        bertjax.prune(model, "mrpc", **options, orders=("greedy",), progress=stop)
     assert [*output.glob("pruning-*")]
     other = {"orders": ("greedy",), "greedy_share": 0.5}
-    bertjax.prune(model, "mrpc", **given, seed=1, overwrite=True, **other, progress=False)
+    bertjax.prune(model, "mrpc", **options, seed=1, overwrite=True, **other, progress=False)
     assert not [*output.glob("pruning-*")]
     with pytest.raises(OutputError, match="already has results"):
-        bertjax.prune(model, "mrpc", **given, orders=("magnitude",), progress=False)
+        bertjax.prune(model, "mrpc", **options, orders=("magnitude",), progress=False)
 
 
 def test_orders_without_data_are_scored_on_all_examples(pruned_model):
@@ -531,7 +531,7 @@ def test_orders_without_data_are_scored_on_all_examples(pruned_model):
 def test_sets_of_a_file_may_be_in_any_mode(pruned_model, tmp_path, capsys):
     _, model, data, _ = pruned_model
     (tmp_path / "sets.txt").write_text("both: 0.0=uniform 1.1=uniform\n")
-    given = {"data": data, "mode": "zero", "ablate": tmp_path / "sets.txt", "output": tmp_path / "sets"}
-    bertjax.ablate(model, "mrpc", **given, progress=False)
+    options = {"data": data, "mode": "zero", "ablate": tmp_path / "sets.txt", "output": tmp_path / "sets"}
+    bertjax.ablate(model, "mrpc", **options, progress=False)
     assert remove(pruned_model, "--from", str(tmp_path / "sets"), "--run", "both", output=tmp_path / "saved") == 2
     assert "has sets from a file, which may have any mode" in capsys.readouterr().err

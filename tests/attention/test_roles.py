@@ -1,4 +1,4 @@
-"""What kind of head each is, by definition: loops over PyTorch's attention, and attention whose roles are known."""
+"""Roles of heads by definition: loops over attention in PyTorch, and attention with known roles."""
 
 import json
 import math
@@ -91,8 +91,8 @@ def test_spaces_of_tokenizers_are_no_words_nor_marks(name, tmp_path):
             continue
         forms = dict[int, str]()
         for place in plain:  # ASCII pieces are spelled as in the text
-            own = [spelled[other] for other in plain if encoding.word_ids[other] == encoding.word_ids[place]]
-            forms[place] = "".join(letter for letter in "".join(own).lower() if letter.isalpha())
+            pieces = [spelled[other] for other in plain if encoding.word_ids[other] == encoding.word_ids[place]]
+            forms[place] = "".join(letter for letter in "".join(pieces).lower() if letter.isalpha())
         marks = [place for place in plain if spelled[place] and not any(map(str.isalpha, spelled[place]))]
         assert np.flatnonzero(found.punctuation).tolist() == marks
         for place in plain:
@@ -112,8 +112,8 @@ def by_hand(role, encoding):
     word = [(encoding.segments[p], encoding.word_ids[p]) for p in range(n)]
 
     def form(place):
-        own = [p for p in range(n) if word[p] == word[place] and not special[p]]
-        start, end = encoding.offsets[own[0]][0], encoding.offsets[own[-1]][1]
+        positions = [p for p in range(n) if word[p] == word[place] and not special[p]]
+        start, end = encoding.offsets[positions[0]][0], encoding.offsets[positions[-1]][1]
         return PAIR[encoding.segments[place]][start:end].lower()
 
     def same(q, k):
@@ -147,7 +147,7 @@ def test_roles_are_what_they_say(role, pair):
 
 
 def some_pairs(count):
-    """MiniLM, its tokenizer, real pairs, and what is known of their tokens."""
+    """MiniLM, its tokenizer, real pairs, and the roles of their tokens."""
     model, tokenizer = bertjax.load(MINILM), Tokenizer.from_pretrained(MINILM)
     examples = load_examples("qnli-sample").head(count)
     several = tokenizer.encode(examples.first, examples.second, word_ids=True)
@@ -186,11 +186,11 @@ def test_numbers_are_those_of_pytorch():
         with torch.no_grad():
             output = theirs(ids, token_type_ids=types, output_attentions=True, output_hidden_states=True)
         for number, (layer, head) in enumerate(every_head(model.config)):
-            own = theirs.encoder.layer[layer].attention
+            module = theirs.encoder.layer[layer].attention
             rows = slice(head * 32, (head + 1) * 32)
             with torch.no_grad():
-                values = own.self.value(output.hidden_states[layer])[0, :, rows]
-                transformed = values @ own.output.dense.weight[:, rows].T
+                values = module.self.value(output.hidden_states[layer])[0, :, rows]
+                transformed = values @ module.output.dense.weight[:, rows].T
             lengths = transformed.norm(dim=-1).numpy()
             expected = numbers_by_loop(output.attentions[layer][0, head].numpy(), lengths, known[place])
             np.testing.assert_allclose(found[number, place, : len(expected)], expected, rtol=2e-5, atol=2e-5)
@@ -219,7 +219,7 @@ def test_transformed_values_and_bias_sum_to_the_attention_output(family):
 
 
 def test_uniform_attention_has_uniform_numbers(pair):
-    """A model whose queries are 0 attends uniformly: its numbers are those that are said to be uniform."""
+    """A model whose queries are 0 attends uniformly: its numbers equal `uniform_numbers`."""
     encoding, tokens = pair
     config = BertConfig(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=32)
     model = random_model(BertModel, config)
@@ -236,7 +236,7 @@ def test_uniform_attention_has_uniform_numbers(pair):
 def test_numbers_do_not_depend_on_other_texts_or_padding():
     model, tokenizer, several, known = some_pairs(5)
     together = read_roles(model, several, known, tokenizer.pad_id)
-    alone = [read_roles(model, [one], [own], tokenizer.pad_id) for one, own in zip(several, known, strict=True)]
+    alone = [read_roles(model, [one], [ids], tokenizer.pad_id) for one, ids in zip(several, known, strict=True)]
     np.testing.assert_allclose(together, np.concatenate(alone, axis=1), atol=2e-4)
 
 
@@ -265,11 +265,11 @@ def test_distances_are_divergences_of_each_two_heads():
     texts = encodings(config, rng, [7, 3, 5, 9, 4, 8, 6])
     found = read_distances(model, texts, 0)
     maps = [np.asarray(model(bertjax.collate([text], None, 0)).attentions)[:, 0] for text in texts]
-    flat = [own.reshape(-1, *own.shape[2:]).astype(np.float64) for own in maps]
+    flat = [weights.reshape(-1, *weights.shape[2:]).astype(np.float64) for weights in maps]
     expected = np.zeros(found.shape)
-    for own in flat:
+    for weights in flat:
         for one, other in np.ndindex(*found.shape):
-            expected[one, other] += (jensenshannon(own[one], own[other], axis=-1) ** 2).sum()
+            expected[one, other] += (jensenshannon(weights[one], weights[other], axis=-1) ** 2).sum()
     np.testing.assert_allclose(found, expected / sum(map(len, texts)), atol=2e-6)
     assert found.max() > 1e-3
     assert np.array_equal(found, found.T)
@@ -283,7 +283,7 @@ def test_texts_are_spread_and_few():
     assert texts_to_compare([10_000], 100) == [0]
 
 
-def test_silhouettes_are_beside_permuted_groups():
+def test_silhouettes_are_compared_with_permuted_groups():
     rng = np.random.default_rng(0)
     groups = np.repeat(np.arange(4), 8)
     points = rng.normal(size=(32, 3)) + 3 * rng.normal(size=(4, 3))[groups]
@@ -361,23 +361,23 @@ def test_results_are_read_by_every_command(role_inputs, capsys, tmp_path):
 def test_texts_without_words_are_refused(role_inputs, tmp_path, capsys):
     _, model, _ = role_inputs
     (tmp_path / "empty.jsonl").write_text('{"sentence1": "", "sentence2": "", "label": 1}\n' * 3)
-    given = ["--model", str(model), "--task", "custom", "--data", str(tmp_path / "empty.jsonl"), "--no-compile-cache"]
-    assert main(["roles", *given, "--output", str(tmp_path / "roles")]) == 2
+    options = ["--model", str(model), "--task", "custom", "--data", str(tmp_path / "empty.jsonl"), "--no-compile-cache"]
+    assert main(["roles", *options, "--output", str(tmp_path / "roles")]) == 2
     assert "no text has a word" in capsys.readouterr().err
     assert not (tmp_path / "roles").exists()
 
 
 def test_a_model_without_a_head_and_single_texts_will_do(tmp_path):
     make, write, name = TASK_FACTORIES["mlm"]
-    made = make(tmp_path / "model")
-    found = bertjax.roles(made, "mlm", data=write(tmp_path / name), progress=False)
+    directory = make(tmp_path / "model")
+    found = bertjax.roles(directory, "mlm", data=write(tmp_path / name), progress=False)
     assert "other_text" not in found.summary["metrics"]  # there is no pair
     assert "previous" in found.summary["metrics"]
-    body = BertModel.from_pretrained(made, add_pooling_layer=False)
-    body.save_pretrained(tmp_path / "body", Tokenizer.from_pretrained(made))
+    body = BertModel.from_pretrained(directory, add_pooling_layer=False)
+    body.save_pretrained(tmp_path / "body", Tokenizer.from_pretrained(directory))
     again = bertjax.roles(tmp_path / "body", "mlm", data=tmp_path / name, progress=False)
     assert [row.score for row in again.rows_of("cls")] == [row.score for row in found.rows_of("cls")]
-    assert isinstance(bertjax.load(made), BertForMaskedLM)
+    assert isinstance(bertjax.load(directory), BertForMaskedLM)
 
 
 @pytest.mark.parametrize(

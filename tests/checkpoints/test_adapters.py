@@ -36,7 +36,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "IA3": ("IA3Config", TARGETS | {"feedforward_modules": ["intermediate.dense"]}),
     "LoHa": ("LoHaConfig", TARGETS | {"r": 2}),
 }
-# Of each base: the class that the adapter is trained on, peft's task type, and what is compared.
+# For each base: the class that the adapter is trained on, peft's task type, and the compared output.
 BASES = {
     "sequences": ("ForSequenceClassification", "SEQ_CLS", "logits"),
     "tokens": ("ForTokenClassification", "TOKEN_CLS", "logits"),
@@ -72,8 +72,8 @@ def check(reference: Any, adapter: Path, field: str, rng: np.random.Generator) -
     import torch
 
     ours = bertjax.load(adapter)
-    given = arguments(ours.config, rng)
-    ids, mask = given["input_ids"], given["attention_mask"]
+    inputs = arguments(ours.config, rng)
+    ids, mask = inputs["input_ids"], inputs["attention_mask"]
     with torch.no_grad():
         expected = getattr(reference(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask)), field).numpy()
     found = np.asarray(getattr(ours(ids, mask), field))
@@ -258,12 +258,12 @@ def test_a_base_is_found_where_the_adapter_says(tmp_path, monkeypatch):
 
 
 def test_a_model_in_the_adapters_directory_is_its_base(tmp_path):
-    beside = make_adapter(make_base(tmp_path / "beside"))
-    assert locate_base(beside) == beside
-    make_adapter(beside, str(make_base(tmp_path / "base")))
-    assert name_base(beside) == str(beside)
+    both = make_adapter(make_base(tmp_path / "beside"))
+    assert locate_base(both) == both
+    make_adapter(both, str(make_base(tmp_path / "base")))
+    assert name_base(both) == str(both)
     with pytest.warns(CheckpointWarning, match="into the weights in its directory, .* names the base .*delete"):
-        assert locate_base(beside) == beside
+        assert locate_base(both) == both
 
 
 @pytest.mark.parametrize(
@@ -302,9 +302,9 @@ def test_the_merged_model_is_saved_and_hashed_as_any(tmp_path, rng, capsys):
     before = sorted(tmp_path.rglob("*"))
     ours = bertjax.load(adapter)
     assert sorted(tmp_path.rglob("*")) == before  # nothing is written
-    given = arguments(ours.config, rng)
+    inputs = arguments(ours.config, rng)
     ours.save_pretrained(tmp_path / "merged")
-    assert np.array_equal(bertjax.load(tmp_path / "merged")(**given).logits, ours(**given).logits)
+    assert np.array_equal(bertjax.load(tmp_path / "merged")(**inputs).logits, ours(**inputs).logits)
     paths = (tmp_path / "merged", adapter, base)
     hash_merged, hash_adapter, hash_base = (hash_weights(read_checkpoint(path)[1]) for path in paths)
     assert hash_merged == hash_adapter != hash_base

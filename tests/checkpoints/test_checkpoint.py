@@ -55,7 +55,7 @@ def test_every_layout_has_its_inverse(small, rng):
         assert np.array_equal(to_parameter(tensor, layout, small), array)
 
 
-def test_every_parameter_of_every_class_has_its_own_tensor(small):
+def test_every_parameter_of_every_class_has_a_tensor(small):
     for cls in CLASSES.values():
         paths = random_model(cls, small).parameters()
         tensors = [entry_of_parameter(path, small, cls.task).tensor for path in paths]
@@ -208,8 +208,8 @@ def test_a_model_can_be_loaded_without_its_pooler(saved, rng):
 
 
 def test_sentence_transformers_directories_keep_their_pooling(small, tmp_path):
-    made = random_model(BertForSentenceEmbedding, small, pooling="cls", normalize=False, max_length=13)
-    made.save_pretrained(tmp_path)
+    model = random_model(BertForSentenceEmbedding, small, pooling="cls", normalize=False, max_length=13)
+    model.save_pretrained(tmp_path)
     loaded = bertjax.load(tmp_path)
     assert (loaded.pooling, loaded.normalize, loaded.max_length) == ("cls", False, 13)
     modules = json.loads((tmp_path / "modules.json").read_text())
@@ -224,15 +224,15 @@ def test_sentence_transformers_directories_keep_their_pooling(small, tmp_path):
 
 
 def test_a_revision_is_resolved_once(saved, monkeypatch):
-    asked = []
+    calls = []
 
     def locate(name, **options):
-        asked.append((name, options))
+        calls.append((name, options))
         return saved[1]
 
     monkeypatch.setattr("bertjax.models.task_models.locate", locate)
     assert isinstance(bertjax.load("some/model", revision="v2"), BertForSequenceClassification)
-    assert asked == [("some/model", {"revision": "v2"})]
+    assert calls == [("some/model", {"revision": "v2"})]
 
 
 def test_an_unknown_architecture_is_refused(saved):

@@ -38,7 +38,7 @@ BASE_SIZES: dict[str, Any] = {
     "type_vocab_size": 2,
     "vocab_size": 30522,
 }
-# What the config.json files of well-known checkpoints hold beside the sizes.
+# Settings in config.json of well-known checkpoints, without the sizes.
 REAL: dict[str, dict[str, Any]] = {
     "google-bert, 2019": {
         "architectures": ["BertForMaskedLM"],
@@ -190,8 +190,8 @@ def test_labels_are_read_as_a_dict_is() -> None:
     assert dict(config.id2label) == {0: "no", 1: "yes"}
     assert list(config.id2label.items()) == [(0, "no"), (1, "yes")]
     assert pickle.loads(pickle.dumps(config)) == config
-    given = dataclasses.replace(config, id2label={0: "no", 1: "yes"})
-    assert (given, hash(given)) == (config, hash(config))
+    from_dict = dataclasses.replace(config, id2label={0: "no", 1: "yes"})
+    assert (from_dict, hash(from_dict)) == (config, hash(config))
     assert dataclasses.replace(config, id2label={0: "no", 1: "maybe"}) != config
     with pytest.raises(TypeError):
         config.id2label[0] = "other"  # type: ignore[index]

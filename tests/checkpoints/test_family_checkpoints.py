@@ -84,13 +84,13 @@ def test_an_encoder_without_prefix_is_read_by_every_head(saved, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": None}))
     body = bertjax.BertModel.from_pretrained(tmp_path, add_pooling_layer=False)
     assert tree_equal(body, model.bert)
-    own = {name: value for name, value in model.parameters().items() if name.startswith("bert.")}
-    assert len(own) == len(body.parameters())
+    of_body = {name: value for name, value in model.parameters().items() if name.startswith("bert.")}
+    assert len(of_body) == len(body.parameters())
     for task in family.heads.keys() - {architecture.BODY}:
         with pytest.warns(CheckpointWarning, match="not in the checkpoint, newly initialised: "):
             found = CLASSES[task].from_pretrained(tmp_path).parameters()
-        assert all(np.array_equal(found[name], value) for name, value in own.items()), task
-        assert {name.split(".")[1] for name in found.keys() - own.keys() if name.startswith("bert.")} <= {"pooler"}
+        assert all(np.array_equal(found[name], value) for name, value in of_body.items()), task
+        assert {name.split(".")[1] for name in found.keys() - of_body.keys() if name.startswith("bert.")} <= {"pooler"}
     broken = dict(sorted(alone.items())[:-1])
     with pytest.raises(CheckpointError, match=r"has no tensor|has only|layers"):
         bertjax.BertModel.from_pretrained(rewritten(saved, tmp_path, broken), add_pooling_layer=False)

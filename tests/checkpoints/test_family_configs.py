@@ -40,7 +40,7 @@ def test_configs_round_trip(family, size):
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_missing_keys_have_transformers_defaults(family):
-    """bertjax has its own tables of defaults, so that reading a config does not import transformers."""
+    """bertjax has separate tables of defaults, so that reading a config does not import transformers."""
     import transformers
 
     theirs = transformers.AutoConfig.for_model(family).to_dict()
@@ -151,7 +151,7 @@ def test_unsupported_settings_are_refused_by_name(family, changes, message):
         BertConfig.from_dict({"model_type": family, **SIZES[family][0], **changes})
 
 
-# Another value for each setting of the families' own, beside the first of the two sizes.
+# Another value for each setting of the families, with the first of the two sizes.
 OTHERS: dict[str, dict[str, Any]] = {
     "albert": {"inner_group_num": 2, "num_hidden_groups": 3},
     "distilbert": {"qa_dropout": 0.25},
@@ -180,7 +180,7 @@ OTHERS: dict[str, dict[str, Any]] = {
         "mlp_dropout": 0.25,
     },
 }
-FIXED = ("relative_attention_num_buckets",)  # of whose values transformers itself computes only one
+FIXED = ("relative_attention_num_buckets",)  # transformers computes only one of these values
 KEPT = ("qa_dropout",)  # written back, and read by no model here
 
 
@@ -226,8 +226,8 @@ def test_values_of_any_type_are_read_or_refused_in_one_line(family):
     older = ("global_attn_every_n_layers", "num_labels", "pruned_heads", "sentence_transformers", "quantization_config")
     for key in (*settings, *older):
         for value in WRONG:
-            given = {**settings, key: value}
+            options = {**settings, key: value}
             if key == "num_hidden_layers" and family == "modernbert":
-                given.pop("layer_types")  # of which older files have none
-            with contextlib.suppress(ConfigError):  # whose message is one line
-                hash(BertConfig.from_dict(given))
+                options.pop("layer_types")  # missing in older files
+            with contextlib.suppress(ConfigError):  # with a message of one line
+                hash(BertConfig.from_dict(options))

@@ -28,7 +28,7 @@ def rewrite(directory, kept):
 
 @pytest.fixture
 def headless(tmp_path):
-    """A checkpoint whose config names a classifier, and whose file has none."""
+    """A checkpoint with a classifier in its config and no classifier in its file."""
     model = make_encoder(tmp_path / "headless")
     config = json.loads((model / "config.json").read_text()) | {"architectures": ["BertForSequenceClassification"]}
     (model / "config.json").write_text(json.dumps(config))

@@ -120,7 +120,7 @@ class Answer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = self.path.split("?")[0]
-        if REPOSITORY not in path:  # what huggingface_hub asks of its own accord, once in a process
+        if REPOSITORY not in path:  # a request that huggingface_hub itself sends once in a process
             self.answer(b"", 404)
             return
         self.server.tokens.add(self.headers.get("Authorization"))
@@ -261,7 +261,7 @@ def test_only_the_files_needed_are_downloaded(hub: Hub, tmp_path: Path, held: se
     assert hub.tokens == {"Bearer hf_secret"}
 
 
-def test_an_adapter_needs_no_model_beside_it(hub: Hub, tmp_path: Path) -> None:
+def test_an_adapter_needs_no_model_in_its_directory(hub: Hub, tmp_path: Path) -> None:
     hub.files = frozenset({"adapter_config.json", "adapter_model.safetensors"} | UNWANTED)
     found = locate(REPOSITORY, cache_dir=tmp_path)
     assert {path.name for path in found.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}

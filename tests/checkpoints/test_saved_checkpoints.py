@@ -113,7 +113,7 @@ def test_foreign_files_among_saved_ones_are_refused(name, tokenizer, tmp_path):
 
 
 def test_a_failed_save_leaves_the_directory_as_it_was(classifier, tmp_path, monkeypatch):
-    def fail(*given, **more):
+    def fail(*args, **more):
         raise OutputError("no space")
 
     monkeypatch.setattr("bertjax.models.pretrained.write_weights", fail)
@@ -144,5 +144,5 @@ def test_heads_are_not_removed_into_results(tmp_path, capsys):
     assert names(tmp_path / "results") == before
     assert main([*shared, "--output", str(tmp_path / "saved")]) == 0
     assert main([*shared, "--output", str(tmp_path / "saved")]) == 2
-    assert "holds a checkpoint already" in capsys.readouterr().err
+    assert "already has a checkpoint" in capsys.readouterr().err
     assert main([*shared, "--output", str(tmp_path / "saved"), "--overwrite"]) == 0

@@ -200,7 +200,7 @@ def test_unsupported_sentence_settings_are_refused_by_name(file, change, message
         ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "pooling_mode_lasttoken": False}, "mean"),
         ({"pooling_mode_cls_token": False}, "mean"),  # as in sentence-transformers where none is on
         ({"pooling_mode": ["cls"]}, "cls"),
-        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}, ("cls", "mean")),  # in its own order
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}, ("cls", "mean")),  # in another order
         ({"pooling_mode": ["mean", "cls"]}, ("mean", "cls")),
     ],
 )
@@ -322,7 +322,7 @@ def test_an_embedder_is_saved_with_its_text_settings(tmp_path):
     assert theirs([f"The dog: {text}" for text in texts])["input_ids"] == ids(tokenizer, texts)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model.save_pretrained(tmp_path / "second")  # with its own tokenizer
+        model.save_pretrained(tmp_path / "second")  # with another tokenizer
         assert Tokenizer.from_pretrained(tmp_path / "second").prompt == "The dog: "
         model.tokenizer = None
         model.save_pretrained(tmp_path / "second")  # without a tokenizer there is no prompt

@@ -117,7 +117,7 @@ def test_every_format_gives_the_same_tensors_and_the_same_hash(
     write_format(tmp_path, name, state, expected)
     found = read_weights(tmp_path)
     assert hash_weights(found) == hash_weights(expected)
-    if ".bin" in name:  # PyTorch's own format stores the tied decoder too
+    if ".bin" in name:  # PyTorch's format stores the tied decoder too
         np.testing.assert_array_equal(found.pop(DECODER), expected[WORDS])
     assert_equal(found, expected)
 
@@ -195,7 +195,7 @@ def test_a_bare_flax_model_is_read(tmp_path: Path, expected: Arrays) -> None:
     assert_equal(read_weights(tmp_path), encoder)
 
 
-def test_buffers_are_dropped_and_a_decoder_of_its_own_stays(tmp_path: Path, expected: Arrays) -> None:
+def test_buffers_are_dropped_and_an_untied_decoder_stays(tmp_path: Path, expected: Arrays) -> None:
     decoder = expected[WORDS] + 1
     save_file(expected | {BUFFER: np.arange(11), DECODER: decoder}, tmp_path / "model.safetensors")
     assert_equal(read_weights(tmp_path), expected | {DECODER: decoder})

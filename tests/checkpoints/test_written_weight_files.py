@@ -152,7 +152,7 @@ def test_writers_that_go_by_the_suffix_are_served(tmp_path: Path) -> None:
     np.testing.assert_array_equal(arrays_of(tmp_path / "outputs.npz")["logits"], [0, 1, 2])
 
 
-def test_several_files_move_in_the_order_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_files_move_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moved: list[str] = []
     monkeypatch.setattr(os, "replace", lambda _, new: moved.append(Path(new).name))
     with staged(tmp_path / "b", tmp_path / "a") as temporaries:

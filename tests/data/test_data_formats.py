@@ -56,13 +56,13 @@ def write_parquet(path: Path, columns: dict[str, Any], **options: Any) -> Path:
 
 
 def refusal(path: Path, **options: Any) -> str:
-    """What is said of a file that cannot be used; one line that begins with its name."""
+    """The message for an invalid file, without the name of the file, which must be its beginning."""
     with pytest.raises(DataError) as raised:
         load_examples(**{"task": "custom", "data": path} | options)
-    said = str(raised.value)
-    assert said.startswith(str(path))
-    assert "\n" not in said
-    return said.removeprefix(str(path))
+    message = str(raised.value)
+    assert message.startswith(str(path))
+    assert "\n" not in message
+    return message.removeprefix(str(path))
 
 
 # ---- the same rows --------------------------------------------------------------------------------------------------
@@ -169,11 +169,11 @@ def test_csv_may_have_quotes_blank_lines_and_long_fields(tmp_path):
         ("text\tlabel\na\t1\n", ", line 1: .* which has tabs: name the file .tsv"),
     ],
 )
-def test_what_is_wrong_with_csv_is_said_with_the_line(content, message, tmp_path):
+def test_errors_in_csv_name_the_line(content, message, tmp_path):
     path = tmp_path / "own.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    said = refusal(path)
-    assert re.match(message, said), said
+    printed = refusal(path)
+    assert re.match(message, printed), printed
 
 
 def test_tsv_with_commas_is_reported_and_quotes_are_kept(tmp_path):
@@ -214,7 +214,7 @@ def test_only_glues_tsv_of_cola_and_qqp_is_read_with_leniency(tmp_path):
         ({"text": ["a"], "label": [1], "labels": [1]}, ": labels may be in label, or in labels: choose with"),
     ],
 )
-def test_what_is_wrong_with_parquet_is_said_with_the_row(columns, message, tmp_path):
+def test_errors_in_parquet_name_the_row(columns, message, tmp_path):
     assert refusal(write_parquet(tmp_path / "own.parquet", columns)).startswith(message)
 
 
@@ -228,7 +228,7 @@ def test_a_row_that_is_not_utf8_is_named(tmp_path):
 
 def test_ids_come_from_a_column_and_errors_name_the_row(tmp_path):
     path = write_parquet(tmp_path / "own.parquet", {"text": ["a"] * 3, "label": [0, 1, 1], "key": ["x", "y", "x"]})
-    assert refusal(path, id_column="key") == ", row 2 (from 0): id 'x' of column 'key' was already on row 0 (from 0)"
+    assert refusal(path, id_column="key") == ", row 2 (from 0): id 'x' of column 'key' is also in row 0 (from 0)"
     path = write_parquet(tmp_path / "own.parquet", {"text": ["a"] * 2, "label": [0, 1], "key": ["x", None]})
     assert refusal(path, id_column="key") == ", row 1 (from 0): column 'key' is null, but needs an id"
 
@@ -262,17 +262,17 @@ def test_a_column_whose_name_has_a_dot_is_not_one_inside_another(tmp_path):
 # ---- classes that a file names --------------------------------------------------------------------------------------
 def write_classes(path: Path, names: list[str], labels: list[int]) -> Path:
     features = datasets.Features({"sentence": datasets.Value("string"), "label": datasets.ClassLabel(names=names)})
-    made = datasets.Dataset.from_dict({"sentence": ["a"] * len(labels), "label": labels}, features=features)
+    dataset = datasets.Dataset.from_dict({"sentence": ["a"] * len(labels), "label": labels}, features=features)
     if path.suffix == ".parquet":
         with path.open("wb") as file:
-            made.to_parquet(file)
+            dataset.to_parquet(file)
     else:
-        made.save_to_disk(path)
+        dataset.save_to_disk(path)
     return path
 
 
 @pytest.mark.parametrize("name", ["own.parquet", "saved"])
-def test_a_files_class_numbers_stand_for_its_own_names(name, tmp_path):
+def test_a_files_class_numbers_stand_for_its_names(name, tmp_path):
     path = write_classes(tmp_path / name, ["positive", "negative"], [0, 1, 1])
     custom = load_examples("custom", data=path)
     assert (custom.task.label_names, custom.labels.tolist()) == (("positive", "negative"), [0, 1, 1])
@@ -318,13 +318,13 @@ def test_metadata_of_other_kinds_changes_nothing(metadata, tmp_path):
 def splits(tmp_path) -> Path:
     """A saved dataset of the splits `train`, `dev` and `extra`."""
     directory = tmp_path / "splits"
-    made = {
+    parts = {
         name: datasets.load_from_disk(
             str(save(tmp_path / name, {"sentence1": [name], "sentence2": ["b"], "label": [1]}))
         )
         for name in ("train", "dev", "extra")
     }
-    datasets.DatasetDict(made).save_to_disk(directory)
+    datasets.DatasetDict(parts).save_to_disk(directory)
     return directory
 
 
@@ -339,18 +339,18 @@ def test_split_picks_the_split_of_a_saved_dataset(splits):
         assert refusal(splits, task=task, split="test") == ": no split 'test'; there are train, dev, extra"
 
 
-def test_mnlis_sections_are_splits_of_their_own(tmp_path):
+def test_mnlis_sections_are_separate_splits(tmp_path):
     features = datasets.Features(
         {name: datasets.Value("string") for name in ("premise", "hypothesis")}
         | {"label": datasets.ClassLabel(names=["entailment", "neutral", "contradiction"])}
     )
-    made = {
+    parts = {
         f"validation_{name}": datasets.Dataset.from_dict(
             {"premise": [name], "hypothesis": ["b"], "label": [2]}, features=features
         )
         for name in ("matched", "mismatched")
     }
-    datasets.DatasetDict(made).save_to_disk(tmp_path / "mnli")
+    datasets.DatasetDict(parts).save_to_disk(tmp_path / "mnli")
     for task, section in (("mnli", "matched"), ("mnli-mm", "mismatched")):
         examples = load_examples(task, data=tmp_path / "mnli")
         assert (examples.first, examples.split, examples.labels.tolist()) == ((section,), f"validation_{section}", [2])
@@ -453,8 +453,8 @@ def test_unambiguous_columns_are_guessed_and_reported(columns, texts, label, tmp
     examples = load_examples("custom", data=path)
     assert (examples.first, examples.second) == ((texts[0],), (texts[1],) if len(texts) > 1 else None)
     assert (examples.task.text_columns, examples.task.label_column) == (texts, label)
-    said = f"columns {texts[0]} and {texts[1]}" if len(texts) > 1 else f"column {texts[0]}"
-    assert examples.source == f"{path} (1 rows), {said}, labels {label}, guessed"
+    names = f"columns {texts[0]} and {texts[1]}" if len(texts) > 1 else f"column {texts[0]}"
+    assert examples.source == f"{path} (1 rows), {names}, labels {label}, guessed"
 
 
 @pytest.mark.parametrize(
@@ -478,7 +478,7 @@ def test_unambiguous_columns_are_guessed_and_reported(columns, texts, label, tmp
         ),
     ],
 )
-def test_what_could_be_several_columns_or_none_is_asked_for(columns, message, tmp_path):
+def test_ambiguous_or_missing_columns_are_refused(columns, message, tmp_path):
     path = tmp_path / "own.csv"
     path.write_text(f"{columns}\n{columns}\n")
     with pytest.raises(DataError, match=f"own.csv, line 1: {message}"):

@@ -45,10 +45,10 @@ def plain(value):
     return value.item() if hasattr(value, "item") else value.as_py() if hasattr(value, "as_py") else value
 
 
-def refusal(task=None, **given):
+def refusal(task=None, **args):
     """The one line that says why data are refused."""
     with pytest.raises(DataError) as raised:
-        load_examples(task, **given)
+        load_examples(task, **args)
     assert "\n" not in str(raised.value)
     return str(raised.value)
 
@@ -191,7 +191,7 @@ def test_errors_name_rows_of_objects_by_their_number():
         "DataFrame, row 2 (from 0): label 2 is not one of not_equivalent, equivalent, or its index from 0"
     )
     assert refusal("mrpc", data=frame(key=[1, 2, 1]), id_column="key") == (
-        "DataFrame, row 2 (from 0): id 1 of column 'key' was already on row 0 (from 0)"
+        "DataFrame, row 2 (from 0): id 1 of column 'key' is also in row 0 (from 0)"
     )
     assert "no column 'sentense1' (did you mean 'sentence1'?)" in refusal(data=data, text_columns=["sentense1"])
 
@@ -235,7 +235,7 @@ def test_tasks_take_texts_as_they_take_columns():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         ({"texts": ["a", "b"], "labels": [1]}, "texts and labels must have equal lengths; found 2 texts and 1 label"),
         ({"texts": ["a"]}, "custom needs labels=[...], one for each text; only a test split may lack them"),
@@ -266,11 +266,11 @@ def test_tasks_take_texts_as_they_take_columns():
         ({"task": "qnli-sample", "texts": [("a", "b")], "labels": [1]}, "qnli-sample is part of bertjax and needs no "),
     ],
 )
-def test_texts_that_are_wrong_are_refused_in_one_line(given, message):
-    assert message in refusal(**given)
+def test_texts_that_are_wrong_are_refused_in_one_line(arguments, message):
+    assert message in refusal(**arguments)
 
 
-# ---- tasks with formats of their own ---------------------------------------------------------------------------------
+# ---- tasks with their formats ---------------------------------------------------------------------------------------
 OWN = {
     "minimal-pairs": [{"sentence_good": "a b", "sentence_bad": "a c", "UID": "x", "pairID": "0"}] * 1
     + [{"sentence_good": "d", "sentence_bad": "e", "UID": "y", "pairID": "0"}],
@@ -296,7 +296,7 @@ OWN = {
 
 
 @pytest.mark.parametrize("task", OWN)
-def test_own_formats_are_read_from_objects_as_from_files(task, tmp_path):
+def test_formats_of_tasks_are_read_from_objects_as_from_files(task, tmp_path):
     path = write_rows(tmp_path / "a.jsonl", OWN[task])
     expected = load_examples(task, data=path)
     columns = {name: [row[name] for row in OWN[task]] for name in OWN[task][0]}
@@ -350,7 +350,7 @@ def test_contrasts_are_read_from_objects_as_from_files(tmp_path):
         read_contrasts(pd.DataFrame(rows).assign(clean=["a", None]))
 
 
-def test_a_wrong_row_of_an_own_format_is_named():
+def test_a_wrong_row_of_a_tasks_format_is_named():
     words = [*OWN["token-classification"], {"tokens": ["a"], "tags": ["O", "O"]}]
     assert refusal("ner", data=words).startswith("list of dicts, row 2 (from 0): there are 1 words and 2 tags")
     collection = {"queries": ["a"], "corpus": ["b"], "qrels": ["c"]}
@@ -366,13 +366,13 @@ def test_class_numbers_follow_the_models_order(labels):
 
 
 def test_names_and_other_numbers_keep_their_meaning():
-    given = {"texts": ["a", "b"], "labels": [0, 1]}
+    options = {"texts": ["a", "b"], "labels": [0, 1]}
     for names in (("LABEL_0", "LABEL_1"), ("1 star", "2 stars"), None):
-        assert load_examples(None, **given, model_labels=names).task.label_names == ("0", "1")
+        assert load_examples(None, **options, model_labels=names).task.label_names == ("0", "1")
     named = load_examples(None, texts=["a", "b"], labels=["no", "yes"], model_labels=("yes", "no"))
     assert (named.task.label_names, named.source) == (("no", "yes"), "texts (2 rows)")
-    assert load_examples("sst2", **given, model_labels=("pos", "neg")).task.label_names == ("negative", "positive")
-    chosen = load_examples(None, **given, label_names=["x", "y"], model_labels=("pos", "neg"))
+    assert load_examples("sst2", **options, model_labels=("pos", "neg")).task.label_names == ("negative", "positive")
+    chosen = load_examples(None, **options, label_names=["x", "y"], model_labels=("pos", "neg"))
     assert chosen.task.label_names == ("x", "y")
     some = load_examples(None, texts=["a"], labels=[2], model_labels=("pos", "neg", "none"))
     assert (some.task.label_names, some.labels.tolist()) == (("pos", "neg", "none"), [2])
@@ -398,14 +398,14 @@ def test_numbers_give_the_scores_of_the_models_names(names, tmp_path):
         runs.append(bertjax.ablate(model=model, task="custom", data=path, heads=["0.1", "1.0"]))
     by_number, by_name = runs
     assert "labels 0, 1 read as" in by_number.summary["data"]["source"]
-    order = [sorted(names).index(name) for name in names]  # classes that are names stand in alphabetical order
+    order = [sorted(names).index(name) for name in names]  # classes with names are in alphabetical order
     np.testing.assert_array_equal(by_number.outputs["base"], by_name.outputs["base"][:, order])
     pd.testing.assert_frame_equal(by_number.frame, by_name.frame)
 
 
 # ---- GLUE by name ----------------------------------------------------------------------------------------------------
 S12 = ("sentence1", "sentence2")
-# Features and rows as the hub has them, by configuration and split; and GLUE's own file of the same rows.
+# Features and rows of the hub, by configuration and split; and GLUE's file of the same rows.
 HUB = {
     "mrpc": (S12, ["not_equivalent", "equivalent"], [("a", "b", 1, 9), ("c", 'd "', 0, 18)], "validation"),
     "stsb": (S12, None, [("a", "b", 3.8, 0), ("c", "d", 0.25, 1)], "validation"),
@@ -440,15 +440,15 @@ def without_copy(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("config", HUB)
 def test_glue_of_the_hub_is_that_of_local_files(config, without_copy, monkeypatch, tmp_path):
-    asked = []
+    calls = []
     monkeypatch.setattr(
-        datasets, "load_dataset", lambda *given, **more: (asked.append((given, more)), hub_dataset(config))[1]
+        datasets, "load_dataset", lambda *args, **more: (calls.append((args, more)), hub_dataset(config))[1]
     )
     _, _, rows, split = HUB[config]
     task = bertjax.tasks.TASKS[config]
     found = load_examples(config, split=split)
-    assert asked == [(("nyu-mll/glue", config), {"split": split})]
-    # GLUE's own file: its columns, its names of labels, and QQP's malformed rows, which count in the ids.
+    assert calls == [(("nyu-mll/glue", config), {"split": split})]
+    # GLUE's file: its columns, its names of labels, and QQP's malformed rows, which count in the ids.
     header = [*task.text_columns, *([task.label_column] if split != "test" else [])]
     lines = [row[:-1] if split != "test" else row[:-2] for row in rows]
     if config == "qqp":

@@ -241,7 +241,7 @@ def test_an_empty_tuple_of_label_names_asks_for_regression(tmp_path: Path) -> No
         ("dev.xlsx", b"sentence1,sentence2\n", "ends in .tsv, .tsv.gz, .csv, .csv.gz, .jsonl"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_in_one_line(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+def test_errors_in_a_file_are_one_line(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message) as raised:
         load_examples("rte", data=tmp_path / name)
@@ -292,7 +292,7 @@ def test_wrong_requests_are_refused(
 
 def test_an_id_column_must_not_repeat_itself(tmp_path: Path) -> None:
     path = write(tmp_path / "own.tsv", [("key", "sentence", "label"), (4, "a", 1), (5, "b", 0), (4, "c", 1)])
-    with pytest.raises(DataError, match="line 4: id '4' of column 'key' was already on line 2"):
+    with pytest.raises(DataError, match="line 4: id '4' of column 'key' is also in line 2"):
         load_examples("sst2", data=path, id_column="key")
 
 
@@ -441,7 +441,7 @@ def test_splits_of_what_has_none_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        ("7", "line 2: id '7' of column 'id' was already on line 1"),
+        ("7", "line 2: id '7' of column 'id' is also in line 1"),
         (None, "line 2: column 'id' is null"),
         (True, "holds True; an id must be"),
     ],
@@ -462,7 +462,7 @@ def test_ids_are_texts_or_whole_numbers(value: object, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("quote", ["", '"'])
-def test_whole_numbers_beyond_a_float_are_classes_of_their_own(tmp_path, quote):
+def test_integers_beyond_a_float_are_separate_classes(tmp_path, quote):
     path, numbers = tmp_path / "own.jsonl", [2**53, 2**53 + 1, 10**30]
     path.write_text("".join(f'{{"text": "a", "label": {quote}{number}{quote}}}\n' for number in numbers))
     examples = load_examples("custom", data=path, text_columns=["text"])

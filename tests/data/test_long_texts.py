@@ -1,4 +1,4 @@
-"""Very long texts and very many sets: only what is needed is tokenised, and what does not fit is refused first."""
+"""Very long texts and very many sets: only the necessary part is tokenised; excessive inputs are refused first."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_a_long_text_gives_the_same_tokens_as_its_beginning(tokenizer, monkeypat
     whole = tokenizer.encode([first for first, _ in pairs], seconds, most), tokenizer.encode(seconds, None, most)
     monkeypatch.setattr(long_texts, "LONG", 12)
     taken = []
-    monkeypatch.setattr("bertjax.data.tokenizer.shorten", lambda *given: taken.append(shorten(*given)) or taken[-1])
+    monkeypatch.setattr("bertjax.data.tokenizer.shorten", lambda *args: taken.append(shorten(*args)) or taken[-1])
     short = tokenizer.encode([first for first, _ in pairs], seconds, most), tokenizer.encode(seconds, None, most)
     assert short == whole
     assert sum(map(len, taken[0])) < sum(map(len, pairs[0]))
@@ -60,7 +60,7 @@ def test_a_file_of_too_many_sets_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["9" * 400, "1e9", "0", "0.1", "-1GB", "9999999999999TB", "٣GB"])
-def test_what_is_no_amount_of_memory_is_told(text):
+def test_invalid_amounts_of_memory_are_refused(text):
     with pytest.raises(InputError, match="not an amount of memory"):
         parse_bytes(text)
 

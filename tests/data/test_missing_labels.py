@@ -48,9 +48,9 @@ def places(kind, *rows):
 def refusal(path, **options):
     with pytest.raises(DataError) as raised:
         load_examples(**{"task": "custom", "data": path} | options)
-    said = str(raised.value)
-    assert "\n" not in said
-    return said.removeprefix(f"{path}, ")
+    message = str(raised.value)
+    assert "\n" not in message
+    return message.removeprefix(f"{path}, ")
 
 
 KINDS = ("tsv", "csv", "jsonl", "parquet", "saved")
@@ -61,9 +61,9 @@ KINDS = ("tsv", "csv", "jsonl", "parquet", "saved")
     "labels", [["1", "nan", "0", "None"], ["yes", "NaN", "no", "<NA>"], ["1.5", "NA", "2.5", "null"]]
 )
 def test_texts_that_mean_missing_are_refused_by_row(tmp_path, kind, labels):
-    said = refusal(write(tmp_path, kind, labels))
-    assert said.startswith(f"{places(kind, 1, 3)}labels '{labels[1]}', '{labels[3]}' are neither a number nor a name")
-    assert said.endswith(
+    error = refusal(write(tmp_path, kind, labels))
+    assert error.startswith(f"{places(kind, 1, 3)}labels '{labels[1]}', '{labels[3]}' are neither a number nor a name")
+    assert error.endswith(
         "but missing values; leave out the rows, or add the value to --label-names (label_names=) if it is a class"
     )
 
@@ -135,7 +135,7 @@ def test_tasks_of_glue_refuse_them_too(tmp_path, task, column):
     assert (np.isnan(found[1:]) if task == "stsb" else found[1:] == -1).all()
 
 
-def test_a_test_split_of_your_own_has_no_class_for_them(tmp_path):
+def test_a_local_test_split_has_no_class_for_them(tmp_path):
     (tmp_path / "test.tsv").write_text("text\tlabel\na\tyes\nb\tnan\nc\t\nd\tno\ne\t-1\n")
     examples = load_examples("custom", data=tmp_path / "test.tsv")
     assert examples.task.label_names == ("no", "yes")
@@ -169,9 +169,9 @@ def test_sets_of_labels_refuse_them(tmp_path, kind):
         labels = [["joy"], ["nan"], ["anger"], ["joy", "None"]]
     else:
         labels[3] = "joy|None"
-    said = refusal(write(tmp_path, kind, labels, "labels"), task="multi-label")
-    assert said.startswith(places(kind, 1, 3))
-    assert "are not a set of labels, but missing values" in said
+    message = refusal(write(tmp_path, kind, labels, "labels"), task="multi-label")
+    assert message.startswith(places(kind, 1, 3))
+    assert "are not a set of labels, but missing values" in message
     named = ["joy", "nan", "anger", "None"]
     examples = load_examples("multi-label", data=tmp_path / f"rows.{kind}", label_names=named)
     assert [one.labels for one in examples.content] == [("joy",), ("nan",), ("anger",), ("joy", "None")]

@@ -79,7 +79,7 @@ def test_every_split_found_is_prepared_and_reads_back_the_same(glue: Path, tmp_p
         assert f"prepared from {Path(file).name}" in copy.source
 
 
-def test_tensorflow_datasets_itself_reads_the_copy_as_its_own(glue: Path, tmp_path: Path) -> None:
+def test_tensorflow_datasets_reads_the_copy(glue: Path, tmp_path: Path) -> None:
     prepare(glue, tmp_path, ["mrpc"])
     tfds = tfds_glue._tfds()
     rows = tfds.data_source("glue/mrpc", data_dir=str(tmp_path), split="validation", download=False)
@@ -106,8 +106,8 @@ def test_an_official_copy_with_other_ids_gives_the_same_mrpc(glue: Path, tmp_pat
     local = load_examples("mrpc", data=glue)
     ids = (9, 18, 25, 32, 33, 37, 40)  # TensorFlow Datasets counts MRPC's rows over train and validation
     official = Examples(local.task, ids, local.first, local.second, local.labels, "", "validation")
-    made = tfds_glue._write(tfds_glue._tfds(), TASKS["mrpc"], {"validation": official}, {}, str(tmp_path))
-    assert made == tmp_path / "glue" / "mrpc" / "2.0.0"
+    directory = tfds_glue._write(tfds_glue._tfds(), TASKS["mrpc"], {"validation": official}, {}, str(tmp_path))
+    assert directory == tmp_path / "glue" / "mrpc" / "2.0.0"
     assert load_examples("mrpc", data_dir=tmp_path).sha256 == local.sha256
 
 
@@ -173,8 +173,8 @@ def test_a_task_folder_by_itself_can_be_prepared(glue: Path, tmp_path: Path) -> 
 def test_the_default_directory_is_that_of_tensorflow_datasets(glue: Path, tmp_path: Path) -> None:
     variables = {**os.environ, "TFDS_DATA_DIR": str(tmp_path / "own")}
     command = [sys.executable, "-m", "bertjax", "data", "prepare", "--from", str(glue), "--tasks", "stsb"]
-    made = subprocess.run(command, env=variables, capture_output=True, text=True)
-    assert (made.returncode, made.stderr) == (0, "")
+    process = subprocess.run(command, env=variables, capture_output=True, text=True)
+    assert (process.returncode, process.stderr) == (0, "")
     found = load_examples("stsb", data_dir=tmp_path / "own")
     assert (found.first, found.second) == (("a", "c"), ("b", "d"))
 

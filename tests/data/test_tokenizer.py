@@ -1,4 +1,4 @@
-"""Claims about tokenising, padding and batching; transformers' own tokenizer is the reference."""
+"""Tokenising, padding and batching, compared with the tokenizer of transformers."""
 
 import json
 import shutil
@@ -62,7 +62,7 @@ def test_both_forms_encode_as_transformers_does(
         assert [one.truncated for one in found] == [len(a) < len(b) for a, b in zip(found, whole, strict=True)]
 
 
-def test_offsets_count_characters_of_each_tokens_own_text(tmp_path: Path) -> None:
+def test_offsets_count_characters_of_each_tokens_text(tmp_path: Path) -> None:
     slow, _ = write_both_forms(tmp_path)
     (pair,) = Tokenizer.from_pretrained(slow).encode(["É the cats"], ["中 mat"])
     assert pair.tokens == ("[CLS]", "e", "the", "cat", "##s", "[SEP]", "中", "mat", "[SEP]")
@@ -111,7 +111,7 @@ def test_a_large_data_set_is_encoded_in_parts_with_shared_values(
     )
 
 
-def test_special_tokens_are_found_by_their_own_names(tmp_path: Path) -> None:
+def test_special_tokens_are_found_by_their_names(tmp_path: Path) -> None:
     directory = write_vocabulary(tmp_path / "plain")
     plain = Tokenizer.from_pretrained(directory)
     assert (plain.pad_id, plain.cls_id, plain.sep_id, plain.vocab_size) == (0, 2, 3, len(WORD_PIECES))

@@ -58,8 +58,8 @@ def compare(ours: Tokenizer, theirs: Any, *texts: list[str], limit: int | None =
     options = {"return_offsets_mapping": True, "return_token_type_ids": True}
     expected = theirs(*texts, truncation=strategy, max_length=limit, **options)
     found = ours.encode(*texts, max_length=limit)
-    told = "token_type_ids" in theirs.model_input_names
-    types = [types if told else [0] * len(types) for types in expected["token_type_ids"]]
+    has_types = "token_type_ids" in theirs.model_input_names
+    types = [types if has_types else [0] * len(types) for types in expected["token_type_ids"]]
     assert [list(one.input_ids) for one in found] == expected["input_ids"]
     assert [list(one.token_type_ids) for one in found] == types
     assert [list(one.offsets) for one in found] == expected["offset_mapping"]
@@ -99,7 +99,7 @@ def test_lines_of_many_scripts_are_tokenised_as_in_transformers(
 
 
 def mostly_slow(cases: list[Any], *always: Any) -> list[Any]:
-    """Cases of two for a test: those that are always tried, and the others by `make test-slow`."""
+    """Cases of two parameters for a test: some always run, and the others in `make test-slow`."""
     assert set(always) <= set(cases)
     return [case if case in always else pytest.param(*case, marks=pytest.mark.slow) for case in cases]
 
@@ -212,9 +212,7 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize(("name", "settings"), SETTINGS, ids=case_id)
-def test_settings_beside_tokenizer_json_have_the_same_effect(
-    name: str, settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_settings_in_other_files_have_the_same_effect(name: str, settings: dict[str, Any], tmp_path: Path) -> None:
     plain = Tokenizer.from_pretrained(make_tokenizer(tmp_path, name))
     ours, theirs = read_both(change_tokenizer_config(tmp_path, **settings))
     first, second = some_lines()[:120], other_lines()[:120]
@@ -231,7 +229,7 @@ def test_settings_beside_tokenizer_json_have_the_same_effect(
 
 
 @pytest.mark.parametrize("name", TOKENIZER_FAMILIES)
-def test_what_is_saved_is_read_alike_under_the_same_class(name: str, tmp_path: Path) -> None:
+def test_a_saved_tokenizer_is_read_under_the_same_class(name: str, tmp_path: Path) -> None:
     ours, theirs = read_both(make_tokenizer(tmp_path / "first", name, truncation_side="left", model_max_length=33))
     ours.save_pretrained(tmp_path / "saved")
     shutil.copyfile(tmp_path / "first" / "config.json", tmp_path / "saved" / "config.json")
@@ -247,7 +245,7 @@ def test_what_is_saved_is_read_alike_under_the_same_class(name: str, tmp_path: P
 
 
 def test_a_tokenizer_its_class_cannot_rebuild_is_saved_unchanged(tmp_path: Path) -> None:
-    """Here one that sentence-transformers' settings made lower-case."""
+    """Here for a tokenizer that the settings of sentence-transformers make lower-case."""
     directory = make_tokenizer(tmp_path / "first", "RobertaTokenizer")
     (directory / "modules.json").write_text("[]")
     (directory / "sentence_bert_config.json").write_text('{"max_seq_length": 12, "do_lower_case": true}')
@@ -262,7 +260,7 @@ def test_a_tokenizer_its_class_cannot_rebuild_is_saved_unchanged(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", [name for name in TOKENIZER_FAMILIES if name != "PreTrainedTokenizerFast"])
-def test_a_vocabulary_in_files_of_its_own_is_read_alike(name: str, tmp_path: Path) -> None:
+def test_a_vocabulary_in_separate_files_gives_the_same_tokens(name: str, tmp_path: Path) -> None:
     ours, theirs = read_both(write_vocabulary(tmp_path, name))
     assert type(theirs).__name__ in (name, "BertTokenizer")
     compare_names(ours, theirs)
@@ -293,7 +291,7 @@ def test_the_class_may_stand_in_the_models_config(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", TOKENIZER_FAMILIES)
-def test_token_types_are_given_where_the_settings_name_them(name: str, tmp_path: Path) -> None:
+def test_token_types_are_returned_if_the_settings_name_them(name: str, tmp_path: Path) -> None:
     directory = make_tokenizer(tmp_path, name)
     digests = set()
     for inputs in (["input_ids"], ["input_ids", "token_type_ids"]):

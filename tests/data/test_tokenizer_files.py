@@ -1,4 +1,4 @@
-"""Claims about saved tokenizers: transformers and bertjax read them alike."""
+"""Saved tokenizers: transformers and bertjax read the same tokenizer."""
 
 import json
 import shutil
@@ -188,5 +188,5 @@ def test_another_kind_of_tokenizer_is_what_its_file_says(rng, tmp_path):
 
 def test_a_digest_tells_all_that_tokens_depend_on(rng, tmp_path):
     settings = [{}, {"do_lower_case": False}, {"truncation_side": "left"}, {"additional_special_tokens": ["the"]}]
-    made = [write_files(tmp_path / str(number), rng, each, "plain") for number, each in enumerate(settings)]
-    assert len({Tokenizer.from_pretrained(directory).digest for directory in made}) == len(settings)
+    directories = [write_files(tmp_path / str(number), rng, each, "plain") for number, each in enumerate(settings)]
+    assert len({Tokenizer.from_pretrained(directory).digest for directory in directories}) == len(settings)

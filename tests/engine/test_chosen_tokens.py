@@ -41,7 +41,7 @@ def words_of_texts(output, targets):
     return readouts.words(output, targets)
 
 
-def test_every_token_that_is_asked_for_is_picked_once(small, rng):
+def test_every_target_token_is_picked_once(small, rng):
     lengths = [3, 9, *rng.integers(1, 9, 38).tolist()]
     texts = [[text] for text in encodings(small, rng, lengths)]
     positions, targets = positions_and_targets(rng, lengths)
@@ -74,10 +74,10 @@ def test_outputs_are_those_of_whole_texts(family, mode, rng, x64):
     texts, sources = encodings(config, rng, LENGTHS), encodings(config, rng, LENGTHS)
     at, targets = positions_and_targets(rng, LENGTHS)
     shape = config.num_hidden_layers, config.num_attention_heads, config.head_dim
-    given = {"at": at, "targets": targets, "sources": sources, "means": rng.normal(size=shape)}
+    options = {"at": at, "targets": targets, "sources": sources, "means": rng.normal(size=shape)}
     ablations = [*ab.single_heads(config, mode), *ab.whole_layers(config, mode)]
     ours, theirs = (
-        engine.sweep(model, texts, ablations, readout, row_length=23, tokens_at_once=69, **given)
+        engine.sweep(model, texts, ablations, readout, row_length=23, tokens_at_once=69, **options)
         for readout in (readouts.words, words_of_texts)
     )
     assert ours.outputs.shape == theirs.outputs.shape == (len(ablations), len(LENGTHS), 3, 2)
@@ -92,11 +92,11 @@ def test_the_last_layer_is_short_without_position_dependence(family, short, rng,
     model, texts = random_model(BertForMaskedLM, config), encodings(config, rng, LENGTHS)
     at, targets = positions_and_targets(rng, LENGTHS)
     steps = ("apply_layer", "fork_from_parent", "read_first", "read_at")
-    made = Counter()
+    traced = Counter()
 
     def counted(name, step):
         def run(*arrays, cls_only=None, **options):
-            made[name, bool(cls_only)] += 1
+            traced[name, bool(cls_only)] += 1
             return step(*arrays, **options, **({} if cls_only is None else {"cls_only": cls_only}))
 
         return run
@@ -105,11 +105,11 @@ def test_the_last_layer_is_short_without_position_dependence(family, short, rng,
         monkeypatch.setattr(compiled_steps, name, counted(name, getattr(compiled_steps, name)))
     heads = ab.single_heads(config)
     for readout, shortened in ((readouts.words, short), (words_of_texts, False)):
-        made.clear()
+        traced.clear()
         engine.sweep(model, texts, heads, readout, at=at, targets=targets)
-        at_few = [made["apply_layer", True], made["fork_from_parent", True], made["read_first", False]]
+        at_few = [traced["apply_layer", True], traced["fork_from_parent", True], traced["read_first", False]]
         assert [count > 0 for count in at_few] == [shortened] * 3
-        assert (made["read_at", False] > 0) == (not shortened)
+        assert (traced["read_at", False] > 0) == (not shortened)
 
 
 def test_memory_is_counted_by_the_tokens_that_are_read(small, rng):
@@ -133,9 +133,9 @@ def test_many_target_tokens_compute_the_last_layer_at_all_tokens(small, rng, mon
     model, texts = random_model(BertForMaskedLM, small), encodings(small, rng, [10] * 4)
     for count_of_each, short in ((1, True), (4, True), (5, False), (10, False)):
         at = np.tile(np.arange(count_of_each), (4, 1))
-        made = make_sweep_input(model, texts, ab.single_heads(small), readouts.words, at=at, targets=at)
-        assert made.by_token
-        assert made.cls_only == short
+        sweep_input = make_sweep_input(model, texts, ab.single_heads(small), readouts.words, at=at, targets=at)
+        assert sweep_input.by_token
+        assert sweep_input.cls_only == short
     few, all_of_them = (
         engine.sweep(model, texts, ab.single_heads(small), readouts.words, at=at[:, :count], targets=at[:, :count])
         for count in (2, 10)
@@ -150,8 +150,8 @@ def test_targets_of_another_shape_are_those_of_whole_texts(small, rng):
         return output.logits[:, 0] * targets[:, None]
 
     first_logits.of_each_token = True  # as far as there are targets of each
-    given = {"at": [[1, 2], [0, 3]], "targets": np.array([1.0, 0.0], np.float32)}
-    assert not make_sweep_input(model, texts, ab.single_heads(small), first_logits, **given).by_token
-    swept = engine.sweep(model, texts, ab.single_heads(small), first_logits, **given)
+    options = {"at": [[1, 2], [0, 3]], "targets": np.array([1.0, 0.0], np.float32)}
+    assert not make_sweep_input(model, texts, ab.single_heads(small), first_logits, **options).by_token
+    swept = engine.sweep(model, texts, ab.single_heads(small), first_logits, **options)
     assert np.abs(swept.base[0]).max() > 0
     assert np.abs(swept.base[1]).max() == 0

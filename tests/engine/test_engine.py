@@ -159,18 +159,18 @@ def test_every_form_of_attention_gives_the_same(small, rng, name):
         ab.ablation(small, ["0.1"], "patched"),
     ]
     sources = encodings(small, rng, [5, 9, 2, 16, 7])
-    given = {"readout": readout, "sources": sources, "row_length": 16, "progress": False}
-    explicit = engine.sweep(models["explicit"], examples, heads, **given)
+    settings = {"readout": readout, "sources": sources, "row_length": 16, "progress": False}
+    explicit = engine.sweep(models["explicit"], examples, heads, **settings)
     assert explicit.attention == "explicit"
     for form in ("fused", "pallas"):
-        swept = engine.sweep(models["explicit"], examples, heads, attention=form, **given)
-        own = engine.sweep(models[form], examples, heads, **given)
-        assert (swept.attention, own.attention) == (form, form)
-        assert (swept.outputs == own.outputs).all()
+        swept = engine.sweep(models["explicit"], examples, heads, attention=form, **settings)
+        from_model = engine.sweep(models[form], examples, heads, **settings)
+        assert (swept.attention, from_model.attention) == (form, form)
+        assert (swept.outputs == from_model.outputs).all()
         assert 0 < largest_difference(swept.outputs, explicit.outputs) < 1e-5
-    assert engine.sweep(models["pallas"], examples, heads, attention="explicit", **given).attention == "explicit"
+    assert engine.sweep(models["pallas"], examples, heads, attention="explicit", **settings).attention == "explicit"
     with pytest.raises(InputError, match="attention 'flash' is not one of explicit, fused, pallas"):
-        engine.sweep(models["explicit"], examples, heads, attention="flash", **given)
+        engine.sweep(models["explicit"], examples, heads, attention="flash", **settings)
 
 
 def test_what_cannot_be_swept_is_refused(small, rng):
@@ -315,7 +315,7 @@ def test_a_sweep_is_a_data_frame(small, rng):
 
 def test_a_sweep_changes_no_setting_of_jax(small, rng):
     model, examples = model_of("three heads", "logits", "float32"), encodings(small, rng, [3, 9])
-    given = jax.config.values["jax_compilation_cache_dir"]
+    directory = jax.config.values["jax_compilation_cache_dir"]
     jax.config.update("jax_compilation_cache_dir", None)  # as users have it
     try:
         before = dict(jax.config.values)
@@ -323,17 +323,17 @@ def test_a_sweep_changes_no_setting_of_jax(small, rng):
         bertjax.plan_sweep(model, examples, ab.single_heads(small), READOUTS["logits"][1])
         assert dict(jax.config.values) == before
     finally:
-        jax.config.update("jax_compilation_cache_dir", given)
+        jax.config.update("jax_compilation_cache_dir", directory)
 
 
 def test_more_texts_compile_nothing_more(rng, caplog):
-    """Programs are of the size of a step, whatever the number of rows from which its own are chosen."""
+    """The size of programs is that of a step, for any number of rows."""
     model = model_of("three heads", "logits", "float32")
 
     def run(count):
         texts = encodings(model.config, rng, [9] * count)
-        given = {"row_length": 10, "tokens_at_once": 60}
-        return engine.sweep(model, texts, ab.single_heads(model.config), readouts.logits, **given).outputs
+        options = {"row_length": 10, "tokens_at_once": 60}
+        return engine.sweep(model, texts, ab.single_heads(model.config), readouts.logits, **options).outputs
 
     assert run(12).shape[1] == 12
     with jax.log_compiles():

@@ -59,7 +59,7 @@ SWEEPS = {
 @pytest.fixture(params=SWEEPS)
 def sweep_input(request, rng):
     """The arguments of a sweep."""
-    make, cls, readout, given = SWEEPS[request.param]
+    make, cls, readout, names = SWEEPS[request.param]
     examples = encodings(CONFIG, rng, LENGTHS)
     first, second = np.array([[0, length - 1] for length in LENGTHS]), rng.integers(0, 40, (len(LENGTHS), 2))
     known = {
@@ -69,7 +69,7 @@ def sweep_input(request, rng):
         "at": first,
     }
     return make_sweep_input(
-        random_model(cls, CONFIG), examples, make(), readout, **{name: known[name] for name in given}
+        random_model(cls, CONFIG), examples, make(), readout, **{name: known[name] for name in names}
     )
 
 

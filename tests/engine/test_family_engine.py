@@ -33,7 +33,7 @@ from tests.engine_checks import (
 )
 from tests.family_models import config_of, sometimes
 from tests.interruptions import TINY_PARTS, StopAfter
-from tests.tiny_models import compiled_alike, encodings, fixed_lengths, largest_difference, random_model
+from tests.tiny_models import comparable_environment, encodings, fixed_lengths, largest_difference, random_model
 
 
 def texts(config, rng, lengths):
@@ -128,8 +128,8 @@ def test_fused_attention_gives_the_same(family, rng):
         encodings(config, rng, [5, 9, 2, 13, 7]),
         [*ab.single_heads(config), *ab.whole_layers(config, "zero")],
     )
-    given = {"readout": FAMILY_READOUTS[name][1], "row_length": 16, "progress": False}
-    explicit, fused = (engine.sweep(model, examples, heads, attention=form, **given) for form in ("explicit", "fused"))
+    more = {"readout": FAMILY_READOUTS[name][1], "row_length": 16, "progress": False}
+    explicit, fused = (engine.sweep(model, examples, heads, attention=form, **more) for form in ("explicit", "fused"))
     assert largest_difference(explicit.outputs, fused.outputs) < 2e-5
 
 
@@ -149,12 +149,12 @@ def test_rows_in_blocks_of_queries_are_whole_rows(family, rng, monkeypatch):
 
 
 def test_uniform_weights_average_over_the_local_window(rng):
-    """By hand: a token of a local layer sees 2 tokens to either side, of its own text."""
+    """By hand: a token of a local layer attends to 2 tokens on either side, in its text."""
     config = config_of("modernbert")
     assert [kind.window for kind in config.architecture.layers] == [None, 2, 2, None]
     model = random_model(BertModel, config)
-    given = {"input_ids": rng.integers(0, 41, (1, 9)), "attention_mask": [[1] * 7 + [0] * 2]}
-    output = model(**given, overrides=ab.to_overrides(config, ab.ablation(config, ["1.1", "3.0"])))
+    inputs = {"input_ids": rng.integers(0, 41, (1, 9)), "attention_mask": [[1] * 7 + [0] * 2]}
+    output = model(**inputs, overrides=ab.to_overrides(config, ab.ablation(config, ["1.1", "3.0"])))
     weights = np.asarray(output.attentions)
     seen = [{key for key in range(7) if abs(key - query) <= 2} for query in range(7)]
     expected = np.array([[1 / len(keys) if key in keys else 0 for key in range(9)] for keys in seen])
@@ -249,7 +249,7 @@ print(json.dumps(apart))
 def test_two_devices_give_the_same(cases):
     done = subprocess.run(
         [sys.executable, "-c", TWO_DEVICES, json.dumps(cases)],
-        env=compiled_alike(2),
+        env=comparable_environment(2),
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

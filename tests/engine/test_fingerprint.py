@@ -64,7 +64,7 @@ def big(changed):
 
 @pytest.mark.parametrize("hold", [make, lambda x: partial(with_default, factor=x), lambda x: make([{"a": x}])])
 @pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
-def test_values_that_a_function_holds_are_told_apart(hold, array):
+def test_values_in_a_closure_change_the_fingerprint(hold, array):
     assert _describe(hold(array(big(0)))) == _describe(hold(array(big(0))))
     assert _describe(hold(array(big(0)))) != _describe(hold(array(big(1e-3))))
 
@@ -88,7 +88,7 @@ def test_a_function_that_calls_itself_has_an_end():
 
 
 @pytest.mark.parametrize("function", [Probe(), Probe().read, make(object())])
-def test_what_cannot_be_told_apart_is_refused(function):
+def test_functions_without_a_fingerprint_are_refused(function):
     with pytest.raises(InputError, match="leave out the journal"):
         _describe(function)
 

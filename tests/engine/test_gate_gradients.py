@@ -51,9 +51,9 @@ def exact(model, texts, mode, means, gate, losses):
 
 
 def cross_entropy(label):
-    def grade(given):
-        shares = given - np.log(np.exp(given).sum())
-        return -shares[label], np.exp(shares) - (np.arange(len(given)) == label)
+    def grade(outputs):
+        shares = outputs - np.log(np.exp(outputs).sum())
+        return -shares[label], np.exp(shares) - (np.arange(len(outputs)) == label)
 
     return grade
 
@@ -62,29 +62,29 @@ def several_groups(monkeypatch, keeps):
     """Groups of few rows, which keep what products gave, or not."""
     monkeypatch.setattr(gates, "default_tokens", lambda config: 40)
     monkeypatch.setattr(gates, "GROUP_BYTES", 200_000 if keeps else 10_000)
-    made = []
+    passes = []
 
     class Pass(gates._Pass):
-        def __init__(self, *given):
-            super().__init__(*given)
-            made.append(self)
+        def __init__(self, *args):
+            super().__init__(*args)
+            passes.append(self)
 
     monkeypatch.setattr(gates, "_Pass", Pass)
-    return made
+    return passes
 
 
 @pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("mode", ["uniform", "zero", "mean"])
 @pytest.mark.parametrize("gate", [1.0, 0.3])
 def test_gradients_of_a_classifier_are_those_of_each_example(mode, gate, keeps, monkeypatch):
-    made = several_groups(monkeypatch, keeps)
+    passes = several_groups(monkeypatch, keeps)
     rng = np.random.default_rng(3)
     model = random_model(BertForSequenceClassification, CONFIG)
     texts, labels = encodings(CONFIG, rng, fixed_lengths(3, 20, 17)), rng.integers(0, 3, 17)
     means = rng.normal(size=(3, 3, 8)).astype(np.float32)
 
-    def grade(example, given):
-        loss, slope = cross_entropy(labels[example])(given[0].astype(np.float64))
+    def grade(example, logits):
+        loss, slope = cross_entropy(labels[example])(logits[0].astype(np.float64))
         return loss, slope[None]
 
     found = GatePasses(
@@ -100,22 +100,22 @@ def test_gradients_of_a_classifier_are_those_of_each_example(mode, gate, keeps, 
     np.testing.assert_allclose(found.gradients, gradients, atol=2e-5 * np.abs(gradients).max())
     assert (found.absolute >= np.abs(found.gradients) - 1e-6).all()
     assert np.abs(gradients).max() > 0.05
-    assert [len(one.groups) > 1 and one.keeps == keeps for one in made] == [True]
+    assert [len(one.groups) > 1 and one.keeps == keeps for one in passes] == [True]
 
 
 @pytest.mark.parametrize("mode", ["uniform", "zero", "mean"])
-def test_each_example_can_have_gates_of_its_own(mode, monkeypatch):
+def test_each_example_can_have_separate_gates(mode, monkeypatch):
     several_groups(monkeypatch, True)
     rng = np.random.default_rng(4)
     model = random_model(BertForSequenceClassification, CONFIG)
     texts, labels = encodings(CONFIG, rng, fixed_lengths(3, 20, 12)), rng.integers(0, 3, 12)
     means = rng.normal(size=(3, 3, 8)).astype(np.float32)
-    own = np.array([0, 0, 1, 2, 3, 3, 3, 4, 5, 6, 7, 7])  # some examples have two texts, or three
+    owner = np.array([0, 0, 1, 2, 3, 3, 3, 4, 5, 6, 7, 7])  # some examples have two texts, or three
 
-    def grade(example, given):
+    def grade(example, rows_of_output):
         graded = [
             cross_entropy(label)(row.astype(np.float64))
-            for row, label in zip(given, labels[own == example], strict=True)
+            for row, label in zip(rows_of_output, labels[owner == example], strict=True)
         ]
         return sum(loss for loss, _ in graded), np.stack([slope for _, slope in graded])
 
@@ -126,16 +126,17 @@ def test_each_example_can_have_gates_of_its_own(mode, monkeypatch):
         shares = jax.nn.log_softmax(model.forward(inputs, gated(mode, gates, means)).logits)
         return -(shares[np.arange(3), labels] * counts).sum()
 
-    passes = GatePasses(model, GateTexts(texts, own, 8), replaced(mode), readouts.logits, grade, means=means, tokens=50)
+    gate_texts = GateTexts(texts, owner, 8)
+    passes = GatePasses(model, gate_texts, replaced(mode), readouts.logits, grade, means=means, tokens=50)
     assert len(passes.groups) > 2
     assert np.concatenate(passes.groups).tolist() == list(range(8))
     for number, examples in enumerate(passes.groups):
         several = rng.uniform(0, 1, (3, 3, len(examples)))
         found = passes.run(number, several)
         for place, example in enumerate(examples.tolist()):
-            filled = np.resize(np.flatnonzero(own == example), 3)
+            filled = np.resize(np.flatnonzero(owner == example), 3)
             inputs = model.inputs(collate([texts[text] for text in filled], 20, 0))
-            counts = (np.arange(3) < (own == example).sum()).astype(np.float32)
+            counts = (np.arange(3) < (owner == example).sum()).astype(np.float32)
             loss, gradient = loss_of(jnp.asarray(several[..., place], jnp.float32), inputs, labels[filled], counts)
             np.testing.assert_allclose(found.losses[place], loss, rtol=2e-5)
             np.testing.assert_allclose(found.gradients[..., place], gradient, atol=3e-5 * np.abs(gradient).max())
@@ -144,7 +145,7 @@ def test_each_example_can_have_gates_of_its_own(mode, monkeypatch):
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_gradients_of_words_and_of_examples_with_several_texts(keeps, monkeypatch):
-    made = several_groups(monkeypatch, keeps)
+    passes = several_groups(monkeypatch, keeps)
     rng = np.random.default_rng(5)
     model = random_model(BertForMaskedLM, CONFIG)
     texts = encodings(CONFIG, rng, fixed_lengths(4, 16, 13))
@@ -152,10 +153,10 @@ def test_gradients_of_words_and_of_examples_with_several_texts(keeps, monkeypatc
     at = np.stack([rng.integers(0, len(text), 2) for text in texts]).astype(np.int32)
     targets = rng.integers(0, 40, (13, 2)).astype(np.int32)
 
-    def grade(example, given):
-        slope = np.zeros(given.shape)
-        slope[..., 0] = -given[..., 0]  # of half the sum of squares of log-probabilities, with a minus
-        return -0.5 * float((given[..., 0] ** 2).sum()), slope
+    def grade(example, values):
+        slope = np.zeros(values.shape)
+        slope[..., 0] = -values[..., 0]  # of half the sum of squares of log-probabilities, with a minus
+        return -0.5 * float((values[..., 0] ** 2).sum()), slope
 
     found = GatePasses(
         model, GateTexts(texts, examples, 7, at, targets), replaced("uniform"), readouts.words, grade
@@ -169,7 +170,7 @@ def test_gradients_of_words_and_of_examples_with_several_texts(keeps, monkeypatc
     losses, gradients = exact(model, texts, "uniform", None, 1.0, of_batch)
     np.testing.assert_allclose(found.losses, losses, rtol=2e-5)
     np.testing.assert_allclose(found.gradients, gradients, atol=2e-5 * np.abs(gradients).max())
-    assert [len(one.groups) > 1 and one.keeps == keeps for one in made] == [True]
+    assert [len(one.groups) > 1 and one.keeps == keeps for one in passes] == [True]
 
 
 @pytest.mark.parametrize("family", sometimes(DISTINCT, "roberta", "deberta-v2", "modernbert"))
@@ -178,8 +179,8 @@ def test_gradients_of_every_family_are_those_of_its_model(family):
     model = random_model(BertForSequenceClassification, config)
     texts = encodings(config, rng, [11, 3, 7, 9, 1])
 
-    def grade(example, given):
-        return 0.5 * float((given**2).sum()), given
+    def grade(example, output):
+        return 0.5 * float((output**2).sum()), output
 
     texts_of_each = GateTexts(texts, np.arange(5), 5)
     everything = ablation(config, every_head(config), "zero")
@@ -209,11 +210,11 @@ def test_groups_fill_their_rows_and_keep_examples_whole():
     assert [number for group in groups for number in group] == [*range(len(examples))]
     rows = []
     for group, after in itertools.pairwise(groups):
-        own = examples[group.start : group.stop]
-        assert own[-1] != examples[after.start]
+        members = examples[group.start : group.stop]
+        assert members[-1] != examples[after.start]
         rows.append(len(first_fit(lengths[group.start : group.stop], 96)))
-        assert rows[-1] <= 4 or len(set(own)) == 1
+        assert rows[-1] <= 4 or len(set(members)) == 1
         following = int((examples == examples[after.start]).sum())
         more = lengths[group.start : group.stop + following]
-        assert len(first_fit(more, 96)) > 4  # there was no room for another example
+        assert len(first_fit(more, 96)) > 4  # the row was full
     assert rows.count(4) > 0.8 * len(rows)

@@ -28,9 +28,9 @@ def job(small, rng, tmp_path, monkeypatch):
     examples = encodings(small, rng, fixed_lengths(1, 10, 12))
 
     def run(**options):
-        given = {"journal": tmp_path / "journal", "tokens_at_once": 48, "row_length": 16}
+        settings = {"journal": tmp_path / "journal", "tokens_at_once": 48, "row_length": 16}
         arguments = {"ablations": ablations, "examples": examples, "readout": readouts.logits}
-        chosen = {"model": model, **arguments, **given, **options}
+        chosen = {"model": model, **arguments, **settings, **options}
         return engine.sweep(**chosen)
 
     return run
@@ -103,7 +103,7 @@ def test_a_sweep_of_something_else_is_refused_with_what_differs(job, small, rng,
     assert count_parts(tmp_path / "journal") > 0
 
 
-def test_functions_are_told_apart_by_what_they_do(job):
+def test_functions_are_distinguished_by_what_they_compute(job):
     def make(factor):
         return lambda output: output.logits * factor
 
@@ -141,11 +141,11 @@ def test_parts_of_another_sweep_are_none(job, small, tmp_path):
 
 def test_outputs_in_bfloat16_are_kept_as_they_are(small, rng, job):
     model = random_model(BertModel, small, "bfloat16")
-    given = {"model": model, "readout": readouts.pooled}
-    whole = job(journal=None, **given)
+    options = {"model": model, "readout": readouts.pooled}
+    whole = job(journal=None, **options)
     assert whole.outputs.dtype.name == "bfloat16"
-    stopped(job, **given)
-    for again in (job(**given), job(**given)):
+    stopped(job, **options)
+    for again in (job(**options), job(**options)):
         assert again.outputs.dtype == whole.outputs.dtype
         assert again.outputs.tobytes() == whole.outputs.tobytes()
 
@@ -155,7 +155,7 @@ def test_a_directory_with_other_files_is_refused_and_left_alone(job, tmp_path, n
     (tmp_path / "journal").mkdir()
     (tmp_path / "journal" / name).write_text("mine")
     for replace_journal in (False, True):
-        with pytest.raises(OutputError, match="holds other files"):
+        with pytest.raises(OutputError, match="has other files"):
             job(replace_journal=replace_journal)
     assert [path.name for path in (tmp_path / "journal").iterdir()] == [name]
 

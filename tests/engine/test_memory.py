@@ -1,4 +1,4 @@
-"""A sweep stays within the memory that it is given."""
+"""A sweep stays within its memory budget."""
 
 import os
 import re
@@ -93,17 +93,17 @@ def test_live_blocks_of_a_patching_grid_are_within_the_estimate(rng, monkeypatch
     source_blocks = make_plan(DEEP, ablations).source_blocks
     assert source_blocks == 6 * len(ab.SWEPT)
     assert source_blocks < most[0] <= most_blocks(6, 12) + source_blocks - 6
-    own = Blocks(1, 12)
-    more = sweep_bytes(DEEP, 4, 16, own, source_blocks=source_blocks) - sweep_bytes(DEEP, 4, 16, own)
+    targets = Blocks(1, 12)
+    more = sweep_bytes(DEEP, 4, 16, targets, source_blocks=source_blocks) - sweep_bytes(DEEP, 4, 16, targets)
     assert more == (source_blocks - 6) * 12 * 16 * 24 * 4
 
 
 def test_the_largest_blocks_that_fit(monkeypatch):
     monkeypatch.setattr(sizes, "memory_in_use", lambda: 10**9)
-    config, given = BertConfig(), 10**9
+    config, used = BertConfig(), 10**9
     for budget in (1.35e9, 1.5e9, 2e9, 8e9):
         blocks = fit_blocks(config, 4, rows=1000, row_length=128, tokens=20_000, output_bytes=0, budget=int(budget))
-        assert given + sweep_bytes(config, 4, 128, blocks) <= budget
+        assert used + sweep_bytes(config, 4, 128, blocks) <= budget
     assert blocks.runs * blocks.rows * 128 > 15_000
     small = fit_blocks(config, 4, rows=1000, row_length=128, tokens=20_000, output_bytes=0, budget=int(1.35e9))
     assert small.runs * small.rows < blocks.runs * blocks.rows
@@ -227,7 +227,7 @@ def test_a_memory_budget_makes_steps_smaller(rng):
 
 
 def test_a_plan_needs_as_much_memory_as_the_sweep(tmp_path):
-    """Both refuse a budget that is too small, and name what they need; a process of its own starts without modules."""
+    """Both refuse a budget that is too small, and name the necessary memory; a separate process has no modules."""
     data = write_pairs(tmp_path / "pairs.tsv", 20)
     options = ["--model", str(make_classifier(tmp_path / "model")), "--task", "mrpc", "--data", str(data)]
     needed = []

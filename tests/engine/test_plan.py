@@ -80,7 +80,7 @@ def test_duplicates_run_once():
     assert sorted(node.ablations for node in plan.nodes()) == [[], [-1, 3, 4], [0], [1, 2]]
 
 
-def test_ways_of_overriding_are_told_apart():
+def test_kinds_of_overrides_are_distinguished():
     several = [
         ab.Ablation(mode, (ab.Change(1, 2, mode, share),))
         for mode, share in (("zero", 1.0), ("mean", 1.0), ("zero", 0.5))

@@ -1,4 +1,4 @@
-"""The cost of a plan: FLOPs against XLA's own count, and against counting by hand."""
+"""The cost of a plan: FLOPs compared with XLA's count, and with a count by hand."""
 
 from functools import partial
 
@@ -55,7 +55,7 @@ def test_flops_are_those_that_xla_counts(step, cls_only, work):
 
 def test_the_work_of_all_single_heads():
     plan = make_plan(BASE, ab.single_heads(BASE))
-    # A layer for the base, and for each head all layers above its own; 12 heads branch off in each layer at once.
+    # A layer for the base, and for each head all layers above its layer; 12 heads fork in each layer at once.
     alone = sum(1 + 12 * layer for layer in range(11))
     assert in_all(plan, 12, cls_only=False) == Work(alone + 1 + 12 * 11, 12, 144)
     assert in_all(plan, 12, cls_only=True) == Work(alone, 11, 132, 1 + 12 * 11, 1, 12)
@@ -79,7 +79,7 @@ def test_the_saving_is_that_of_the_design():
 
 def test_few_children_do_not_branch_and_shared_runs_count_once():
     several = [ab.ablation(BASE, ["2.0"]), ab.ablation(BASE, ["2.1", "5.0"]), ab.ablation(BASE, ["2.1", "5.0"])]
-    # The base through 12 layers; 2.0 through 10; 2.1 up to layer 5, where 5.0 goes on through 7.
+    # The base through 12 layers; 2.0 through 10; 2.1 up to layer 5, from where 5.0 needs 7 more.
     assert in_all(make_plan(BASE, several), 12, cls_only=False) == Work(full=12 + 10 + 3 + 7)
 
 
@@ -95,12 +95,12 @@ def test_a_price_says_what_filling_up_costs(rng):
 
 
 def test_an_estimate_packs_the_examples_once(small, rng, monkeypatch):
-    """They stand in for the sources too, which only say that mode 'patched' is possible."""
+    """These replace the sources too, which only make mode 'patched' possible."""
     packings: list[int] = []
 
-    def counted(examples, row_length, **given):
+    def counted(examples, row_length, **args):
         packings.append(len(examples))
-        return pack(examples, row_length, **given)
+        return pack(examples, row_length, **args)
 
     monkeypatch.setattr(run, "pack", counted)
     plan_sweep(
@@ -113,8 +113,8 @@ def test_an_estimate_counts_what_reads_masked_words(small, rng):
     """The head's products: of its dense layer, and with every word of the vocabulary."""
     model, texts = random_model(BertForMaskedLM, small), encodings(small, rng, [9, 5, 7])
     heads, at = ab.single_heads(small), np.array([[1, 3], [2, 0], [5, 6]])
-    given = {"at": at, "targets": at}
-    with_words = plan_sweep(model, texts, heads, readouts.words, **given).cost
+    options = {"at": at, "targets": at}
+    with_words = plan_sweep(model, texts, heads, readouts.words, **options).cost
     without = plan_sweep(model, texts, heads, readouts.hidden_state, at=at).cost
     embed, words = small.hidden_size, (len(heads) + 1) * at.size
     products = words * (2 * embed**2 + 2 * embed * small.vocab_size)

@@ -1,4 +1,4 @@
-"""Several devices: eight that JAX simulates on a CPU, in a process of its own."""
+"""Several devices: eight that JAX simulates on a CPU, in a separate process."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import jax
 import pytest
 
 from bertjax.engine.sharding import make_mesh
-from tests.tiny_models import compiled_alike
+from tests.tiny_models import comparable_environment
 
 pytestmark = pytest.mark.integration
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.integration
 @pytest.mark.parametrize("which", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
 def test_sweeps_over_eight_devices(which):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", which, "tests/eight_devices.py"]
-    environment = {name: value for name, value in compiled_alike(8).items() if not name.startswith("PYTEST_")}
+    environment = {name: value for name, value in comparable_environment(8).items() if not name.startswith("PYTEST_")}
     root = Path(__file__).parents[2]
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]

@@ -1,4 +1,4 @@
-"""What is otherwise on a TPU: precision, row lengths, random numbers."""
+"""Defaults on a TPU: precision, row lengths, random numbers."""
 
 import json
 
@@ -38,7 +38,7 @@ def test_tpu_attention_is_the_kernel_for_supported_models(monkeypatch, tmp_path)
     assert for_this_device(settings_of(engine="reference")).attention == "explicit"
     assert for_this_device(settings_of(model=str(tmp_path))).attention == "explicit"
     assert for_this_device(settings_of(attention="fused")).attention == "fused"
-    # What is wrong with a model is said when it is loaded; results of one that is gone can be shown.
+    # Loading a model reports its errors; results of a missing model can be shown.
     assert for_this_device(settings_of(model=str(tmp_path / "gone"))).attention == "pallas"
 
 
@@ -59,6 +59,6 @@ def test_the_engine_takes_such_rows(rng, platform):
     assert (sizes.row_length % 128 == 0) == (platform == "tpu")
 
 
-def test_dropout_has_the_chips_own_numbers_there(platform):
+def test_dropout_uses_the_chips_random_numbers(platform):
     assert jax.random.key_impl(dropout_key(3)) == {"cpu": "threefry2x32", "tpu": "rbg"}[platform]
     assert jax.random.bernoulli(dropout_key(3), 0.5, (1000,)).mean() == pytest.approx(0.5, abs=0.1)

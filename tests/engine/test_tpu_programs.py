@@ -1,4 +1,4 @@
-"""What is compiled for TPU: the steps that the engine takes, all of them, as often as it takes them."""
+"""Programs compiled for TPU: every step of the engine, with the number of its uses."""
 
 from collections import Counter
 
@@ -39,14 +39,14 @@ def test_steps_are_counted_as_the_engine_takes_them(rng, examples, monkeypatch):
     for name, words in STEPS.items():
         step = getattr(compiled_steps, name)
 
-        def counted(*given, step=step, words=words, **static):
-            changed = words == "layer" and given[3] is not None
+        def counted(*args, step=step, words=words, **static):
+            changed = words == "layer" and args[3] is not None
             taken["last " * static.get("cls_only", False) + "changed " * changed + words] += 1
-            return step(*given, **static)
+            return step(*args, **static)
 
         monkeypatch.setattr(compiled_steps, name, counted)
     sizes = SweepSizes(12, blocks.rows, blocks.runs, tpu_programs.STEPS_OF_PART)
-    monkeypatch.setattr(engine, "choose_sizes", lambda *given, **options: sizes)
+    monkeypatch.setattr(engine, "choose_sizes", lambda *args, **options: sizes)
     found = engine.sweep(model, texts, single_heads(config), readouts.logits)
     assert count_steps(config, make_plan(config, found.ablations), -(-examples // blocks.rows), blocks) == taken
 

@@ -41,7 +41,7 @@ sys.exit("the process waits" if process.is_alive() and process.kill() is None el
 
 @pytest.mark.integration
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
-def test_a_forked_process_is_told_to_be_spawned():
+def test_a_forked_process_is_refused():
     ended = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")
     lines = ended.stdout.splitlines()

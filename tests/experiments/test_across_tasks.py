@@ -16,7 +16,6 @@ from experiments.shared.joins import (
     compare_marked,
     correlate,
     draw_orders,
-    over_seeds_and_examples,
     permute,
     reliability,
     share_top,
@@ -65,34 +64,6 @@ def shared():
 def run_main(output, *given):
     few = ["--resamples", "60", "--permutations", "500"]
     return across_tasks.main([*map(str, given), *few, "--output", str(output)])
-
-
-def test_few_differing_seeds_are_not_significant():
-    """Two seeds of +10 and -2 points with hardly any noise of examples say nothing; of +10 and +9.9 they do."""
-    drawn = np.random.default_rng(0).normal(4, 0.01, (500, 1))
-    apart = over_seeds_and_examples(np.array([[10.0], [-2.0]]), drawn, 5000)
-    close = over_seeds_and_examples(np.array([[10.0], [9.9]]), drawn, 5000)
-    assert apart["p"][0] > 0.4
-    assert close["p"][0] < 0.01
-    assert apart["low"][0] < 0 < close["low"][0]
-    assert abs(apart["between"][0] - np.std([10, -2], ddof=1)) < 1e-12
-    alone = over_seeds_and_examples(np.array([[10.0]]), drawn, 5000)
-    assert np.isnan(alone["between"][0])
-    assert largest_difference(alone["high"] - alone["low"], 2 * 1.96 * drawn.std(ddof=1)) < 1e-3
-    nothing = over_seeds_and_examples(np.zeros((2, 1)), np.zeros((500, 1)), 5000)
-    assert nothing["p"].tolist() == [1.0]
-
-
-@pytest.mark.parametrize("spread", [0.3, 1.0, 3.0])
-def test_tests_over_seeds_and_examples_are_not_too_sure(spread):
-    """3,000 places without effect, noise of three seeds beside that of examples: p is seldom below 0.05 or 0.001."""
-    rng = np.random.default_rng(1)
-    of_examples = rng.normal(0, 1, 3000)
-    change = of_examples + rng.normal(0, spread, (3, 3000))
-    drawn = of_examples + rng.normal(0, 1, (100, 3000))
-    p = over_seeds_and_examples(change, drawn, 400)["p"]
-    assert (p < 0.05).mean() < 0.06
-    assert (p < 0.001).mean() < 0.003
 
 
 def test_orders_change_places_within_their_group_alone():
@@ -226,7 +197,7 @@ def test_tasks_that_need_the_same_heads_and_one_that_does_not(tmp_path, shared):
     assert one["reliability"] > 0.9
     assert one["between_seeds"] > 0.8
     assert (tmp_path / "out" / "agreement.pdf").read_bytes().startswith(b"%PDF")
-    blocks = across_tasks.tables(numbers).split("\n\n")
+    blocks = across_tasks.tables({"": numbers}).split("\n\n")
     assert [len(block.splitlines()) for block in blocks] == [5, 5]
     assert all(len({line.count("|") for line in block.splitlines()}) == 1 for block in blocks)
 
@@ -260,7 +231,7 @@ def controls_of(square):
 
 def check_table_of_measures(numbers, found):
     """A row for each task and measure; two of the three tasks have shares."""
-    *_, table = across_tasks.tables(numbers).split("\n\n")
+    *_, table = across_tasks.tables({"": numbers}).split("\n\n")
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
     assert {len(row) for row in cells} == {5}
     by_name = {(row[0], row[1]): row[2:] for row in cells[2:]}

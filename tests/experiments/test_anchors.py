@@ -128,7 +128,7 @@ def check(embedder, published, tmp_path, monkeypatch):
         output = tmp_path / "out"
         assert anchors.main(["--model", str(embedder), "--output", str(output), *options]) == 0
         numbers = json.loads((output / "numbers.json").read_text())
-        return anchors.tables(numbers), {one["anchor"]: one for one in numbers["results"]["checks"]}
+        return anchors.tables({"": numbers}), {one["anchor"]: one for one in numbers["results"]["checks"]}
 
     run.qqp = ("--data", str(tmp_path / "dev.tsv"))
     return run

@@ -260,7 +260,9 @@ def test_a_run_in_both_modes_leaves_its_files(embedder, finished, tmp_path):
     joined = diagonal_shares(read_patterns(str(finished.directory / "numbers.json")))
     assert largest_difference(joined, np.isin(found, [NAMES.index(name) for name in DIAGONAL]).mean(0)) < 1e-3
     apart = results["published_against_corrected"]["largest_difference_of_shares"]
-    assert attention_patterns.tables(numbers).endswith(f"shares by task differ by up to {100 * apart:.1f} points.")
+    assert attention_patterns.tables({"": numbers}).endswith(
+        f"shares by task differ by up to {100 * apart:.1f} points."
+    )
     alone = numbers | {"results": {name: one for name, one in results.items() if name != "as_published"}}
     drawn, expected = (attention_patterns.figures(some) for some in (numbers, alone))
     assert_same_pictures(tmp_path, drawn, "corrected", expected["figure"])
@@ -292,11 +294,9 @@ def test_models_of_several_seeds_are_averaged(embedder, finished, tmp_path):
         assert found["shares"][name] == pytest.approx(np.mean(seeds), abs=1e-4)
         assert found["by_head"][name][1][2] == pytest.approx((classes[:, :, 1, 2] == number).mean(), abs=1e-3)
     base = json.loads((finished.directory / "numbers.json").read_text())
-    cell = attention_patterns.overview({"tuned": numbers, "base": base}).splitlines()[2].split(" | ")[1]
-    mean = 100 * (found["shares"]["vertical"] - finished.results["corrected"]["mrpc"]["shares"]["vertical"])
-    assert cell.startswith(f"{mean:+.1f} (".replace("-", "−"))
-    line = attention_patterns.tables(numbers).splitlines()[2]
-    assert line.startswith(f"| mrpc (16) | {100 * found['shares']['vertical']:.1f} (")
+    line = attention_patterns.tables({"base": base, "tuned": numbers}).splitlines()[2]
+    shares = [one["shares"]["vertical"] for one in (finished.results["corrected"]["mrpc"], found)]
+    assert line.startswith(f"| mrpc (16) | {100 * shares[0]:.1f}; {100 * shares[1]:.1f} (14.4) |")
     attention_patterns.figures(numbers)["figure"](tmp_path / "again.png")
     assert (tmp_path / "again.png").read_bytes() == (tmp_path / "tuned" / "figure.png").read_bytes()
 

@@ -75,8 +75,8 @@ def test_the_program_says_what_it_found(tmp_path, capsys):
     assert coreference.main(given) == 0
     numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
     results, printed = numbers["results"], capsys.readouterr().out
-    assert coreference.tables(numbers) in printed
-    side = coreference.overview({"one": numbers, "other": numbers}).splitlines()
+    assert coreference.tables({"": numbers}) in printed
+    side = coreference.tables({"one": numbers, "other": numbers}).splitlines()
     assert [line.count("0.0 (0.0 to 0.0)") for line in side if line.startswith("| nearest |")] == [2]
     assert results["anaphors"] == results["sentences"] == 24
     assert results["chance"] == pytest.approx(1 / 3)

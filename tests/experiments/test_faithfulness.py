@@ -114,7 +114,7 @@ def test_what_is_written_is_what_was_found(faithfulness_run, capsys):
         assert low <= mean <= high
     assert numbers["results"]["less_weights"]["weights"] == [0, 0, 0]
     assert (folder / "out" / "figure.png").exists()
-    table = faithfulness.overview({"one": numbers, "other": numbers}).splitlines()
+    table = faithfulness.tables({"one": numbers, "other": numbers}).splitlines()
     mean, low, high = (f"{x:.2f}".replace("-", "−") for x in numbers["results"]["correlation"]["rollout"])
     assert [line.count(f"{mean} ({low} to {high})") for line in table if line.startswith("| rollout")] == [2]
 

@@ -50,14 +50,14 @@ def entry_of(change, q, **more):
 
 def test_effects_by_eye():
     entry = entry_of([-25, -50, 25, 0], [0.01, 0.01, 0.5, 1.0], gains=[0, 0, 1, 0], losses=[1, 2, 0, 0])
-    results = {"kind": "head", "names": ["0.0", "0.1", "1.0", "1.1"], "metric": "accuracy"}
+    results = {"kind": "head", "task": "mrpc", "names": ["0.0", "0.1", "1.0", "1.1"], "metric": "accuracy"}
     results["effects"] = {"accuracy": {"uniform": entry}}
-    (*_, row) = modes_table(results).splitlines()
+    (*_, row) = modes_table([results]).splitlines()
     cells = [cell.strip() for cell in row.split("|")[1:-1]]
-    assert cells[:4] == ["uniform", "1 (0)", "1", "2 (2)"]
+    assert cells[:4] == ["heads, mrpc", "uniform", "1 (0)", "2 (2)"]
     assert cells[4] == "1.0 +25.0 (+24.0 to +26.0; 1 become right, 0 wrong; q 0.5)"
     assert cells[5] == "0.1 −50.0 (−51.0 to −49.0; 0 become right, 2 wrong; q 0.01)"
-    assert cells[6] == f"−12.5; {np.std([-25, -50, 25, 0], ddof=1):.2f}"
+    assert cells[6] == "−12.5"
 
 
 def test_q_of_the_least_p_that_swaps_can_give_is_at_most_that():
@@ -148,6 +148,10 @@ def test_three_modes_of_an_embedder(folder, tmp_path):
         assert np.array_equal(saved.outputs["outputs"], values[mode][1:])
         expected = [100 * row.difference for row in saved.rows_of("spearman")]
         assert largest_difference(results["effects"]["spearman"][mode]["change"], expected) < 1e-4
-    lines = fig9_layers.tables(numbers).splitlines()
-    assert [line.split(" | ")[0] for line in lines[2:]] == ["| uniform", "| zero", "| mean"]
+    lines = fig9_layers.tables({"": numbers}).splitlines()
+    assert [" | ".join(line.split(" | ")[:2]) for line in lines[2:]] == [
+        "| layers, stsb | uniform",
+        "| layers, stsb | zero",
+        "| layers, stsb | mean",
+    ]
     assert (tmp_path / "out" / "figure.pdf").read_bytes().startswith(b"%PDF")

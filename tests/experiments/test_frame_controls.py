@@ -13,7 +13,6 @@ from experiments.frames.controls import (
     Contrast,
     contrast,
     heads_left,
-    mean_distances,
     measure_controls,
     plan_controls,
     replace_ends,
@@ -202,12 +201,3 @@ def test_p_values_are_uniform_where_there_is_nothing(rng):
     p_values = contrast(values[0], values[1], np.full(40, 0.1), run).p_values
     assert (p_values < 0.05).mean() == pytest.approx(0.05, abs=0.035)
     assert p_values.mean() == pytest.approx(0.5, abs=0.05)
-
-
-def test_mean_distances_are_of_links_and_of_other_words():
-    groups = [[[8], [1]], [[4], [9]]]
-    offsets = ((0, 0), *((2 * word, 2 * word + 1) for word in range(TOKENS - 2)), (0, 0))
-    texts = [Encoding((1,) * TOKENS, (0,) * TOKENS, ("",) * TOKENS, offsets, False)] * 2
-    links = Links(texts, groups, np.zeros((2, 2, LAYERS, HEADS)))
-    found = mean_distances(plan_controls(links, [sentence_of(*group) for group in groups]))["same_key"]
-    assert found[0] == [(7 + 5) / 2, (np.mean([6, 5, 4, 3]) + np.mean([3, 3, 4])) / 2]

@@ -112,7 +112,7 @@ def test_pairs_of_tasks_are_measured_without_a_parser(embedder, tmp_path):
     assert one["models"][1] == one["models"][0]
     assert np.abs(one["shared_words_change"]["same word"]["mean"]).max() == 0
     assert {path.name for path in output.iterdir()} >= {"shared_words.png", "cls_row.png"}
-    assert "| mrpc | same word |" in tables(found)
+    assert "| mrpc | " in tables({"": found})
 
 
 def tagged(count):

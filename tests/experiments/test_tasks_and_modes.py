@@ -37,7 +37,7 @@ def test_numbers_tables_and_picture_are_those_of_the_results(ablated, tmp_path, 
     assert run(ablated, tmp_path / "out") == 0
     printed = capsys.readouterr().out
     numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
-    assert tasks_and_modes.tables(numbers) in printed
+    assert tasks_and_modes.tables({"": numbers}) in printed
     for one, (key, results) in zip(numbers["results"]["runs"], ablated.items(), strict=True):
         assert (one["task"], one["mode"]) == key
         assert list(one["metrics"]) == results.summary["metrics"]

@@ -25,7 +25,7 @@ from experiments.training.trainer import (
     random_batches,
     train_step,
 )
-from tests.tiny_models import arguments, arrays_of, compiled_alike, largest_difference, random_model
+from tests.tiny_models import arguments, arrays_of, comparable_environment, largest_difference, random_model
 from tests.training_runs import NO_DROPOUT, make_training_examples, make_training_model, train_two_epochs
 
 pytestmark = pytest.mark.integration
@@ -354,7 +354,7 @@ def test_two_devices_train_as_one_does(tmp_path):
     """Batches of 3 among 2 devices: one row fills up."""
     path = tmp_path / "two.npz"
     command = [sys.executable, "-c", TWO_DEVICES, str(path)]
-    subprocess.run(command, check=True, env=compiled_alike(2), timeout=300)
+    subprocess.run(command, check=True, env=comparable_environment(2), timeout=300)
     two, (losses, logits, model, _) = arrays_of(path), train_two_epochs()
     assert largest_difference(two["losses"], losses) < 1e-5
     assert largest_difference(two["logits"], logits) < 1e-4

@@ -32,7 +32,7 @@ def mixed(output, weights):
 
 
 def expect(model, call, base, override, weights=None, outputs=None):
-    """The override gives the head these weights and outputs, and leaves all before and beside it alone."""
+    """The override gives the head these weights and outputs, and changes nothing in earlier layers and other heads."""
     after = model(**call, overrides=override)
     if weights is not None:
         assert largest_difference(after.attentions[LAYER][:, HEAD], weights) < CLOSE
@@ -81,8 +81,8 @@ def test_fixed_weights_are_used_as_they_are(small, run, rng, per_example):
     common = real.all(0)  # keys that are real in every example, for weights that all examples share
     weights = rng.random((4, 9, 9)) * (real[:, None] if per_example else common[None, None])
     weights = weights if per_example else np.broadcast_to(weights[:1], weights.shape)
-    given = weights if per_example else weights[0]
-    expect(model, call, base, ov.fixed(small, {"1.2": given.astype(np.float32)}), weights)
+    fixed_weights = weights if per_example else weights[0]
+    expect(model, call, base, ov.fixed(small, {"1.2": fixed_weights.astype(np.float32)}), weights)
 
 
 def test_weights_and_outputs_are_patched_from_another_run(small, run, rng):
@@ -259,7 +259,7 @@ def test_a_mistake_in_a_constructor_is_refused(small, name):
 
 @pytest.mark.integration
 def test_heads_that_are_not_pairs_of_ints_are_refused():
-    # In a process of its own: here the tests' own type checks would get in first.
+    # In a separate process: here the type checks of the tests would raise first.
     code = """if True:
         from bertjax import BertConfig, overrides as ov
         from bertjax.errors import OverrideError
@@ -326,7 +326,7 @@ def test_an_override_that_does_not_fit_the_call_is_refused(small, run, name):
 
 
 def aligned(*shape: int) -> np.ndarray:
-    """Ones at an address that JAX may use as it is, without a copy."""
+    """Ones at an address that JAX may use without a copy."""
     buffer = np.zeros(4 * int(np.prod(shape)) + 64, np.uint8)
     start = -buffer.ctypes.data % 64
     array = buffer[start : start + 4 * int(np.prod(shape))].view(np.float32).reshape(shape)
@@ -335,9 +335,9 @@ def aligned(*shape: int) -> np.ndarray:
 
 
 def test_values_stay_when_the_callers_array_changes():
-    given = aligned(4, 8)
-    values = ov.as_floats(given, "values")
-    given[...] = 7
+    original = aligned(4, 8)
+    values = ov.as_floats(original, "values")
+    original[...] = 7
     assert (np.asarray(values) == 1).all()
 
 

@@ -12,7 +12,7 @@ from transformers import AutoModel
 import bertjax
 from bertjax import BertConfig, BertModel, collate, patching
 from bertjax.analyses import patch_paths
-from bertjax.analyses.paths import RECEIVING
+from bertjax.analyses.patching.paths import RECEIVING
 from bertjax.checkpoints import locate
 from bertjax.data import Tokenizer
 from bertjax.engine import reference
@@ -48,9 +48,9 @@ def test_a_patch_copies_the_source_and_changes_nothing_before(small, rng, site):
     patch = patching.patched(small, site, where_of(site), source, tokens=tokens)
     after = model(**call, overrides=patch)
     mask = np.asarray(patching.token_mask(tokens, 4, 9)).astype(bool)
-    found, own, given = (at(output.record, site) for output in (after, base, source))
-    assert np.array_equal(found[mask], given[mask])
-    assert largest_difference(found[~mask], own[~mask]) < CLOSE
+    found, of_base, of_source = (at(output.record, site) for output in (after, base, source))
+    assert np.array_equal(found[mask], of_source[mask])
+    assert largest_difference(found[~mask], of_base[~mask]) < CLOSE
     untouched = 1 if site == "hidden_states" else 2
     assert largest_difference(after.hidden_states[:untouched], base.hidden_states[:untouched]) < CLOSE
     assert largest_difference(after.last_hidden_state[:3], base.last_hidden_state[:3]) > 1e-4
@@ -71,8 +71,8 @@ def test_a_share_blends(small, rng, share):
     source = model(**dict(call, token_type_ids=1 - call["token_type_ids"]))
     base = model(**call)
     after = model(**call, overrides=patching.patched(small, "values", ["0.1"], source, share=share))
-    own, given, found = (np.asarray(output.record.values[0][:, :, 1]) for output in (base, source, after))
-    assert largest_difference(found, (1 - share) * own + share * given) < CLOSE
+    of_base, of_source, found = (np.asarray(output.record.values[0][:, :, 1]) for output in (base, source, after))
+    assert largest_difference(found, (1 - share) * of_base + share * of_source) < CLOSE
 
 
 def test_values_replace_sites(small, rng):
@@ -101,9 +101,9 @@ def test_overrides_of_heads_act_at_some_queries_alone(small, rng, mode):
     base, everywhere = model(**call), model(**call, overrides=of_mode)
     after = model(**call, overrides=patching.at_tokens(of_mode, mask))
     chosen = np.asarray(mask).astype(bool)
-    found, own, whole = (at(output.record, "head_outputs") for output in (after, base, everywhere))
+    found, of_base, whole = (at(output.record, "head_outputs") for output in (after, base, everywhere))
     assert largest_difference(found[chosen], whole[chosen]) < CLOSE
-    assert largest_difference(found[~chosen], own[~chosen]) < CLOSE
+    assert largest_difference(found[~chosen], of_base[~chosen]) < CLOSE
 
 
 def test_patches_of_several_sites_are_joined_and_stacked(small, rng):
@@ -201,7 +201,7 @@ def test_every_site_of_every_family_in_the_engine(family, rng):
         progress=False,
     )
     longest = max(lengths)
-    padded = np.array([[*own, *[-1] * (longest - len(own))] for own in spans])
+    padded = np.array([[*span, *[-1] * (longest - len(span))] for span in spans])
     source = model(**collate(sources))
     overrides = stack([to_overrides(config, one, source=source, spans=padded) for one in ablations])
     expected = reference.run(
@@ -250,27 +250,27 @@ def torch_patches(texts, sources, cells):
     found = []
     with torch.no_grad():
         for text, source in zip(texts, sources, strict=True):
-            own = []
+            embeddings = []
             for site, layer, head, position in cells:
                 part = slice(None) if head is None else slice(32 * head, 32 * head + 32)
                 kept = {}
                 module = modules[site](layer)
 
-                def keep(_, given, output=None, *, site=site, kept=kept):
-                    kept["value"] = (given[0] if site in takes_input else output).clone()
+                def keep(_, inputs, output=None, *, site=site, kept=kept):
+                    kept["value"] = (inputs[0] if site in takes_input else output).clone()
 
-                def put(_, given, output=None, *, site=site, kept=kept, part=part, position=position):
-                    value = (given[0] if site in takes_input else output).clone()
+                def put(_, inputs, output=None, *, site=site, kept=kept, part=part, position=position):
+                    value = (inputs[0] if site in takes_input else output).clone()
                     value[:, position, part] = kept["value"][:, position, part]
-                    return (value, *given[1:]) if site in takes_input else value
+                    return (value, *inputs[1:]) if site in takes_input else value
 
                 register = module.register_forward_pre_hook if site in takes_input else module.register_forward_hook
                 for hook, encoding in ((keep, source), (put, text)):
                     handle = register(hook)
                     output = model(torch.tensor([encoding.input_ids])).last_hidden_state
                     handle.remove()
-                own.append(torch.nn.functional.normalize(output.mean(1), dim=-1)[0].numpy())
-            found.append(own)
+                embeddings.append(torch.nn.functional.normalize(output.mean(1), dim=-1)[0].numpy())
+            found.append(embeddings)
     return np.array(found).swapaxes(0, 1)
 
 
@@ -307,8 +307,8 @@ def torch_path(text, source, sender, receiver, site):
     """The mean vector of a text after a path is patched by hooks; all other heads of later layers are frozen."""
     model = AutoModel.from_pretrained(locate(MINILM), attn_implementation="eager").eval()
     layers, (first, head), (last, reader) = model.encoder.layer, sender, receiver
-    ids = {"own": torch.tensor([text.input_ids]), "source": torch.tensor([source.input_ids])}
-    kept: dict = {"own": {}, "source": {}}
+    ids = {"target": torch.tensor([text.input_ids]), "source": torch.tensor([source.input_ids])}
+    kept: dict = {"target": {}, "source": {}}
     projection = getattr(layers[last].attention.self, {"queries": "query", "keys": "key", "values": "value"}[site])
     part, reading = (slice(32 * number, 32 * number + 32) for number in (head, reader))
 
@@ -317,45 +317,45 @@ def torch_path(text, source, sender, receiver, site):
             dense = layer.attention.output.dense
             yield (
                 dense.register_forward_pre_hook,
-                lambda _, given, number=number: kept[which].__setitem__(number, given[0].clone()),
+                lambda _, inputs, number=number: kept[which].__setitem__(number, inputs[0].clone()),
             )
 
     def freeze(number):
-        def hook(_, given):
-            value = kept["own"][number].clone() if number > first else given[0].clone()
+        def hook(_, inputs):
+            value = kept["target"][number].clone() if number > first else inputs[0].clone()
             if number == first:
                 value[..., part] = kept["source"][first][..., part]
             return (value,)
 
         return layers[number].attention.output.dense.register_forward_pre_hook, hook
 
-    def put(_, given, output):
+    def put(_, inputs, output):
         value = output.clone()
         value[..., reading] = seen["value"][..., reading]
         return value
 
     seen = {}
     with torch.no_grad():
-        for which in ("own", "source"):
+        for which in ("target", "source"):
             run_hooked(model, ids[which], keeps(which))
         hooks = [freeze(number) for number in range(first, len(layers))]
-        hooks.append((projection.register_forward_hook, lambda _, given, output: seen.update(value=output.clone())))
-        run_hooked(model, ids["own"], hooks)
-        output = run_hooked(model, ids["own"], [(projection.register_forward_hook, put)])
+        hooks.append((projection.register_forward_hook, lambda _, inputs, output: seen.update(value=output.clone())))
+        run_hooked(model, ids["target"], hooks)
+        output = run_hooked(model, ids["target"], [(projection.register_forward_hook, put)])
         return torch.nn.functional.normalize(output.mean(1), dim=-1)[0].numpy()
 
 
 @pytest.mark.parametrize("site", RECEIVING)
 def test_paths_are_those_of_hooks_in_pytorch(minilm, site):
     model, tokenizer = minilm
-    (text,), (source,) = (tokenizer.encode([own]) for own in ("Two dogs run on a field.", "Two cars run on a field."))
+    (text,), (source,) = (tokenizer.encode([each]) for each in ("Two dogs run on a field.", "Two cars run on a field."))
     receivers = {site: ["4.2"]}
     senders, found = patch_paths(
         model, collate([text]), collate([source]), receivers, readouts.sentence_embedding, senders=["0.3", "3.7"]
     )
     assert senders == [(0, 3), (3, 7)]
-    for sender, own in zip(senders, found, strict=True):
-        assert largest_difference(own[0], torch_path(text, source, sender, (4, 2), site)) < 1e-5
+    for sender, outputs in zip(senders, found, strict=True):
+        assert largest_difference(outputs[0], torch_path(text, source, sender, (4, 2), site)) < 1e-5
     base = np.asarray(model(collate([text])).sentence_embedding)
     assert largest_difference(found[:, 0], base.repeat(2, 0)) > 1e-5
 
@@ -384,22 +384,22 @@ def test_what_comes_before_the_sender_is_as_it_was(family, freeze, rng):
     config = config_of(family, num_hidden_layers=4)
     model, call = random_model(BertModel, config), family_arguments(config, rng)
     other = dict(call, input_ids=rng.integers(0, config.vocab_size, call["input_ids"].shape))
-    own, source, receivers = model(**call), model(**other), {"queries": ["3.2"], "values": ["2.0", "3.2"]}
+    base, source, receivers = model(**call), model(**other), {"queries": ["3.2"], "values": ["2.0", "3.2"]}
     senders, found = patch_paths(
         model, call, other, receivers, readouts.hidden_state, senders=["0.1", "2.2"], freeze_feed_forward=freeze
     )
-    for (layer, head), given in zip(senders, found, strict=True):
+    for (layer, head), output in zip(senders, found, strict=True):
         later = [after for after in overrides.every_head(config) if after[0] > layer]
         parts = [
-            overrides.patched_outputs(config, heads, run) for heads, run in (([(layer, head)], source), (later, own))
+            overrides.patched_outputs(config, heads, run) for heads, run in (([(layer, head)], source), (later, base))
         ]
         if freeze:
-            parts.append(patching.patched(config, "feed_forward_outputs", range(layer, 4), own))
+            parts.append(patching.patched(config, "feed_forward_outputs", range(layer, 4), base))
         between = model(**call, overrides=overrides.combine(*parts))
         read = [patching.patched(config, site, heads, between) for site, heads in receivers.items()]
         expected = model(**call, overrides=overrides.combine(*read)).last_hidden_state
-        assert largest_difference(given, expected) < 1e-5
-        assert largest_difference(given, own.last_hidden_state) > 1e-4
+        assert largest_difference(output, expected) < 1e-5
+        assert largest_difference(output, base.last_hidden_state) > 1e-4
 
 
 def test_senders_of_all_layers_are_run_by_the_same_programs(rng):
@@ -421,8 +421,8 @@ def test_senders_of_all_layers_are_run_by_the_same_programs(rng):
 def test_sources_of_another_shape_are_refused(small, rng):
     model, call = random_model(BertModel, small), arguments(small, rng)
     for other in (
-        {name: given[:1] for name, given in call.items()},
-        {name: given[:, :5] for name, given in call.items()},
+        {name: array[:1] for name, array in call.items()},
+        {name: array[:, :5] for name, array in call.items()},
     ):
         for batch, sources in ((call, other), (other, call)):
             with pytest.raises(

@@ -28,8 +28,8 @@ def words_of(config, rng):
 
 def expected_words(model, text, override, at, words):
     """By definition, from all logits of one text."""
-    given = {"input_ids": np.array([text.input_ids]), "token_type_ids": np.array([text.token_type_ids])}
-    logits = np.asarray(model(**given, overrides=override).logits[0], np.float64)
+    inputs = {"input_ids": np.array([text.input_ids]), "token_type_ids": np.array([text.token_type_ids])}
+    logits = np.asarray(model(**inputs, overrides=override).logits[0], np.float64)
     found = []
     for place, word in zip(at, words, strict=True):
         shares = np.exp(logits[place]) / np.exp(logits[place]).sum()
@@ -86,8 +86,8 @@ def test_a_readout_of_all_tokens_takes_targets(small, rng):
 
 
 def test_a_sweep_of_other_targets_is_another_sweep(small, rng, tmp_path):
-    model, given = random_model(BertForMaskedLM, small), words_of(small, rng)
-    texts, at, words = given
+    model, inputs = random_model(BertForMaskedLM, small), words_of(small, rng)
+    texts, at, words = inputs
     heads, journal = ab.single_heads(small)[:2], tmp_path / "journal"
     options = {"at": at, "row_length": 16}
     found = engine.sweep(model, texts, heads, readouts.words, targets=words, journal=journal, **options)
@@ -113,10 +113,10 @@ def test_targets_that_do_not_fit_are_refused(small, rng):
         engine.sweep(model, texts, heads, readouts.words, at=at, targets=["a"] * 6)
 
 
-def test_words_as_likely_as_the_wanted_one_do_not_lower_its_rank(small, rng):
+def test_words_as_likely_as_the_target_do_not_lower_its_rank(small, rng):
     model, ids = random_model(BertForMaskedLM, small), rng.integers(0, small.vocab_size, (2, 3))
-    alike = np.zeros((2, 3, small.vocab_size), np.float32)
-    alike[1, :, :2] = 1
-    found = np.asarray(readouts.words(replace(model(ids), logits=jnp.asarray(alike)), jnp.full((2, 3), 4, jnp.int32)))
+    logits = np.zeros((2, 3, small.vocab_size), np.float32)
+    logits[1, :, :2] = 1
+    found = np.asarray(readouts.words(replace(model(ids), logits=jnp.asarray(logits)), jnp.full((2, 3), 4, jnp.int32)))
     assert found[..., 1].tolist() == [[1] * 3, [3] * 3]
     assert largest_difference(found[0, :, 0], -np.log(small.vocab_size)) < 1e-6

@@ -1,4 +1,4 @@
-"""What can be known before a sweep is found before it; what is no mistake goes through to the results."""
+"""Mistakes that can be known before a sweep are found before it; valid inputs reach the results."""
 
 import json
 import os
@@ -28,7 +28,7 @@ from tests.tiny_models import arguments, random_model
 
 @pytest.fixture
 def settings(classifier, tmp_path):
-    """Two heads of the classifier on six made-up paraphrase pairs."""
+    """Two heads of the classifier on six invented paraphrase pairs."""
     data = write_pairs(tmp_path / "pairs.tsv", 6)
     return settings_of(
         model=str(classifier), task="mrpc", data=str(data), output=str(tmp_path / "out"), heads=("0.0", "1.1")
@@ -36,7 +36,7 @@ def settings(classifier, tmp_path):
 
 
 def write_labels(path: Path, labels) -> dict:
-    """Pairs of the sentences with these labels, in a file of one's own; the settings that read it."""
+    """Pairs of the sentences with these labels in a custom file, and the settings that read it."""
     rows = [
         {"first": SENTENCES[i % 7], "second": SENTENCES[(i + 1) % 7], "label": label} for i, label in enumerate(labels)
     ]
@@ -47,7 +47,7 @@ def write_labels(path: Path, labels) -> dict:
 def assert_refused(settings, monkeypatch, error: type[BertjaxError], message: str, **changes):
     """A job is refused before its sweep, and leaves nothing."""
     for name in ("sweep_examples", "sweep_plainly"):
-        monkeypatch.setattr(f"bertjax.jobs.analysis.{name}", lambda *given, **more: pytest.fail("the sweep began"))
+        monkeypatch.setattr(f"bertjax.jobs.analysis.{name}", lambda *args, **more: pytest.fail("the sweep began"))
     with pytest.raises(error, match=message):
         run_analysis(changed(settings, **changes))
     assert not (settings.directory / "journal").exists()
@@ -77,24 +77,24 @@ def test_an_output_that_cannot_be_created(settings, monkeypatch, tmp_path, engin
     assert_refused(
         settings, monkeypatch, OutputError, "cannot write to .*: File name too long", output=str(output), engine=engine
     )
-    assert not output.parent.exists()  # what was made to see was removed
+    assert not output.parent.exists()  # the temporary probe was removed
 
 
 def test_labels_of_one_class(settings, embedder, monkeypatch, tmp_path):
-    own = write_labels(tmp_path / "own.jsonl", ["yes"] * 5)
+    data = write_labels(tmp_path / "own.jsonl", ["yes"] * 5)
     message = "ROC AUC cannot be computed: of 5 labelled examples all have the label 'yes'"
-    assert_refused(settings, monkeypatch, DataError, message, model=str(embedder), label_names=("no", "yes"), **own)
-    own = write_labels(tmp_path / "own.jsonl", ["no"] * 5)
-    own |= {"label_names": ("no", "yes"), "metric": "f1"}
-    assert_refused(settings, monkeypatch, DataError, "F1 cannot be computed: .* none has the label 'yes'", **own)
-    own = write_labels(tmp_path / "own.jsonl", [2.5] * 5)
-    assert_refused(settings, monkeypatch, DataError, "all have the label 2.5", model=str(embedder), **own)
+    assert_refused(settings, monkeypatch, DataError, message, model=str(embedder), label_names=("no", "yes"), **data)
+    data = write_labels(tmp_path / "own.jsonl", ["no"] * 5)
+    data |= {"label_names": ("no", "yes"), "metric": "f1"}
+    assert_refused(settings, monkeypatch, DataError, "F1 cannot be computed: .* none has the label 'yes'", **data)
+    data = write_labels(tmp_path / "own.jsonl", [2.5] * 5)
+    assert_refused(settings, monkeypatch, DataError, "all have the label 2.5", model=str(embedder), **data)
 
 
 def test_more_examples_than_can_be_ranked(settings, embedder, monkeypatch, tmp_path):
     monkeypatch.setattr("bertjax.statistics.ranked.MOST_RANKED", 11)  # a test ranks two outputs of each example
-    own = write_labels(tmp_path / "own.jsonl", [0.5, 1, 2, 3, 4, 5])
-    assert_refused(settings, monkeypatch, DataError, "ranks of 12 examples are not drawn", model=str(embedder), **own)
+    data = write_labels(tmp_path / "own.jsonl", [0.5, 1, 2, 3, 4, 5])
+    assert_refused(settings, monkeypatch, DataError, "ranks of 12 examples are not drawn", model=str(embedder), **data)
 
 
 @pytest.mark.parametrize(
@@ -106,11 +106,11 @@ def test_a_metric_that_does_not_fit(settings, monkeypatch, metric, message):
 
 
 def test_half_a_character(settings, monkeypatch, tmp_path):
-    own = write_labels(tmp_path / "own.jsonl", ["a\ud800", "b"] * 3)
-    assert_refused(settings, monkeypatch, DataError, "contains a lone surrogate", **own)
-    own = write_labels(tmp_path / "own.jsonl", ["a", "b"] * 3)
+    data = write_labels(tmp_path / "own.jsonl", ["a\ud800", "b"] * 3)
+    assert_refused(settings, monkeypatch, DataError, "contains a lone surrogate", **data)
+    data = write_labels(tmp_path / "own.jsonl", ["a", "b"] * 3)
     assert_refused(
-        settings, monkeypatch, DataError, "contains a lone surrogate", **own, label_names=("a", os.fsdecode(b"b\xff"))
+        settings, monkeypatch, DataError, "contains a lone surrogate", **data, label_names=("a", os.fsdecode(b"b\xff"))
     )
 
 
@@ -142,16 +142,16 @@ def test_an_output_that_is_not_utf_8(settings, tmp_path):
 def test_a_model_of_one_label_takes_whole_ratings(settings, tmp_path):
     config = replace(make_config(), id2label={0: "LABEL_0"})
     model = make_classifier(tmp_path / "rater", random_model(BertForSequenceClassification, config))
-    own = write_labels(tmp_path / "own.jsonl", range(6))
-    found = run_analysis(changed(settings, model=str(model), **own))
+    data = write_labels(tmp_path / "own.jsonl", range(6))
+    found = run_analysis(changed(settings, model=str(model), **data))
     assert found.summary["metrics"] == ["pearson", "spearman", "mean_squared_error", "mean_absolute_error"]
     assert found.summary["data"]["label_names"] == []
     assert [example["label"] for example in found.examples] == list(range(6))
 
 
 def test_empty_label_names_make_ratings(settings, embedder, tmp_path, capsys):
-    own = write_labels(tmp_path / "own.jsonl", [0, 3, 5, 1, 2])
-    arguments = ["ablate", "--model", str(embedder), "--task", "custom", "--data", own["data"], "--heads", "0.0"]
+    data = write_labels(tmp_path / "own.jsonl", [0, 3, 5, 1, 2])
+    arguments = ["ablate", "--model", str(embedder), "--task", "custom", "--data", data["data"], "--heads", "0.0"]
     arguments += ["--text-columns", "first", "second", "--output", settings.analysis.output]
     assert main(arguments) == 2
     assert "give --label-names without names" in capsys.readouterr().err
@@ -174,7 +174,7 @@ def test_each_job_has_its_output_directory(tmp_path, monkeypatch):
     Path("sets.txt").write_text("a name: 0.0 0.1\n")
     default = settings_of()
     assert default.directory == Path("bertjax-qnli-sample-uniform-heads")
-    own = {"task": "custom", "text_columns": ("first", "second")}
+    columns = {"task": "custom", "text_columns": ("first", "second")}
     changes = [
         {"mode": "zero"},
         {"model": "models/tuned"},
@@ -189,8 +189,8 @@ def test_each_job_has_its_output_directory(tmp_path, monkeypatch):
         {"metric": "average_precision"},
         {"max_length": 16},
         {"label_names": ()},
-        {**own, "data": "one.tsv"},
-        {**own, "data": "two.tsv"},
+        {**columns, "data": "one.tsv"},
+        {**columns, "data": "two.tsv"},
     ]
     jobs = [default, *(changed(default, **change) for change in changes)]
     names = [job.directory.name for job in jobs]

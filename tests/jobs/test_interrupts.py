@@ -32,7 +32,7 @@ def ctrl_c_raises():
 def press():
     """Ctrl-C."""
     os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(0.001)  # Python calls the handler before it goes on
+    time.sleep(0.001)  # Python calls the handler before it continues
 
 
 def press_in_collector(phase, info):

@@ -54,15 +54,15 @@ def test_an_empty_journal_does_not_block_another_sweep(tmp_path):
 def test_outputs_that_are_not_finite_leave_no_journal(tmp_path, rng):
     config = BertConfig(**SIZES["three heads"])
     model = random_model(BertForSequenceClassification, config)
-    largest = np.float32(3e38) * np.array([1, -1], np.float32)  # finite, and what is summed is not
+    largest = np.float32(3e38) * np.array([1, -1], np.float32)  # finite, with a sum that is not
     model.classifier.kernel[...] = np.broadcast_to(largest, model.classifier.kernel[...].shape)
     model.classifier.bias[...] = abs(largest)
-    given = (encodings(config, rng, [4, 5]), ab.single_heads(config), readouts.logits)
+    inputs = (encodings(config, rng, [4, 5]), ab.single_heads(config), readouts.logits)
     with pytest.raises(InputError, match="the model's own outputs are not finite"):
-        engine.sweep(model, *given, journal=tmp_path / "journal")
+        engine.sweep(model, *inputs, journal=tmp_path / "journal")
     assert not is_unfinished(tmp_path / "journal")
     good = random_model(BertForSequenceClassification, config)
-    engine.sweep(good, *given, journal=tmp_path / "journal")
+    engine.sweep(good, *inputs, journal=tmp_path / "journal")
     assert count_parts(tmp_path / "journal") > 0
 
 

@@ -31,8 +31,8 @@ def inputs(tmp_path_factory):
 
 
 def run(command, model, data, output, *more):
-    given = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--output", str(output)]
-    return main([command, *given, *COMMANDS[command], *map(str, more)])
+    arguments = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--output", str(output)]
+    return main([command, *arguments, *COMMANDS[command], *map(str, more)])
 
 
 def contents(directory):
@@ -45,17 +45,17 @@ def contents(directory):
 @pytest.mark.parametrize("more", [[], ["--overwrite"]])
 def test_no_command_replaces_a_file_of_the_user(command, more, inputs, tmp_path, monkeypatch, capsys):
     model, data = inputs
-    monkeypatch.setattr("bertjax.jobs.job.load_for", lambda *given, **more: pytest.fail("the model was loaded"))
-    monkeypatch.setattr("bertjax.analyses.roles.load", lambda *given, **more: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("bertjax.jobs.job.load_for", lambda *args, **more: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("bertjax.analyses.roles.load", lambda *args, **more: pytest.fail("the model was loaded"))
     for number, name in enumerate(NAMES):
         output = tmp_path / str(number)
         output.mkdir()
         (output / name).write_text('{"mine": 1}\n')
         before = contents(output)
         assert run(command, model, data, output, *more) == 2
-        said = capsys.readouterr().err
-        assert f"{name}, which bertjax did not write" in said
-        assert len(said.splitlines()) == 1
+        message = capsys.readouterr().err
+        assert f"{name}, which bertjax did not write" in message
+        assert len(message.splitlines()) == 1
         assert contents(output) == before
 
 
@@ -67,7 +67,7 @@ def test_an_output_that_contains_an_input_is_refused(command, inputs, tmp_path, 
     (tmp_path / "data.tsv").symlink_to(pairs)
     shutil.copytree(model, tmp_path / "model")
     before = contents(tmp_path)
-    for given, output in [
+    for options, output in [
         ((model, data), tmp_path),
         ((model, data), tmp_path / "link"),
         ((model, tmp_path / "link" / "mine.tsv"), tmp_path),
@@ -75,7 +75,7 @@ def test_an_output_that_contains_an_input_is_refused(command, inputs, tmp_path, 
         ((tmp_path / "model", pairs), tmp_path / "model"),
         ((tmp_path / "model", pairs), tmp_path),
     ]:
-        assert run(command, *given, output, "--overwrite") == 2
+        assert run(command, *options, output, "--overwrite") == 2
         assert "which is an input: give another --output" in capsys.readouterr().err
     assert contents(tmp_path) == before
 
@@ -109,7 +109,7 @@ def test_patches_check_their_directory_too(tmp_path, capsys):
     assert data.read_text() == '{"clean": "a", "corrupted": "b"}\n'
 
 
-def test_the_python_calls_refuse_alike(inputs, tmp_path):
+def test_the_python_calls_refuse_the_same(inputs, tmp_path):
     model, data = inputs
     (tmp_path / "layers.png").write_bytes(b"mine")
     shared = {"data": data, "output": tmp_path, "overwrite": True, "progress": False}
@@ -150,7 +150,7 @@ def test_results_half_written_by_a_killed_run_are_ours(inputs, tmp_path, monkeyp
     model, data = inputs
     shared = {"data": data, "output": tmp_path / "out", "progress": False}
     with monkeypatch.context() as patch:
-        patch.setattr("bertjax.jobs.finalize.write_results", lambda *given: (_ for _ in ()).throw(SystemExit))
+        patch.setattr("bertjax.jobs.finalize.write_results", lambda *args: (_ for _ in ()).throw(SystemExit))
         with pytest.raises(SystemExit):
             bertjax.importance(model, "mrpc", **shared)
     assert (tmp_path / "out" / "outputs.npz").exists()
@@ -160,7 +160,7 @@ def test_results_half_written_by_a_killed_run_are_ours(inputs, tmp_path, monkeyp
     assert names == {*results.summary["files"], "summary.json"}
 
 
-def test_a_picture_or_page_replaces_only_our_own(inputs, tmp_path, capsys):
+def test_a_picture_or_page_replaces_only_files_of_bertjax(inputs, tmp_path, capsys):
     model, data = inputs
     results, out = bertjax.ablate(model, "mrpc", data=data, output=tmp_path / "out", progress=False), tmp_path / "out"
     for kind in ("png", "pdf", "svg"):

@@ -1,4 +1,4 @@
-"""The command goes on where it was: interrupted, killed, run again with other settings."""
+"""Commands resume: after an interrupt, after a kill, and with other settings."""
 
 import os
 import random
@@ -23,12 +23,12 @@ from bertjax.jobs.run import run_analysis
 from tests.factories import make_classifier, make_config, write_pairs
 from tests.interruptions import COMMAND_OF_SMALL_PARTS, TINY_PARTS, StopAfter
 from tests.job_factories import changed, settings_of
-from tests.tiny_models import compiled_alike, random_model
+from tests.tiny_models import comparable_environment, random_model
 
 
 @pytest.fixture
 def settings(tmp_path):
-    """All heads of a tiny classifier on 60 made-up pairs."""
+    """All heads of a tiny classifier on 60 invented pairs."""
     model = make_classifier(tmp_path / "model")
     data = write_pairs(tmp_path / "pairs.tsv", 60)
     return settings_of(model=str(model), task="mrpc", data=str(data), output=str(tmp_path / "out"))
@@ -63,7 +63,7 @@ def test_the_command_reports_saved_parts_and_resumes(settings, monkeypatch, caps
     assert "resuming there" in capsys.readouterr().out
     assert not (settings.directory / "journal").exists()
     assert main([*arguments_of(settings), "--resume"]) == 0
-    assert "complete already" in capsys.readouterr().out
+    assert "already complete" in capsys.readouterr().out
     assert main([*arguments_of(settings), "--resume", "--mode", "zero"]) == 2
     assert "mode (uniform there, zero here)" in capsys.readouterr().err
     other = changed(settings, output=settings.analysis.output + "-2")
@@ -73,26 +73,27 @@ def test_the_command_reports_saved_parts_and_resumes(settings, monkeypatch, caps
 
 def kill_and_resume(settings, kills, tmp_path):
     """Run the command, kill it `kills` times at random moments, and let it end; give how often it was killed."""
-    command, alike = [sys.executable, "-c", COMMAND_OF_SMALL_PARTS, *arguments_of(settings)], compiled_alike()
+    command = [sys.executable, "-c", COMMAND_OF_SMALL_PARTS, *arguments_of(settings)]
+    env = comparable_environment()
     killed = 0
     for _ in range(kills):
-        process = subprocess.Popen([*command, "--resume"], env=alike, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        before, wanted = count_parts(settings.directory / "journal"), random.randrange(8)
-        while process.poll() is None and count_parts(settings.directory / "journal") < before + wanted:
+        process = subprocess.Popen([*command, "--resume"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        before, parts = count_parts(settings.directory / "journal"), random.randrange(8)
+        while process.poll() is None and count_parts(settings.directory / "journal") < before + parts:
             time.sleep(0.001)
-        time.sleep(random.random() * 0.02 if wanted else random.random() * 4)
+        time.sleep(random.random() * 0.02 if parts else random.random() * 4)
         if process.poll() is None:
             os.kill(process.pid, signal.SIGKILL)
             killed += 1
         process.communicate()
-    subprocess.run([*command, "--resume"], env=alike, check=True, capture_output=True)
+    subprocess.run([*command, "--resume"], env=env, check=True, capture_output=True)
     return killed
 
 
 def check_killed(settings, kills, tmp_path):
     undisturbed = changed(settings, output=str(tmp_path / "undisturbed"))
     command = [sys.executable, "-c", COMMAND_OF_SMALL_PARTS, *arguments_of(undisturbed)]
-    subprocess.run(command, env=compiled_alike(), check=True, capture_output=True)
+    subprocess.run(command, env=comparable_environment(), check=True, capture_output=True)
     assert kill_and_resume(settings, kills, tmp_path) >= kills / 2
     for name in ("outputs.npz", "examples.jsonl", "attention.npz"):
         assert (settings.directory / name).read_bytes() == (undisturbed.directory / name).read_bytes()
@@ -120,9 +121,9 @@ def test_the_reference_engine_keeps_an_unfinished_sweep(settings, monkeypatch, c
     with pytest.raises(OutputError, match="an unfinished sweep, which --engine reference cannot resume"):
         run_analysis(changed(settings, engine="reference"))
     assert count_parts(settings.directory / "journal") == saved > 0
-    said = []
-    run_analysis(changed(settings, mode="zero", overwrite=True), say=said.append)
-    assert not any("going on" in line for line in said)
+    messages = []
+    run_analysis(changed(settings, mode="zero", overwrite=True), say=messages.append)
+    assert not any("going on" in line for line in messages)
 
 
 def test_a_file_of_sets_that_was_edited_is_another_job(settings, tmp_path, capsys):
@@ -147,8 +148,8 @@ OTHER = {"shapley": ["--permutations", "6"], "prune": ["--points", "2"], "import
 
 
 def words_of(command, settings):
-    given = ["--model", settings.model, "--task", "mrpc", "--data", settings.data, "--output", settings.analysis.output]
-    return [command, *given, "--limit", "8", *ANALYSES[command]]
+    paths = ["--model", settings.model, "--task", "mrpc", "--data", settings.data, "--output", settings.analysis.output]
+    return [command, *paths, "--limit", "8", *ANALYSES[command]]
 
 
 @pytest.mark.integration
@@ -158,19 +159,19 @@ def test_a_command_that_has_finished_shows_its_results(command, settings, monkey
     first = capsys.readouterr().out
     before = {path.name: path.stat().st_mtime_ns for path in settings.directory.iterdir()}
     with monkeypatch.context() as patch:
-        patch.setattr("bertjax.jobs.run.finalize", lambda *given, **more: pytest.fail("results were computed"))
+        patch.setattr("bertjax.jobs.run.finalize", lambda *args, **more: pytest.fail("results were computed"))
         assert main(words_of(command, settings)) == 0
         again = capsys.readouterr().out
-        assert "is complete already" in again
+        assert "is already complete" in again
         shown = first[first.index("\n\n") :] if "\n\n" in first else first  # after the lines about progress
         assert shown.split("\n")[-3:] == again.split("\n")[-3:]
         assert f"results in {settings.directory}" in " ".join(again.split())
         for more in (["--seed", "1"], OTHER.get(command, ["--max-length", "9"])):
             assert main([*words_of(command, settings), *more]) == 2
-            said = capsys.readouterr().err
+            message = capsys.readouterr().err
             name, value = more[0].lstrip("-").replace("-", "_"), more[1]
-            assert re.search(rf"with other settings: {name} \(.* there, {value} here\): .* --overwrite", said)
-            assert len(said.splitlines()) == 1
+            assert re.search(rf"with other settings: {name} \(.* there, {value} here\): .* --overwrite", message)
+            assert len(message.splitlines()) == 1
     assert {path.name: path.stat().st_mtime_ns for path in settings.directory.iterdir()} == before
 
 
@@ -248,13 +249,13 @@ def test_sets_may_be_renamed_in_an_unfinished_sweep(settings, tmp_path, monkeypa
     with pytest.raises(SweepInterrupted):
         run_analysis(chosen, progress=StopAfter(0.5))
     sets.write_text("# better names\none: 0.0\ntwo: 1.2, 1.1\nthree: 0.1 1.0\n")
-    said = []
-    results = run_analysis(chosen, say=said.append)
-    assert any("resuming there" in line for line in said)
+    messages = []
+    results = run_analysis(chosen, say=messages.append)
+    assert any("resuming there" in line for line in messages)
     assert results.names == ["one", "two", "three"]
     sets.write_text("0.0\n1.1 1.2\n1.0 0.1\n")
     assert main([*arguments_of(settings), "--ablate", str(sets), "--resume"]) == 0
-    assert "complete already" in capsys.readouterr().out
+    assert "already complete" in capsys.readouterr().out
 
 
 def test_half_written_files_of_a_killed_process_are_removed(settings):

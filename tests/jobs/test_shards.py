@@ -37,10 +37,10 @@ def options_of(case, folder):
     return {"model": str(make(folder / "model")), "task": task, "data": str(write(folder / file)), "progress": False}
 
 
-def run_shards(folder, count, given, run=bertjax.ablate):
+def run_shards(folder, count, options, run=bertjax.ablate):
     directories = [folder / f"shard-{number}" for number in range(1, count + 1)]
     for number, directory in enumerate(directories, 1):
-        run(**given, output=directory, shard=f"{number}/{count}")
+        run(**options, output=directory, shard=f"{number}/{count}")
     return directories
 
 
@@ -51,8 +51,8 @@ def pairs(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
         patched.setattr(sizes, "CACHED_FLOATS", 700)
-        given = options_of("classifier", folder)
-        return given, run_shards(folder, 3, given)
+        options = options_of("classifier", folder)
+        return options, run_shards(folder, 3, options)
 
 
 def same_results(merged, single):
@@ -60,34 +60,34 @@ def same_results(merged, single):
     for name in ("outputs.npz", "examples.jsonl", "results.parquet", "attention.npz"):
         assert (merged / name).read_bytes() == (single / name).read_bytes(), name
     summaries = [json.loads((directory / "summary.json").read_text()) for directory in (merged, single)]
-    told = [{key: value for key, value in summary.items() if key not in TIMES} for summary in summaries]
-    assert told[0] == told[1]
+    lasting = [{key: value for key, value in summary.items() if key not in TIMES} for summary in summaries]
+    assert lasting[0] == lasting[1]
     settings = [{**summary["settings"], "output": None} for summary in summaries]
     assert settings[0] == settings[1]
 
 
 @pytest.mark.parametrize("case", ["classifier", "mlm", "question-answering", "ranking", "minimal-pairs"])
 def test_merged_shards_are_the_bytes_of_a_single_run(case, tmp_path):
-    given = options_of(case, tmp_path) | {"mode": "mean"}
-    directories = run_shards(tmp_path, 3, given)
+    options = options_of(case, tmp_path) | {"mode": "mean"}
+    directories = run_shards(tmp_path, 3, options)
     assert all(count_parts(directory / "journal") > 0 for directory in directories)
-    single = bertjax.ablate(**given, output=tmp_path / "single")
+    single = bertjax.ablate(**options, output=tmp_path / "single")
     merged = bertjax.merge(directories[::-1], output=tmp_path / "merged", progress=False)
     assert merged.rows == single.rows
     same_results(tmp_path / "merged", tmp_path / "single")
 
 
 def test_merged_interactions_are_those_of_a_single_run(tmp_path):
-    given = options_of("classifier", tmp_path) | {"heads": ["0.0", "0.1", "1.0"]}
-    directories = run_shards(tmp_path, 2, given, bertjax.interactions)
-    bertjax.interactions(**given, output=tmp_path / "single")
+    options = options_of("classifier", tmp_path) | {"heads": ["0.0", "0.1", "1.0"]}
+    directories = run_shards(tmp_path, 2, options, bertjax.interactions)
+    bertjax.interactions(**options, output=tmp_path / "single")
     bertjax.merge(directories, output=tmp_path / "merged", progress=False)
     same_results(tmp_path / "merged", tmp_path / "single")
 
 
 def test_a_killed_shard_resumes_and_computes_only_the_rest(pairs, tmp_path, monkeypatch):
-    given, (first, second, third) = pairs
-    again = {**given, "output": tmp_path / "again", "shard": "2/3"}
+    settings, (first, second, third) = pairs
+    again = {**settings, "output": tmp_path / "again", "shard": "2/3"}
     with pytest.raises(SweepInterrupted):
         bertjax.ablate(**{**again, "progress": StopAfter(0.6)})
     found = count_parts(tmp_path / "again" / "journal")
@@ -150,8 +150,8 @@ def test_a_shard_is_not_shown_as_results(pairs, capsys):
 
 @pytest.mark.parametrize("use", ["names", "rows", "frame", "examples", "attention", "outputs", "plot", "report"])
 def test_results_of_a_shard_refuse_methods_of_merged_results(use, pairs):
-    given, (first, *_) = pairs
-    shard = bertjax.ablate(**given, output=first, shard="1/3")
+    settings, (first, *_) = pairs
+    shard = bertjax.ablate(**settings, output=first, shard="1/3")
     assert shard.directory == first
     assert shard.summary["shard"] == "1/3"
     with pytest.raises(InputError, match=f"{first} has shard 1/3, not results: join all shards with bertjax merge"):
@@ -159,39 +159,39 @@ def test_results_of_a_shard_refuse_methods_of_merged_results(use, pairs):
 
 
 def test_other_results_replace_a_shard(pairs, tmp_path):
-    given, (first, *_) = pairs
+    settings, (first, *_) = pairs
     shutil.copytree(first, tmp_path / "first")
-    bertjax.importance(**given, output=tmp_path / "first", overwrite=True)
+    bertjax.importance(**settings, output=tmp_path / "first", overwrite=True)
     assert not (tmp_path / "first" / "shard.json").exists()
     assert bertjax.read_results(tmp_path / "first").analysis == "importance"
 
 
 def test_a_shard_without_parts_says_so(pairs, tmp_path, capsys):
-    given, directories = pairs
+    settings, directories = pairs
     parts = sum(count_parts(directory / "journal") for directory in directories)
-    options = ["--model", given["model"], "--task", given["task"], "--data", given["data"]]
+    options = ["--model", settings["model"], "--task", settings["task"], "--data", settings["data"]]
     assert main(["ablate", *options, "--output", str(tmp_path / "out"), "--shard", f"1/{4 * parts}"]) == 0
     assert f"shard 1 of {4 * parts}: nothing to do, of {parts} parts" in capsys.readouterr().out
 
 
 def changed(directory, to, **content):
-    """A copy of a shard whose `shard.json` says something else."""
+    """A copy of a shard with other content in `shard.json`."""
     to.mkdir()
     (to / "journal").symlink_to(directory / "journal")
-    told = json.loads((directory / "shard.json").read_text())
-    (to / "shard.json").write_text(json.dumps({**told, **content}))
+    metadata = json.loads((directory / "shard.json").read_text())
+    (to / "shard.json").write_text(json.dumps({**metadata, **content}))
     return to
 
 
 def test_shards_that_are_not_of_one_run_are_named(pairs, tmp_path, capsys):
     _, (first, second, third) = pairs
-    told = json.loads((third / "shard.json").read_text())
+    metadata = json.loads((third / "shard.json").read_text())
     other = {
         "shard": "3/4",
-        "settings": {**told["settings"], "limit": 20},
-        "model": {**told["model"], "weights_sha256": "0" * 64},
-        "versions": {**told["versions"], "bertjax": "0.0.9"},
-        "steps": {**told["steps"], "rows": 77},
+        "settings": {**metadata["settings"], "limit": 20},
+        "model": {**metadata["model"], "weights_sha256": "0" * 64},
+        "versions": {**metadata["versions"], "bertjax": "0.0.9"},
+        "steps": {**metadata["steps"], "rows": 77},
     }
     messages = {
         "shard": "number of shards (3 there, 4 here)",
@@ -233,9 +233,9 @@ def test_a_damaged_part_of_a_shard_is_not_merged(pairs, tmp_path):
 
 
 def test_data_that_changed_since_are_not_merged(tmp_path):
-    given = options_of("classifier", tmp_path)
-    directories = run_shards(tmp_path, 2, given)
-    data = Path(given["data"])
+    settings = options_of("classifier", tmp_path)
+    directories = run_shards(tmp_path, 2, settings)
+    data = Path(settings["data"])
     rows = data.read_text().splitlines(keepends=True)
     data.write_text("".join([rows[0], rows[2], rows[1], *rows[3:]]))
     with pytest.raises(BertjaxError, match="have changed since the shards were computed"):
@@ -243,16 +243,16 @@ def test_data_that_changed_since_are_not_merged(tmp_path):
 
 
 def test_a_directory_holds_one_shard(pairs, tmp_path):
-    given, (first, *_) = pairs
+    settings, (first, *_) = pairs
     for shard in ("2/3", None):
         with pytest.raises(OutputError, match="has shard 1/3: give another --output"):
-            bertjax.ablate(**given, output=first, shard=shard)
+            bertjax.ablate(**settings, output=first, shard=shard)
     with pytest.raises(InputError, match="give output="):
-        bertjax.ablate(**given, shard="1/3")
+        bertjax.ablate(**settings, shard="1/3")
 
 
 def test_code_that_a_shard_names_does_not_run(pairs, tmp_path):
-    """A metric of one's own is given to the merge."""
+    """The merge takes a custom metric."""
     _, (first, second, third) = pairs
     settings = json.loads((first / "shard.json").read_text())["settings"] | {"metric": "os:getcwd"}
     named = [changed(one, tmp_path / one.name, settings=settings) for one in (first, second, third)]
@@ -302,10 +302,10 @@ def test_auto_reports_the_variables_it_needs(pairs, monkeypatch, capsys, tmp_pat
 
 
 def test_shards_of_a_scheduler_have_separate_directories(pairs, monkeypatch, capsys, tmp_path):
-    given, _ = pairs
+    settings, _ = pairs
     monkeypatch.setenv("SLURM_PROCID", "1")
     monkeypatch.setenv("SLURM_NTASKS", "3")
-    options = ["--model", given["model"], "--task", given["task"], "--data", given["data"]]
+    options = ["--model", settings["model"], "--task", settings["task"], "--data", settings["data"]]
     assert main(["ablate", *options, "--output", str(tmp_path / "heads"), "--shard", "auto"]) == 0
     directory = tmp_path / "heads-shard-2-of-3"
     assert f"bertjax merge joins all of them; this one is in {directory}" in " ".join(capsys.readouterr().out.split())
@@ -335,14 +335,14 @@ REFUSED = "--shard splits the sweeps of ablate and interactions only"
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_analyses_without_shards_refuse_them(command, message, pairs, capsys, tmp_path):
-    given, _ = pairs
-    data = [] if command[0] == "patch" else ["--task", given["task"], "--data", given["data"]]
+    settings, _ = pairs
+    data = [] if command[0] == "patch" else ["--task", settings["task"], "--data", settings["data"]]
     output = [] if command[0] == "plan" else ["--output", str(tmp_path / "out")]
     if message == REFUSED:
         with pytest.raises(SystemExit, match="2"):
-            main([*command, "--model", given["model"], *data, *output, "--shard", "1/3"])
+            main([*command, "--model", settings["model"], *data, *output, "--shard", "1/3"])
     else:
-        assert main([*command, "--model", given["model"], *data, *output, "--shard", "1/3"]) == 2
+        assert main([*command, "--model", settings["model"], *data, *output, "--shard", "1/3"]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
@@ -356,10 +356,10 @@ def test_a_merge_into_a_shard_is_refused(pairs, tmp_path):
 
 
 def test_a_shard_is_not_written_over_results(pairs, tmp_path):
-    given, directories = pairs
+    settings, directories = pairs
     bertjax.merge(directories, output=tmp_path / "merged", progress=False)
-    with pytest.raises(OutputError, match="holds results: give the shard another --output"):
-        bertjax.ablate(**given, output=tmp_path / "merged", shard="1/1", overwrite=True)
+    with pytest.raises(OutputError, match="already has results: give the shard another --output"):
+        bertjax.ablate(**settings, output=tmp_path / "merged", shard="1/1", overwrite=True)
 
 
 def test_a_custom_metric_is_not_replaced_by_a_built_in_one(tmp_path):

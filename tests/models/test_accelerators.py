@@ -73,9 +73,9 @@ def test_a_complete_block_is_not_copied(config, rng, monkeypatch):
     model, examples = random_model(BertForSequenceClassification, config), encodings(config, rng, [9, 16, 5, 12])
     gathered, gather = [0], compiled_steps.gather
 
-    def counted(*given):
+    def counted(*args):
         gathered[0] += 1
-        return gather(*given)
+        return gather(*args)
 
     monkeypatch.setattr(compiled_steps, "gather", counted)
     expected = sweep(model, examples)

@@ -101,8 +101,8 @@ def test_scores_match_sentence_transformers_in_every_family(family, tmp_path):
 
 def save_anew(tmp_path, **changes):
     """A cross-encoder as the package's newest version writes it, with changes of config_sentence_transformers.json."""
-    made = CrossEncoder(str(make_cross_encoder(tmp_path / "made")), device="cpu", activation_fn=torch.nn.Identity())
-    made.save(str(tmp_path / "new"), create_model_card=False)
+    encoder = CrossEncoder(str(make_cross_encoder(tmp_path / "made")), device="cpu", activation_fn=torch.nn.Identity())
+    encoder.save(str(tmp_path / "new"), create_model_card=False)
     path = tmp_path / "new" / "config_sentence_transformers.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     return tmp_path / "new"
@@ -184,8 +184,8 @@ def write_task(path, labels):
 def test_binary_labels_of_a_cross_encoder_use_ranking_metrics(tmp_path):
     directory = make_cross_encoder(tmp_path / "model", SAID["identity"][0])
     labels = ["no", "yes", "yes", "no", "no"]
-    given = write_task(tmp_path / "task.tsv", labels) | {"label_names": ["no", "yes"]}
-    results = bertjax.ablate(directory, output=tmp_path / "out", **given)
+    options = write_task(tmp_path / "task.tsv", labels) | {"label_names": ["no", "yes"]}
+    results = bertjax.ablate(directory, output=tmp_path / "out", **options)
     yes = [labels[number % 5] == "yes" for number in range(len(PAIRS))]
     assert results.summary["outputs"] == "score"
     assert results.summary["metrics"] == ["roc_auc", "average_precision"]
@@ -199,23 +199,23 @@ def test_binary_labels_of_a_cross_encoder_use_ranking_metrics(tmp_path):
 
 
 def test_ratings_use_cross_encoder_scores_or_logits(tmp_path):
-    given = write_task(tmp_path / "task.tsv", [3, 1, 4, 1.5, 5, 2.6])
+    options = write_task(tmp_path / "task.tsv", [3, 1, 4, 1.5, 5, 2.6])
     ratings = [[3, 1, 4, 1.5, 5, 2.6][number % 6] for number in range(len(PAIRS))]
     for name, kind, chosen in (("sigmoid, older", "score", "spearman"), ("nothing", "logits", None)):
         directory = make_cross_encoder(tmp_path / kind, SAID[name][0])
-        results = bertjax.ablate(directory, metric="pearson", **given)
+        results = bertjax.ablate(directory, metric="pearson", **options)
         assert results.summary["outputs"] == kind
         values = scores_of(directory)
         values = np.log(values / (1 - values)) if kind == "logits" else values
         expected = scipy.stats.pearsonr(np.asarray(values, np.float64), ratings).statistic
         assert results.base == pytest.approx(expected, abs=1e-4)
-        assert chosen is None or bertjax.ablate(directory, **given).summary["metric"]["name"] == chosen
+        assert chosen is None or bertjax.ablate(directory, **options).summary["metric"]["name"] == chosen
 
 
 def test_error_metrics_of_ratings_use_logits(tmp_path, capsys):
-    given = write_task(tmp_path / "task.tsv", [3, 1, 4, 1.5, 5, 2.6])
+    options = write_task(tmp_path / "task.tsv", [3, 1, 4, 1.5, 5, 2.6])
     directory = make_cross_encoder(tmp_path / "model", SAID["nothing"][0])
-    results = bertjax.ablate(directory, metric="mean_squared_error", output=tmp_path / "out", **given)
+    results = bertjax.ablate(directory, metric="mean_squared_error", output=tmp_path / "out", **options)
     assert results.summary["metrics"] == ["mean_squared_error", "pearson", "spearman", "mean_absolute_error"]
     labels, arrays = [example["label"] for example in results.examples], results.outputs
     for name in ("mean_squared_error", "mean_absolute_error"):
@@ -226,13 +226,13 @@ def test_error_metrics_of_ratings_use_logits(tmp_path, capsys):
             assert row.score == pytest.approx(function(labels, values), rel=1e-6)
     assert main(["show", str(tmp_path / "out")]) == 0
     assert "scores and changes without a unit; lower is better" in capsys.readouterr().out
-    glue = bertjax.ablate(directory, **given | {"task": "stsb"})
+    glue = bertjax.ablate(directory, **options | {"task": "stsb"})
     assert glue.summary["metrics"] == ["pearson", "spearman"]
     (tmp_path / "embedder").mkdir()
     embedder = make_embedder(tmp_path / "embedder")
     for other in (make_cross_encoder(tmp_path / "sigmoid", SAID["sigmoid, older"][0]), embedder):
         with pytest.raises(InputError, match=r"mean_squared_error cannot score .*: choose pearson or spearman$"):
-            bertjax.ablate(other, metric="mean_squared_error", label_names=[], **given)
+            bertjax.ablate(other, metric="mean_squared_error", label_names=[], **options)
 
 
 def test_cross_encoder_inputs_are_truncated_as_in_the_package(tmp_path):
@@ -256,7 +256,7 @@ def test_prompts_precede_first_and_second_texts(tmp_path, capsys, monkeypatch):
     prompts = {"query": "the dog ", "passage": "red doors "}
     (directory / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
     theirs = SentenceTransformer(str(directory), device="cpu", local_files_only=True)
-    given = write_task(tmp_path / "task.tsv", [3, 1, 4, 1.5, 5, 2.6])
+    options = write_task(tmp_path / "task.tsv", [3, 1, 4, 1.5, 5, 2.6])
     ratings = [[3, 1, 4, 1.5, 5, 2.6][number % 6] for number in range(len(PAIRS))]
     bases = []
     for chosen, (first, second) in (
@@ -265,7 +265,7 @@ def test_prompts_precede_first_and_second_texts(tmp_path, capsys, monkeypatch):
         (["a man ", ""], ("a man ", "")),
         (None, ("", "")),
     ):
-        results = bertjax.ablate(directory, prompts=chosen, **given)
+        results = bertjax.ablate(directory, prompts=chosen, **options)
         sides = zip(zip(*PAIRS, strict=True), (first, second), strict=True)
         vectors = [theirs.encode(list(texts), prompt=prompt) for texts, prompt in sides]
         expected = scipy.stats.spearmanr((vectors[0] * vectors[1]).sum(1), ratings).statistic
@@ -287,7 +287,7 @@ def test_prompts_precede_first_and_second_texts(tmp_path, capsys, monkeypatch):
 
 def test_a_classifier_has_one_prompt(tmp_path):
     directory = make_classifier(tmp_path / "model")
-    given = write_task(tmp_path / "task.tsv", ["no", "yes"]) | {"label_names": ["no", "yes"]}
+    options = write_task(tmp_path / "task.tsv", ["no", "yes"]) | {"label_names": ["no", "yes"]}
     with pytest.raises(InputError, match="reads a pair as one text with one prompt"):
-        bertjax.ablate(directory, prompts=["query: ", "passage: "], **given)
-    assert bertjax.ablate(directory, prompts=["the dog "], **given).base != bertjax.ablate(directory, **given).base
+        bertjax.ablate(directory, prompts=["query: ", "passage: "], **options)
+    assert bertjax.ablate(directory, prompts=["the dog "], **options).base != bertjax.ablate(directory, **options).base

@@ -33,7 +33,7 @@ def test_fused_half_precision_attention_uses_cudnn_on_a_gpu(pretend_cudnn, diffe
     part, keep = jnp.ones((2, tokens, 3, 64), jnp.bfloat16), jnp.ones((2, 1, tokens))
     text = lower(jax.grad(padded) if differentiate else padded, "cuda", part, keep)
     assert ("fmhaSoftmaxBackward" if differentiate else "fmhaSoftmax") in text
-    assert largest_of(text) < max(2 * tokens * tokens, 2 * (tokens + 1) * 3 * 64 + 1)  # no weights, no mask of pairs
+    assert largest_of(text) < max(2 * tokens * tokens, 2 * (tokens + 1) * 3 * 64 + 1)  # no weights and no mask of pairs
 
 
 @pytest.mark.parametrize("over", ["queries", "mask", "both"])
@@ -41,9 +41,9 @@ def test_fused_half_precision_attention_uses_cudnn_on_a_gpu(pretend_cudnn, diffe
 def test_cudnn_attention_supports_vmap(pretend_cudnn, over, differentiate):
     part, keep = jnp.ones((4, 2, 33, 3, 64), jnp.bfloat16), jnp.ones((4, 2, 1, 33))
     axes = {"queries": (0, None), "mask": (None, 0), "both": (0, 0)}[over]
-    given = [one if axis == 0 else one[0] for one, axis in zip((part, keep), axes, strict=True)]
+    arguments = [one if axis == 0 else one[0] for one, axis in zip((part, keep), axes, strict=True)]
     function = jax.vmap(jax.grad(padded) if differentiate else padded, axes)
-    assert "fmhaSoftmax" in lower(function, "cuda", *given)
+    assert "fmhaSoftmax" in lower(function, "cuda", *arguments)
 
 
 @pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0)])
@@ -55,11 +55,11 @@ def test_vmapped_cudnn_attention_equals_single_calls(rng, axes):
     def value(part, keep):
         return (fused_attention.real_keys_first(part, 2 * part, part, keep, "xla") ** 2).sum()
 
-    given = [one if axis == 0 else one[0] for one, axis in zip((part, keep), axes, strict=True)]
+    arguments = [one if axis == 0 else one[0] for one, axis in zip((part, keep), axes, strict=True)]
     alone = jax.jit(jax.value_and_grad(value))
-    found, gradient = jax.jit(jax.vmap(alone, axes))(*given)
+    found, gradient = jax.jit(jax.vmap(alone, axes))(*arguments)
     for number in range(4):
-        one = [each[number] if axis == 0 else each for each, axis in zip(given, axes, strict=True)]
+        one = [each[number] if axis == 0 else each for each, axis in zip(arguments, axes, strict=True)]
         expected = alone(*one)
         assert abs(found[number] / expected[0] - 1) < CLOSE
         assert largest_difference(gradient[number], expected[1]) < CLOSE * 10
@@ -95,7 +95,7 @@ def test_a_mask_equals_a_number_of_reordered_keys(rng, tokens):
     keep = jnp.asarray(rng.integers(0, 2, (BATCH, tokens)), jnp.float32).at[0].set(1).at[1].set(0)
     found = np.asarray(fused_attention.real_keys_first(queries, keys, values, keep, "xla"))
     some = np.asarray(keep.sum(1) > 0)
-    asking, asked = np.ones((BATCH, tokens)), np.asarray(keep)
-    expected = reference(queries, keys, values, (asking, asked), None)[1]
+    asking, key_mask = np.ones((BATCH, tokens)), np.asarray(keep)
+    expected = reference(queries, keys, values, (asking, key_mask), None)[1]
     assert np.isfinite(found).all()
     assert largest_difference(found[some], expected[some]) <= ERROR["float32"]

@@ -60,14 +60,14 @@ def test_every_component_and_head_agrees_in_float64(family, task, size, tmp_path
         assert [row for row in rows if not row.passed and row.component not in exempt] == []
     heads = {architecture.BODY: model.body.pooler is not None, architecture.ANSWERS: 2, architecture.PRETRAINING: 2}
     with_pooler = task not in heads and "pooler_output" in torch_reference.run_torch(
-        reference, _as_given(task, rng, model)
+        reference, _call_arguments(task, rng, model)
     )
     assert len(rows) == 1 + 2 * model.config.num_hidden_layers + int(heads.get(task, 1)) + with_pooler
 
 
-def _as_given(task, rng, model):
-    given = arguments(model.config, rng)
-    return {name: array[:, None] for name, array in given.items()} if task == architecture.CHOICE else given
+def _call_arguments(task, rng, model):
+    inputs = arguments(model.config, rng)
+    return {name: array[:, None] for name, array in inputs.items()} if task == architecture.CHOICE else inputs
 
 
 ROUNDED = [(family, architecture.SEQUENCE, size) for family in ("deberta-v2", "modernbert") for size in (0, 1)]
@@ -78,7 +78,7 @@ ROUNDED = [(family, architecture.SEQUENCE, size) for family in ("deberta-v2", "m
     [*ROUNDED, *(pytest.param(*case, marks=pytest.mark.slow) for case in MANY if case not in ROUNDED)],
 )
 def test_float32_agrees_up_to_rounding(family, task, size, tmp_path):
-    seed = 5 + size  # rounding is what it is: with other weights as large it could be more
+    seed = 5 + size  # the bound depends on the size of the weights
     saved_by_torch(family, task, tmp_path, size, seed=seed)
     model = load_without_warnings(tmp_path)
     reference = torch_reference.load_torch(model, tmp_path)
@@ -104,8 +104,8 @@ def test_saved_models_give_the_same_outputs_in_transformers(family, task, tmp_pa
         tmp_path / "ours", attn_implementation="eager", output_loading_info=True
     )
     assert not any(report.values())
-    given = _as_given(task, rng, model)
-    outputs = [torch_reference.run_torch(reference.eval(), given)[0] for reference in (first, second)]
+    inputs = _call_arguments(task, rng, model)
+    outputs = [torch_reference.run_torch(reference.eval(), inputs)[0] for reference in (first, second)]
     assert torch.equal(*outputs)
     assert json.loads((tmp_path / "ours" / "config.json").read_text())["architectures"] == [type(first).__name__]
 
@@ -176,8 +176,8 @@ def test_heads_of_albert_are_applications(rng):
     config = config_of("albert", 1)
     assert (config.num_hidden_layers, config.parameter_sets) == (6, 2)
     assert config.architecture.parameters_of == (0, 1, 0, 1, 0, 1)
-    model, given = random_model(bertjax.BertModel, config), arguments(config, rng)
-    inputs = model.inputs(**given)
+    model, batch = random_model(bertjax.BertModel, config), arguments(config, rng)
+    inputs = model.inputs(**batch)
 
     def total(gates):
         return model.forward(inputs, bertjax.overrides.factor(config, gates)).last_hidden_state[:, 0].sum()
@@ -186,8 +186,8 @@ def test_heads_of_albert_are_applications(rng):
     assert np.isfinite(gradient).all()
     assert (np.abs(gradient) > 1e-6).all()
     assert len({round(float(value), 6) for value in gradient.ravel()}) == gradient.size
-    changed = model(**given, overrides=bertjax.overrides.zero(config, ["2.1"]))
-    same = model(**given)
+    changed = model(**batch, overrides=bertjax.overrides.zero(config, ["2.1"]))
+    same = model(**batch)
     assert np.array_equal(changed.hidden_states[2], same.hidden_states[2])
     assert not np.array_equal(changed.hidden_states[3], same.hidden_states[3])
 
@@ -207,7 +207,7 @@ def test_unsupported_features_of_pallas_are_refused_by_name(family, what):
 def test_all_attention_implementations_agree(family, form, rng):
     config = config_of(family)
     explicit, other = (random_model(bertjax.BertModel, config, attention=which) for which in ("explicit", form))
-    given = arguments(config, rng)
+    inputs = arguments(config, rng)
     change = bertjax.overrides.uniform(config, ["1.2", "0.0"], gate=0.3)
-    first, second = (np.asarray(model(**given, overrides=change).last_hidden_state) for model in (explicit, other))
-    assert np.abs(first - second)[given["attention_mask"].astype(bool)].max() < 2e-5
+    first, second = (np.asarray(model(**inputs, overrides=change).last_hidden_state) for model in (explicit, other))
+    assert np.abs(first - second)[inputs["attention_mask"].astype(bool)].max() < 2e-5

@@ -54,21 +54,21 @@ def replaced_outputs(reference, config, head, replace):
     """PyTorch's model with the outputs `[batch, query, head_dim]` of a head replaced by `replace(outputs, values)`."""
     layer, number = head
     sets = config.architecture.parameters_of
-    place, own = sets[:layer].count(sets[layer]), slice(number * config.head_dim, (number + 1) * config.head_dim)
+    place, columns = sets[:layer].count(sets[layer]), slice(number * config.head_dim, (number + 1) * config.head_dim)
     value, part = torch_reference._module(reference, config, sets[layer], "value")
     output, _ = torch_reference._module(reference, config, sets[layer], "output")
     seen, calls = [], []
 
-    def keep_values(module, given, projected):
+    def keep_values(module, inputs, projected):
         seen.append(projected if part is None else projected.chunk(part[1], dim=-1)[part[0]])
 
-    def change(module, given):
+    def change(module, inputs):
         calls.append(None)
         if len(calls) - 1 != place:
-            return given
-        outputs = given[0].clone()
-        outputs[..., own] = replace(outputs[..., own], seen[place][..., own])
-        return (outputs, *given[1:])
+            return inputs
+        outputs = inputs[0].clone()
+        outputs[..., columns] = replace(outputs[..., columns], seen[place][..., columns])
+        return (outputs, *inputs[1:])
 
     hooks = [value.register_forward_hook(keep_values), output.register_forward_pre_hook(change)]
     try:
@@ -98,7 +98,7 @@ def changes_of(config, head, learned, real, rng):
     layer, tokens = head[0], real.shape[1]
     window = config.architecture.layers[layer].window or tokens
     near = np.abs(np.arange(tokens)[:, None] - np.arange(tokens)[None]) <= window
-    given = rng.normal(size=learned.shape) * real[:, None] * near[None]
+    weights = rng.normal(size=learned.shape) * real[:, None] * near[None]
     edges = [(0, 0), (4, 3), (4, 4), (4, 5)]
     cut, put = learned.copy(), learned.copy()
     for query, key in edges:
@@ -108,7 +108,7 @@ def changes_of(config, head, learned, real, rng):
     means = rng.normal(size=(config.num_hidden_layers, config.num_attention_heads, config.head_dim))
     mean = torch.tensor(means[head])
     return {
-        "weights": (ov.fixed(config, {head: given}), mixing(given)),
+        "weights": (ov.fixed(config, {head: weights}), mixing(weights)),
         "cut edges": (ov.forbidden_edges(config, [(*head, *edge) for edge in edges]), mixing(cut)),
         "an edge": (ov.fixed_edges(config, {(*head, 2, 1): 0.7}, example=0), mixing(put)),
         "mean": (ov.mean(config, [head], means), lambda outputs, values: mean.expand_as(outputs)),
@@ -129,17 +129,17 @@ def last_hidden_state(output):
 def test_every_kind_of_override_agrees_in_float64(family, size, tmp_path, rng, x64):
     """One head in each layer."""
     model, reference = twins(family, size, tmp_path)
-    config, given = model.config, arguments(model.config, rng)
-    real = given["attention_mask"].astype(bool)
-    base, expected, ours = torch_reference.run_torch(reference, given), {}, []
+    config, batch = model.config, arguments(model.config, rng)
+    real = batch["attention_mask"].astype(bool)
+    base, expected, ours = torch_reference.run_torch(reference, batch), {}, []
     for layer in range(config.num_hidden_layers):
         head = (layer, int(rng.integers(config.num_attention_heads)))
         learned = base.attentions[layer][:, head[1]].numpy()
         for name, (override, replace) in changes_of(config, head, learned, real, rng).items():
             ours.append(override)
             with replaced_outputs(reference, config, head, replace):
-                expected[head, name] = torch_reference.run_torch(reference, given).hidden_states[-1]
-    found = bertjax.reference.run(model, model.inputs(**given), ov.stack(ours), last_hidden_state)
+                expected[head, name] = torch_reference.run_torch(reference, batch).hidden_states[-1]
+    found = bertjax.reference.run(model, model.inputs(**batch), ov.stack(ours), last_hidden_state)
     for (name, theirs), one in zip(expected.items(), found, strict=True):
         assert largest_difference(one, theirs, real) < 1e-10, name
         assert largest_difference(theirs, base.hidden_states[-1], real) > 1e-4, name
@@ -149,10 +149,10 @@ def test_every_kind_of_override_agrees_in_float64(family, size, tmp_path, rng, x
 def test_gradients_of_gates_agree_with_differences(family, size, rng, x64):
     """Of both gates of every head, at 0 and at 1."""
     config = config_of(family, size)
-    model, given = random_model(BertModel, config, "float64"), arguments(config, rng, tokens=8)
+    model, batch = random_model(BertModel, config, "float64"), arguments(config, rng, tokens=8)
     means = rng.normal(size=(config.num_hidden_layers, config.num_attention_heads, config.head_dim))
-    heads, real = ov.every_head(config), jnp.asarray(given["attention_mask"])[..., None].astype(float)
-    base, inputs = ov.combine(ov.uniform(config, heads), ov.mean(config, heads, means)), model.inputs(**given)
+    heads, real = ov.every_head(config), jnp.asarray(batch["attention_mask"])[..., None].astype(float)
+    base, inputs = ov.combine(ov.uniform(config, heads), ov.mean(config, heads, means)), model.inputs(**batch)
 
     def total(gates):
         override = dataclasses.replace(base, weights_gate=gates[0], output_gate=gates[1])
@@ -167,4 +167,4 @@ def test_gradients_of_gates_agree_with_differences(family, size, rng, x64):
         slopes, differences = np.asarray(slope(gates)), ((after - before) / (2 * step)).reshape(shape)
         assert largest_difference(slopes, differences) < 1e-6 * (1 + np.abs(slopes).max())
         assert (np.abs(slopes[1]) > 1e-5).all()
-        assert (np.abs(slopes[0]) > 1e-5).any() == (of_outputs == 1)  # of a mean in their place weights change nothing
+        assert (np.abs(slopes[0]) > 1e-5).any() == (of_outputs == 1)  # weights have no effect on a mean output

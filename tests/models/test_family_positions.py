@@ -120,15 +120,15 @@ def test_long_texts_with_modernberts_window_agree_with_pytorch(tmp_path, rng, x6
     assert {kind.window for kind in config.architecture.layers} == {None, 64}
     assert all(packed_layer.has_blocks(2048, kind) for kind in config.architecture.layers)
     examples = encodings(config, rng, [2048, 777])
-    given = collate(examples)
-    real = given["attention_mask"].astype(bool)
-    assert [row for row in parity.compare(model, reference, given) if not row.passed] == []
+    batch = collate(examples)
+    real = batch["attention_mask"].astype(bool)
+    assert [row for row in parity.compare(model, reference, batch) if not row.passed] == []
     heads = [(layer, int(rng.integers(config.num_attention_heads))) for layer in range(config.num_hidden_layers)]
     cases = [(head, mode) for head in heads for mode in ("uniform", "zero")]
     ablations = [ab.ablation(config, [head], mode) for head, mode in cases]
     found = engine.sweep(model, examples, ablations, readouts.logits)
     for (head, mode), ours in zip(cases, found.outputs, strict=True):
         with torch_reference.overridden_head(reference, config, head, mode, real):
-            theirs = torch_reference.run_torch(reference, given).logits
+            theirs = torch_reference.run_torch(reference, batch).logits
         assert largest_difference(ours, theirs, real) < 1e-10, (head, mode)
         assert largest_difference(theirs, found.base, real) > 1e-4, (head, mode)

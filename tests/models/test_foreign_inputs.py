@@ -24,8 +24,8 @@ def model(small):
 
 @pytest.fixture
 def batch(small, rng):
-    given = arguments(small, rng, batch=3, tokens=7)
-    return given | {"attention_mask": (np.arange(7) < np.array(LENGTHS)[:, None]).astype(np.int64)}
+    inputs = arguments(small, rng, batch=3, tokens=7)
+    return inputs | {"attention_mask": (np.arange(7) < np.array(LENGTHS)[:, None]).astype(np.int64)}
 
 
 def test_nested_lists_and_arrays_of_jax(model, batch):
@@ -41,11 +41,11 @@ def test_nested_lists_and_arrays_of_jax(model, batch):
 
 @pytest.mark.parametrize("dtype", [*"bBhHiIlLqQ", ">i4", "<i8", ">u2"])
 def test_integers_of_numpy(model, batch, dtype):
-    given = {name: array.astype(dtype) for name, array in batch.items()}
+    inputs = {name: array.astype(dtype) for name, array in batch.items()}
     expected = model(**batch)
-    assert tree_equal(model(given), expected)
-    assert tree_equal(model(*given.values()), expected)
-    assert tree_equal(model(given | {"attention_mask": given["attention_mask"].astype(bool)}), expected)
+    assert tree_equal(model(inputs), expected)
+    assert tree_equal(model(*inputs.values()), expected)
+    assert tree_equal(model(inputs | {"attention_mask": inputs["attention_mask"].astype(bool)}), expected)
 
 
 @pytest.mark.needs_torch
@@ -70,10 +70,10 @@ def test_views_of_pytorch(model, batch):
 
     wide = torch.tensor(batch["input_ids"]).T.contiguous().T
     every_other = torch.tensor(np.repeat(batch["attention_mask"], 2, axis=1))[:, ::2]
-    given = batch | {"input_ids": wide, "attention_mask": every_other}
+    views = batch | {"input_ids": wide, "attention_mask": every_other}
     assert not wide.is_contiguous()
     assert not every_other.is_contiguous()
-    assert tree_equal(model(given), model(**batch))
+    assert tree_equal(model(views), model(**batch))
 
 
 @pytest.fixture
@@ -83,14 +83,14 @@ def tokenizer():
     import transformers
 
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
-    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({word: n for n, word in enumerate(words)}, "[UNK]"))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    made.post_processor = tokenizers.processors.TemplateProcessing(
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({word: n for n, word in enumerate(words)}, "[UNK]"))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    backend.post_processor = tokenizers.processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
     inputs = ["input_ids", "token_type_ids", "attention_mask"]
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, model_input_names=inputs, **names)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=backend, model_input_names=inputs, **names)
 
 
 def swept(model, examples, **options):
@@ -139,8 +139,8 @@ def test_a_sweep_takes_rows_of_token_ids(model, batch):
     ids = batch["input_ids"]
     expected = swept(model, {"input_ids": ids})
     rows = [row.tolist() for row in ids]
-    for given in (rows, [*map(tuple, rows)], ids, list(ids), ids.astype(">u2"), jnp.asarray(ids, jnp.int32)):
-        assert same(swept(model, given), expected)
+    for token_ids in (rows, [*map(tuple, rows)], ids, list(ids), ids.astype(">u2"), jnp.asarray(ids, jnp.int32)):
+        assert same(swept(model, token_ids), expected)
     cut = [row[:length] for row, length in zip(rows, LENGTHS, strict=True)]
     padded = {"input_ids": ids, "attention_mask": batch["attention_mask"]}
     assert same(swept(model, cut), swept(model, padded))
@@ -158,8 +158,8 @@ def test_a_sweep_takes_tensors(model, batch, unchecked):
     heads, rng = ablations.single_heads(model.config, "mean"), np.random.default_rng(0)
     means = rng.normal(size=(2, 3, 4)).astype(np.float32)
     results = [
-        bertjax.sweep(model, batch, heads, readouts.hidden_state, at=at, means=given, progress=False)
-        for at, given in (([[0], [1], [2]], means), (torch.tensor([[0], [1], [2]]), torch.tensor(means)))
+        bertjax.sweep(model, batch, heads, readouts.hidden_state, at=at, means=values, progress=False)
+        for at, values in (([[0], [1], [2]], means), (torch.tensor([[0], [1], [2]]), torch.tensor(means)))
     ]
     assert same(*results)
 
@@ -219,11 +219,11 @@ def test_overrides_accept_arrays_of_all_libraries(model, batch, rng, unchecked):
     ]
     for make, array in makers:
         expected = make(array)
-        for given in kinds_of(array):
-            assert tree_equal(make(given), expected)
+        for tokens in kinds_of(array):
+            assert tree_equal(make(tokens), expected)
     whole = patching.patched(config, "values", ["1.1"], source, tokens=mask)
-    for given in [*kinds_of(mask)][1:]:  # lists are positions
-        assert tree_equal(patching.patched(config, "values", ["1.1"], source, tokens=given), whole)
+    for tokens in [*kinds_of(mask)][1:]:  # lists are positions
+        assert tree_equal(patching.patched(config, "values", ["1.1"], source, tokens=tokens), whole)
 
 
 @pytest.mark.needs_torch

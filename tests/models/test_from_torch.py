@@ -94,10 +94,10 @@ def test_weights_of_any_dtype_are_read_as_from_disk(dtype, tmp_path, rng):
     ours = convert(theirs)
     theirs.save_pretrained(tmp_path)
     assert_same(ours, bertjax.load(tmp_path))
-    given = arguments(ours.config, rng)
+    inputs = arguments(ours.config, rng)
     with torch.no_grad():
-        expected = theirs.float()(**{name: torch.tensor(array) for name, array in given.items()}).logits
-    assert largest_difference(ours(given).logits, expected) < CLOSE
+        expected = theirs.float()(**{name: torch.tensor(array) for name, array in inputs.items()}).logits
+    assert largest_difference(ours(inputs).logits, expected) < CLOSE
 
 
 def test_later_changes_of_the_pytorch_model_change_nothing():
@@ -169,8 +169,8 @@ def test_a_tokenizer_of_transformers_is_copied(tmp_path):
     ours.save_pretrained(tmp_path / "saved")
     assert (theirs.backend_tokenizer.to_str(), theirs.init_kwargs) == before
     assert Tokenizer.from_pretrained(tmp_path / "saved").digest == ours.tokenizer.digest
-    own = Tokenizer.from_transformers(theirs)
-    assert convert(model, own).tokenizer is own
+    copy = Tokenizer.from_transformers(theirs)
+    assert convert(model, copy).tokenizer is copy
 
 
 @pytest.mark.parametrize("settings", [{}, {"model_input_names": TYPES}, {"model_input_names": TYPES[::2]}])
@@ -322,10 +322,10 @@ def random_adapter(model, **settings):
     return adapted.eval()
 
 
-def logits_of(model, given):
+def logits_of(model, batch):
     import torch
 
-    tensors = {name: torch.tensor(given[name]) for name in ("input_ids", "attention_mask")}
+    tensors = {name: torch.tensor(batch[name]) for name in ("input_ids", "attention_mask")}
     with torch.no_grad():
         return model(**tensors)[0]
 
@@ -339,8 +339,8 @@ def test_an_adapter_of_every_family_is_merged_in_a_copy(family, rng):
     before = copy.deepcopy(theirs.state_dict())
     ours = convert(theirs)
     assert ours.name == "PeftModelForSequenceClassification in memory"
-    given = arguments(ours.config, rng) | {"token_type_ids": None}
-    assert largest_difference(ours(given).logits, logits_of(theirs, given)) < CLOSE
+    inputs = arguments(ours.config, rng) | {"token_type_ids": None}
+    assert largest_difference(ours(inputs).logits, logits_of(theirs, inputs)) < CLOSE
     after = theirs.state_dict()
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -361,9 +361,9 @@ def test_adapters_that_transformers_added_are_merged(rng):
     theirs = torch_model()
     theirs.add_adapter(peft.LoraConfig(r=2, target_modules=["query", "dense"], init_lora_weights=False))
     ours = convert(theirs.eval())
-    given = arguments(ours.config, rng) | {"token_type_ids": None}
-    assert largest_difference(ours(given).logits, logits_of(theirs, given)) < CLOSE
-    assert largest_difference(ours(given).logits, logits_of(torch_model(), given)) > 1e-2
+    inputs = arguments(ours.config, rng) | {"token_type_ids": None}
+    assert largest_difference(ours(inputs).logits, logits_of(theirs, inputs)) < CLOSE
+    assert largest_difference(ours(inputs).logits, logits_of(torch_model(), inputs)) > 1e-2
     theirs.disable_adapters()
     with pytest.raises(CheckpointError, match=r"cannot be merged \(they are disabled: enable them"):
         bertjax.from_torch(theirs)
@@ -384,7 +384,7 @@ def test_adapters_that_cannot_be_merged_are_refused():
         bertjax.from_torch(copied)
 
 
-# What is refused, and what is left alone.
+# Refused inputs, and ignored ones.
 
 
 def of_an_unknown_class():
@@ -457,8 +457,8 @@ def test_unsupported_models_are_refused_in_one_line(make, error, message):
 
 
 def test_nothing_is_written_to_disk(library, transformer, tmp_path, monkeypatch):
-    made = [torch_model(), embedder(library, transformer), random_adapter(torch_model(), target_modules=["query"])]
-    for model in made:
+    models = [torch_model(), embedder(library, transformer), random_adapter(torch_model(), target_modules=["query"])]
+    for model in models:
         bertjax.from_torch(model)  # what JAX compiles, it writes to the tests' cache
     place = tmp_path / "empty"
     place.mkdir()
@@ -476,6 +476,6 @@ def test_nothing_is_written_to_disk(library, transformer, tmp_path, monkeypatch)
 
     monkeypatch.setattr(builtins, "open", read_only)
     monkeypatch.setattr(os, "open", read_only_too)
-    for model in made:
+    for model in models:
         bertjax.from_torch(model)
     assert list(place.iterdir()) == []

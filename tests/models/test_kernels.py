@@ -255,9 +255,9 @@ def test_overrides_of_weights_need_explicit_attention(small, rng, form):
         _ = output.attentions
     with pytest.raises(InputError, match="attention='explicit'"):
         ov.patched_weights(small, ["0.0"], output)
-    given = np.zeros((9, 9), np.float32)
+    weights = np.zeros((9, 9), np.float32)
     for override, what in (
-        (ov.fixed(small, {"0.0": given}), "weights"),
+        (ov.fixed(small, {"0.0": weights}), "weights"),
         (ov.patched_weights(small, ["0.0"], explicit(**call)), "weights"),
         (ov.forbidden_edges(small, [(0, 0, 0, 0)]), "single weights"),
         (ov.fixed_edges(small, {(0, 0, 0, 0): 0.5}), "single weights"),
@@ -291,8 +291,8 @@ CALLS = {"cuda": {"custom_call": False}, "tpu": {"tpu_custom_call": True}}
 def test_products_of_bfloat16_use_default_precision(dtype, highest):
     """They are exact, and the TPU's compiler rejects a higher precision."""
     part, numerics = jnp.zeros((16, 64), dtype), Numerics(dtype, "highest")
-    made = jax.make_jaxpr(lambda part: pallas_attention.product(part, part, 1, numerics))(part)
-    assert ("Precision.HIGHEST" in str(made)) == highest
+    program = jax.make_jaxpr(lambda part: pallas_attention.product(part, part, 1, numerics))(part)
+    assert ("Precision.HIGHEST" in str(program)) == highest
 
 
 @pytest.mark.parametrize("platform", CALLS)

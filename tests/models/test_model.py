@@ -135,9 +135,9 @@ def test_a_model_works_inside_jit_and_vmap_and_grad(small, rng):
     expected = model(**call).logits
     inside = jax.jit(lambda ids: model(ids, call["attention_mask"], call["token_type_ids"]).logits)
     assert largest_difference(inside(call["input_ids"]), expected) < CLOSE
-    given = [np.stack([call[name], call[name][::-1]], axis=1) for name in ("input_ids", "attention_mask")]
-    mapped = jax.vmap(lambda ids, mask: model(ids, mask).logits, in_axes=1)(*given)
-    several = [model(*(both[:, place] for both in given)).logits for place in (0, 1)]
+    stacked = [np.stack([call[name], call[name][::-1]], axis=1) for name in ("input_ids", "attention_mask")]
+    mapped = jax.vmap(lambda ids, mask: model(ids, mask).logits, in_axes=1)(*stacked)
+    several = [model(*(both[:, place] for both in stacked)).logits for place in (0, 1)]
     assert largest_difference(mapped, np.stack(several)) < CLOSE
     gates = jnp.ones((2, 3))
 

@@ -83,10 +83,10 @@ def test_batches_of_any_tokenizer_are_accepted(embedder, tokenizer):
     batch = {"input_ids": IDS, "attention_mask": MASK}
     tensors = {name: torch.tensor(value) for name, value in batch.items()}
     arrays = {name: jnp.array(value) for name, value in batch.items()}
-    for given in (batch, tensors, arrays, BatchEncoding(tensors), BatchEncoding(batch)):
-        assert np.array_equal(embedder(given).sentence_embedding, expected)
+    for texts in (batch, tensors, arrays, BatchEncoding(tensors), BatchEncoding(batch)):
+        assert np.array_equal(embedder(texts).sentence_embedding, expected)
         result = bertjax.sweep(
-            embedder, given, [ab.ablation(CONFIG, ["0.1"])], readouts.sentence_embedding, progress=False
+            embedder, texts, [ab.ablation(CONFIG, ["0.1"])], readouts.sentence_embedding, progress=False
         )
         assert np.allclose(result.base, expected, atol=1e-5)
     # Unpadded rows, as a tokenizer gives them without return_tensors.

@@ -30,7 +30,7 @@ def test_layer_norm_is_accurate_where_the_mean_is_large(rng):
     assert largest_difference(ops.layer_norm(x, scale, bias, 1e-12, F32), expected) < 1e-3
 
 
-def test_layer_norm_uses_the_epsilon_it_is_given(rng):
+def test_layer_norm_uses_its_epsilon(rng):
     x, one, none = normal(rng, 1, 1, 6) * 1e-3, jnp.ones(6), jnp.zeros(6)
     small, large = (np.abs(ops.layer_norm(x, one, none, epsilon, F32)).max() for epsilon in (1e-12, 1e-2))
     assert large < 0.1 * small
@@ -96,7 +96,7 @@ def test_huge_scores_on_masked_keys_change_nothing(rng, size):
 
 
 def test_the_share_of_a_key_is_differentiable_where_it_is_zero(rng, x64):
-    # In float64: a difference of two weights in float32 has an error of its own, which a small slope does not stand.
+    # In float64: a difference of two weights in float32 has an error that is too large for a small slope.
     scores, keep = (
         jnp.asarray(part, jnp.float64) for part in (rng.normal(size=(1, 1, 1, 4)), [[[[1.0, 0.0, 1.0, 1.0]]]])
     )

@@ -59,10 +59,10 @@ def test_a_smaller_model_equals_zeroed_heads(family, both, rng):
     whole, smaller, gone = both(family)
     assert sum(array.size for array in smaller.weights().values()) < sum(one.size for one in whole.weights().values())
     assert {*every_head(smaller.config)} == {*every_head(whole.config)} - {*gone}
-    given = arguments(whole.config, rng)
-    before, after = whole(**given, overrides=zeroed(whole.config, gone)), smaller(**given)
-    real = np.asarray(given["attention_mask"]) > 0
-    assert np.abs(np.asarray(whole(**given).last_hidden_state - before.last_hidden_state)[real]).max() > 1e-3
+    inputs = arguments(whole.config, rng)
+    before, after = whole(**inputs, overrides=zeroed(whole.config, gone)), smaller(**inputs)
+    real = np.asarray(inputs["attention_mask"]) > 0
+    assert np.abs(np.asarray(whole(**inputs).last_hidden_state - before.last_hidden_state)[real]).max() > 1e-3
     np.testing.assert_allclose(after.last_hidden_state[real], before.last_hidden_state[real], atol=2e-5)
     for layer, head in gone:
         assert not np.asarray(after.attentions[layer, :, head]).any()
@@ -76,7 +76,7 @@ def test_remaining_heads_are_overridden_as_before(gone, attention, both, rng, tm
     whole, smaller, _ = both(gone=gone)
     if attention == "fused":
         smaller = bertjax.BertModel.from_pretrained(tmp_path / "smaller", attention="fused")
-    config, given = whole.config, arguments(whole.config, rng)
+    config, batch = whole.config, arguments(whole.config, rng)
     left = [f"{layer}.{head}" for layer, head in every_head(smaller.config)]
     source = whole(**arguments(whole.config, rng))
     changes = [
@@ -90,10 +90,10 @@ def test_remaining_heads_are_overridden_as_before(gone, attention, both, rng, tm
             lambda config: overrides.patched_weights(config, left[1:3], source),
             lambda config: overrides.fixed_edges(config, {(*every_head(smaller.config)[1], 1, 2): 0.4}, example=0),
         ]
-    real = np.asarray(given["attention_mask"]) > 0
+    real = np.asarray(batch["attention_mask"]) > 0
     for change in changes:
-        expected = whole(**given, overrides=zeroed(config, gone, change(config))).last_hidden_state
-        found = smaller(**given, overrides=change(smaller.config)).last_hidden_state
+        expected = whole(**batch, overrides=zeroed(config, gone, change(config))).last_hidden_state
+        found = smaller(**batch, overrides=change(smaller.config)).last_hidden_state
         np.testing.assert_allclose(found[real], expected[real], atol=2e-5)
 
 
@@ -102,16 +102,16 @@ def test_remaining_heads_are_overridden_as_before(gone, attention, both, rng, tm
 def test_a_sweep_of_a_smaller_model_equals_that_of_all_heads(family, mode, both, rng):
     whole, smaller, gone = both(family)
     examples = encodings(whole.config, rng, fixed_lengths(3, 9, 6))
-    own = [
+    sets = [
         *single_heads(smaller.config, mode),
         *whole_layers(smaller.config, mode),
         *head_pairs(smaller.config, mode)[:4],
     ]
     means = rng.normal(size=(smaller.config.num_hidden_layers, 3, smaller.config.head_dim)).astype(np.float32)
-    given = {"readout": first_token, "means": means, "progress": False}
-    found = bertjax.sweep(smaller, examples, own, **given)
+    options = {"readout": first_token, "means": means, "progress": False}
+    found = bertjax.sweep(smaller, examples, sets, **options)
     zero = tuple(Change(*head, "zero") for head in gone)
-    expected = bertjax.sweep(whole, examples, [Ablation(one.name, (*one.changes, *zero)) for one in own], **given)
+    expected = bertjax.sweep(whole, examples, [Ablation(one.name, (*one.changes, *zero)) for one in sets], **options)
     assert np.abs(found.outputs - found.base).max() > 1e-3
     np.testing.assert_allclose(found.outputs, expected.outputs, atol=2e-5)
 
@@ -134,12 +134,12 @@ def test_a_smaller_model_can_lose_more(both, rng, tmp_path):
     smaller.save_pretrained(tmp_path / "again", without=[(0, 1), (2, 2)])
     again = bertjax.BertModel.from_pretrained(tmp_path / "again")
     assert again.config.heads_of(0) == ()
-    given = arguments(whole.config, rng)
-    real = np.asarray(given["attention_mask"]) > 0
-    expected = whole(**given, overrides=zeroed(whole.config, (*gone, (0, 1), (2, 2)))).last_hidden_state
-    np.testing.assert_allclose(again(**given).last_hidden_state[real], expected[real], atol=2e-5)
+    inputs = arguments(whole.config, rng)
+    real = np.asarray(inputs["attention_mask"]) > 0
+    expected = whole(**inputs, overrides=zeroed(whole.config, (*gone, (0, 1), (2, 2)))).last_hidden_state
+    np.testing.assert_allclose(again(**inputs).last_hidden_state[real], expected[real], atol=2e-5)
     remove_heads(smaller, [(0, 1), (2, 2)])
-    np.testing.assert_allclose(smaller(**given).last_hidden_state[real], expected[real], atol=2e-5)
+    np.testing.assert_allclose(smaller(**inputs).last_hidden_state[real], expected[real], atol=2e-5)
 
 
 def test_the_reference_engine_agrees(both, rng):

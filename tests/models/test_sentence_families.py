@@ -37,7 +37,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
 ]
 CLOSE = 2e-5  # vectors of size about 1 in float32, after two or three layers
-JOINED = ("lasttoken", "max", "cls", "weightedmean", "mean_sqrt_len_tokens", "mean")  # in no version's own order
+JOINED = ("lasttoken", "max", "cls", "weightedmean", "mean_sqrt_len_tokens", "mean")  # in another order
 TEXTS = [*SENTENCES, "cat", "red red red dog dog " * 6]
 SIZES = SIZES | {"vocab_size": make_config().vocab_size, "pad_token_id": 0}
 _DISTIL = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
@@ -192,11 +192,11 @@ def test_truncation_case_and_prompts_match_sentence_transformers(encoder, tmp_pa
     settings = {"max_seq_length": 9, "do_lower_case": True}
     (tmp_path / "sentence_bert_config.json").write_text(json.dumps(settings))  # as older versions have it
     prompts = {"query": "the dog: ", "passage": "Red doors "}
-    said = {"prompts": prompts, "default_prompt_name": "passage"}
-    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(said))
+    config = {"prompts": prompts, "default_prompt_name": "passage"}
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(config))
     theirs, texts = open_packaged(tmp_path), [*TEXTS, "THE CAT sat"]
-    for name, given in ((None, {}), ("query", {"prompt_name": "query"}), ("a man ", {"prompt": "a man "}), ("", {})):
-        expected = theirs.encode(texts, **({"prompt": ""} if name == "" else given))
+    for name, options in ((None, {}), ("query", {"prompt_name": "query"}), ("a man ", {"prompt": "a man "}), ("", {})):
+        expected = theirs.encode(texts, **({"prompt": ""} if name == "" else options))
         assert largest_difference(vectors_of(tmp_path, texts, name), expected) < CLOSE, name
     model, tokenizer = bertjax.load(tmp_path), Tokenizer.from_pretrained(tmp_path)
     assert tokenizer.prompts == prompts

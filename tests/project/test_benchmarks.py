@@ -27,9 +27,9 @@ def test_attention_benchmarks_compare_with_pytorch_and_float64(tmp_path, monkeyp
     ours = {"explicit", "fused", "blocks"}
     for dtype in ERROR:
         for length in (12, 33):
-            alike = [row for row in rows if (row["dtype"], row["length"]) == (dtype, length)]
-            assert {row["form"] for row in alike if row["overridden"]} == ours
-            assert {row["form"] for row in alike if not row["overridden"]} == {*ours, "PyTorch eager", "PyTorch SDPA"}
+            cases = [row for row in rows if (row["dtype"], row["length"]) == (dtype, length)]
+            assert {row["form"] for row in cases if row["overridden"]} == ours
+            assert {row["form"] for row in cases if not row["overridden"]} == ours | {"PyTorch eager", "PyTorch SDPA"}
     assert all(0 < row["error"] < ERROR[row["dtype"]] for row in rows)
     one = rows[0]
     assert one["flops_per_second"] == pytest.approx(4 * 5 * 3 * 12**2 * 16 / one["median"])
@@ -42,7 +42,7 @@ def test_attention_benchmarks_compare_with_pytorch_and_float64(tmp_path, monkeyp
 def test_every_length_is_timed_with_every_batch(tmp_path, monkeypatch):
     monkeypatch.setattr(attention, "AT_LEAST", 0.0)
     monkeypatch.setattr(attention, "measure_peaks", lambda dtype, rounds: {"flops": 3e9, "bytes": 2e9})
-    monkeypatch.setattr(attention, "make_torch", lambda *given: [])
+    monkeypatch.setattr(attention, "make_torch", lambda *args: [])
     sizes = ["--lengths", "5", "12", "--batches", "1", "3", "--heads", "2", "--head-dim", "8", "--rounds", "1"]
     monkeypatch.setattr(sys, "argv", ["attention", *sizes, "--dtypes", "float32", "--output", str(tmp_path)])
     attention.main()
@@ -52,12 +52,12 @@ def test_every_length_is_timed_with_every_batch(tmp_path, monkeypatch):
 
 @pytest.mark.needs_torch
 @pytest.mark.parametrize("task", ["minimal-pairs", "mlm"])
-def test_tasks_are_timed_beside_pytorch_and_give_the_same(task, tmp_path, monkeypatch, capsys):
+def test_tasks_are_timed_with_pytorch_and_give_the_same(task, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("benchmarks.tasks.matmul_rate", lambda repeats: 3e9)
     model = make_masked(tmp_path)
     sizes = ["--pairs", "3", "--texts", "5", "--rounds", "2", "--timed", "3", "--batches", "2", "7"]
-    given = ["--model", str(model), "--tasks", task, "--json", str(tmp_path / "tasks.json"), *sizes]
-    monkeypatch.setattr(sys, "argv", ["tasks", *given, "--lines", str(write_lines(tmp_path / "lines.txt"))])
+    arguments = ["--model", str(model), "--tasks", task, "--json", str(tmp_path / "tasks.json"), *sizes]
+    monkeypatch.setattr(sys, "argv", ["tasks", *arguments, "--lines", str(write_lines(tmp_path / "lines.txt"))])
     tasks.main()
     (found,) = json.loads((tmp_path / "tasks.json").read_text())["tasks"]
     assert found["difference"] < 2e-6

@@ -109,7 +109,7 @@ def test_a_head_mask_of_five_axes_is_fixed_edges(twins):
 
 
 def put(index, value):
-    """A hook of TransformerLens that puts a value, or a function's of what is there, at an index."""
+    """A hook of TransformerLens that writes a value, or a function of the activation, at an index."""
 
     def hook(values, point):
         values[index] = value(values, point) if callable(value) else value

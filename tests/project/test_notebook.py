@@ -16,7 +16,7 @@ from tests.factories import write_glue
 pytestmark = pytest.mark.integration
 
 FOLDER = Path(__file__).parents[2] / "docs" / "tutorials"
-# Of each notebook, what is made smaller to save minutes.
+# Reduced sizes in each notebook, to save minutes.
 SMALLER = {
     "dataframe": {"limit=300": "limit=12"},
     "demo": {"limit=200": "limit=4"},
@@ -147,9 +147,9 @@ def test_patching_finds_the_changed_word_and_its_head(executed):
 
 def check_places(notebook):
     clean, corrupted = (number(word, printed(notebook, "def cosine")) for word in ("clean", "corrupted"))
-    patched, beside = (number(f"token {token}:", printed(notebook, "for token in (2, 3)")) for token in (2, 3))
+    patched, control = (number(f"token {token}:", printed(notebook, "for token in (2, 3)")) for token in (2, 3))
     assert abs(clean - patched) < 0.2 * (clean - corrupted)
-    assert abs(beside - corrupted) < 0.1 * (clean - corrupted)
+    assert abs(control - corrupted) < 0.1 * (clean - corrupted)
     assert "the largest is +10" in printed(notebook, "grid.sentence")
     heads = printed(notebook, "carrier =").splitlines()
     assert heads[0].startswith("5.11 at all tokens: ")
@@ -158,7 +158,7 @@ def check_places(notebook):
     assert all(abs(float(change)) < 2 for change in re.findall(r"\d\.\d+ ([+-][\d.]+)", printed(notebook, "by_path =")))
 
 
-def test_pruning_judges_its_orders_and_saves_what_is_left(executed):
+def test_pruning_compares_its_orders_and_saves_the_rest(executed):
     notebook, folder = executed("pruning")
     shows_pictures(notebook, "pruned.plot()")
     assert printed(notebook, "bertjax.prune").startswith("8 examples determine the orders, 8 others the score; ROC AUC")

@@ -57,7 +57,7 @@ def test_the_python_runs_on_the_readers_file(readme_directory, monkeypatch, caps
     assert len(rows) == 72 * len(names["results"].summary["metrics"])
 
 
-def test_the_commands_run_in_the_order_given(readme_directory, monkeypatch, capsys):
+def test_the_commands_run_in_their_order(readme_directory, monkeypatch, capsys):
     monkeypatch.chdir(readme_directory)
     lines = [line for line in COMMANDS if line.startswith("bertjax ")]
     assert [line.split()[1] for line in lines] == ["ablate", "show", "report"]

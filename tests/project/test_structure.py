@@ -145,14 +145,14 @@ def test_annotations_are_not_postponed(path):
 def test_who_looks_at_results_does_not_wait_for_jax(command, tmp_path):
     results = make_results(tmp_path / "results", examples=30)
     name, *options = command
-    given = [name, *[str(results)] * (1 + (name == "compare")), *options]
+    arguments = [name, *[str(results)] * (1 + (name == "compare")), *options]
     heavy = "[name for name in ('jax', 'flax') if name in sys.modules]"
-    code = f"import sys; from bertjax.cli import main; main({given!r}); print({heavy})"
+    code = f"import sys; from bertjax.cli import main; main({arguments!r}); print({heavy})"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert found.stdout.splitlines()[-1] == "[]", found.stderr
 
 
-def test_the_front_door_names_what_it_opens_and_imports_nothing():
+def test_the_package_names_its_public_api_and_imports_nothing():
     tree = ast.parse((PACKAGE / "__init__.py").read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If))
     typed = {alias.name: node.module for node in block.body for alias in node.names}

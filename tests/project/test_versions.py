@@ -1,4 +1,4 @@
-"""Versions are told once, or agree: in the package, its citation, the changelog, and the pinned sets."""
+"""Versions are written once, or agree: in the package, its citation, the changelog, and the pinned sets."""
 
 import configparser
 import re
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 SETTINGS = configparser.ConfigParser()
 SETTINGS.read(ROOT / "setup.cfg")
 PYTHONS = ("3.11", "3.12", "3.13")
-# For devices that the machine may not have, and for the site, whose versions are in docs/requirements.txt.
+# For devices that the machine may not have, and for the site, with versions in docs/requirements.txt.
 ELSEWHERE = ("cuda", "tpu", "docs")
 
 
@@ -32,7 +32,7 @@ def pins(name):
     return {canonicalize_name(package): Version(version) for package, version in found.items()}
 
 
-def wanted(python, *extras):
+def requirements_of(python, *extras):
     return [one for one in requirements(*extras) if not one.marker or one.marker.evaluate({"python_version": python})]
 
 
@@ -41,7 +41,7 @@ def test_pinned_versions_cover_all_requirements_and_are_allowed(python):
     pinned = pins(f"constraints-py{python.replace('.', '')}.txt")
     extras = [name for name in SETTINGS["options.extras_require"] if name not in ELSEWHERE]
     assert len(extras) > 6
-    for one in wanted(python, *extras):
+    for one in requirements_of(python, *extras):
         assert pinned[canonicalize_name(one.name)] in one.specifier, one
 
 
@@ -53,7 +53,7 @@ def test_the_pinned_versions_of_the_site_are_allowed():
 
 def test_the_oldest_versions_are_the_floors():
     pinned = pins("constraints-oldest.txt")
-    for one in wanted("3.11", "torch", "adapters", "datasets", "ranking", "experiments", "smoke"):
+    for one in requirements_of("3.11", "torch", "adapters", "datasets", "ranking", "experiments", "smoke"):
         (floor,) = [Version(part.version) for part in one.specifier if part.operator == ">="]
         assert pinned[canonicalize_name(one.name)] == floor, one
 

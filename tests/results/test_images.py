@@ -28,8 +28,7 @@ from bertjax.results.figures import FIGURES, make_figure
 from bertjax.statistics import Measure
 from experiments.patterns.figure import draw_patterns
 from experiments.patterns.maps import NAMES
-from experiments.shared.figures import draw_effect_bars, draw_effect_maps
-from experiments.shared.map_table import MapRow, draw_table, ratio_scale
+from experiments.shared.figures import Texts, draw_effect_bars, draw_effect_maps, draw_maps
 from tests.result_factories import make_results
 
 KEPT = Path(__file__).parents[1] / "images"
@@ -53,7 +52,7 @@ def small(monkeypatch):
     monkeypatch.setattr(canvas, "PIXELS_PER_INCH", 50)
 
 
-TEXTS = {"title": "Two tasks", "subtitle": "made up", "label": "points"}
+TEXTS = Texts("Two tasks", "made up", "points")
 
 
 def effects():
@@ -81,10 +80,9 @@ def cls_rows(path):
     rng = np.random.default_rng(0)
     values = rng.uniform(size=(4, 12))
     names = ["nouns", "verbs", "[SEP]", "negation"]
-    scale, pale = ratio_scale("mean weight × tokens (1: uniform)"), rng.random((4, 12)) < 0.3
-    panels = [Panel("one", 4 * values), Panel("two", 4 * values**2, values > 0.9, pale)]
-    rows = [MapRow("base", scale, panels, names), MapRow("fine-\ntuned", scale, [None, panels[0]], names)]
-    draw_table(path, rows, "What [CLS] attends to", "made up", "Pale: not different from uniform attention.")
+    panels = [Panel("one", 4 * values), Panel("two", 4 * values**2, values > 0.9, rng.random((4, 12)) < 0.3)]
+    texts = Texts("What [CLS] attends to", "made up", "mean weight × tokens (1: uniform)")
+    draw_maps(path, panels, texts, rows=names, ratio=3, note="Stroke: not different from uniform attention.")
 
 
 def sets(path):

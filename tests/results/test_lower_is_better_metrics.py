@@ -170,16 +170,20 @@ def test_the_page_shows_losses_in_red_whatever_their_sign(browser, results, tmp_
         largest = text_of(browser, "#chosen")
         assert "years (95 % CI" in largest
         assert ("Lower is better." in text_of(browser, "#positive")) == (name == "error")
-        colours = browser.execute_script("return document.getElementById('ranking').data[0].marker.color")
+        colours = browser.execute_script(
+            "return [...document.querySelectorAll('#ranking .dot')].map(dot => dot.getAttribute('stroke'))"
+        )
         classes = browser.execute_script(
             "return [...document.querySelectorAll('#table tbody tr')].map(row => row.cells[2].className)"
         )
         names = browser.execute_script(
             "return [...document.querySelectorAll('#table tbody tr')].map(row => row.dataset.name)"
         )
-        titles = browser.execute_script("return document.getElementById('ranking').layout.yaxis.title.text")
-        scale = browser.execute_script("return document.getElementById('map').data[0].colorscale.map(one => one[1])")
-        assert titles == "change in years"
+        scale = browser.execute_script(
+            "return [...document.querySelectorAll('#overview .map-scale rect')].map(part => part.getAttribute('fill'))"
+        )
+        assert text_of(browser, "#ranking .axis-title") == "change in years"
+        assert {"var(--low)", "var(--high)"} <= {*colours} <= {"var(--low)", "var(--grey)", "var(--high)"}
         assert classes[0] == "number loss"
         shown[name] = (colours, classes, names, sorted(scale), scale[0])
         assert_quiet(browser)
@@ -224,13 +228,12 @@ def test_the_page_shows_effects_as_such(browser, effects, tmp_path):
     wait_for(lambda: browser.execute_script("return document.body.dataset.ready"))
     assert "score" not in text_of(browser, "#chosen")
     assert "effect" in text_of(browser, "#chosen")
-    assert "Mean effect" in text_of(browser, ".how.of-map")
+    assert "Mean effect" in text_of(browser, "#drawn")
     titles = browser.execute_script(
         "return [...document.querySelectorAll('#table thead th')].map(one => one.innerText)"
     )
     assert titles == ["head", "effect", "95 % interval", "q"]
-    axis = browser.execute_script("return document.getElementById('ranking').layout.yaxis.title.text")
-    assert axis == "effect in years"
+    assert text_of(browser, "#ranking .axis-title") == "effect in years"
     assert_quiet(browser)
 
 
@@ -285,12 +288,12 @@ def test_the_page_has_no_test_of_sizes(browser, tmp_path):
     saved = read_results(make_results(tmp_path / "sizes", "stsb", metrics=(SIZE,)))
     browser.get(write_page(saved, tmp_path / "sizes.html").as_uri())
     wait_for(lambda: browser.execute_script("return document.body.dataset.ready"))
-    shown = text_of(browser, "body").split("Where it comes from")[0]
+    shown = text_of(browser, "body").split("Model, data and settings")[0]
     assert not re.search(r"q <|p [=<≤]|●|more than chance|\bloss\b|\bgain\b", shown), shown
     titles = browser.execute_script(
         "return [...document.querySelectorAll('#table thead th')].map(one => one.innerText)"
     )
     assert titles == ["head", "value", "95 % interval"]
-    scale = browser.execute_script("return document.getElementById('map').data[0]")
-    assert scale["zmin"] == 0
+    ticks = "return [...document.querySelectorAll('#overview .map-scale text')].map(tick => tick.textContent)"
+    assert browser.execute_script(ticks)[0] == "0"
     assert_quiet(browser)

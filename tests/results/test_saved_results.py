@@ -39,6 +39,7 @@ OPTIONAL = {
     "numbers",
     "tags",
     "gradients",
+    "probe",
     "derived",
     "shapley",
     "screen",

@@ -32,7 +32,7 @@ value = 3
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """A classifier, pairs, and a module in the folder in which the command is given."""
+    """A classifier, pairs, and a module in the working directory of the command."""
     make_classifier(tmp_path / "model")
     write_pairs(tmp_path / "pairs.tsv", 24)
     (tmp_path / "own_scores_of_a_test.py").write_text(MODULE)
@@ -47,11 +47,11 @@ def brier(labels, outputs):
 
 def test_a_function_by_name_is_a_metric_with_an_estimate(files, capsys, monkeypatch):
     monkeypatch.setattr("bertjax.statistics.effects.RESAMPLES", 200)
-    given = ["--model", "model", "--task", "mrpc", "--data", "pairs.tsv", "--heads", "0.0", "1.1", "--output", "out"]
-    assert main(["ablate", *given, "--metric", "own_scores_of_a_test:brier"]) == 0
-    said = capsys.readouterr().out
-    assert "intervals and tests of own_scores_of_a_test:brier call it once for each draw: about" in said
-    assert said.index("call it once") < said.index("computing statistics")
+    options = ["--model", "model", "--task", "mrpc", "--data", "pairs.tsv", "--heads", "0.0", "1.1", "--output", "out"]
+    assert main(["ablate", *options, "--metric", "own_scores_of_a_test:brier"]) == 0
+    printed = capsys.readouterr().out
+    assert "intervals and tests of own_scores_of_a_test:brier call it once for each draw: about" in printed
+    assert printed.index("call it once") < printed.index("computing statistics")
     results = read_results(files / "out")
     assert results.summary["metrics"] == ["own_scores_of_a_test:brier", "f1", "accuracy"]
     measure = results.measure()
@@ -74,12 +74,12 @@ def test_a_function_has_the_statistics_of_a_metric(rng):
     def accuracy(labels, outputs):
         return (outputs.argmax(-1) == labels).mean()
 
-    own = compute_statistics(as_metric(accuracy, "classes"), base, outputs, labels, resamples=300, draws=999)
+    custom = compute_statistics(as_metric(accuracy, "classes"), base, outputs, labels, resamples=300, draws=999)
     builtin = compute_statistics("accuracy", base, outputs, labels, resamples=300, draws=999)
-    assert np.allclose(own.score, builtin.score)
-    assert np.allclose(own.percentile, builtin.percentile)
-    assert np.allclose(own.bca, builtin.bca, equal_nan=True)
-    assert np.abs(own.p - builtin.p).max() < 0.1  # swaps against McNemar's exact test
+    assert np.allclose(custom.score, builtin.score)
+    assert np.allclose(custom.percentile, builtin.percentile)
+    assert np.allclose(custom.bca, builtin.bca, equal_nan=True)
+    assert np.abs(custom.p - builtin.p).max() < 0.1  # swaps against McNemar's exact test
 
 
 def test_a_function_takes_outputs_of_any_task(tmp_path, monkeypatch):

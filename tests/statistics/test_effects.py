@@ -16,8 +16,8 @@ from tests.tiny_models import largest_difference
 
 def statistics_of(rng, metric="accuracy", runs=6, examples=60, **options):
     outputs, labels = draw_outputs(rng, metric, runs + 1, examples, 2)
-    given = {"resamples": DRAWS, "draws": DRAWS, **options}
-    return compute_statistics(metric, outputs[0], outputs[1:], labels, **given), outputs, labels
+    settings = {"resamples": DRAWS, "draws": DRAWS, **options}
+    return compute_statistics(metric, outputs[0], outputs[1:], labels, **settings), outputs, labels
 
 
 @pytest.mark.parametrize("metric", sorted(METRICS))
@@ -27,7 +27,7 @@ def test_bootstrap_intervals_are_scipys(rng, metric):
 
         def difference(rows, run=run):
             some = score(metric, outputs[[0, run + 1]][:, rows], labels[rows])
-            return round(some[1] - some[0], 13)  # what is equal but for rounding is equal
+            return round(some[1] - some[0], 13)  # equal except for rounding
 
         expected, more = None, {"n_resamples": 300, "random_state": np.random.default_rng(0)}
         for method in ("percentile", "bca"):  # of the same 300
@@ -59,7 +59,7 @@ def test_effect_sizes(rng):
 
 
 def test_errors_of_shares_are_those_of_many_samples(rng):
-    """Of contrasts whose sum is sure, draws agree too; of those whose sum can be 0, draws can be of any size."""
+    """For contrasts with a positive sum, draws agree too; if the sum can be 0, draws can have any size."""
     restored = patching_metrics("score")[0]
 
     def contrasts(count, least):
@@ -172,7 +172,7 @@ def test_outputs_without_statistics_are_refused(rng):
 
 
 def test_the_sentence():
-    """100 examples of which the base has 60 right; one ablation gains 30, one loses 5, one does nothing."""
+    """100 examples; the base has 60 right, one ablation gains 30, one loses 5, one changes nothing."""
     labels = np.ones(100, int)
     base = (np.arange(100) < 60).astype(int)
     outputs = np.stack([base, (np.arange(100) < 90).astype(int), (np.arange(100) < 55).astype(int)])
@@ -211,7 +211,7 @@ def test_with_too_few_examples_no_swaps_could_show_anything(rng):
     assert "with 3 examples, which can show none." in summarise(found, ["0.0", "0.1"], "head")
 
 
-def test_where_all_effects_are_found_nothing_is_said_of_doubt():
+def test_no_doubt_is_mentioned_if_all_effects_are_found():
     labels = np.ones(100, int)
     outputs = logits(np.stack([(np.arange(100) < right).astype(int) for right in (50, 90, 10)]))
     found = compute_statistics("accuracy", outputs[0], outputs[1:], labels, resamples=99)

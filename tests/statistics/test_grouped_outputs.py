@@ -75,9 +75,9 @@ def replace_scale(metric, outputs):
 @pytest.mark.parametrize("metric", ["accuracy", "f1", "pearson"])
 def test_units_of_one_output_are_as_none(metric, rng):
     outputs, labels = draw_outputs(rng, metric, 3, 50)
-    given = {"resamples": 99, "draws": 99}
+    options = {"resamples": 99, "draws": 99}
     alone, plain = (
-        compute_statistics(metric, outputs[0], outputs[1:], labels, units=units, **given)
+        compute_statistics(metric, outputs[0], outputs[1:], labels, units=units, **options)
         for units in (np.arange(50)[::-1], None)
     )
     for name in ("low", "high", "p", "q", "best", "detectable"):
@@ -85,12 +85,12 @@ def test_units_of_one_output_are_as_none(metric, rng):
     assert (alone.method, alone.examples, alone.by_flips) == (plain.method, 50, metric == "accuracy")
 
 
-def test_a_metric_of_ones_own_takes_units(rng):
+def test_a_custom_metric_takes_units(rng):
     """One that is called once per draw, on all outputs of the drawn units."""
     outputs, labels = draw_outputs(rng, "cross_entropy", 3, 60)
-    own = Metric("worst", "Worst", "outputs", "numbers", lambda o, labels, positive: o[..., 0].min(1), lowest=-np.inf)
+    worst = Metric("worst", "Worst", "outputs", "numbers", lambda o, labels, positive: o[..., 0].min(1), lowest=-np.inf)
     units = np.repeat(np.arange(20), 3)
-    found = compute_statistics(own, outputs[0], outputs[1:], labels, units=units, resamples=50, draws=20)
+    found = compute_statistics(worst, outputs[0], outputs[1:], labels, units=units, resamples=50, draws=20)
     assert found.examples == 20
     assert largest_difference(found.difference, np.diff(outputs[..., 0].min(1), axis=0)[0]) >= 0
     same = compute_statistics(
@@ -135,13 +135,13 @@ def coverage(rng, repeats, texts=200):
         outputs, units = correlated_words(rng, texts, 8)
         labels = np.zeros(len(units))
         for way, several in enumerate((units, None)):
-            given = {"units": several, "resamples": 999, "draws": 199, "seed": number}
-            evidence = compute_statistics("cross_entropy", outputs[0], outputs[1:], labels, **given)
-            hits[way] += evidence.low[0] <= 0.1 <= evidence.high[0]
-        # Without the mean change a sentence's words still change alike.
+            options = {"units": several, "resamples": 999, "draws": 199, "seed": number}
+            statistics = compute_statistics("cross_entropy", outputs[0], outputs[1:], labels, **options)
+            hits[way] += statistics.low[0] <= 0.1 <= statistics.high[0]
+        # Without the mean change, the words of a sentence still change together.
         null = outputs[1] + np.array([0.1, 0])
         pair = [
-            compute_statistics("cross_entropy", outputs[0], null[None], labels, **given | {"units": several})
+            compute_statistics("cross_entropy", outputs[0], null[None], labels, **options | {"units": several})
             for several in (units, None)
         ]
         found.append([one.p[0] <= 0.05 for one in pair])

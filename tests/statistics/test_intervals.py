@@ -80,8 +80,8 @@ def test_intervals_of_values_hold_the_truth_95_times_of_100(rng, metric):
     assert 0.93 <= hits / repeats <= 0.97
 
 
-def test_tango_and_flips_by_kind_agree_where_kinds_weigh_alike(rng):
-    """Of accuracy all flips weigh the same, so both are Tango's interval, but for Poisson in place of binomial."""
+def test_tango_and_flips_by_kind_agree_for_equal_weights(rng):
+    """All flips of accuracy have the same weight, so both are Tango's interval, with Poisson in place of binomial."""
     labels, base, after = paired(rng, 2000, 0.004, 0.002)
     gains, losses = ((first == labels) & (second != labels) for first, second in ((after, base), (base, after)))
     tango = intervals.tango(np.array([gains.sum()]), np.array([losses.sum()]), 2000)
@@ -187,10 +187,10 @@ def test_intervals_of_few_symmetric_values_are_students():
     found = intervals.student(values.mean(1), ((values.sum(1, keepdims=True) - values) / 5).T)
     expected = [stats.t.interval(0.95, 5, run.mean(), stats.sem(run)) for run in values]
     np.testing.assert_allclose(found.T, expected, rtol=1e-12)
-    evidence = compute_statistics("margin", *margins(values), resamples=DRAWS, draws=DRAWS)
-    assert evidence.method == ("t", "t")
-    assert (evidence.low <= np.array(expected)[:, 0] + 1e-12).all()
-    assert (evidence.high >= np.array(expected)[:, 1] - 1e-12).all()
+    statistics = compute_statistics("margin", *margins(values), resamples=DRAWS, draws=DRAWS)
+    assert statistics.method == ("t", "t")
+    assert (statistics.low <= np.array(expected)[:, 0] + 1e-12).all()
+    assert (statistics.high >= np.array(expected)[:, 1] - 1e-12).all()
 
 
 def test_skewness_is_removed_as_hall_does():
@@ -239,5 +239,5 @@ def test_the_sentence_says_that_few_examples_are_too_few(rng):
             outputs, labels = draw_outputs(rng, metric, 2, examples, 2)
             labels[:2] = 0, 1
             found = compute_statistics(metric, outputs[0], outputs[1:], labels, resamples=99, draws=99)
-            said = f" Intervals from {examples} examples hold the true value less often than 95 %."
-            assert summarise(found, ["0.0"], "head").endswith(said) == (examples < fewest), metric
+            sentence = f" Intervals from {examples} examples hold the true value less often than 95 %."
+            assert summarise(found, ["0.0"], "head").endswith(sentence) == (examples < fewest), metric

@@ -1,4 +1,4 @@
-"""What each example contributes to a score: the score's own mean, and what it loses without the example."""
+"""The contribution of each example to a score: its mean is the score, and the jackknife leaves the example out."""
 
 import numpy as np
 import pytest

@@ -56,7 +56,7 @@ def one_by_one(name: str, output: np.ndarray, labels: np.ndarray) -> float:
 
 
 def sets_of_labels(output):
-    """What is true of each label and what is found, `[examples, labels]`."""
+    """The true and the predicted value of each label, `[examples, labels]`."""
     return output[:, 4::3].astype(int), output[:, 3::3].astype(int)
 
 
@@ -67,7 +67,7 @@ def right_or_not(right, count):
 
 
 def one_by_each(hits, found, true):
-    """What is true and what is found, one by one, of so many."""
+    """True and predicted values, one by one, for this number of examples."""
     hits, found, true = (int(counts.sum()) for counts in (hits, found, true))
     pairs = [(1, 1)] * hits + [(0, 1)] * (found - hits) + [(1, 0)] * (true - hits)
     return zip(*pairs, strict=True)
@@ -186,7 +186,7 @@ def test_predictions_are_the_first_of_the_largest_logits():
     assert predictions_from_logits(np.array([[[0.0, 3.0, 3.0], [2.0, -1.0, 2.0]]])).tolist() == [[1, 0]]
 
 
-def test_every_metric_is_under_its_own_name():
+def test_every_metric_is_under_its_name():
     assert all(find_metric(name).name == name for name in METRICS)
 
 

@@ -26,7 +26,7 @@ def test_scores_of_drawn_examples_equal_repeated_examples(rng, metric, classes):
 
 @pytest.mark.parametrize("metric", ["roc_auc", "average_precision"])
 def test_a_draw_without_one_of_the_classes_has_no_ranking_score(metric):
-    """Three examples, the first alone is wanted: draws of all, of the first alone, of the others alone."""
+    """Three examples, and the target is the first: draws of all, of the first only, of the others only."""
     values, counts = np.array([[0.9, 0.5, 0.1], [0.1, 0.5, 0.5]]), np.array([[1, 1, 1], [3, 0, 0], [0, 2, 1]])
     found = make_scorer(metric, values, np.array([1, 0, 0]), 1)(counts)
     assert found[0].tolist() == [1, 0 if metric == "roc_auc" else 1 / 3]

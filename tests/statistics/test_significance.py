@@ -111,8 +111,8 @@ def test_fewer_flips_than_that_show_nothing():
     assert significance.mcnemar(np.array([fewest - 1]), np.array([0]))[0] * 144 > 0.05
 
 
-def test_power_is_as_said(rng):
-    """A statistic with this spread and a mean of what is detectable passes the corrected level 80 times of 100."""
+def test_power_is_as_documented(rng):
+    """A statistic with this spread and the detectable mean passes the corrected level 80 times of 100."""
     least = significance.detectable(np.array([2.0]), 144)[0]
     drawn = rng.normal(least, 2.0, 100_000)
     assert abs((drawn > 2.0 * stats.norm.ppf(1 - 0.025 / 144)).mean() - 0.8) < 0.01
@@ -176,21 +176,21 @@ def test_swapped_areas_are_those_of_swapped_outputs(rng):
 @pytest.mark.parametrize("digits", [8, 3, 1, 0])
 def test_swapped_ranks_are_those_of_swapped_outputs(metric, digits, rng, monkeypatch):
     """Both scores from one set of counts against ranking each anew, with few and with many equal outputs."""
-    given = rng.normal(size=(4, 150)).round(digits)
-    given[2, :100] = given[0, :100]  # swaps of which change nothing
+    runs = rng.normal(size=(4, 150)).round(digits)
+    runs[2, :100] = runs[0, :100]  # swaps of these change nothing
     labels = rng.normal(size=150).round(1) if metric == "spearman" else (rng.random(150) < 0.4).astype(int)
     swapped = rng.integers(0, 2, (300, 150))
     monkeypatch.setattr(ranked, "MOST_GROUPS", 30)
     calls = []
     by_groups = ranked.swapped_differences
 
-    def ask(*given):
-        calls.append(by_groups(*given))
+    def ask(*runs):
+        calls.append(by_groups(*runs))
         return calls[-1]
 
     monkeypatch.setattr(significance, "swapped_differences", ask)
     here, anew = (
-        significance._swapped_scores(one, given, labels, 1)(swapped)
+        significance._swapped_scores(one, runs, labels, 1)(swapped)
         for one in (METRICS[metric], replace(METRICS[metric], scorer=partial(METRICS[metric].scorer)))
     )
     assert len(calls) == 1
@@ -200,22 +200,22 @@ def test_swapped_ranks_are_those_of_swapped_outputs(metric, digits, rng, monkeyp
 
 
 def test_few_equal_outputs_change_no_p_value(rng):
-    """What they change is left out of differences, but not of those that are near the observed one."""
+    """Their changes are excluded from differences, but not from those near the observed difference."""
     labels, seed = rng.normal(size=600), int(rng.integers(1000))
     outputs = np.stack([labels + rng.normal(size=600)] * 3)
     outputs[1] += rng.normal(size=600) / 4
     outputs[2, :5] += 1 + rng.normal(size=5)  # one draw in 16 swaps all of them or none
     outputs[:2, 7], outputs[0, 9] = outputs[:2, 8], outputs[0, 10]
     scores, metric = score("spearman", outputs, labels), METRICS["spearman"]
-    given = outputs[0], outputs[1:], labels, 1, scores[1:] - scores[0]
+    inputs = outputs[0], outputs[1:], labels, 1, scores[1:] - scores[0]
     by_sums, anew = (
-        significance.swap_test(one, *given, draws=999, seed=seed)
+        significance.swap_test(one, *inputs, draws=999, seed=seed)
         for one in (metric, replace(metric, scorer=partial(metric.scorer)))
     )
     assert 0.01 < anew.p[1] < 1
     assert by_sums.p.tolist() == anew.p.tolist()
     for ratio in (True, False):
-        assert by_sums.best(given[-1], ratio).tolist() == anew.best(given[-1], ratio).tolist()
+        assert by_sums.best(inputs[-1], ratio).tolist() == anew.best(inputs[-1], ratio).tolist()
     assert 0 < largest_difference(by_sums.largest, anew.largest) < 1e-10
 
 

@@ -65,11 +65,11 @@ def make_ready(task, folder):
 
 def test_an_interrupted_job_resumes_to_the_same_bytes(ready, tmp_path, monkeypatch):
     monkeypatch.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
-    given = {"data": ready.data, "ablate": "pairs", "mode": "mean", "output": tmp_path / "job"}
+    options = {"data": ready.data, "ablate": "pairs", "mode": "mean", "output": tmp_path / "job"}
     with pytest.raises(SweepInterrupted):
-        bertjax.ablate(ready.model, ready.task, **given, progress=StopAfter(0.6))
+        bertjax.ablate(ready.model, ready.task, **options, progress=StopAfter(0.6))
     assert count_parts(tmp_path / "job" / "journal") > 0
-    again = bertjax.ablate(ready.model, ready.task, **given, progress=False)
+    again = bertjax.ablate(ready.model, ready.task, **options, progress=False)
     assert again.outputs.keys() == ready.results.outputs.keys()
     for name, expected in ready.results.outputs.items():
         assert np.array_equal(again.outputs[name], expected), name

@@ -1,4 +1,4 @@
-"""A metric, a mode and a task of one's own are one entry each, and have all that bertjax's own have."""
+"""A custom metric, mode or task is one entry, with the same features as those of bertjax."""
 
 import itertools
 import pickle
@@ -43,16 +43,16 @@ def mean_error(values, labels, positive):
 ERROR = bertjax.Metric("error", "One less the mean error", "values", "numbers", mean_error, lowest=-np.inf)
 
 
-@pytest.mark.parametrize(("own", "like"), [(BALANCED, "accuracy"), (ERROR, "pearson")])
-def test_a_metric_of_ones_own_is_weighed(rng, own, like):
+@pytest.mark.parametrize(("metric", "like"), [(BALANCED, "accuracy"), (ERROR, "pearson")])
+def test_a_custom_metric_has_statistics(rng, metric, like):
     outputs, labels = draw_outputs(rng, like, 4, 40, 2)
-    found = compute_statistics(own, outputs[0], outputs[1:], labels, resamples=300, draws=DRAWS)
-    readings = outputs.argmax(-1) if own is BALANCED else outputs.reshape(outputs.shape[:2]).astype(float)
-    scores = own.function(readings, labels, 1)
+    found = compute_statistics(metric, outputs[0], outputs[1:], labels, resamples=300, draws=DRAWS)
+    readings = outputs.argmax(-1) if metric is BALANCED else outputs.reshape(outputs.shape[:2]).astype(float)
+    scores = metric.function(readings, labels, 1)
     assert largest_difference(found.difference, scores[1:] - scores[0]) < 1e-12
 
     def difference(places):
-        some = own.function(readings[:2][:, places], labels[places], 1)
+        some = metric.function(readings[:2][:, places], labels[places], 1)
         return some[1] - some[0]
 
     expected = stats.bootstrap(
@@ -64,7 +64,7 @@ def test_a_metric_of_ones_own_is_weighed(rng, own, like):
         random_state=np.random.default_rng(0),
     )
     assert largest_difference(found.percentile[:, 0], np.array(expected.confidence_interval)) < 1e-9
-    same = compute_statistics(own, outputs[0], outputs[:1], labels, resamples=99, draws=99)
+    same = compute_statistics(metric, outputs[0], outputs[:1], labels, resamples=99, draws=99)
     assert same.p.tolist() == [1.0]
     assert ((found.p > 0) & (found.p <= 1)).all()
     assert found.metric.effect_size.text.startswith("Cohen's d")
@@ -81,8 +81,8 @@ def test_swaps_of_a_scale_sensitive_metric_use_the_raw_outputs(rng):
 
 def test_the_main_job_takes_it(tmp_path, capsys):
     model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
-    given = {"model": model, "task": "mrpc", "data": pairs, "metric": BALANCED, "progress": False}
-    results = bertjax.ablate(**given, output=tmp_path / "results")
+    options = {"model": model, "task": "mrpc", "data": pairs, "metric": BALANCED, "progress": False}
+    results = bertjax.ablate(**options, output=tmp_path / "results")
     again = bertjax.read_results(tmp_path / "results")
     assert (again.metric, again.summary["metrics"][0]) == ("balanced", "balanced")
     assert again.rows == results.rows
@@ -140,11 +140,11 @@ def test_a_custom_mode_is_the_same_in_reference_and_engine(name, small, rng, mon
         for number, one in enumerate(heads):
             (change,) = one.changes
             by_plain = model(**batch, overrides=to_overrides(small, one, means, source)).logits
-            own, other = (
+            head_values, other = (
                 np.asarray(outputs[change.layer, :, :, change.head])
                 for outputs in (run.record.head_outputs, replacements[mode.replacement])
             )
-            by_hand = replaced(small, change, (1 - mode.share) * own + mode.share * other)
+            by_hand = replaced(small, change, (1 - mode.share) * head_values + mode.share * other)
             expected = model(**batch, overrides=by_hand).logits
             assert largest_difference(by_plain, expected) < 1e-12
             assert largest_difference(found.outputs[number], expected) < 1e-12
@@ -152,20 +152,20 @@ def test_a_custom_mode_is_the_same_in_reference_and_engine(name, small, rng, mon
 
 
 def replaced(config, change, values):
-    """Overrides that put given outputs in place of one head's."""
+    """Overrides that replace the outputs of one head by these."""
     gates = overrides.identity(config)
     place = jnp.array([change.layer]), jnp.array([change.head])
     outputs = HeadOutputs(*place, jnp.asarray(values)[None], -jnp.ones((1, 1, 1), int))
     return replace(gates, output_gate=gates.output_gate.at[place].set(0), outputs=outputs)
 
 
-def test_the_main_job_takes_a_mode_of_ones_own(tmp_path, monkeypatch):
+def test_ablate_takes_a_custom_mode(tmp_path, monkeypatch):
     model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
-    given = {"model": model, "task": "mrpc", "data": pairs, "progress": False}
+    options = {"model": model, "task": "mrpc", "data": pairs, "progress": False}
     with pytest.raises(InputError, match="mode 'half' is not one of uniform, zero, mean"):
-        bertjax.ablate(**given, mode="half")
+        bertjax.ablate(**options, mode="half")
     monkeypatch.setitem(MODES, "half", MODES_OF_ONES_OWN["half"])
-    results = bertjax.ablate(**given, mode="half", output=tmp_path / "results")
+    results = bertjax.ablate(**options, mode="half", output=tmp_path / "results")
     monkeypatch.undo()
     again = bertjax.read_results(tmp_path / "results")
     assert again.summary["mode"] == {"name": "half", "definition": "the head's output times 1/2", "title": "halved"}
@@ -187,12 +187,12 @@ def test_a_mode_that_is_none_is_refused(wrong, message):
         Mode("a definition", "a title", **wrong)
 
 
-def test_a_task_of_ones_own_has_its_name_and_metrics(tmp_path, monkeypatch):
+def test_a_custom_task_has_its_name_and_metrics(tmp_path, monkeypatch):
     """One entry: which columns, which classes, which metrics."""
-    own = TextClassification(
+    task = TextClassification(
         "paraphrase", ("#1 String", "#2 String"), "Quality", ("no", "yes"), metrics=("matthews", "accuracy")
     )
-    monkeypatch.setitem(TASKS, own.name, own)
+    monkeypatch.setitem(TASKS, task.name, task)
     model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
     results = bertjax.ablate(model, "paraphrase", data=pairs, progress=False)
     assert results.summary["metrics"] == ["matthews", "accuracy"]
@@ -246,10 +246,10 @@ class Triplets(Task):
         return TextEncodings(TRIPLETS, encodings, tokenizer.pad_id, len(examples), examples.labels, copies=3)
 
 
-def test_a_kind_of_task_of_ones_own_is_one_class(tmp_path, monkeypatch):
+def test_a_custom_kind_of_task_is_one_class(tmp_path, monkeypatch):
     """It has its outputs, metrics, options and page."""
-    own = Triplets("triplets", ("text",), label_names=("bad", "good"), metrics=("accuracy", "margin"))
-    monkeypatch.setitem(TASKS, own.name, own)
+    task = Triplets("triplets", ("text",), label_names=("bad", "good"), metrics=("accuracy", "margin"))
+    monkeypatch.setitem(TASKS, task.name, task)
     folder = make_embedder(tmp_path)
     rows = [{"text": one, "similar": one, "other": other} for one, other in itertools.pairwise(SENTENCES)]
     results = bertjax.ablate(folder, "triplets", data=rows, heads=["0.0", "1.1"], progress=False)
@@ -259,7 +259,7 @@ def test_a_kind_of_task_of_ones_own_is_one_class(tmp_path, monkeypatch):
     assert results.rows_of("accuracy")[0].base == 1
     assert (results.outputs["base"][:, 0] < 1).all()
     assert page_data(results)["examples"]["note"] == "It is that of the similar text."
-    model, tokenizer, examples = bertjax.load(folder), Tokenizer.from_pretrained(folder), own.read(Source(data=rows))
+    model, tokenizer, examples = bertjax.load(folder), Tokenizer.from_pretrained(folder), task.read(Source(data=rows))
     swapped = encode_examples(model, tokenizer, examples, swapped=True)
     assert swapped.encodings[2 * len(rows)].input_ids == swapped.encodings[0].input_ids
     with pytest.raises(InputError, match="--swapped is an option of triplets, not of mlm: leave it out"):
@@ -271,7 +271,7 @@ def test_a_kind_of_task_of_ones_own_is_one_class(tmp_path, monkeypatch):
 
 
 def test_an_entry_of_metrics_is_read_where_there_is_none(tmp_path, monkeypatch):
-    """Results describe every metric that is not bertjax's own, wherever it came from."""
+    """Results describe every metric that is not in bertjax, from any module."""
     monkeypatch.setitem(bertjax.METRICS, "balanced", BALANCED)
     model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
     results = bertjax.ablate(
@@ -284,12 +284,12 @@ def test_an_entry_of_metrics_is_read_where_there_is_none(tmp_path, monkeypatch):
     assert "Balanced accuracy" in again.report().read_text()
 
 
-def test_modes_of_ones_own_in_sets_are_read_again(tmp_path, monkeypatch):
+def test_custom_modes_in_sets_are_read_again(tmp_path, monkeypatch):
     monkeypatch.setitem(MODES, "half-2", MODES_OF_ONES_OWN["half"])
     (tmp_path / "sets").write_text("mixed: 0.0=half-2 1.1=zero\nother: 1.0=half-2\n")
     model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
-    given = {"model": model, "task": "mrpc", "data": pairs, "progress": False}
-    bertjax.ablate(**given, ablate=tmp_path / "sets", output=tmp_path / "results")
+    options = {"model": model, "task": "mrpc", "data": pairs, "progress": False}
+    bertjax.ablate(**options, ablate=tmp_path / "sets", output=tmp_path / "results")
     monkeypatch.undo()
     assert bertjax.read_results(tmp_path / "results").names == ["mixed", "other"]
 
@@ -323,14 +323,12 @@ def test_a_change_keeps_its_meaning(monkeypatch):
     ],
 )
 def test_a_metric_that_is_none_is_refused(wrong, message, unchecked):
-    given = {"name": "own", "label": "Own", "reads": "predictions", "targets": "classes", "function": len}
+    options = {"name": "own", "label": "Own", "reads": "predictions", "targets": "classes", "function": len}
     with pytest.raises(DataError, match=message):
-        bertjax.Metric(**given | wrong)
+        bertjax.Metric(**options | wrong)
 
 
-@pytest.mark.parametrize(
-    "function", [lambda *given: 0.5, lambda *given: np.array(["a", "b", "c"]), lambda *given: None]
-)
+@pytest.mark.parametrize("function", [lambda *args: 0.5, lambda *args: np.array(["a", "b", "c"]), lambda *args: None])
 def test_a_metric_that_returns_something_else_is_refused(function):
     wrong = bertjax.Metric("wrong", "Wrong", "predictions", "classes", function)
     outputs, labels = np.eye(2)[np.zeros((3, 4), int)], np.array([0, 1, 0, 1])
@@ -338,9 +336,9 @@ def test_a_metric_that_returns_something_else_is_refused(function):
         compute_statistics(wrong, outputs[0], outputs[1:], labels, resamples=9, draws=9)
 
 
-def test_a_task_of_ones_own_that_cannot_be_had_is_refused(tmp_path, monkeypatch):
-    own = TextClassification("paraphrase", ("#1 String", "#2 String"), "Quality", ("no", "yes"), metrics=("nonsense",))
-    monkeypatch.setitem(TASKS, own.name, own)
+def test_an_invalid_custom_task_is_refused(tmp_path, monkeypatch):
+    task = TextClassification("paraphrase", ("#1 String", "#2 String"), "Quality", ("no", "yes"), metrics=("nonsense",))
+    monkeypatch.setitem(TASKS, task.name, task)
     model, pairs = make_classifier(tmp_path / "model"), write_pairs(tmp_path / "pairs.tsv", 40)
     with pytest.raises(DataError, match="no metric is called 'nonsense'"):
         bertjax.ablate(model, "paraphrase", data=pairs, progress=False)
@@ -350,7 +348,7 @@ def test_a_task_of_ones_own_that_cannot_be_had_is_refused(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("wrong", [{"text_columns": "sentence"}, {"metrics": "f1"}, {"label_names": "no yes"}])
 def test_a_task_with_a_text_in_place_of_several_is_refused(wrong, unchecked):
-    given = {"name": "own", "text_columns": ("a",), "label_column": "b", "label_names": None, "metrics": ("f1",)}
+    options = {"name": "own", "text_columns": ("a",), "label_column": "b", "label_names": None, "metrics": ("f1",)}
     (name,) = wrong
     with pytest.raises(DataError, match=f"{name} of task own must be a tuple of str, found the string"):
-        TextClassification(**given | wrong)
+        TextClassification(**options | wrong)

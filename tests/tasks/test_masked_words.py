@@ -1,4 +1,4 @@
-"""The task `mlm`: log-probabilities of masked words, as a loop in PyTorch computes them, weighed by texts."""
+"""The task `mlm`: log-probabilities of masked words equal those of PyTorch; texts are the units of statistics."""
 
 import json
 import re
@@ -22,7 +22,7 @@ from bertjax.tasks import form_named, load_examples
 from bertjax.tasks.masked_words import mask_words
 from tests.factories import make_masked, write_lines
 from tests.interruptions import TINY_PARTS, StopAfter
-from tests.tiny_models import compiled_alike, largest_difference
+from tests.tiny_models import comparable_environment, largest_difference
 
 
 @pytest.fixture(scope="module")
@@ -79,16 +79,16 @@ def log_probabilities(reference, ids, hidden, mask):
     """Log-probability and rank of hidden words, by PyTorch."""
     import torch
 
-    given = torch.tensor([ids])
-    given[0, hidden] = mask
+    masked = torch.tensor([ids])
+    masked[0, hidden] = mask
     with torch.no_grad():
-        shares = torch.log_softmax(reference(given).logits[0].double(), -1).numpy()
+        shares = torch.log_softmax(reference(masked).logits[0].double(), -1).numpy()
     return [(shares[place, ids[place]], 1 + (shares[place] > shares[place, ids[place]]).sum()) for place in hidden]
 
 
 @pytest.mark.needs_torch
 def test_outputs_and_scores_are_those_of_a_loop_in_pytorch(ablated, model, lines):
-    """The base, and each head made uniform."""
+    """The base, and one run for each head with uniform attention."""
     loaded = bertjax.load(model)
     reference = torch_reference.load_torch(loaded, model)
     tokenizer, chosen = masked_by_hand(model, load_examples("mlm", data=lines), seed=0)
@@ -121,12 +121,12 @@ def test_outputs_and_scores_are_those_of_a_loop_in_pytorch(ablated, model, lines
 
 def test_texts_are_drawn_not_words(ablated):
     arrays = ablated.outputs
-    given = {"units": arrays["units"], "seed": 0}
-    evidence = compute_statistics("cross_entropy", arrays["base"], arrays["outputs"], arrays["labels"], **given)
+    options = {"units": arrays["units"], "seed": 0}
+    statistics = compute_statistics("cross_entropy", arrays["base"], arrays["outputs"], arrays["labels"], **options)
     rows = ablated.rows_of("cross_entropy")
-    assert evidence.examples == rows[0].examples == 30 < len(arrays["units"])
-    assert [row.low for row in rows] == evidence.low.tolist()
-    assert [row.q for row in rows] == evidence.q.tolist()
+    assert statistics.examples == rows[0].examples == 30 < len(arrays["units"])
+    assert [row.low for row in rows] == statistics.low.tolist()
+    assert [row.q for row in rows] == statistics.q.tolist()
     assert rows[0].interval == "t"
 
 
@@ -140,9 +140,9 @@ def test_every_word_is_masked_by_itself(model, lines):
         ids = tokenizer.encode([example["first"].replace("<unk>", "[UNK]")])[0].input_ids
         places = [place for place in range(1, len(ids) - 1) if ids[place] != tokenizer.unk_token_id]
         expected = [log_probabilities(reference, ids, [place], tokenizer.mask_token_id)[0] for place in places]
-        own = arrays["units"] == number
-        assert arrays["places"][own].tolist() == places
-        assert largest_difference(arrays["base"][own], np.array(expected)) < 1e-5
+        in_text = arrays["units"] == number
+        assert arrays["places"][in_text].tolist() == places
+        assert largest_difference(arrays["base"][in_text], np.array(expected)) < 1e-5
     assert results.kept == [example["id"] for example in results.examples]
 
 
@@ -165,10 +165,10 @@ def test_all_but_special_tokens_and_unknown_words_are_masked(kind, model):
     else:
         tokenizer, text = Tokenizer(byte_level(), NAMES), "the  cat <mask> <sep>"
     (encoding,) = tokenizer.encode([text])
-    hidden, wanted = mask_words(tokenizer, [encoding], seed=0, every_word=True)
+    hidden, targets = mask_words(tokenizer, [encoding], seed=0, every_word=True)
     special = {"[CLS]", "[SEP]", "[MASK]", "[UNK]", *NAMES.values()}
     places = [place for place, token in enumerate(encoding.tokens) if token not in special]
-    assert wanted.tokens.tolist() == places
+    assert targets.tokens.tolist() == places
     assert len(places) == {"WordPiece": 3, "byte-level BPE": 11}[kind]
     assert [text.input_ids.count(tokenizer.mask_token_id) for text in hidden] == [2] * len(places)
     assert {text.tokens[place] for text, place in zip(hidden, places, strict=True)} == {tokenizer.mask_token}
@@ -198,11 +198,11 @@ def byte_level():
 def test_an_interrupted_job_resumes(model, lines, tmp_path, monkeypatch):
     monkeypatch.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
     pairs = {"data": lines, "ablate": "pairs"}
-    whole, given = bertjax.ablate(model, "mlm", **pairs, progress=False), pairs | {"output": tmp_path / "job"}
+    whole, settings = bertjax.ablate(model, "mlm", **pairs, progress=False), pairs | {"output": tmp_path / "job"}
     with pytest.raises(SweepInterrupted):
-        bertjax.ablate(model, "mlm", **given, progress=StopAfter(0.8))
+        bertjax.ablate(model, "mlm", **settings, progress=StopAfter(0.8))
     assert count_parts(tmp_path / "job" / "journal") > 0
-    again = bertjax.ablate(model, "mlm", **given, progress=False)
+    again = bertjax.ablate(model, "mlm", **settings, progress=False)
     assert again.outputs["outputs"].tobytes() == whole.outputs["outputs"].tobytes()
 
 
@@ -241,7 +241,7 @@ def test_what_does_not_fit_is_refused_in_a_line(model, lines, classifier, embedd
 
 
 def test_ranks_neither_hide_nor_make_an_effect(model, lines, tmp_path):
-    """A rank is a large number beside a log-probability: an effect of 0.001 nats is none of rounding."""
+    """A rank is much larger than a log-probability: an effect of 0.001 nats is not an effect of rounding."""
     results = bertjax.ablate(model, "mlm", data=lines, heads=["0.0", "1.2"], progress=False)
     assert results.summary["without_effect"] == []
     swept = SweepResult(np.array([[-1.0, 30_000.0]]), np.array([[[-1.001, 30_000.0]]]))
@@ -264,7 +264,7 @@ print(json.dumps(results.outputs["outputs"].tolist()))
 def test_two_devices_give_the_same(ablated, model, lines):
     done = subprocess.run(
         [sys.executable, "-c", TWO_DEVICES, str(model), str(lines)],
-        env=compiled_alike(2),
+        env=comparable_environment(2),
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

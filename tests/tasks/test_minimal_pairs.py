@@ -89,20 +89,20 @@ def test_whole_word_masking_changes_only_words_of_several_pieces(model, blimp):
     ]
 
 
-def test_a_paradigm_has_its_own_score_and_evidence(ablated):
+def test_a_paradigm_has_a_score_and_statistics(ablated):
     arrays = ablated.outputs
     for group in ("one", "two"):
-        own = [place for place, pair in enumerate(MINIMAL_PAIRS) if pair[2] == group]
+        members = [place for place, pair in enumerate(MINIMAL_PAIRS) if pair[2] == group]
         rows = ablated.rows_of(f"accuracy:{group}")
-        expected = [(run[own, 1] > run[own, 0]).mean() for run in arrays["outputs"]]
+        expected = [(run[members, 1] > run[members, 0]).mean() for run in arrays["outputs"]]
         assert [row.score for row in rows] == pytest.approx(expected)
-        assert rows[0].base == pytest.approx((arrays["base"][own, 1] > arrays["base"][own, 0]).mean())
-        evidence = compute_statistics(
-            "accuracy", arrays["base"][own], arrays["outputs"][:, own], np.ones(len(own), int), seed=0
+        assert rows[0].base == pytest.approx((arrays["base"][members, 1] > arrays["base"][members, 0]).mean())
+        statistics = compute_statistics(
+            "accuracy", arrays["base"][members], arrays["outputs"][:, members], np.ones(len(members), int), seed=0
         )
-        assert [row.q for row in rows] == evidence.q.tolist()
-        assert [row.low for row in rows] == evidence.low.tolist()
-        assert rows[0].examples == len(own)
+        assert [row.q for row in rows] == statistics.q.tolist()
+        assert [row.low for row in rows] == statistics.low.tolist()
+        assert rows[0].examples == len(members)
     assert ablated.measure("accuracy:two").label == "Accuracy, two"
     assert ablated.plot(metric="accuracy:two") is not None
 
@@ -142,10 +142,10 @@ def write_pairs(path, pairs):
 
 
 CUT = [
-    ("the cat sat on the mat", "the cat sat on the door"),  # alike in the first six tokens
+    ("the cat sat on the mat", "the cat sat on the door"),  # equal in the first six tokens
     ("the cat ran home", "the dog ran home"),
     ("a dog ran", "a dog ran"),  # equal
-    ("an old man saw the cat", "an old man saw a cat"),  # alike in the first six tokens
+    ("an old man saw the cat", "an old man saw a cat"),  # equal in the first six tokens
     ("he ran home", "he slept home"),
 ]
 

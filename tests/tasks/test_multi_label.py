@@ -43,13 +43,13 @@ def load(path, names=LABEL_NAMES, **more):
 
 
 def refusal(path, names=LABEL_NAMES, **more):
-    """What is said of a file that cannot be used; one line that begins with its name."""
+    """The message for an invalid file, without the name of the file, which must be its beginning."""
     with pytest.raises(DataError) as raised:
         load(path, names, **more)
-    said = str(raised.value)
-    assert said.startswith(str(path))
-    assert "\n" not in said
-    return said.removeprefix(str(path))
+    message = str(raised.value)
+    assert message.startswith(str(path))
+    assert "\n" not in message
+    return message.removeprefix(str(path))
 
 
 def test_a_label_that_two_names_may_mean_is_refused(tmp_path):
@@ -90,8 +90,8 @@ def test_pairs_and_other_orders_of_the_labels_too(model, tmp_path):
     rows = [{"question": "an old man", "passage": row["text"], "labels": row["labels"]} for row in LABEL_SET_ROWS]
     found = []
     for names in (LABEL_NAMES, LABEL_NAMES[::-1]):
-        given = {"data": write_label_sets(tmp_path / "a.jsonl", rows), "label_names": names, "heads": ["0.1", "1.0"]}
-        results = bertjax.ablate(model, "multi-label", **given, progress=False)
+        options = {"data": write_label_sets(tmp_path / "a.jsonl", rows), "label_names": names, "heads": ["0.1", "1.0"]}
+        results = bertjax.ablate(model, "multi-label", **options, progress=False)
         assert results.summary["data"]["label_names"] == list(names)
         assert results.summary["numbers"][-1] == f"{names[-1]}: true"
         assert all(example["second"] in SENTENCES for example in results.examples)
@@ -129,8 +129,8 @@ def test_ablate_plan_show_plot_and_report_on_the_command_line(model, data, tmp_p
     assert re.search(r"examples +7, ", capsys.readouterr().out)
     output = str(tmp_path / "out")
     assert main(["ablate", *job, "--metric", "macro_f1", "--output", output]) == 0
-    assert "multi-label: 7 examples" in (said := capsys.readouterr().out)
-    assert "7 texts, 4 labels: by name in labels, texts in text" in said.replace("\n", " ")
+    assert "multi-label: 7 examples" in (printed := capsys.readouterr().out)
+    assert "7 texts, 4 labels: by name in labels, texts in text" in printed.replace("\n", " ")
     assert main(["show", output]) == 0
     assert "Macro F1" in capsys.readouterr().out
     assert main(["plot", output, "-o", str(tmp_path / "map.png")]) == 0
@@ -190,14 +190,14 @@ def write_column(path, values, column="labels", mark=None):
     return write_csv(path, ["text", column], rows, "," if path.suffix == ".csv" else "\t")
 
 
-def test_all_forms_of_the_same_data_are_read_alike(tmp_path):
+def test_all_forms_of_the_same_data_are_read_equally(tmp_path):
     expected = load(write_label_sets(tmp_path / "a.jsonl"))
     assert [content.labels for content in expected.content] == [tuple(row["labels"]) for row in LABEL_SET_ROWS]
     assert expected.task.label_names == LABEL_NAMES
     numbers, turned = [list(some) for some in LABEL_SETS], [[3 - number for number in some] for some in LABEL_SETS]
     names, column = [row["labels"] for row in LABEL_SET_ROWS], {"text": [*SENTENCES]}
     others = [[name.upper().replace("-", "_") for name in some] for some in names]
-    classes = datasets.Sequence(datasets.ClassLabel(names=list(LABEL_NAMES[::-1])))  # in an order of their own
+    classes = datasets.Sequence(datasets.ClassLabel(names=list(LABEL_NAMES[::-1])))  # in another order
     whole, bits = datasets.Sequence(datasets.Value("int64")), datasets.Sequence(datasets.Value("float32"), length=4)
     paths = [
         write_column(tmp_path / "b.jsonl", numbers),
@@ -233,7 +233,7 @@ def test_all_forms_of_the_same_data_are_read_alike(tmp_path):
     assert "a column for each" in load(tmp_path / "s.csv").source
 
 
-def test_names_are_those_of_the_data_where_none_are_given(tmp_path):
+def test_names_default_to_those_of_the_data(tmp_path):
     named = load_examples("multi-label", data=write_label_sets(tmp_path / "a.jsonl"))
     assert named.task.label_names == tuple(sorted(LABEL_NAMES))
     assert [set(content.labels) for content in named.content] == [{*row["labels"]} for row in LABEL_SET_ROWS]
@@ -339,7 +339,7 @@ def test_bad_rows_are_named(tmp_path, row, message):
         (["text", "labels"], ["a", "x"], ("LABEL_0", "LABEL_1"), ", line 2: label 'x' is not one of LABEL_0, LABEL_1"),
     ],
 )
-def test_columns_that_cannot_be_meant_are_said(tmp_path, columns, values, names, message):
+def test_columns_that_cannot_be_meant_are_refused(tmp_path, columns, values, names, message):
     assert refusal(write_csv(tmp_path / "a.csv", columns, [values]), names).startswith(message)
 
 

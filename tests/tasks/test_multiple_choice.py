@@ -97,9 +97,9 @@ def test_lists_in_parquet_and_in_saved_datasets(tmp_path):
     text = datasets.Value("string")
     several = {"text": datasets.Sequence(text), "label": datasets.Sequence(text)}
     features = datasets.Features({"context": text, "question": text, "choices": several, "answerKey": text})
-    made = datasets.Dataset.from_dict(arc, features=features)
-    made.save_to_disk(tmp_path / "saved")
-    datasets.DatasetDict({"train": made.select([0]), "test": made}).save_to_disk(tmp_path / "parts")
+    dataset = datasets.Dataset.from_dict(arc, features=features)
+    dataset.save_to_disk(tmp_path / "saved")
+    datasets.DatasetDict({"train": dataset.select([0]), "test": dataset}).save_to_disk(tmp_path / "parts")
     for name, split in (("b.parquet", "validation"), ("c.parquet", "test"), ("saved", "validation"), ("parts", "test")):
         found = load_examples("multiple-choice", data=tmp_path / name, split=split)
         assert found.content == expected.content, name
@@ -153,7 +153,7 @@ def numbered(labels, key):
     [
         ([numbered(["1", "2", "3", "4"], key) for key in ("1", "3", "2")], [0, 2, 1]),  # some rows of ARC
         ([numbered(["A", "B", "C", "D", "E"], key) for key in "EAC"], [4, 0, 2]),  # CommonsenseQA
-        ([numbered(["1", "2", "3"], "3"), numbered(["A", "B", "C"], "A")], [2, 0]),  # ARC, each row its own labels
+        ([numbered(["1", "2", "3"], "3"), numbered(["A", "B", "C"], "A")], [2, 0]),  # ARC, other labels per row
         ([numbered(["D", "B", "C", "A"], key) for key in "AD"], [3, 0]),
         ([numbered([3, 1, 2], 1), numbered([1, 2, 3], 1.0)], [1, 0]),
         ([numbered(["A", "B", "C"], number) for number in (2, 0)], [2, 0]),  # no key is a label: numbers from 0
@@ -174,7 +174,7 @@ def test_the_label_is_looked_up_among_the_choices_labels(tmp_path, rows, expecte
 
 
 def test_names_of_classes_are_looked_up_among_the_labels(tmp_path):
-    """A column of the hub's `ClassLabel` holds numbers, which stand for names."""
+    """A column of the hub's `ClassLabel` holds class ids."""
     text = datasets.Value("string")
     features = datasets.Features(
         {

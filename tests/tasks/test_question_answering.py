@@ -47,7 +47,7 @@ def ablated(model, tmp_path_factory):
 
 
 def test_outputs_and_scores_equal_pytorch_and_torchmetrics(ablated):
-    """Contexts are read in windows of 16 tokens, of which successive ones share three of the context."""
+    """Contexts are read in windows of 16 tokens; successive windows share three tokens of the context."""
     assert ablated.summary["metrics"] == ["answer_f1", "exact_match"]
     for run in compare(ablated, ablated.names):
         assert run.difference < 1e-5, run
@@ -72,7 +72,7 @@ def test_results_hold_the_spans_of_all_runs(ablated):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_readout_finds_the_best_span_of_all(seed, monkeypatch):
-    """By trying all spans; what is no context has the largest scores."""
+    """By trying all spans; tokens outside the context have the largest scores."""
     monkeypatch.setattr(readouts, "LONGEST_ANSWER", 4)
     rng = np.random.default_rng(seed)
     start, end = (jnp.asarray(rng.normal(size=(3, 9)).astype(np.float32)).at[:, 0].set(50.0) for _ in range(2))
@@ -208,7 +208,7 @@ def test_a_row_without_answers_may_have_a_false_mark(tmp_path):
 
 
 @pytest.mark.parametrize("questions", [EMPTY, QUESTIONS])
-def test_rows_of_the_hub_are_read_as_squads_own_file(tmp_path, questions):
+def test_rows_of_the_hub_are_read_as_the_file_of_squad(tmp_path, questions):
     none = tuple(number for number, (_, answers) in enumerate(questions) if not any(answers))
     expected = load_examples("squad", data=write_squad(tmp_path / "dev.json", questions, impossible=none))
     rows = hub_rows(questions)
@@ -235,7 +235,7 @@ def test_rows_of_the_hub_are_read_as_squads_own_file(tmp_path, questions):
         ({"answers": {"text": [3]}}, "line 2: column 'answers' needs texts, as {'text':"),
         ({"answers": "home"}, "line 2: column 'answers' needs texts"),
         ({"answers": None}, "line 2: column 'answers' needs texts"),
-        ({"id": "q0"}, "line 2: id 'q0' was already on line 1"),
+        ({"id": "q0"}, "line 2: id 'q0' is also in line 1"),
         ({"id": None}, "line 2: the question has no id, but others have one"),
         ({"id": True}, "line 2: id True is neither a string nor an integer"),
     ],
@@ -255,7 +255,7 @@ def test_questions_without_text_or_context_are_left_out(tmp_path):
     path = write_squad(tmp_path / "dev.json")
     path.write_text(path.read_text().replace(QUESTIONS[1][0], " "))
     source = load_examples("squad", data=path).source
-    assert "1 question without a text or a context left out (first in row 1" in source
+    assert "1 question without a text or a context left out (first in data[0].paragraphs[0].qas[1])" in source
     path.write_text('{"data": [{"paragraphs": [{"context": "", "qas": [{"question": "a", "answers": []}]}]}]}')
     with pytest.raises(DataError, match="has no questions with a text and a context"):
         load_examples("squad", data=path)
@@ -271,7 +271,7 @@ def test_a_file_without_any_answer_is_refused(tmp_path):
 def test_ids_that_are_repeated_or_no_text_are_refused(tmp_path):
     path = write_squad(tmp_path / "dev.json")
     path.write_text(path.read_text().replace('"q1"', '"q0"'))
-    with pytest.raises(DataError, match=r"id 'q0' was already on row 0"):
+    with pytest.raises(DataError, match=r"qas\[1\]: id 'q0' is also in data\[0\]\.paragraphs\[0\]\.qas\[0\]$"):
         load_examples("squad", data=path)
     path.write_text(path.read_text().replace('"id": "q0"', '"id": true'))
     with pytest.raises(DataError, match="id True is neither a string nor an integer"):
@@ -357,11 +357,12 @@ def test_leading_blanks_belong_to_the_context(tmp_path):
     ("text", "message"),
     [
         ("{", "not valid JSON"),
-        ("[]", "data must be a list of objects, as in SQuAD"),
+        ("[]", ": data must be a list of objects, as in SQuAD"),
+        ('{"data": [{"paragraphs": []}, {"paragraphs": [{"qas": [[]]}]}]}', r"data\[1\]\.paragraphs\[0\]\.qas must be"),
         ('{"data": [{"paragraphs": [{"qas": []}]}]}', "has no questions"),
         (
             '{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "b"}]}]}]}',
-            "row 0 .from 0.: column 'answers' needs texts",
+            r", data\[0\]\.paragraphs\[0\]\.qas\[0\]: column 'answers' needs texts",
         ),
         (
             '{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "", "answers": []}]}]}]}',
@@ -369,7 +370,11 @@ def test_leading_blanks_belong_to_the_context(tmp_path):
         ),
         (
             '{"data": [{"paragraphs": [{"context": "a", "qas": [{"id": "x", "question": "b", "answers": []}]}]}]}',
-            "question 'x' has no answer, and none is marked is_impossible",
+            r"qas\[0\]: question 'x' has no answer, and none is marked is_impossible",
+        ),
+        (
+            '{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "b", "answers": []}]}]}]}',
+            r"qas\[0\]: the question has no answer, and none is marked is_impossible",
         ),
         ('{"data": []}', "has no questions"),
     ],

@@ -30,7 +30,7 @@ def write_rows(path):
 
 @pytest.fixture(scope="module", params=["embedder", "cross-encoder"])
 def ablated(request, tmp_path_factory):
-    """A model of each kind, of which the second is given a part of the texts for each query."""
+    """A model of each kind; the second reads a part of the texts for each query."""
     folder = tmp_path_factory.mktemp("ranking")
     if request.param == "embedder":
         make_embedder(folder)
@@ -90,7 +90,7 @@ def test_the_page_has_the_text_that_comes_first(ablated):
 
 
 def drawn(rng, candidates, most):
-    """A query with scores of which many are equal."""
+    """A query with many equal scores."""
     names = tuple(f"d{number}" for number in rng.permutation(candidates * 2)[:candidates])
     relevance = {name: int(grade) for name, grade in zip(names, rng.integers(0, 3, candidates), strict=True) if grade}
     relevance["elsewhere"] = 2  # relevant, and no candidate
@@ -158,12 +158,12 @@ def test_prompts_stand_before_queries_and_candidates(tmp_path):
     (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
     model, tokenizer = bertjax.load(folder), Tokenizer.from_pretrained(folder)
     examples = load_examples("ranking", data=write_collection(tmp_path / "data"))
-    for given, expected in (
+    for prefixes, expected in (
         (None, ("red", "old")),
         (["other"], ("cats", "cats")),
         (["other", "red "], ("cats", "red")),
     ):
-        encoded = encode_examples(model, tokenizer, examples, prompts=given)
+        encoded = encode_examples(model, tokenizer, examples, prompts=prefixes)
         query, candidate = (encoded.encodings[number].tokens[1] for number in encoded.kept_of(0))
         assert (query, candidate) == expected
     with pytest.raises(InputError, match="give one prompt"):
@@ -247,7 +247,7 @@ def test_collections_and_runs(tmp_path):
         (["text\tlabel", "a\t1"], "no column 'query'"),
         (["query\ttext\tlabel", "a\tb\tmaybe"], "line 2: relevance 'maybe' is neither an integer nor yes or no"),
         (["query\ttext\tlabel", "a\tb\t0.5"], "line 2: relevance '0.5' is neither an integer nor yes or no"),
-        (["query\ttext\tlabel", "a\tb\t0"], "none of 1 query has a relevant candidate"),
+        (["query\ttext\tlabel", "a\tb\t0"], r"no query has a relevant candidate \(1 query\)"),
         (
             ["qid\tquery\ttext\tlabel", "1\ta\tb\t1", "1\tc\tb\t1"],
             "line 3: query '1' is 'c', and 'a' in an earlier row",
@@ -436,8 +436,8 @@ def test_empty_and_damaged_collections_are_refused(tmp_path, name, content, mess
         load_examples("ranking", data=folder)
 
 
-# ---- the query's own document ---------------------------------------------------------------------------------------
-def write_own(folder):
+# ---- the document of the query --------------------------------------------------------------------------------------
+def write_with_document(folder):
     """A collection whose queries are texts of its corpus, under the same ids, as in ArguAna and Quora."""
     (folder / "qrels").mkdir(parents=True)
     rows = [json.dumps({"_id": f"t{number}", "text": text}) for number, text in enumerate(CANDIDATES)]
@@ -448,10 +448,10 @@ def write_own(folder):
     return folder
 
 
-def test_without_its_own_document_scores_are_those_of_trec_eval(tmp_path):
+def test_without_the_querys_document_scores_match_trec_eval(tmp_path):
     """BEIR and MTEB publish scores of runs from which the document with the query's id is removed."""
     rng = np.random.default_rng(0)
-    data = write_own(tmp_path / "data")
+    data = write_with_document(tmp_path / "data")
     vectors = rng.normal(size=(1, len(CANDIDATES), 4)).astype(np.float32)
     for exclude_self in (False, True):
         examples = load_examples("ranking", data=data, exclude_self=exclude_self)
@@ -486,8 +486,8 @@ def test_without_its_own_document_scores_are_those_of_trec_eval(tmp_path):
 
 
 @pytest.mark.parametrize("make", [make_embedder, make_cross_encoder])
-def test_the_own_document_is_excluded_from_a_sweep(tmp_path, make):
-    data, folder = write_own(tmp_path / "data"), make(tmp_path / "model")
+def test_the_querys_document_is_excluded_from_a_sweep(tmp_path, make):
+    data, folder = write_with_document(tmp_path / "data"), make(tmp_path / "model")
     results = bertjax.ablate(folder, "ranking", data=data, limit=3, exclude_self=True, heads=["0.0"], progress=False)
     assert "the candidate with the query's id excluded for 8 queries" in results.summary["data"]["source"]
     for run in compare(results, results.names):

@@ -94,12 +94,12 @@ def test_the_scheme_is_that_of_the_data(name, seed):
 
     rng = np.random.default_rng(seed)
     drawn = [[(str(rng.choice(["a", "b"])), int(rng.integers(1, 4))) for _ in range(4)] for _ in range(9)]
-    sentences = [written_in(name, [*own[:2], (None, 1), *own[2:], (None, 2)]) for own in drawn]
-    sentences += [written_in(name, own) for own in drawn]
+    sentences = [written_in(name, [*sentence[:2], (None, 1), *sentence[2:], (None, 2)]) for sentence in drawn]
+    sentences += [written_in(name, sentence) for sentence in drawn]
     assert scheme_of(sentences) == (name, 0)
     # Predictions of the scheme's marks, among which are many of no entity.
     marks = [f"{mark}-{kind}" for mark in SCHEMES[name].marks for kind in ("a", "b")]
-    predicted = [[str(rng.choice(["O", tag, *marks])) for tag in own] for own in sentences]
+    predicted = [[str(rng.choice(["O", tag, *marks])) for tag in sentence] for sentence in sentences]
     sums = np.zeros(3)
     for true, found in zip(sentences, predicted, strict=True):
         both = strict_entities(true, name), strict_entities(found, name)
@@ -120,7 +120,7 @@ def test_tags_of_no_scheme_have_none():
 
 
 def tagger_of(sentences, path, more=()):
-    """A model with random weights and the tags of these sentences, and these in a file."""
+    """A model with random weights and the tags of these sentences, and a file of these sentences."""
     tags = dict.fromkeys(tag for sentence in sentences for _, tag in sentence)
     return make_tagger(path, ("O", *(tag for tag in tags if tag != "O"), *more), seed=1), write_conll(
         path / "a.conll", sentences
@@ -144,13 +144,13 @@ def test_without_a_scheme_the_strict_metric_is_left_out(tmp_path, capsys):
     model, path = tagger_of(sentences, tmp_path)
     results = bertjax.ablate(model, "ner", data=path, heads=["0.0"], progress=False)
     assert results.summary["metrics"] == ["entity_f1", "tag_accuracy"]
-    said = "3 tags, which follow no tagging scheme: no strict_entity_f1"
-    assert said in results.summary["data"]["source"]
+    note = "3 tags, which follow no tagging scheme: no strict_entity_f1"
+    assert note in results.summary["data"]["source"]
     with pytest.raises(InputError, match=r"strict_entity_f1 cannot score tags of words .*: choose entity_f1 or tag"):
         bertjax.ablate(model, "ner", data=path, metric="strict_entity_f1", progress=False)
-    given = ["--model", str(model), "--task", "ner", "--data", str(path), "--output", str(tmp_path / "out")]
-    assert main(["ablate", *given, "--heads", "0.0"]) == 0
-    assert said in capsys.readouterr().out
+    arguments = ["--model", str(model), "--task", "ner", "--data", str(path), "--output", str(tmp_path / "out")]
+    assert main(["ablate", *arguments, "--heads", "0.0"]) == 0
+    assert note in capsys.readouterr().out
 
 
 def test_outputs_and_scores_are_those_of_pytorch_and_seqeval(ablated):
@@ -215,7 +215,7 @@ def test_words_are_read_at_their_first_pieces(name, tmp_path):
 
 
 def test_words_and_their_white_space_are_kept(model, tmp_path):
-    """In rows of lists and in columns; the tokenizer splits `the cat` into two words, the first of which is read."""
+    """In rows of lists and in columns; the tokenizer splits `the cat` into two words, and the first one is read."""
     rows = [[("the cat", "B-per"), ("sat", "O"), ("1\u00a0000", "O")], [("dog", "O"), ("\u2028", "O"), ("ran", "O")]]
     listed = tmp_path / "a.jsonl"
     listed.write_text(
@@ -311,13 +311,13 @@ def make_conll(sentences=TAGGED_SENTENCES):
 
 def test_parquet_and_saved_datasets_give_the_same(tmp_path):
     expected = load_examples("ner", data=write_conll(tmp_path / "a.conll"))
-    made = make_conll()
-    made.save_to_disk(tmp_path / "saved")
-    datasets.DatasetDict({"train": make_conll(TAGGED_SENTENCES[:2]), "dev": made}).save_to_disk(tmp_path / "parts")
+    dataset = make_conll()
+    dataset.save_to_disk(tmp_path / "saved")
+    datasets.DatasetDict({"train": make_conll(TAGGED_SENTENCES[:2]), "dev": dataset}).save_to_disk(tmp_path / "parts")
     with (tmp_path / "numbers.parquet").open("wb") as file:
-        made.to_parquet(file, batch_size=2)
+        dataset.to_parquet(file, batch_size=2)
     named = [[tag for _, tag in sentence] for sentence in TAGGED_SENTENCES]
-    table = pa.table({"words": made["tokens"][:], "tags": pa.array(named, pa.large_list(pa.string()))})
+    table = pa.table({"words": dataset["tokens"][:], "tags": pa.array(named, pa.large_list(pa.string()))})
     pq.write_table(table, tmp_path / "names.parquet", row_group_size=3)
     content = (tmp_path / "names.parquet").read_bytes()
     (tmp_path / "packed.parquet.gz").write_bytes(gzip.compress(content))
@@ -360,7 +360,7 @@ def test_lists_that_cannot_be_tags_are_named_by_row(tmp_path):
             load_examples("ner", data=tmp_path / "b.parquet")
 
 
-def test_the_first_of_several_tags_is_taken_and_said(tmp_path):
+def test_the_first_of_several_tags_is_taken_and_reported(tmp_path):
     """The test part of WNUT 2017 has such."""
     sentences = [[("home", "B-loc,B-per"), ("dog", "O")], [("cat", "B-a,b")]]
     examples = load_examples("ner", data=write_conll(tmp_path / "a.conll", sentences))

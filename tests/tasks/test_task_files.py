@@ -1,4 +1,4 @@
-"""Files of tasks with formats of their own, damaged in any way: one clear line, or examples that can be used."""
+"""Damaged files of tasks with their formats: one clear line, or usable examples."""
 
 import json
 import random

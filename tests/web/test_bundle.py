@@ -22,9 +22,8 @@ def folder(tmp_path):
     """A small folder of modules: an entry module with its body and style, and two that it imports."""
     write(tmp_path, "shared/theme.css", "body { margin: 0; }\n")
     write(tmp_path, "shared/last.js", "export const last = 1;\n")
-    write(
-        tmp_path, "shared/middle.js", 'import { last } from "./last.js";\n\nexport function middle() { return last; }\n'
-    )
+    middle = 'import { last } from "./last.js";\n\nexport function middle() { return last; }\n'
+    write(tmp_path, "shared/middle.js", middle)
     write(tmp_path, "shared/middle.css", ".middle { color: red; }\n")
     imports = 'import { middle } from "../shared/middle.js";\nimport { last } from "../shared/last.js";\n'
     write(tmp_path, "page/main.js", f"{imports}\nwindow.found = middle() + last;\n")

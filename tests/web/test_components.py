@@ -22,10 +22,9 @@ ENTRY = """
 import { readAttention } from "../shared/attention.js";
 import { attentionViewer } from "../shared/attention_viewer.js";
 import { pageData } from "../shared/dom.js";
-import { svgText, savePng, saveSvg } from "../shared/export.js";
 import { headsMap } from "../shared/heads_map.js";
 import { signed, share, withUnit } from "../shared/numbers.js";
-import { diverging, inkOn, toggleTheme } from "../shared/colours.js";
+import { inkOn, toggleTheme } from "../shared/colours.js";
 
 window.calls = [];
 const log = name => (...values) => window.calls.push([name, ...values]);
@@ -41,7 +40,7 @@ async function start() {
     captions: ["Base", description], off: new Set(["1.2"]), onChange: log("change"),
   });
   document.body.append(map.node, viewer.node);
-  Object.assign(window, { map, viewer, svgText, savePng, saveSvg, signed, share, withUnit, diverging, inkOn, toggleTheme });
+  Object.assign(window, { map, viewer, signed, share, withUnit, inkOn, toggleTheme });
   document.body.dataset.ready = "yes";
 }
 start();
@@ -124,7 +123,7 @@ def test_the_map_shows_its_numbers(page):
     assert [text.replace("0.00", "+0.00") if text == "0.00" else text for text in numbers] == [
         text for row in expected for text in row
     ]
-    look = "const one = document.querySelector(`[data-head='${arguments[0]}'] ${arguments[1]}`); return one.getAttribute('fill')"
+    look = "return document.querySelector(`[data-head='${arguments[0]}'] ${arguments[1]}`).getAttribute('fill')"
     assert page.execute_script(look, "0.1", ".map-hatch").startswith("url(#")
     assert page.execute_script(look, "0.0", ".map-hatch") == "none"
     assert page.execute_script(look, "2.3", ".map-dot") != "none"
@@ -224,6 +223,17 @@ def test_tokens_stay_text_and_long_ones_are_shortened(page):
 
 
 @browser_needed
+def test_base_and_ablated_scroll_together(page):
+    shrink = "for (const one of document.querySelectorAll('.head-scroll')) one.style.setProperty('max-height', '60px')"
+    page.execute_script(shrink)
+    page.execute_script("document.querySelectorAll('.head-scroll')[1].scrollTop = 40")
+    tops = "return [...document.querySelectorAll('.head-scroll')].map(one => one.scrollTop)"
+    wait_for(lambda: page.execute_script(tops) == [40, 40])
+    page.execute_script("document.querySelectorAll('.head-scroll')[0].scrollTop = 10")
+    wait_for(lambda: page.execute_script(tops) == [10, 10])
+
+
+@browser_needed
 def test_the_matrix_shows_each_weight(page):
     from selenium.webdriver.common.keys import Keys
 
@@ -256,25 +266,36 @@ def test_all_heads_are_thumbnails_that_open_a_head(page):
     press(page, Keys.ENTER)
     assert calls(page) == [["change", {"layer": 0, "head": 3, "view": "head"}]]
     assert page.execute_script("return window.viewer.state()") == {"layer": 0, "head": 3, "view": "head"}
+    assert focused(page, "data-view") == "head"
+    assert tooltip(page) is None
     labels = page.execute_script("return [...document.querySelectorAll('.viewer-select select')].map(one => one.value)")
     assert labels == ["0", "3"]
+    all_of(page, "[data-view='model']")[0].click()
+    (thumbnail,) = all_of(page, ".model-view:last-child [data-head='1.2']")
+    point_at(page, thumbnail)
+    assert tooltip(page) == "head 1.2 (off)"
+    thumbnail.click()
+    assert page.execute_script("return window.viewer.state()") == {"layer": 1, "head": 2, "view": "head"}
+    assert tooltip(page) is None
 
 
 @browser_needed
 def test_nothing_is_cut_off_at_400_pixels(page):
+    boxes = "[...document.querySelectorAll('svg')].map(one => one.getBoundingClientRect())"
+    rightmost = f"return Math.max(...{boxes}.map(box => box.right))"
     for view in ("head", "matrix", "model"):
         page.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride", {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         )
         try:
             page.execute_script("window.viewer.update({ view: arguments[0] })", view)
-            wide = "return Math.max(...[...document.querySelectorAll('svg')].map(one => one.getBoundingClientRect().right))"
-            wait_for(lambda: page.execute_script(wide) <= 400)
+            wait_for(lambda: page.execute_script(rightmost) <= 400)
             assert page.execute_script("return document.documentElement.scrollWidth") <= 400
+            page.execute_script("document.activeElement.blur()")
             page.execute_script("document.querySelector(\"[data-head='0.0']\").focus()")
             box = page.execute_script("return document.querySelector('.tooltip').getBoundingClientRect().toJSON()")
             assert 0 <= box["left"] < box["right"] <= 400
-            assert 0 <= box["top"]
+            assert box["top"] >= 0
         finally:
             page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
@@ -293,6 +314,10 @@ def test_pictures_are_saved_as_on_the_screen(page, view, tmp_path):
     root = ElementTree.fromstring(svg.read_text())
     assert f"{EVIL} head" in {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
     assert not [one for one in root.iter() if one.get("class") or one.get("onclick")]
+    parts = {"head": ("path", "stroke"), "matrix": ("path", "fill"), "model": ("image", "image-rendering")}[view]
+    looks = {one.get(parts[1]) for one in root.iter(f"{{http://www.w3.org/2000/svg}}{parts[0]}")}
+    assert looks == {"pixelated" if view == "model" else "rgb(33, 102, 172)"}  # of the page's stylesheet
+    assert {one.get("font-family") for one in root.iter("{http://www.w3.org/2000/svg}text")} != {None}
     pixels = image.imread(png)
     assert pixels.shape[1] == 2 * float(root.get("width"))
     assert len(np.unique(pixels[..., :3].reshape(-1, 3), axis=0)) > 20

@@ -43,6 +43,6 @@ def test_rounding_of_low_precision_is_cut():
         (["a"], np.full((1, 1, 1, 1), 2.0), "from 0 to 1"),
     ],
 )
-def test_other_arrays_are_refused(tokens, weights, message):
+def test_other_arrays_are_refused(tokens, weights, message, unchecked):
     with pytest.raises(InputError, match=message):
         pack_attention(tokens, weights)

@@ -255,10 +255,12 @@ def words_head(
 
     Args:
         architecture: class of transformers.
-        dense, layer_norm, decoder: prefixes of their tensors.
+        dense: prefix of the tensors of the dense layer.
+        layer_norm: prefix of the tensors of the norm.
+        decoder: prefix of the tensors of the decoder.
         bias: tensor of the bias of the logits, if it is not `decoder.bias`.
         more: tensors of a further head in the same class.
-        renamed: as in `Head`.
+        renamed: new names of tensors, as in `Head`.
     """
     own = f"{decoder}.bias"
     entries = (
@@ -286,7 +288,10 @@ def common_heads(
     Args:
         classes: prefix of transformers' classes, such as 'Bert'.
         words: tensors of the masked-LM head, as arguments of `words_head`.
-        sequence, tokens, answers, choice: tensors of the other heads.
+        sequence: tensors of the head for sequence classification.
+        tokens: tensors of the head for token classification.
+        answers: tensors of the head for question answering.
+        choice: tensors of the head for multiple choice.
         renamed: renamed tensors of the masked-LM head.
     """
     return {

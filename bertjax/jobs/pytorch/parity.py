@@ -72,7 +72,7 @@ def compare(model: PretrainedModel, reference: Any, arguments: Arguments) -> lis
     """Every component of a forward pass, from the embeddings to the head's logits.
 
     Args:
-        model: of bertjax, float32 or float64.
+        model: a model of bertjax, in float32 or float64.
         reference: the same checkpoint in PyTorch (`load_torch`).
         arguments: `input_ids`, `attention_mask` and `token_type_ids`.
 
@@ -107,7 +107,11 @@ def compare_overrides(
     """The last hidden state with each head disabled in turn, here and in PyTorch with a patched attention.
 
     Args:
+        model: the model.
+        reference: the same model in `transformers`.
+        arguments: a batch: its token ids, mask and token types.
         mode: 'uniform' or 'zero'.
+        chunk_size: the number of heads computed at a time.
 
     Returns: one row for each head.
     """
@@ -129,7 +133,12 @@ def compare_overrides(
 
 
 def worst(rows: Sequence[Difference], component: str) -> Difference:
-    """One row that stands for many: the largest difference, and the mean of all means."""
+    """One row that stands for many: the largest difference, and the mean of all means.
+
+    Args:
+        rows: the rows to combine.
+        component: the name of the combined row.
+    """
     largest = max(rows, key=lambda row: row.largest if row.largest == row.largest else np.inf)
     name = f"{component} (largest: {largest.component.split(':')[0]})"
     return Difference(name, largest.largest, float(np.mean([row.mean for row in rows])), largest.tolerance)
@@ -150,6 +159,12 @@ def random_arguments(config: BertConfig, batch: int, tokens: int, seed: int = 0)
     """Random ids with padding on the right, for a model that has no tokenizer.
 
     Each example keeps at least one token; the first keeps all.
+
+    Args:
+        config: the config of the model.
+        batch: the number of examples.
+        tokens: the number of tokens of the longest example.
+        seed: the seed of ids and lengths.
     """
     checks_of.check_instance(config, "config", BertConfig, "a BertConfig (model.config)")
     for name, value in (("batch", batch), ("tokens", tokens)):
@@ -177,6 +192,12 @@ def check_model(
     """Compare a checkpoint with PyTorch on real sentence pairs: all components, then every head's overrides.
 
     The sentences are the first of the sample that is shipped; a checkpoint without a tokenizer gets random ids.
+
+    Args:
+        name: the directory or hub id of the checkpoint.
+        precision: 'float32', 'float64' or 'bfloat16'.
+        examples: the number of sentence pairs.
+        progress: True shows a progress bar; a function is called with the work done and the total work.
 
     Returns: one row for each component, and one for each override over all heads.
     """

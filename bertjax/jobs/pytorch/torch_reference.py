@@ -26,6 +26,10 @@ def load_torch(model: PretrainedModel, directory: Path) -> Any:
 
     An adapter is merged into its base by `peft`.
 
+    Args:
+        model: the model of bertjax that was loaded from the checkpoint.
+        directory: the directory of the checkpoint.
+
     Raises:
         MissingDependencyError: PyTorch or transformers is not installed.
         CheckpointError: `transformers` cannot read it.
@@ -59,7 +63,7 @@ def _merged(cls: Any, model: PretrainedModel, directory: Path, options: dict[str
     from peft import PeftModel
 
     base = locate_base(directory)
-    if directory.samefile(base):  # transformers finds the adapter beside the model by itself
+    if directory.samefile(base):  # transformers finds an adapter in the directory of the model
         return cls.from_pretrained(base, **options)
     labels = {"num_labels": model.config.num_labels, "ignore_mismatched_sizes": True}
     return PeftModel.from_pretrained(cls.from_pretrained(base, **labels, **options), directory).merge_and_unload()
@@ -70,6 +74,10 @@ def run_torch(reference: Any, arguments: Mapping[str, Any]) -> Any:
 
     Arguments that its family does not take, such as token types, are left out. In float64 all of it is float64: what
     `transformers` rounds to float32 inside (`WIDE`) is computed without.
+
+    Args:
+        reference: a model of transformers.
+        arguments: a batch: token ids, mask and token types.
     """
     import torch
 
@@ -91,6 +99,10 @@ def overridden_head(
     """`transformers`' model with one head made uniform (1/n over the real tokens that it may see) or zero.
 
     Args:
+        reference: a model of `transformers`.
+        config: the config of the model.
+        head: the layer and index of the head.
+        mode: 'uniform' or 'zero'.
         real: `[batch, token]`, true where a token is real.
     """
     layer, number = head

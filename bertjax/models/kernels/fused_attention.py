@@ -38,8 +38,10 @@ def attend(
     """Head outputs after overrides, in wide floats; 0 for a query that may attend to no key.
 
     Args:
-        queries, keys, values: vectors of all heads.
-        keep: mask.
+        queries: query vectors, `[batch, query, heads, head_dim]`.
+        keys: key vectors, `[batch, key, heads, head_dim]`.
+        values: value vectors, `[batch, key, heads, head_dim]`.
+        keep: mask of the keys of each query, `[batch, query, key]` or `[batch, 1, key]`; 1 to keep.
         overrides: overrides of all layers.
         layer: index of the layer in the overrides.
         numerics: dtypes, precision and attention implementation.
@@ -92,11 +94,14 @@ def attend_in_rows(
     """Head outputs in rows that hold several examples, in wide floats; finite at padding (segment 0).
 
     Args:
-        queries, keys, values: vectors of all heads.
+        queries: query vectors, `[batch, token, heads, head_dim]`.
+        keys: key vectors, `[batch, token, heads, head_dim]`.
+        values: value vectors, `[batch, token, heads, head_dim]`.
         segments: example of each token, from 1; 0 for padding.
         numerics: dtypes, precision and attention implementation.
         keep: mask, if a query does not attend to its whole example.
-        scale, bias: as in `attend`.
+        scale: factor on the products of queries and keys, as in `attend`.
+        bias: bias of the scores, as in `attend`.
     """
     if numerics.attention == "pallas":
         from bertjax.models.kernels import pallas_attention
@@ -109,7 +114,12 @@ def attend_in_rows(
 
 
 def has_cudnn(numerics: Numerics, head_dim: int) -> bool:
-    """Whether cuDNN's flash attention is available: half precision, head_dim up to 128, GPU from Ampere on."""
+    """Whether cuDNN's flash attention is available: half precision, head_dim up to 128, GPU from Ampere on.
+
+    Args:
+        numerics: dtypes of the computation.
+        head_dim: width of a head.
+    """
     if numerics.dtype not in ("bfloat16", "float16") or head_dim % 8 or head_dim > 128:
         return False
     version = re.fullmatch(r"(\d+)\.\d+", str(getattr(jax.local_devices()[0], "compute_capability", "")))

@@ -50,7 +50,9 @@ def attend(
     """Head outputs, in wide floats; 0 for a query whose segment has no key.
 
     Args:
-        queries, keys, values: vectors of all heads.
+        queries: query vectors, `[batch, query, heads, head_dim]`.
+        keys: key vectors, `[batch, key, heads, head_dim]`.
+        values: value vectors, `[batch, key, heads, head_dim]`.
         segments: segment of each query and of each key, from 1; 0 for padding.
         gates: overrides of heads, or None.
         numerics: dtype and precision of the products.
@@ -120,7 +122,16 @@ def attend_by_blocks(
     gates: HeadGates | None,
     numerics: Numerics,
 ) -> Float[Array, "batch query heads head_dim"]:
-    """`attend` without a kernel, for one block of queries at a time, also in the gradient."""
+    """`attend` without a kernel, for one block of queries at a time, also in the gradient.
+
+    Args:
+        queries: query vectors, `[batch, query, heads, head_dim]`.
+        keys: key vectors, `[batch, key, heads, head_dim]`.
+        values: value vectors, `[batch, key, heads, head_dim]`.
+        segments: segment of each query and of each key, from 1; 0 for padding.
+        gates: overrides of heads, or None.
+        numerics: dtype and precision of the products.
+    """
     size = block_size(queries.shape[1])
 
     @jax.checkpoint
@@ -212,7 +223,7 @@ def choose_part(shape: Sequence[int], keys: int, numerics: Numerics) -> tuple[in
     Args:
         shape: shape of the queries.
         keys: number of keys in a row.
-        numerics: dtypes.
+        numerics: dtypes and precision.
     """
     batch, tokens, heads, head_dim = shape
     if not fills_lanes(head_dim):

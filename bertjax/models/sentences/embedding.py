@@ -103,7 +103,12 @@ class BertForSentenceEmbedding(TaskModel):
         return tokenizer(texts, max_length=self.max_length or tokenizer.max_length)
 
     def head(self, output: ModelOutput, keep: Float[Array, "batch #query key"]) -> dict[str, Array]:
-        """The sentence vector, in wide floats."""
+        """The sentence vector, in wide floats.
+
+        Args:
+            output: output of the encoder.
+            keep: attention mask, 1 for real tokens, `[batch, query or 1, key]`.
+        """
         vectors = pool(output, keep.astype(self.numerics.wide), self.poolings)
         for plan, layer in zip(self.plans, self.dense, strict=True):
             vectors = ACTIVATIONS[plan.activation](layer(vectors))

@@ -129,7 +129,13 @@ def normalize(vectors: Float[Array, "batch width"]) -> Float[Array, "batch width
 def read_vector(
     output: ModelOutput, keep: Float[Array, "batch #query key"], reads: str
 ) -> Float[Array, "batch *token embed"]:
-    """The input of a task head: pooler output, [CLS], mean over real tokens, or all tokens."""
+    """The input of a task head: pooler output, [CLS], mean over real tokens, or all tokens.
+
+    Args:
+        output: output of the encoder.
+        keep: attention mask, 1 for real tokens.
+        reads: 'pooler', 'cls', 'mean' or 'tokens', as in `HeadPlan`.
+    """
     hidden = output.last_hidden_state
     if reads == "pooler":
         assert output.pooler_output is not None

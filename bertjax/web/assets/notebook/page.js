@@ -2,21 +2,25 @@
 
 import { readAttention } from "../shared/attention.js";
 import { attentionViewer } from "../shared/attention_viewer.js";
+import { toggleTheme } from "../shared/colours.js";
 import { element, fillSelect, pageData } from "../shared/dom.js";
 
-// Data: {texts: [{base, ablated}], captions, off, layer, head, view, name}; base and ablated as `pack_attention` packs them.
+// Data: {texts: [{base, ablated}], captions, off, layer, head, view, name}; base and ablated (or none) as
+// `pack_attention` packs them.
 async function startNotebook() {
   const data = pageData(), main = document.querySelector("main");
   const readings = new Map(); // by index: texts are unpacked when they are shown first
   const read = index => {
     const { base, ablated } = data.texts[index];
-    if (!readings.has(index)) readings.set(index, Promise.all([readAttention(base), ablated && readAttention(ablated)]));
+    if (!readings.has(index)) readings.set(index, Promise.all([readAttention(base), ablated ? readAttention(ablated) : null]));
     return readings.get(index);
   };
   const [base, ablated] = await read(0);
   const viewer = attentionViewer({
     base, ablated, layer: data.layer, head: data.head, view: data.view, captions: data.captions, off: new Set(data.off),
-    name: data.name,
+    name: data.name, quantity: data.quantity, tools: [element("button", {
+      type: "button", title: "Light or dark", "aria-label": "Light or dark", onclick: toggleTheme,
+    }, "◐")],
   });
   let requested = 0;
   const showText = async index => {

@@ -10,17 +10,17 @@ export function attentionOf({ tokens, layers, heads, weights, steps }) {
   return {
     tokens, layers, heads,
     matrix: (layer, head) => {
-      const start = (layer * heads + head) * size;
-      return Float32Array.from(weights.subarray(start, start + size), weight => weight / steps);
+      const start = (layer * heads + head) * size, matrix = new Float32Array(size);
+      for (let index = 0; index < size; index += 1) matrix[index] = weights[start + index] / steps;
+      return matrix;
     },
   };
 }
 
 // Attention as `pack_attention` of Python packs it: a promise.
 export async function readAttention({ tokens, layers, heads, weights }) {
-  const view = new DataView((await unpack(weights)).buffer);
-  const integers = Uint16Array.from({ length: view.byteLength / 2 }, (_, index) => view.getUint16(2 * index, true));
-  return attentionOf({ tokens, layers, heads, weights: integers, steps: 65535 });
+  const bytes = await unpack(weights); // low bytes first, as in the memory of every machine that has a browser
+  return attentionOf({ tokens, layers, heads, weights: new Uint16Array(bytes.buffer), steps: 65535 });
 }
 
 // The largest of an array of numbers.

@@ -6,6 +6,7 @@ import { sideBySide, savePng, saveSvg } from "./export.js";
 import { headView } from "./head_view.js";
 import { matrixView } from "./matrix_view.js";
 import { modelView } from "./model_view.js";
+import { hideTooltip } from "./tooltip.js";
 
 const VIEWER_TABS = [["head", "Lines"], ["matrix", "Matrix"], ["model", "All heads"]];
 
@@ -15,11 +16,12 @@ const VIEWER_TABS = [["head", "Lines"], ["matrix", "Matrix"], ["model", "All hea
 //   captions: [of base, of ablated]. off: a Set of "layer.head" that are switched off in `ablated`.
 //   name: of files that are saved, without suffix.
 //   quantity: what the weights are: "weight", or "share of norms".
+//   tools: more nodes beside the buttons that save.
 //   onChange({layer, head, view}): the user selected another head or view.
 export function attentionViewer(props) {
   const state = {
     ablated: null, layer: 0, head: 0, view: "head", captions: ["Base", "Ablated"], off: new Set(), name: "attention",
-    quantity: "weight", ...props,
+    quantity: "weight", tools: [], ...props,
   };
   const layers = element("select", { onchange: () => select({ layer: Number(layers.value) }) });
   const heads = element("select", { onchange: () => select({ head: Number(heads.value) }) });
@@ -36,8 +38,9 @@ export function attentionViewer(props) {
       element("div", { class: "viewer-tabs", role: "tablist", "aria-label": "View" }, tabs),
       element("label", { class: "viewer-select" }, "Layer ", layers),
       element("label", { class: "viewer-select" }, "Head ", heads),
-      element("div", { class: "viewer-save" }, "Save as", save("SVG", saveSvg), save("PNG", savePng))),
+      element("div", { class: "viewer-save" }, "Save as", save("SVG", saveSvg), save("PNG", savePng), state.tools)),
     panels, note);
+  const made = new Map(); // views by kind and number, which are kept
   let views = [], kind = null, last = state.view === "matrix" ? "matrix" : "head";
 
   function select(changed) {
@@ -71,13 +74,23 @@ export function attentionViewer(props) {
     drawControls();
     const shown = [base, ...(state.ablated ? [state.ablated] : [])];
     const requested = `${state.view} ${shown.length}`;
-    if (requested !== kind) {
-      views = shown.map((attention, index) => makeView(attention, index));
-      panels.replaceChildren(...views.map(view => view.node));
-      kind = requested;
-    } else {
+    if (made.has(requested)) {
+      views = made.get(requested);
       views.forEach((view, index) => view.update(viewProps(shown[index], index)));
+    } else {
+      views = shown.map((attention, index) => makeView(attention, index));
+      if (state.view === "head") scrollTogether(views.map(view => view.scroll));
+      made.set(requested, views);
     }
+    if (requested !== kind) showViews();
+    kind = requested;
+  }
+
+  function showViews() {
+    const hadFocus = panels.contains(document.activeElement);
+    hideTooltip();
+    panels.replaceChildren(...views.map(view => view.node));
+    if (hadFocus) tabs.find(tab => tab.dataset.view === state.view).focus();
   }
 
   function drawControls() {
@@ -115,6 +128,13 @@ export function attentionViewer(props) {
 
   update();
   return { node, update, state: () => ({ layer: state.layer, head: state.head, view: state.view }) };
+}
+
+// Long texts: base and ablated show the same tokens.
+function scrollTogether(nodes) {
+  for (const node of nodes) node.addEventListener("scroll", () => {
+    for (const other of nodes) if (other !== node) other.scrollTop = node.scrollTop;
+  });
 }
 
 // The largest weight of the selected head, in base and ablated together: both are drawn on one scale.

@@ -20,7 +20,7 @@ export function headView(props) {
   const state = { caption: "", description: "Attention between tokens", limit: null, ...props };
   const caption = element("figcaption", {});
   const scroll = element("div", { class: "head-scroll" });
-  const view = { node: element("figure", { class: "head-view" }, caption, scroll), update, showToken, svg: () => svg };
+  const view = { node: element("figure", { class: "head-view" }, caption, scroll), update, showToken, scroll, svg: () => svg };
   let svg = null, parts = null, width = 0;
   let pointed = null, focused = null, current = ["query", 0]; // [side, token]
 

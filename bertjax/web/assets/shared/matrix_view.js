@@ -108,7 +108,7 @@ export function matrixView(props) {
 function matrixLayout(tokens, width) {
   const longest = Math.max(...tokens.map(token => textWidth(token, MATRIX_FONT)));
   const names = Math.ceil(Math.min(longest, 110, width / 4)) + 10;
-  const cell = Math.max(2, Math.min(22, (width - names - 14) / tokens.length));
+  const cell = Math.max(2, Math.min(22, (width - names - 17) / tokens.length));
   const top = names + 18, left = names + 14;
   const size = cell * tokens.length;
   return { names: names - 10, cell, left, top, width: left + size + 2, height: top + size + 6 };

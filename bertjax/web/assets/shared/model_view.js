@@ -30,6 +30,7 @@ export function modelView(props) {
   function build() {
     const { layers, heads } = state.attention;
     grid.style.setProperty("--heads", heads);
+    grid.style.setProperty("--layers", layers);
     buttons = Array.from({ length: layers }, (_, layer) =>
       Array.from({ length: heads }, (_, head) => thumbnail(layer, head)));
     const corner = element("span", { class: "model-label" });
@@ -104,20 +105,23 @@ export function modelView(props) {
 function drawThumbnail(canvas, attention, [layer, head], [background, ink]) {
   const count = attention.tokens.length, matrix = attention.matrix(layer, head);
   const size = Math.min(count, THUMBNAIL_PIXELS), shares = new Float32Array(size * size);
-  const pixel = token => Math.floor((token * size) / count);
-  matrix.forEach((weight, index) => {
-    const place = pixel(Math.floor(index / count)) * size + pixel(index % count);
-    shares[place] = Math.max(shares[place], weight);
-  });
+  const pixels = Array.from({ length: count }, (_, token) => Math.floor((token * size) / count));
+  for (let query = 0; query < count; query += 1) { // loops, since there are hundreds of thumbnails
+    const row = pixels[query] * size, start = query * count;
+    for (let key = 0; key < count; key += 1) {
+      const place = row + pixels[key], weight = matrix[start + key];
+      if (weight > shares[place]) shares[place] = weight;
+    }
+  }
   const most = largestOf(shares) || 1;
   [canvas.width, canvas.height] = [size, size];
   const context = canvas.getContext("2d"), image = context.createImageData(size, size);
-  shares.forEach((weight, place) => {
-    const strength = Math.sqrt(weight / Math.max(most, 0.2));
-    background.forEach((value, channel) => {
-      image.data[4 * place + channel] = value + (ink[channel] - value) * Math.min(1, strength);
-    });
+  for (let place = 0; place < shares.length; place += 1) {
+    const strength = Math.min(1, Math.sqrt(shares[place] / Math.max(most, 0.2)));
+    for (let channel = 0; channel < 3; channel += 1) {
+      image.data[4 * place + channel] = background[channel] + (ink[channel] - background[channel]) * strength;
+    }
     image.data[4 * place + 3] = 255;
-  });
+  }
   context.putImageData(image, 0, 0);
 }

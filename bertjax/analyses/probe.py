@@ -1,0 +1,296 @@
+"""Linear probes of layers and heads: `Study.probe`, `bertjax probe`.
+
+The task's data are words with tags (`--task token-classification`), such as the parts of speech of a CoNLL-U file. The
+activation of a word is the mean over its pieces. One part of the sentences trains the probes, another selects the
+strength of regularisation, and a third tests them; the results are about the third.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+from rich.console import RenderableType
+
+from bertjax.analyses.roles import load_encoder
+from bertjax.data import Examples
+from bertjax.errors import InputError
+from bertjax.formatting import count_of
+from bertjax.interventions import ablations
+from bertjax.jobs import (
+    Analysis,
+    Context,
+    DataOptions,
+    Job,
+    Outcome,
+    Say,
+    Settings,
+    load_tokenizer,
+    names,
+    outcome_of_examples,
+    read_examples,
+)
+from bertjax.models import BertModel, PretrainedModel, check_parameters
+from bertjax.progress import Progress, part_of
+from bertjax.representations import (
+    Activations,
+    Split,
+    compute_activations,
+    control_labels,
+    description_length,
+    fit_probe,
+    split_texts,
+    words_of_pieces,
+)
+from bertjax.results import NumberDisplay, Results
+from bertjax.statistics import Metric, ratios
+from bertjax.tasks import OutputSpec, Tagged, TextEncodings
+
+NUMBERS = ("correct", "words", "selective", "above random")
+SHARE_OF_ACTIVATIONS = 0.3  # of the progress
+Sites = Literal["layers", "heads"]
+
+
+class ProbeDisplay(NumberDisplay):
+    """Sentences with the number of words that a probe tags right."""
+
+    value, note = "right words", "It is the number of words that the probe tags right."
+
+
+OUTPUTS = OutputSpec("probe", called="tags of probes", numbers=NUMBERS, sized=1, display=ProbeDisplay)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe(Analysis):
+    """Train linear probes that read tags of words from each layer or head.
+
+    Args:
+        of: 'layers' probes the hidden states after each layer, 'heads' the output of each head before the output
+            projection.
+        description_length: also compute the description length of the tags by online coding, which trains ten more
+            probes for each layer or head.
+
+    The accuracy is compared with that of a probe of the embeddings. The selectivity is the accuracy minus that on a
+    control task, in which every word type has a random tag (Hewitt and Liang 2019). Above random is the accuracy minus
+    that of a probe of the same layer or head in a random encoder of the same shape.
+    """
+
+    name = word = "probe"
+    progress_text = "probing"
+    example = "bertjax probe --task token-classification --data en_ewt-ud-dev.conllu"
+    reads = names(DataOptions) | {"model", "max_length"}
+    own = ("of", "description_length")
+
+    outputs = OUTPUTS
+    journals = None
+    float32 = True
+
+    of: Sites = "layers"
+    description_length: bool = False
+
+    def load(self, settings: Settings, say: Say) -> Job:
+        """Load the encoder, and tokenise the sentences."""
+        sources = settings.sources
+        model = sources.model or sources.once(("encoder", settings.model), lambda: load_encoder(settings))
+        check_parameters(model)
+        examples = read_examples(settings, model)
+        sentences = _sentences(examples)
+        tokenizer = load_tokenizer(settings)
+        length = min(settings.max_length or model.config.max_tokens, model.config.max_tokens)
+        encodings = tokenizer.encode_words([sentence.words for sentence in sentences], length)
+        kept = [index for index, text in enumerate(encodings) if any(word is not None for word in text.word_ids)]
+        if len(kept) < len(encodings):
+            say(f"{count_of(len(encodings) - len(kept), 'sentence')} without pieces left out")
+            examples, encodings = examples.take(kept), [encodings[index] for index in kept]
+        encoded = TextEncodings(OUTPUTS, tuple(encodings), tokenizer.pad_id, len(examples), np.zeros(len(examples)))
+        return Job(settings, model, tokenizer, examples, encoded)
+
+    def run(self, context: Context) -> Outcome:
+        """Compute activations, train all probes and test them."""
+        job, seed = context.job, context.job.settings.seed
+        words = _Words.of(job)
+        split = split_texts(len(job.examples), seed)
+        described = {name: len(part) for name, part in vars(split).items()}
+        context.say(f"{job.model.class_name} {job.settings.model}: sentences {described}, {len(words.labels):,} words")
+        activations, random = _activations(job, self.of, context.progress)
+        runs = (ablations.whole_layers if self.of == "layers" else ablations.single_heads)(job.model.config, self.mode)
+        prober = _Prober(words, split, activations.starts, seed, self.description_length)
+        sites = ["embeddings", *(run.name for run in runs)]
+        outputs = np.zeros((len(sites), len(split.test), len(NUMBERS)))
+        for index, site in enumerate(sites):
+            features = [_features(source, site) for source in (activations, random)]
+            outputs[index] = prober.run(site, *features, is_base=index == 0)
+            share = SHARE_OF_ACTIVATIONS + (1 - SHARE_OF_ACTIVATIONS) * (index + 1) / len(sites)
+            context.progress(share, 1.0)
+        return outcome_of_examples(
+            job,
+            OUTPUTS,
+            PROBE_METRICS,
+            outputs[1:],
+            split.test.tolist(),
+            runs,
+            base=outputs[0],
+            metadata={"probe": {"tags": list(words.names), "sentences": described, **prober.describe(sites)}},
+        )
+
+    def show(self, results: Results) -> Sequence[RenderableType]:
+        """The table of accuracies, and the controls."""
+        return [*super().show(results), *lines_of(results)]
+
+
+def _metric(name: str, label: str, number: str, **more: Any) -> Metric:
+    return Metric.of_sums(name, label, ratios.ratio_of(NUMBERS, number, "words"), **more)
+
+
+PROBE_METRICS = (
+    _metric("probe_accuracy", "Accuracy of the probe", "correct", compared_with="the embeddings"),
+    _metric("selectivity", "Selectivity of the probe", "selective", compared_with="the embeddings", lowest=-1.0),
+    _metric("above_random", "Accuracy above a random encoder", "above random", of_effects=True, lowest=-1.0),
+)
+"""The metrics of probes, the main one first."""
+
+
+def lines_of(results: Results) -> list[str]:
+    """Lines on the best layer or head, and on the controls.
+
+    Args:
+        results: results of `probe`.
+    """
+    found = results.summary["probe"]
+    rows = {name: results.rows_of(name) for name in ("probe_accuracy", "selectivity", "above_random")}
+    best = max(rows["probe_accuracy"], key=lambda row: row.score or 0.0)
+    index = results.names.index(best.name)
+    points = {name: 100 * (of_metric[index].score or 0.0) for name, of_metric in rows.items()}
+    line = (
+        f"best: {results.kind} {best.name}, {points['probe_accuracy']:.1f} % of words, selectivity "
+        f"{points['selectivity']:.1f} points, {points['above_random']:.1f} points above a random encoder; embeddings "
+        f"{100 * (best.base or 0.0):.1f} %, the most frequent tag {100 * found['most_frequent']:.1f} %"
+    )
+    lengths = found.get("description_lengths")
+    if not lengths:
+        return [line]
+    shortest = min(lengths, key=lambda site: lengths[site]["bits"])
+    compression = lengths[shortest]["compression"]
+    return [
+        line,
+        f"shortest description: {shortest}, compression {compression:.2f} ({lengths[shortest]['bits']:,.0f} bits)",
+    ]
+
+
+@dataclass(frozen=True)
+class _Words:
+    """The words with pieces of all sentences.
+
+    Args:
+        words: the str of each.
+        labels: the index of each word's tag in `names`.
+        names: the tags in alphabetical order.
+    """
+
+    words: Sequence[str]
+    labels: Int[np.ndarray, " words"]
+    names: Sequence[str]
+
+    @classmethod
+    def of(cls, job: Job) -> "_Words":
+        """The words of a job's examples."""
+        words, tags = [], []
+        for sentence, text in zip(_sentences(job.examples), job.encoded.encodings, strict=True):
+            for word in dict.fromkeys(word for word in text.word_ids if word is not None):
+                words.append(sentence.words[word])
+                tags.append(sentence.tags[word])
+        names, labels = np.unique(tags, return_inverse=True)
+        if len(names) < 2:
+            raise InputError(f"all words have the tag {names[0]}: there is nothing to probe")
+        return cls(words, labels, [str(name) for name in names])
+
+
+def _sentences(examples: Examples) -> list[Tagged]:
+    """The sentences of examples. Raises `InputError` if the examples are not words with tags."""
+    sentences = [content for content in examples.content or () if isinstance(content, Tagged)]
+    if len(sentences) < len(examples):
+        raise InputError("a probe needs words with tags: --task token-classification with --data FILE")
+    return sentences
+
+
+def _activations(job: Job, of: Sites, progress: Progress) -> tuple[Activations, Activations]:
+    """The activations of the words in the model, and in a random encoder of the same shape."""
+    texts, model = job.encoded.encodings, job.model
+    units = [words_of_pieces(text) for text in texts]
+    shares = (part_of(progress, start, SHARE_OF_ACTIVATIONS / 2, 1.0) for start in (0.0, SHARE_OF_ACTIVATIONS / 2))
+    random = random_encoder(model, job.settings.seed)
+    of_model, of_random = (
+        compute_activations(encoder, texts, units=units, heads=of == "heads", progress=share)
+        for encoder, share in zip((model, random), shares, strict=True)
+    )
+    return of_model, of_random
+
+
+def random_encoder(model: PretrainedModel, seed: int = 0) -> BertModel:
+    """An encoder of the same shape as a model, with the parameters that training starts from.
+
+    Args:
+        seed: seed of the random draw.
+    """
+    return BertModel(model.config, jax.random.key(seed), model.numerics, add_pooling_layer=False)
+
+
+def _features(activations: Activations, site: str) -> Float[np.ndarray, "units width"]:
+    """The activations of a site: 'embeddings', a layer such as '3', or a head such as '3.1'."""
+    if site == "embeddings":
+        return activations.hidden_states[0]
+    layer, _, head = site.partition(".")
+    if not head:
+        return activations.hidden_states[int(layer) + 1]
+    assert activations.head_outputs is not None
+    return activations.head_outputs[int(layer), :, int(head)]
+
+
+class _Prober:
+    """Trains and tests the probes of one site after another."""
+
+    def __init__(self, words: _Words, split: Split, starts: Int[np.ndarray, " _"], seed: int, lengths: bool):
+        self.words, self.lengths = words, lengths
+        units = [np.arange(start, end) for start, end in pairwise(starts.tolist())]
+        self.parts = {name: np.concatenate([units[text] for text in part]) for name, part in vars(split).items()}
+        order = np.random.default_rng(seed).permutation(split.train)
+        self.order = [units[text] for text in order.tolist()]
+        sizes = np.diff(starts)[split.test]
+        self.sentence = np.repeat(np.arange(len(split.test)), sizes)
+        self.sizes = sizes
+        self.control = control_labels(words.words, words.labels, seed)
+        self.found: dict[str, Any] = {}
+
+    def run(
+        self,
+        site: str,
+        features: Float[np.ndarray, "units width"],
+        random: Float[np.ndarray, "units width"],
+        *,
+        is_base: bool,
+    ) -> Float[np.ndarray, "sentences numbers"]:
+        """`NUMBERS` of each test sentence; the base has no difference from a random encoder."""
+        labels, test = self.words.labels, self.parts["test"]
+        fit = partial(fit_probe, train=self.parts["train"], select=self.parts["select"], classes=len(self.words.names))
+        hits = []
+        for values, true in ((features, labels), (features, self.control), (random, labels)):
+            hits.append(fit(values, true).predict(values[test]) == true[test])
+        right, by_control, by_random = (np.bincount(self.sentence, of_words, len(self.sizes)) for of_words in hits)
+        if self.lengths:
+            found = description_length(
+                features, labels, self.order, self.parts["select"], classes=len(self.words.names)
+            )
+            self.found[site] = {"bits": found.bits, "compression": found.compression}
+        above = np.zeros(len(right)) if is_base else right - by_random
+        return np.stack([right, self.sizes, right - by_control, above], axis=1)
+
+    def describe(self, sites: Sequence[str]) -> dict[str, Any]:
+        """The share of the most frequent tag of training among test words, and the description lengths."""
+        labels = self.words.labels
+        frequent = np.bincount(labels[self.parts["train"]]).argmax()
+        described: dict[str, Any] = {"most_frequent": float((labels[self.parts["test"]] == frequent).mean())}
+        return described | ({"description_lengths": self.found} if self.found else {})
