@@ -29,7 +29,7 @@ def layer(rng):
     return rng.normal(size=(90, 7)) + np.array([3, 0, 0, 0, 0, 0, 1]), words, sentences
 
 
-def test_anisotropy_is_the_mean_over_pairs_of_different_sentences(layer):
+def test_anisotropy_is_the_mean_over_pairs_of_sentences(layer):
     vectors, _, sentences = layer
     pairs = [(i, j) for i, j in combinations(range(90), 2) if sentences[i] != sentences[j]]
     assert mean_cosine(vectors, sentences) == pytest.approx(np.mean([cosine(vectors[i], vectors[j]) for i, j in pairs]))
