@@ -133,9 +133,7 @@ def sweep(
         tokenizer=tokenizer,
         spans=spans,
     )
-    _check_options(replace_journal, settings, progress, say)
-    if on_outputs is not None:
-        arguments.check_function(on_outputs, "on_outputs", "a function of ablations, examples and outputs")
+    _check_options(replace_journal, settings, progress, say, on_outputs)
     memory, devices = read_budget(memory), _check_devices(devices)
     sizes = choose_sizes(
         sweep_input,
@@ -159,8 +157,7 @@ def sweep(
         report = stack.enter_context(shown(progress, "sweep"))
         found = _Outputs(sweep_input, runner, opened, on_outputs)
         _run_parts(runner, _parts(sweep_input, runner, sizes), found, report)
-        base, outputs = found.arrays()
-    return SweepResult(base, outputs, tuple(ablations), sweep_input.attention, time.monotonic() - started)
+    return SweepResult(*found.arrays(), tuple(ablations), sweep_input.attention, time.monotonic() - started)
 
 
 def compile_sweep(
@@ -267,7 +264,10 @@ def _check_options(
     settings: Mapping[str, Any] | None,
     progress: Progress | bool,
     say: Callable[[str], None],
+    on_outputs: Callable[..., None] | None,
 ) -> None:
+    if on_outputs is not None:
+        arguments.check_function(on_outputs, "on_outputs", "a function of ablations, examples and outputs")
     arguments.check_bool(replace_journal, "replace_journal")
     if settings is not None:
         arguments.check_instance(settings, "settings", Mapping, "a dict of options, by name")
@@ -469,4 +469,4 @@ class _Outputs:
 
 def _is_ready(entry: "tuple[Array, list[tuple[Node, int]]] | Part") -> bool:
     """Whether an entry that waits can be settled at once."""
-    return isinstance(entry, Part) or entry[0].is_ready()
+    return isinstance(entry, Part) or bool(entry[0].is_ready())  # type: ignore[attr-defined]  # (of every jax.Array)

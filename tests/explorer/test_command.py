@@ -120,7 +120,7 @@ def test_a_missing_package_is_an_error(monkeypatch):
 
     monkeypatch.setattr(studies, "import_module", refuse)
     with pytest.raises(MissingDependencyError, match=r"pip install 'bertjax\[explore\]'"):
-        studies.import_explorer()
+        studies.check_explorer_installed()
 
 
 def test_the_help_of_the_command(capsys):
