@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -69,17 +70,17 @@ def run_explore(options: argparse.Namespace) -> int:
 
     _choose_cache(options)
     package = import_explorer()
-    with package.Explorer(_subject(options, package), options.host, options.port) as explorer:
+    subject = _subject(options, package)
+    try:
+        explorer = package.Explorer(subject, options.host, options.port)
         say(f"explorer of {explorer.name}; Ctrl-C ends it")
         say(f"open {explorer.url}")
+        sys.stdout.flush()  # also if another program reads the address
         if options.browser:
             explorer.open()
-        try:
-            explorer.wait()
-        except KeyboardInterrupt:
-            if not explorer.close():  # a program is being compiled, for which Python would wait
-                end_at_once("bertjax")
-            raise
+        explorer.wait()
+    except KeyboardInterrupt:
+        end_at_once("bertjax")  # Python would wait for a program that is being compiled
     raise OutputError("the explorer's server has ended")
 
 

@@ -339,10 +339,10 @@ class Study:
     def _loading(self) -> list[str]:
         """Lines of Python that define this study, its model and its tokenizer."""
         defaults = {one.name: one.default for one in fields(StudyOptions)}
-        given = {name: value for name, value in vars(self.options).items() if value != defaults[name]}
+        chosen = {name: value for name, value in vars(self.options).items() if value != defaults[name]}
         first = "# study = bertjax.Study(...)  # the study of this explorer, whose model or data are in memory"
         if isinstance(self.options.model, str | Path) and self.options.tokenizer is None and not self._sources.data:
-            first = f"study = bertjax.Study({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+            first = f"study = bertjax.Study({', '.join(f'{name}={value!r}' for name, value in chosen.items())})"
         return [first, "model, tokenizer = study.model, study.tokenizer"]
 
     def run(self, analysis: Analysis) -> Results:

@@ -109,13 +109,16 @@ def has_colour_bar(page):
 
 def tooltip_of(page):
     """The text of the tooltip; empty if there is none."""
-    return page.execute_script("const tip = document.querySelector('.tooltip'); return tip && !tip.hidden ? tip.textContent : ''")
+    return page.execute_script(
+        "const tip = document.querySelector('.tooltip'); return tip && !tip.hidden ? tip.textContent : ''"
+    )
 
 
 def weights_in(page, panel):
     """The weights of a panel of the viewer that shows lines, as it writes them beside the tokens."""
     script = """
-    const [queries, keys] = document.querySelectorAll('#viewer .head-view')[arguments[0]].querySelectorAll('[role=listbox]');
+    const view = document.querySelectorAll('#viewer .head-view')[arguments[0]];
+    const [queries, keys] = view.querySelectorAll('[role=listbox]');
     return [...queries.querySelectorAll('.head-item')].map(query => {
       query.dispatchEvent(new Event('focus'));
       const weights = [...keys.querySelectorAll('.head-weight')].map(weight => Number(weight.textContent));

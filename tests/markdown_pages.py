@@ -16,7 +16,7 @@ LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 
 NAMES = ("ablate", "plan", "importance", "interactions", "shapley", "prune", "remove-heads", "roles", "patch")
-NAMES += ("report", "show", "compare", "plot", "parity", "data")
+NAMES += ("explore", "report", "show", "compare", "plot", "parity", "data")
 
 
 def import_extension(name):

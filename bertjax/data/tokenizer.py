@@ -360,11 +360,7 @@ class Tokenizer:
         return encodings
 
     def special_tokens(self, pairs: bool) -> int:
-        """The number of special tokens that `encode` adds to each text, or to each pair of texts.
-
-        Args:
-            pairs: whether to count for pairs of texts.
-        """
+        """The number of special tokens that `encode` adds to each text, or to each pair of texts."""
         return int(self._backend.num_special_tokens_to_add(is_pair=pairs))
 
     def _check_length(self, max_length: int | None, pairs: bool) -> None:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Shaped
 from bertjax.checkpoints import BertConfig, LayerKind
 from bertjax.engine import compiled_steps
 from bertjax.engine.compiled_steps import BlockRows
-from bertjax.engine.packing import Packed, Picks, make_picks, pack_spans, round_up
+from bertjax.engine.packing import Packed, Picks, make_picks, pack_spans
 from bertjax.engine.plan import Node, Plan
 from bertjax.engine.sharding import make_mesh
 from bertjax.engine.sizes import Blocks
@@ -33,7 +33,6 @@ from bertjax.models import (
 )
 
 CACHED_ROWS = 64  # blocks whose `BlockRows` stay on the device, since the same chunks come again and again
-SHORTEST = 16  # tokens of a text that is read from a row of one example, padding included
 BEFORE_ATTENTION = ("hidden_states", "queries", "keys", "values")  # sites that a layer's attention depends on
 
 
@@ -175,8 +174,8 @@ class BlockRunner(Runner):
         self.spans = None if sweep_input.spans is None else pack_spans(self.packed, sweep_input.spans)
         self.readout, self.positions, self.targets = sweep_input.readout, sweep_input.positions, sweep_input.targets
         self.longest, self.first_only = int(packed.lengths.max()), sweep_input.first_only
-        if one_per_row and sweep_input.ignores_padding:  # few different values, since each compiles a program
-            self.longest = min(max(round_up(self.longest), SHORTEST), packed.row_length)
+        if one_per_row and sweep_input.ignores_padding:  # each value compiles a program
+            self.longest = packed.row_length
         self._rows: dict[tuple[tuple[int, ...], bool], BlockRows] = {}
         self.picks: Picks | None = None
         if sweep_input.by_token:

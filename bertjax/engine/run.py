@@ -177,9 +177,14 @@ def compile_sweep(
     """Compile all programs that sweeps with `one_per_row` of any ablations in one mode can need.
 
     Args:
-        model, examples, ablations, readout, row_length, tokens_at_once: as in `sweep`.
+        model: the model.
+        examples: texts of the lengths that later sweeps have.
+        ablations: ablations in the mode of later sweeps.
+        readout: computes the outputs of a text, as in `sweep`.
+        row_length: number of tokens of a row, as in `sweep`.
+        tokens_at_once: number of tokens of a block, as in `sweep`.
         check: called between layers; an exception ends the function.
-        inputs: further inputs as in `sweep`: `combine`, `means`, `at` and `targets`.
+        inputs: further inputs of `sweep`: `combine`, `means`, `at` and `targets`.
     """
     sweep_input = make_sweep_input(model, examples, ablations, readout, **inputs)
     sizes = choose_sizes(sweep_input, row_length=row_length, one_per_row=True, tokens_at_once=tokens_at_once)

@@ -1,7 +1,7 @@
 """Answers and maps of a subject, computed by sweeps."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any
 
@@ -146,6 +146,24 @@ def compile_query(kind: Kind, query: Query, target: Target, check: Check) -> Non
         if reading is not None:
             options = _options(kind, query, reading, single)
             compile_sweep(*_arguments(kind, query, off, reading), **options, check=check)
+
+
+def in_next_bucket(kind: Kind, query: Query) -> Query | None:
+    """A query with more tokens, so that its texts are in the next bucket; None for the last bucket."""
+    encodings, length = query.encodings, kind.row_length(query.encodings)
+    *others, last = encodings
+    more = length + 1 - sum(map(len, encodings))
+    if length >= kind.subject.longest * len(encodings):
+        return None
+    longer = replace(
+        last,
+        input_ids=last.input_ids + last.input_ids[:1] * more,
+        token_type_ids=last.token_type_ids + last.token_type_ids[-1:] * more,
+        tokens=last.tokens + last.tokens[:1] * more,
+        offsets=last.offsets + ((0, 0),) * more,
+        word_ids=last.word_ids + (None,) * more,
+    )
+    return None if len(longer) > kind.subject.longest else replace(query, encodings=(*others, longer))
 
 
 def compute_answer(kind: Kind, query: Query, check: Check) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class Kind(ABC):
 
     def row_length(self, encodings: Sequence[Encoding]) -> int:
         """The tokens of a row that holds the texts."""
-        return bucket(max(map(len, encodings)), self.subject.longest) * len(encodings)
+        return bucket(sum(map(len, encodings)), self.subject.longest * len(encodings))
 
     def first_texts(self) -> list[str]:
         """The texts with which the page begins: the first example of the task, or a made-up one."""

@@ -24,7 +24,15 @@ from starlette.routing import Route
 from bertjax import arguments
 from bertjax.errors import BertjaxError, InputError, explain
 from bertjax.explorer.attention import compute_attention
-from bertjax.explorer.compute import Query, compile_query, compute_answer, compute_map, kind_of, read_query
+from bertjax.explorer.compute import (
+    Query,
+    compile_query,
+    compute_answer,
+    compute_map,
+    in_next_bucket,
+    kind_of,
+    read_query,
+)
 from bertjax.explorer.kinds import Kind
 from bertjax.explorer.messages import AttentionRequest, ExamplesRequest, MapRequest, Question, Target, read_message
 from bertjax.explorer.python_lines import python_lines
@@ -34,6 +42,7 @@ from bertjax.explorer.worker import Busy, Cancelled, Task, Worker
 from bertjax.web import make_page, security_policy
 
 M = TypeVar("M", bound=Struct)
+LARGEST_PORT = 65_535
 END_SECONDS = 0.5  # for the threads to end
 RANKS = {"answer": 0, "attention": 1, "map": 2}
 
@@ -55,8 +64,8 @@ class Explorer:
 
     def __init__(self, subject: Subject, host: str = "127.0.0.1", port: int = 0):
         self.kind = kind_of(subject)
-        self.worker = Worker()
         self._listener = _listen(host, port)
+        self.worker = Worker()
         port = self._listener.getsockname()[1]
         self._token = secrets.token_urlsafe(32)
         shown = socket.gethostname() if is_every_address(host) else host
@@ -133,12 +142,13 @@ class Explorer:
 
 def _listen(host: str, port: int) -> socket.socket:
     arguments.check_instance(host, "host", str, "an address of this machine")
-    arguments.check_int(port, "port", 0)
+    if arguments.check_int(port, "port", 0) > LARGEST_PORT:
+        raise InputError(f"port {port} is more than {LARGEST_PORT}")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
+    except OSError as error:
+        reason = error.strerror or error
         raise InputError(f"cannot listen on {host}, port {port} ({reason}): give another --host or --port") from error
 
 
@@ -264,13 +274,15 @@ class Application:
         self._submit_background(compute)
 
     def _compile_later(self, query: Query, target: Target) -> None:
-        """Compile the programs for other heads that are off and other texts of about this length in the background."""
-        if self._bucket_of(query) not in self._compiled:
-            self._submit_background(lambda task: self._compile(query, target, task))
+        """Compile the programs for what the page may ask next in the background."""
+        self._submit_background(lambda task: self._compile(query, target, task))
 
     def _compile(self, query: Query, target: Target, task: Task) -> None:
-        compile_query(self.kind, query, target, task.check)
-        self._compiled.add(self._bucket_of(query))
+        """Compile the programs for other heads that are off, and for other texts of about this length or longer."""
+        for one in (query, in_next_bucket(self.kind, query)):
+            if one is not None and self._bucket_of(one) not in self._compiled:
+                compile_query(self.kind, one, target, task.check)
+                self._compiled.add(self._bucket_of(one))
 
     def _bucket_of(self, query: Query) -> tuple[int, str]:
         return self.kind.row_length(query.encodings), query.mode

@@ -17,7 +17,7 @@ from bertjax.tasks import as_task
 # Tokenises the texts of an example.
 Encode = Callable[[Sequence[str]], Sequence[Encoding]]
 # Lengths of rows: texts of nearby lengths share compiled programs.
-BUCKETS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+BUCKETS = (12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
 MEAN_EXAMPLES, MEAN_BATCH = 256, 16  # examples of which mode 'mean' takes the mean, and of a batch
 
 
@@ -28,8 +28,8 @@ def bucket(tokens: int, most: int) -> int:
         tokens: the number of tokens of the text, at most `most`.
         most: the largest length.
 
-    >>> bucket(20, 512), bucket(70, 80), bucket(600, 4096)
-    (24, 80, 1024)
+    >>> bucket(21, 512), bucket(70, 75), bucket(600, 4096)
+    (24, 75, 1024)
     """
     fitting = next((length for length in BUCKETS if length >= tokens), -(-tokens // BUCKETS[-1]) * BUCKETS[-1])
     return min(fitting, most)

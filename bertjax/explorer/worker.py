@@ -119,6 +119,12 @@ class Worker:
             self._thread.join(seconds)
         return not self._thread.is_alive()
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs or waits."""
+        with self._changed:
+            return not self._running and not self._waiting
+
     def run_below(self, rank: int) -> None:
         """Run the waiting tasks of lower rank."""
         while (task := self._take(rank)) is not None:

@@ -1,6 +1,22 @@
 """Representations: activations of texts at every layer, and measurements of them."""
 
 from bertjax.representations.activations import Activations, compute_activations, words_of_pieces
+from bertjax.representations.comparison import (
+    Likeness,
+    compare_representations,
+    linear_cka,
+    procrustes_distance,
+)
+from bertjax.representations.geometry import (
+    Geometry,
+    dimension_shares,
+    effective_dimension,
+    explainable_variance,
+    intra_sentence_similarity,
+    mean_cosine,
+    measure_geometry,
+    self_similarity,
+)
 from bertjax.representations.probes import (
     Description,
     LinearProbe,
@@ -14,12 +30,24 @@ from bertjax.representations.probes import (
 __all__ = [
     "Activations",
     "Description",
+    "Geometry",
+    "Likeness",
     "LinearProbe",
     "Split",
+    "compare_representations",
     "compute_activations",
     "control_labels",
     "description_length",
+    "dimension_shares",
+    "effective_dimension",
+    "explainable_variance",
     "fit_probe",
+    "intra_sentence_similarity",
+    "linear_cka",
+    "mean_cosine",
+    "measure_geometry",
+    "procrustes_distance",
+    "self_similarity",
     "split_texts",
     "words_of_pieces",
 ]

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from bertjax import web
 from bertjax.atomic_files import atomic_write
 from bertjax.errors import InputError, OutputError
 from bertjax.formatting import FORMULA, count_of, table_heads, table_name
@@ -26,6 +25,7 @@ from bertjax.results.figures import pairs_of_heads
 from bertjax.results.summary import AGAIN, has_mark, read_recorded
 from bertjax.results.table import COLUMNS, significant
 from bertjax.statistics import predictions_from_logits
+from bertjax.web import make_page as bundle
 
 TITLE = "bertjax report"  # by which `has_mark` knows a page
 MOST_ABLATIONS = 2000  # on the page; of more, those with the largest effects are shown
@@ -85,7 +85,7 @@ def write_page(saved: Contents, path: str | Path | None = None) -> Path:
 
 def make_page(saved: Contents) -> str:
     """The page as str."""
-    return web.make_page("report/page", page_data(saved), title=TITLE)
+    return bundle("report/page", page_data(saved), title=TITLE)
 
 
 def page_data(saved: Contents) -> dict[str, Any]:

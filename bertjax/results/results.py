@@ -79,7 +79,7 @@ class Results(Contents):
 
         Args:
             others: results on the same examples.
-            metric: by default the main metric of each.
+            metric: the metric that is joined; by default the main metric of each.
 
         Raises:
             InputError: `others` is empty, the examples differ, or as for `compare`.

@@ -90,7 +90,7 @@ def join_seeds(results: Sequence[Contents], metric: str | None = None) -> SeedEf
 
     Args:
         results: at least two results of ablations.
-        metric: by default the main metric of each.
+        metric: the metric that is joined; by default the main metric of each.
 
     Raises:
         InputError: there are fewer than two results, their examples or labels differ, they share fewer than two

@@ -256,7 +256,7 @@ def test_a_failed_figure_keeps_the_outputs(settings, monkeypatch):
     monkeypatch.setattr("bertjax.results.directory.save_page", fail)
     with pytest.raises(OutputError, match="No space left"):
         run_analysis(changed(settings, mode="zero", overwrite=True))
-    # The outputs are whole and new; nothing of the old results is left beside them that would not fit. The journal
+    # The outputs are complete and new; no old file that contradicts them is left. The journal
     # stays until all is written.
     assert {path.name for path in settings.directory.iterdir()} == {
         ".bertjax-writing",

@@ -99,7 +99,7 @@ def test_captions_name_the_changed_heads(model):
     assert caption(fixed) == ("With 0.1 ablated", ["0.1"])
 
 
-def test_norms_are_shown_instead_of_weights(model):
+def test_norms_are_shown_on_request(model):
     data = data_of(bertjax.view(model, TEXTS[0], weights="norms", show="matrix", head="1.0"))
     output, count = model(TEXTS[0]), len(data["texts"][0]["base"]["tokens"])
     expected = np.asarray(norm_shares(output.attentions, output.record.values, output_products(model)))
@@ -130,7 +130,7 @@ def test_padding_on_the_left_is_cut_off_too(model):
     np.testing.assert_allclose(data["texts"][0]["base"]["weights"].sum(axis=-1), 1, atol=1e-3)
 
 
-def test_an_output_takes_tokens(small):
+def test_an_output_can_get_tokens(small):
     output = random_model(BertModel, small)(np.array([[1, 2, 3], [4, 5, 6]]))
     with pytest.raises(InputError, match="this output has no tokenizer: pass the tokens"):
         output.view()

@@ -63,7 +63,7 @@ def test_as_published_is_a_separate_recipe(command, capsys):
     assert main([*arguments, "--as-published"]) == 0
     assert {path.name for path in (output / "runs").iterdir()} == {"mrpc-none-42", "mrpc-pretrained-42-published"}
     assert main(arguments) == 0
-    assert "as published, mrpc f1 pretrained: " in capsys.readouterr().out
+    assert "pre-trained, fine-tuned as published" in capsys.readouterr().out
     rows = [row for row in read_table(output) if row.metric == "accuracy"]
     assert [(row.init, row.published, len(row.points)) for row in rows] == [
         ("none", False, 2),

@@ -36,6 +36,16 @@ def test_the_tables_of_this_repository_match_recorded_numbers():
         assert not results.ABSOLUTE.search(json.dumps(numbers))
 
 
+def test_commands_name_scripts_that_exist(capsys):
+    assert main(["--commands"]) == 0
+    commands = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
+    assert commands.keys() == read_recorded().keys()
+    for command in commands.values():
+        module = command.split()[2]
+        assert (results.HERE.parent / f"{module.replace('.', '/')}.py").exists()
+        assert "--overwrite" not in command
+
+
 def test_a_kept_run_fills_its_block_and_draws_its_figure(tmp_path, monkeypatch):
     (tmp_path / "figures").mkdir()
     (tmp_path / "table1_finetuning.py").touch()

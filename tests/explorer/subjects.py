@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,6 +17,7 @@ from bertjax import (
     BertForTokenClassification,
     Tokenizer,
     load_examples,
+    mean_head_outputs,
 )
 from bertjax.explorer import Subject
 from bertjax.explorer.compute import kind_of
@@ -23,7 +25,7 @@ from tests.factories import SENTENCES, TAGS, add_tokenizer, make_config
 from tests.tiny_models import random_model
 
 NAMES = ("no", "perhaps", "yes")
-PAIRS = list(zip(SENTENCES, SENTENCES[1:], strict=False))
+PAIRS = list(pairwise(SENTENCES))
 # The class, changes of the config, the texts and the target of each kind.
 KINDS = {
     "words": (BertForMaskedLM, {}, ["the cat [MASK] on the [MASK]"], {"mask": 1, "word": "mat"}),
@@ -94,3 +96,19 @@ def softmax(values):
     """In float64."""
     powers = np.exp(values.astype(np.float64) - values.max(axis=-1, keepdims=True))
     return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def encodings_of(kind, texts):
+    """Both texts of a sentence embedder, else a text or pair."""
+    encode = kind.subject.tokenizer.encode
+    return encode(texts) if isinstance(kind.subject.model, BertForSentenceEmbedding) else encode(*[[t] for t in texts])
+
+
+def means_of(kind):
+    """The heads' mean outputs over the examples, in one batch."""
+    first, second = (list(column) for column in zip(*PAIRS, strict=True))
+    tokenizer = kind.subject.tokenizer
+    if KINDS[kind.subject.name][2][1:] == []:
+        return mean_head_outputs(kind.subject.model, tokenizer(list(SENTENCES)))
+    apart = isinstance(kind.subject.model, BertForSentenceEmbedding)
+    return mean_head_outputs(kind.subject.model, tokenizer(first + second) if apart else tokenizer(first, second))

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from bertjax import BertForSentenceEmbedding, ablations, collate, mean_head_outputs, overrides, reference
+from bertjax import ablations, collate, overrides, reference
 from bertjax.errors import InputError, OverrideError
 from bertjax.explorer.compute import compute_answer, compute_map, read_query
 from bertjax.explorer.messages import MapRequest, Question, read_message
 from bertjax.formatting import to_json
-from tests.explorer.subjects import KINDS, PAIRS, SENTENCES, kind_named, softmax
+from tests.explorer.subjects import KINDS, encodings_of, kind_named, means_of, softmax
 
 OFF = ("0.1", "1.0")
 MODES = ("uniform", "zero", "mean")
@@ -26,24 +26,8 @@ def check():
     """No task ends."""
 
 
-def encodings_of(kind, texts):
-    """Both texts of a sentence embedder, else a text or pair."""
-    encode = kind.subject.tokenizer.encode
-    return encode(texts) if isinstance(kind.subject.model, BertForSentenceEmbedding) else encode(*[[t] for t in texts])
-
-
-def means_of(kind):
-    """The heads' mean outputs over the examples, in one batch."""
-    first, second = (list(column) for column in zip(*PAIRS, strict=True))
-    tokenizer = kind.subject.tokenizer
-    if KINDS[kind.subject.name][2][1:] == []:
-        return mean_head_outputs(kind.subject.model, tokenizer(list(SENTENCES)))
-    apart = isinstance(kind.subject.model, BertForSentenceEmbedding)
-    return mean_head_outputs(kind.subject.model, tokenizer(first + second) if apart else tokenizer(first, second))
-
-
 def reference_outputs(kind, texts, sets, mode):
-    """Fields of the model's output for each set of heads, by a full forward pass for each: `{field: [set, text, ...]}`."""
+    """Fields of the model's output, from a full forward pass for each set of heads: `{field: [set, text, ...]}`."""
     model, means = kind.subject.model, means_of(kind) if mode == "mean" else None
     of_sets = [ablations.ablation(model.config, heads, mode) for heads in sets]
     stacked = overrides.stack([ablations.to_overrides(model.config, one, means) for one in of_sets])

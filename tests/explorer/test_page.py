@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
@@ -27,7 +28,7 @@ from tests.factories import (
     make_tagger,
 )
 from tests.layering import ROOT
-from tests.tiny_models import compiled_alike
+from tests.tiny_models import comparable_environment
 
 pytestmark = [pytest.mark.integration, browser_needed]
 
@@ -43,7 +44,7 @@ def server_process(*options):
     """A server in a process; its process and address."""
     command = [sys.executable, "-m", "bertjax", "explore", "--no-browser", *options]
     process = subprocess.Popen(
-        command, cwd=ROOT, env=compiled_alike(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command, cwd=ROOT, env=comparable_environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     try:
         lines = []
@@ -76,8 +77,6 @@ def page(browser, address):
 
 
 def fragment(text=TEXT, **fields):
-    from urllib.parse import urlencode
-
     return urlencode({"texts": text, "layer": 0, "head": 0, **fields})
 
 
@@ -119,8 +118,6 @@ def all_texts(page, selector):
 
 def state_of(page):
     """The state in the address: lists by name."""
-    from urllib.parse import parse_qs, urlsplit
-
     return parse_qs(urlsplit(page.current_url).fragment)
 
 
@@ -153,6 +150,11 @@ def switch(page, head):
 
 
 def off(page):
+    """Heads that are off, from the address."""
+    return [name for names in state_of(page).get("off", []) for name in names.split(",")]
+
+
+def chips(page):
     return page.execute_script("return [...document.querySelectorAll('.chip')].map(one => one.dataset.off)")
 
 
@@ -220,8 +222,9 @@ def test_heads_are_switched_off_and_on(page, how):
     assert values(page)[0].split("\n")[:3] != alone[0].split("\n")[:3]
     assert text_of(page, "#heard").startswith("Before: ")
     assert all_texts(page, "#attention figcaption") == ["Before", "After: head 1.0 off"]
+    assert chips(page) == ["1.0"]
     click(page, ".chip")
-    assert off(page) == []
+    assert off(page) == chips(page) == []
     assert values(page) == alone
 
 
@@ -230,8 +233,13 @@ def test_a_layer_is_switched_off_as_a_whole(page):
     labels[1].click()
     ready(page)
     assert off(page) == ["1.0", "1.1", "1.2"]
-    click(page, '.chip[data-off="1.1"]')
-    assert off(page) == ["1.0", "1.2"]
+    assert chips(page) == ["layer 1"]
+    switch(page, "1.1")
+    assert off(page) == chips(page) == ["1.0", "1.2"]
+    page.find_elements(By.CSS_SELECTOR, "#map .map-layer")[1].click()
+    click(page, '.chip[data-off="layer 1"]')
+    assert off(page) == []
+    switch(page, "0.2")
     click(page, "#clear")
     assert off(page) == []
 
@@ -266,7 +274,6 @@ def test_undo_and_back(page):
 
 def test_ctrl_z_in_a_text_is_the_texts_own(page):
     switch(page, "0.1")
-    find(page, "#text-1").send_keys(" a")
     find(page, "#text-1").send_keys(Keys.CONTROL, "z")
     ready(page)
     assert off(page) == ["0.1"]
@@ -311,20 +318,21 @@ def test_the_address_holds_the_state(page):
     ["off=9.9,0.1,x", "layer=7&head=1", "target=%7B%22mask%22%3A%22x%22%7D", "target=x", "mode=mean&view=3&weights=y"],
 )
 def test_a_damaged_address_is_read_as_far_as_possible(browser, address, damage):
-    open_page(browser, f"{address}#{fragment()}&{damage}")
+    open_page(browser, f"{address}#{damage}&{fragment()}")
     assert text_of(browser, "#error") == ""
+    assert re.fullmatch(r"Attention of head [01]\.[012]( \(off\))?", text_of(browser, "#attention-title"))
     assert off(browser) == (["0.1"] if "off" in damage else [])
     assert find(browser, "#mode").get_attribute("value") == "uniform"
     assert_local(browser)
 
 
 def test_texts_are_never_html(browser, address):
-    open_page(browser, f"{address}#{fragment(f'{EVIL} [MASK]', target=json.dumps({'mask': 0, 'word': EVIL}))}")
-    assert find(browser, "#text-1").get_attribute("value") == f"{EVIL} [MASK]"
+    open_page(browser, f"{address}#{fragment(f'[MASK] {EVIL}', target=json.dumps({'mask': 0, 'word': EVIL}))}")
+    assert find(browser, "#text-1").get_attribute("value") == f"[MASK] {EVIL}"
     assert "is not one word" in text_of(browser, "#error")
     assert browser.find_elements(By.CSS_SELECTOR, "#answer img, #attention img, #error img") == []
     assert_local(browser, [IGNORED])
-    type_text(browser, f"cat {EVIL} [MASK]")
+    type_text(browser, f"cat [MASK] {EVIL}")
     switch(browser, "0.0")
     assert_local(browser, [IGNORED])
 
@@ -352,6 +360,8 @@ def test_a_text_that_is_too_long(page):
     type_text(page, f"{TEXT} {'cat ' * 60}")
     assert "longer than the 40 tokens" in text_of(page, "#answer-note")
     assert all("log-probability" in one for one in values(page))
+    type_text(page, f"{'cat ' * 60} [MASK]")
+    assert "The part of the text that the model reads has no [MASK]" in text_of(page, "#answer-note")
 
 
 def test_the_user_chooses_the_word(page):
@@ -418,7 +428,7 @@ def test_a_busy_server_is_asked_again(page):
     page.execute_script(
         "const send = window.fetch; let left = 2;"
         "window.fetch = (url, options) => left-- > 0"
-        " ? Promise.resolve(new Response('{\"error\": \"busy\"}', { status: 503 })) : send(url, options);"
+        " ? Promise.resolve(Response.json({ error: 'busy' }, { status: 503 })) : send(url, options);"
     )
     type_text(page, "a dog [MASK]")
     assert text_of(page, "#error") == ""
@@ -480,8 +490,8 @@ def test_everything_is_reached_by_keyboard(page):
                 "return one.id || one.dataset.head || one.dataset.view || one.className.baseVal || one.type"
             )
         )
-    expected = {"copy-link", "copy-python", "theme", "text-1", "insert-mask", "radio", "0.0", "mode", "change", "switch"}
-    assert expected | {"weights", "head", "save-map-svg", "map-layer map-button"} <= set(reached)
+    buttons = {"copy-link", "copy-python", "theme", "insert-mask", "switch", "save-map-svg", "map-layer map-button"}
+    assert buttons | {"text-1", "radio", "0.0", "mode", "change", "weights", "head"} <= set(reached)
 
 
 KINDS = {
@@ -500,8 +510,6 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_answer(browser, tmp_path, kind):
-    from urllib.parse import urlencode
-
     make, texts, other = KINDS[kind]
     model = bertjax.load(str(make(tmp_path / kind)))
     with Explorer(subject_of_model(model, "model")) as explorer:
@@ -539,8 +547,8 @@ def test_the_model_that_comes_with_bertjax(browser):
         find(browser, "#search").send_keys("Temüjin")
         wait_for(lambda: all("emüjin" in one for one in all_texts(browser, ".example")), SECONDS)
         click(browser, ".example")
-        assert "emüjin" in find(browser, "#text-1").get_attribute("value") + find(browser, "#text-2").get_attribute("value")
-        Select(find(browser, "#mode")).select_by_value("mean")
+        assert "emüjin" in "".join(find(browser, f"#text-{one}").get_attribute("value") for one in (1, 2))
+        Select(find(browser, "#mode")).select_by_value("zero")
         ready(browser)
         assert text_of(browser, "#error") == ""
         click(browser, "#attention [data-view=model]")

@@ -108,6 +108,15 @@ def test_each_analysis_has_its_headings_and_its_chart(browser, saved, tmp_path, 
     assert_quiet(browser)
 
 
+RANKS = "return [...document.querySelectorAll('#extra .map-cell')].map(one => [one.dataset.head, one.ariaLabel])"
+
+
+def texts_of(browser, selector):
+    return browser.execute_script(
+        "return [...document.querySelectorAll(arguments[0])].map(one => one.textContent)", selector
+    )
+
+
 def boxes_of(browser, selector):
     script = """
     return [...document.querySelectorAll(arguments[0])].map(text => {
@@ -121,7 +130,10 @@ def boxes_of(browser, selector):
 @pytest.mark.parametrize("width", [500, 1280])
 def test_labels_of_grids_do_not_overlap(browser, saved, tmp_path, width):
     browser.set_window_size(width, 1200)
-    show(browser, saved("patch"), tmp_path / "page.html")
+    results = saved("patch")
+    patching = results.summary["patching"]
+    long = [f"{index} violin/guitar and more" for index, _ in enumerate(patching["spans"])]
+    show(browser, changed(results, patching={**patching, "spans": long}), tmp_path / "page.html")
     for selector in ("#overview .tick.column", "#overview .tick:not(.column)"):
         boxes = boxes_of(browser, selector)
         assert len(boxes) > 2
@@ -132,19 +144,17 @@ def test_labels_of_grids_do_not_overlap(browser, saved, tmp_path, width):
 
 
 def test_a_grid_shows_all_cells_and_the_keyboard_moves_over_it(browser, saved, tmp_path, monkeypatch):
+    from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.keys import Keys
 
     results = saved("interactions")
     monkeypatch.setattr(pages, "MOST_ABLATIONS", 3)
     show(browser, results, tmp_path / "page.html")
-    texts = "return [...document.querySelectorAll('#overview .cell-text')].map(text => text.textContent)"
-    numbers = sorted(float(text.replace("−", "-")) for text in browser.execute_script(texts))
+    numbers = sorted(float(text.replace("−", "-")) for text in texts_of(browser, "#overview .cell-text"))
     assert numbers == pytest.approx(sorted(results.printed()), abs=0.051)
     assert len(rows_of(browser, "table")) == 3
     shown = {row.split()[0] for row in rows_of(browser, "table")}
     without = next(index for index, name in enumerate(results.names) if name not in shown)
-    from selenium.webdriver.common.action_chains import ActionChains
-
     cell = browser.find_element("css selector", f"#overview .cell[data-index='{without}']")
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", cell)
     before = text_of(browser, "#chosen")
@@ -165,13 +175,12 @@ def test_a_grid_shows_all_cells_and_the_keyboard_moves_over_it(browser, saved, t
     assert_quiet(browser)
 
 
-def test_pruning_shows_curves_with_intervals_and_the_order_of_removal(browser, saved, tmp_path):
+def test_pruning_shows_curves_and_the_order_of_removal(browser, saved, tmp_path):
     results = saved("prune")
     pruning = results.summary["pruning"]
     orders = {order["name"]: order for order in pruning["orders"]}
     show(browser, results, tmp_path / "page.html")
-    names = browser.execute_script("return [...document.querySelectorAll('#overview .name')].map(name => name.textContent)")
-    assert sorted(names) == ["gradient", "gradient reversed", "magnitude", "random (2)"]
+    assert sorted(texts_of(browser, "#overview .name")) == ["gradient", "gradient reversed", "magnitude", "random (2)"]
     intervals = browser.find_elements("css selector", "#overview .interval")
     single = [row for row in results.rows_of() if not row.name.startswith("random") and row.low is not None]
     assert len(intervals) == len(single) > 0
@@ -179,8 +188,7 @@ def test_pruning_shows_curves_with_intervals_and_the_order_of_removal(browser, s
     assert not browser.find_elements("css selector", "#ranking svg, #overview .bar")
     for name in ("gradient", "magnitude"):
         choose(browser, "order", str([*orders].index(name)))
-        ranks = "return [...document.querySelectorAll('#extra .map-cell')].map(cell => [cell.dataset.head, cell.ariaLabel])"
-        shown = dict(browser.execute_script(ranks))
+        shown = dict(browser.execute_script(RANKS))
         removed = orders[name]["heads"]
         assert shown[removed[0]] == f"head {removed[0]}: removed 1st"
         assert shown[removed[3]] == f"head {removed[3]}: removed 4th"
@@ -200,9 +208,7 @@ def test_roles_are_chosen_in_their_table(browser, saved, tmp_path):
         expected = [head for head, kinds in roles["kinds"].items() if kind in kinds]
         assert row.split("\t")[3].split() == (expected or ["none"])
     assert len(rows_of(browser, "shares")) == len(roles["definitions"])
-    browser.execute_script(
-        "[...document.querySelectorAll('#shares tbody th button')].find(one => one.innerText === 'the next token').click()"
-    )
+    browser.find_element("xpath", "//table[@id='shares']//button[text()='the next token']").click()
     assert browser.execute_script("return document.getElementById('metric').value") == "next"
     changes = dict(zip(results.names, results.printed(metric="next"), strict=True))
     for name, cell in drawn_map(browser).items():

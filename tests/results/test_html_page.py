@@ -75,7 +75,7 @@ def test_clicking_a_cell_chooses_that_head(page):
 
 
 @browser_needed
-def test_all_cells_have_their_full_colour_and_significant_ones_a_dot(page, results):
+def test_cells_have_their_full_colour_and_significant_ones_a_dot(page, results):
     rows = {row.name: row for row in read_results(results).rows_of()}
     significant = {name for name, row in rows.items() if row.q < 0.05}
     assert 0 < len(significant) < len(rows)
@@ -293,7 +293,8 @@ def test_pointing_at_a_token_shows_its_weights(page, results):
     ActionChains(page).move_to_element(token).perform()
     arrays = read_results(results).attention
     weights = arrays["weights_0_0"][0, 2, 3, 0]
-    read = "return [...document.querySelectorAll('#viewer .head-item[data-side=key] .head-weight')].map(one => one.textContent)"
+    read = f"return [...document.querySelectorAll('{first}')].map(one => one.textContent)".replace("query]", "key]")
+    read = read.replace(".head-token", ".head-weight")
     wait_for(lambda: all(page.execute_script(read)))
     shown = np.array([float(text) for text in page.execute_script(read)[: len(weights)]])
     assert np.abs(shown - weights).max() <= 0.5 / 255 + 0.0005 + 1e-6
@@ -343,7 +344,7 @@ def test_an_ablation_without_kept_attention_shows_the_reason(page):
     choose_head(page, 2, 0)
     wait_for(lambda: panels_of(page) == 2)
     assert text_of(page, "#one-panel") == ""
-    captions = page.execute_script("return [...document.querySelectorAll('#viewer figcaption')].map(one => one.innerText)")
+    captions = [one.text for one in page.find_elements("css selector", "#viewer figcaption")]
     assert captions == ["Without ablation", f"Head {page.execute_script(CHOSEN_RUN)} ablated"]
 
 
@@ -471,9 +472,9 @@ def test_other_results_have_a_page_too(browser, tmp_path, task, ablate, options)
     if ablate == "layers":
         browser.execute_script("document.querySelector(\"tr[data-name='1'] button\").click()")
         assert "layer 1" in text_of(browser, "#chosen")
-        marked = "return [...document.querySelectorAll('#overview .bar')].map(bar => bar.dataset.significant === 'true')"
+        bars = browser.find_elements(By.CSS_SELECTOR, "#overview .bar")
         significant = [row.q < 0.05 for row in read_results(path.parent).rows_of()]
-        assert browser.execute_script(marked) == significant
+        assert [bar.get_attribute("data-significant") == "true" for bar in bars] == significant
         assert {*significant} == {True, False}
         dots = browser.find_elements(By.CSS_SELECTOR, "#overview .dot")
         assert len(dots) == sum(significant)

@@ -14,6 +14,7 @@ from bertjax.results.directory import read_results
 from bertjax.results.page import make_page, pack_attention, page_data, write_page
 from tests.result_factories import make_results
 
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     return make_results(tmp_path_factory.mktemp("page") / "mrpc")

@@ -63,7 +63,7 @@ def _merged(cls: Any, model: PretrainedModel, directory: Path, options: dict[str
     from peft import PeftModel
 
     base = locate_base(directory)
-    if directory.samefile(base):  # transformers finds the adapter beside the model by itself
+    if directory.samefile(base):  # transformers finds an adapter in the directory of the model
         return cls.from_pretrained(base, **options)
     labels = {"num_labels": model.config.num_labels, "ignore_mismatched_sizes": True}
     return PeftModel.from_pretrained(cls.from_pretrained(base, **labels, **options), directory).merge_and_unload()

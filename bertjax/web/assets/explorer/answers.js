@@ -1,4 +1,4 @@
-// The answer of the model in the form of its kind, before and after heads are switched off, and the choice of the target.
+// The answer of the model in the form of its kind, before and after heads are switched off; the choice of the target.
 
 import { element, fillSelect } from "../shared/dom.js";
 import { plain, share, signed } from "../shared/numbers.js";
@@ -23,7 +23,9 @@ export function answerSentence(kind, { base, ablated }) {
   const one = answer => {
     if (kind === "words") return answer.masks.map(({ guesses }) => spoken(guesses[0].word, guesses[0])).join("; ");
     if (kind === "score" || kind === "similarity") return `${kind} ${plain(answer[kind], 3)}`;
-    if (kind === "entities") return answer.entities.map(({ text, type }) => `${text}: ${type}`).join("; ") || "no entity";
+    if (kind === "entities") {
+      return answer.entities.map(({ text, type }) => `${text}: ${type}`).join("; ") || "no entity";
+    }
     if (kind === "answer") return answer.spans.length ? spoken(answer.spans[0].text, answer.spans[0]) : "no answer";
     return answer[kind].map(found => spoken(found.name, found)).join("; ");
   };
@@ -74,9 +76,10 @@ function probabilityCell(probability) {
 }
 
 function rowChange({ before, after }) {
-  if (typeof before === "number" && typeof after === "number") return changeCell(before, after, pointsText(before, after));
-  if (typeof before === "number" && after !== null) return changeCell(before, 0, "lower");
-  if (typeof after === "number" && before !== null) return changeCell(0, after, "higher");
+  const [knowsBefore, knowsAfter] = [before, after].map(probability => typeof probability === "number");
+  if (knowsBefore && knowsAfter) return changeCell(before, after, pointsText(before, after));
+  if (knowsBefore && after !== null) return changeCell(before, 0, "lower");
+  if (knowsAfter && before !== null) return changeCell(0, after, "higher");
   return element("td", { class: "number" }, "–");
 }
 
@@ -89,8 +92,9 @@ function classRows(kind, { base, ablated }) {
 // Rows of two lists of the most likely parts: those of the first, then others of the second.
 function listedRows(before, after, { textOf, targetOf }) {
   const least = list => (list.length ? { below: list.at(-1).probability } : null);
-  const find = (list, one) => list.find(other => sameTarget(targetOf(other), targetOf(one)))?.probability ?? least(list);
-  const added = (after ?? []).filter(one => !before.some(other => sameTarget(targetOf(other), targetOf(one))));
+  const same = (one, other) => sameTarget(targetOf(one), targetOf(other));
+  const find = (list, one) => list.find(other => same(one, other))?.probability ?? least(list);
+  const added = (after ?? []).filter(one => !before.some(other => same(one, other)));
   return [...before, ...added].map(one => ({
     text: textOf(one), before: find(before, one), after: after ? find(after, one) : null, target: targetOf(one),
   }));
@@ -166,7 +170,8 @@ function part(title, node) {
 
 // A line for the most likely tag of the chosen word.
 function tagTable(before, after) {
-  const line = (title, { tag, probability }) => [element("dt", {}, title), element("dd", {}, `${tag} ${share(probability)}`)];
+  const line = (title, { tag, probability }) =>
+    [element("dt", {}, title), element("dd", {}, `${tag} ${share(probability)}`)];
   return element("dl", { class: "answer-tags" }, line(after ? "Before" : "Most likely", before),
     after ? line("After", after) : null);
 }

@@ -8,13 +8,19 @@ import { element, fillSelect } from "../shared/dom.js";
 // show(texts): attention of the server, a promise; fail(message): a line in its place; update(state): draw again.
 export function attentionPanel({ onView, onWeights, onToggle }) {
   const byId = id => document.getElementById(`attention-${id}`);
-  const weights = element("select", { id: "weights", onchange: () => onWeights(weights.value) });
+  const weights = element("select", {
+    id: "weights", "aria-label": "Weights", onchange: () => onWeights(weights.value),
+  });
   fillSelect(weights, [["attention", "attention weights"], ["norms", "norm-weighted attention"]]);
   const toggle = element("button", { type: "button", id: "switch", onclick: () => onToggle(state.layer, state.head) });
-  const text = element("select", { id: "attention-text", onchange: () => { chosen = Number(text.value); draw(); } });
-  const textLabel = element("label", { hidden: true }, "of the ", text);
+  const text = element("select", { id: "attention-text", "aria-label": "Text", hidden: true, onchange: chooseText });
   let state = null, readings = [], chosen = 0, viewer = null, calls = 0;
-  byId("controls").append(toggle, element("label", {}, "Show ", weights), textLabel);
+  byId("controls").append(toggle, weights, text);
+
+  function chooseText() {
+    chosen = Number(text.value);
+    draw();
+  }
 
   async function show(texts) {
     calls += 1;
@@ -25,7 +31,7 @@ export function attentionPanel({ onView, onWeights, onToggle }) {
     readings = read;
     chosen = Math.min(chosen, read.length - 1);
     fillSelect(text, read.map((_, index) => [index, ["first text", "second text"][index]]), chosen);
-    textLabel.hidden = read.length === 1;
+    text.hidden = read.length === 1;
     byId("note").textContent = "";
     draw();
   }
@@ -51,7 +57,8 @@ export function attentionPanel({ onView, onWeights, onToggle }) {
     byId("body").hidden = !readings.length;
     if (!readings.length) return;
     const [base, ablated] = readings[chosen];
-    const captions = ["Before", state.off.length === 1 ? `After: head ${state.off[0]} off` : `After: ${state.off.length} heads off`];
+    const which = state.off.length === 1 ? `head ${state.off[0]}` : `${state.off.length} heads`;
+    const captions = ["Before", `After: ${which} off`];
     const quantity = state.weights === "norms" ? "share of norms" : "weight";
     const props = { base, ablated, layer, head, view: state.view, captions, off: new Set(state.off), quantity };
     if (viewer) {

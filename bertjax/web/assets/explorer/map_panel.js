@@ -10,11 +10,13 @@ const MODE_NAMES = {
 };
 const LOG_PROBABILITY = "log-probability";
 const WITHIN_SCALE = 0.97; // share of the cells that the scale of colours covers; larger changes have its last colour
-const HELP = "Select a cell to see the attention of its head. To switch a head off or on: double-click it, Shift-click it, or "
-  + "press Space. Select the number of a layer to switch the whole layer.";
+const HELP = "Select a cell to see the attention of its head. To switch a head off or on: double-click it, Shift-click it, "
+  + "or press Space. Select the number of a layer to switch the whole layer.";
 
-// A map that has no values yet. Fields: base: the quantity with the heads that are off. values[layer][head]: the quantity
-// with this head off too, null if it is off already or not known yet. layers: how many are known.
+// A map that has no values yet. Fields:
+//   base: the quantity with the heads that are off.
+//   values[layer][head]: the quantity with this head off too; null if it is off already, or not known yet.
+//   layers: how many are known. seconds: of the computation, null until it ends.
 export function emptyMap({ layers, heads }) {
   const values = Array.from({ length: layers }, () => Array(heads).fill(null));
   return { base: null, quantity: null, values, layers: 0, seconds: null };
@@ -24,7 +26,8 @@ export function emptyMap({ layers, heads }) {
 export function withLine(map, line) {
   if ("base" in line) return { ...map, base: line.base, quantity: line.quantity };
   if ("layer" in line) {
-    return { ...map, layers: map.layers + 1, values: map.values.map((row, layer) => (layer === line.layer ? line.values : row)) };
+    const values = map.values.map((row, layer) => (layer === line.layer ? line.values : row));
+    return { ...map, layers: map.layers + 1, values };
   }
   return { ...map, seconds: line.seconds ?? map.seconds };
 }
@@ -47,8 +50,9 @@ export function largestChange(map) {
 }
 
 // The panel. props: model; onSelect, onToggle(layer, head); onToggleLayer(layer); onMode(mode); onChange(change).
-// update({map, baseMap, state, target, message, stale, failed}): map: null if there is none yet; baseMap is that of the same question with no head off, or null; target
-// is the text of the target; message stands in place of a map.
+// update(props): map, or null if there is none yet; baseMap, that of the same question with no head off, or null; state;
+// target, as text; message, in place of a map; stale, whether the map is older than the state; failed, whether it could
+// not be computed.
 export function mapPanel({ model, onSelect, onToggle, onToggleLayer, onMode, onChange }) {
   const mode = element("select", { id: "mode", onchange: () => onMode(mode.value) });
   const change = element("select", { id: "change", onchange: () => onChange(change.value) });
@@ -108,7 +112,8 @@ function mapProps({ map, state }, { kind }) {
   const name = kind === "score" || kind === "similarity" ? kind : state.change;
   const asPoints = name === "probability";
   const found = limitOfMap(changes.flat(), { probability: 0.1, [LOG_PROBABILITY]: 0.01 }[name] ?? 0.001);
-  const factor = !asPoints && found < 0.1 ? 100 : 1, limit = found * factor;
+  const small = name === LOG_PROBABILITY ? 0.1 : 0.5;
+  const factor = !asPoints && found < small ? 100 : 1, limit = found * factor;
   const values = changes.map(row => row.map(value => (value === null ? null : value * factor)));
   const selected = state.layer === null ? null : [state.layer, state.head];
   return {
@@ -129,7 +134,7 @@ function statusOf({ map, failed }, model) {
   if (failed) return "Not computed";
   if (map.seconds !== null) {
     const count = map.values.flat().filter(value => value !== null).length;
-    return `${count} heads, one after the other, in ${map.seconds.toFixed(map.seconds < 10 ? 2 : 0)} s`;
+    return `${count} heads, switched off one at a time, in ${map.seconds.toFixed(map.seconds < 10 ? 2 : 0)} s`;
   }
   const first = "Computing (a new length of text takes longer once)";
   return map.layers ? `Computing: ${map.layers} of ${model.layers} layers` : first;
@@ -144,8 +149,8 @@ function noteOfMap({ state, target }, number) {
       : `How the ${number} changes when this head alone is switched off. ${colours}`;
   }
   const which = off === 1 ? "One head is off already (hatched)" : `${off} heads are off already (hatched)`;
-  return `${which}: each cell shows what switching this head off as well changes. A head that matters only now is a backup `
-    + `head. ${colours}`;
+  return `${which}: each cell shows what switching this head off as well changes. A head that matters only now is a `
+    + `backup head. ${colours}`;
 }
 
 // A tooltip: the head, its quantity before and after, and its change with no other head off.

@@ -23,7 +23,8 @@ const SAMPLE_TEXTS = {
 export function firstTexts({ kind, texts, mask }, example) {
   const count = texts === 1 ? 1 : 2;
   const found = example?.texts ?? SAMPLE_TEXTS[kind](mask);
-  return Array.from({ length: count }, (_, index) => found[index] || (texts === 2 ? SAMPLE_TEXTS.similarity()[index] : ""));
+  const otherwise = index => (texts === 2 ? SAMPLE_TEXTS.similarity()[index] : "");
+  return Array.from({ length: count }, (_, index) => found[index] || otherwise(index));
 }
 
 // The texts that are sent: an empty second text is left out if it is optional. null if a text is missing.
@@ -43,8 +44,8 @@ export function textInputs({ model, texts, onType }) {
   }));
   const labels = inputs.map((input, index) => element("label", { class: "text-input" },
     element("span", { class: texts.length > 1 ? "" : "only-heard" }, names[index]), input));
-  const mask = model.mask === null ? null : element("button", { type: "button", id: "insert-mask", onclick: insertMask },
-    `Insert ${model.mask}`);
+  const insert = () => element("button", { type: "button", id: "insert-mask", onclick: insertMask }, `Insert ${model.mask}`);
+  const mask = model.mask === null ? null : insert();
   const node = element("div", { class: "text-inputs" }, labels, mask);
 
   function type() {
@@ -85,15 +86,19 @@ export function examplePicker({ count, task, load, onPick, onError }) {
   if (!count) return { node: null };
   let offset = 0, total = count, listed = [], chosen = -1, timer = null, calls = 0;
   const search = element("input", {
-    type: "search", id: "search", placeholder: "Find a word in the examples", "aria-label": "Find a word in the examples",
-    maxlength: 200, oninput: () => { clearTimeout(timer); timer = setTimeout(() => { offset = 0; fill(); }, EXAMPLES_PAUSE); },
+    type: "search", id: "search", maxlength: 200, placeholder: "Find a word", "aria-label": "Find a word in the examples",
+    oninput: () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => { offset = 0; fill(); }, EXAMPLES_PAUSE);
+    },
   });
   const list = element("ul", { class: "example-list", "aria-label": "Examples" });
   const position = element("span", { class: "note", role: "status" });
   const button = (text, action) => element("button", { type: "button", onclick: action }, text);
   const earlier = button("Earlier", () => { offset -= EXAMPLES_SHOWN; fill(); });
   const later = button("Later", () => { offset += EXAMPLES_SHOWN; fill(); });
-  const details = element("details", { id: "examples", ontoggle: () => { if (details.open && !listed.length) fill(); } },
+  const fillFirst = () => { if (details.open && !listed.length) fill(); };
+  const details = element("details", { id: "examples", ontoggle: fillFirst },
     element("summary", {}, `Examples${task ? ` of ${task}` : ""} (${count.toLocaleString("en")})`),
     element("div", { class: "controls" }, search, earlier, later, position), list);
   const step = (text, id, by) => element("button", { type: "button", id, onclick: () => move(by) }, text);
@@ -117,14 +122,16 @@ export function examplePicker({ count, task, load, onPick, onError }) {
   function draw() {
     earlier.disabled = offset === 0;
     later.disabled = offset + EXAMPLES_SHOWN >= total;
-    position.textContent = total ? `${offset + 1} to ${offset + listed.length} of ${total}` : "No example has this text.";
-    list.replaceChildren(...listed.map((example, index) => element("li", {}, element("button", {
+    const last = offset + listed.length;
+    position.textContent = total ? `${offset + 1} to ${last} of ${total}` : "No example has this text.";
+    list.replaceChildren(...listed.map(({ texts, label }, index) => element("li", {}, element("button", {
       type: "button", class: offset + index === chosen ? "example is-chosen" : "example",
       onclick: () => pick(offset + index),
-    }, element("span", {}, example.texts.join(" ‖ ")), example.label === null ? null : element("em", {}, example.label)))));
+    }, element("span", {}, texts.join(" ‖ ")), label === null ? null : element("em", {}, label)))));
   }
 
   async function move(by) {
+    if (!total) return;
     const index = Math.min(Math.max(chosen + by, 0), total - 1);
     if (index < offset || index >= offset + listed.length) {
       offset = EXAMPLES_SHOWN * Math.floor(index / EXAMPLES_SHOWN);

@@ -2,8 +2,8 @@
 
 const BUSY_PAUSE = 700; // milliseconds before a request is sent again to a server that is busy
 const BUSY_ATTEMPTS = 4;
-const STOPPED = "The server does not answer. If bertjax explore has stopped, start it again and open the address that it "
-  + "prints. Your text is still here; the page tries again at your next change.";
+const STOPPED = "The server does not answer. If bertjax explore has stopped, start it again and open the address that "
+  + "it prints. Your text is still here; the page tries again at your next change.";
 const WRONG_TOKEN = "This page belongs to a server that has ended. Open the address that bertjax explore printed last.";
 
 // An error with a message for the user.
@@ -18,7 +18,8 @@ export function isCancelled(error) {
 
 // Functions that send requests. token: of the page's address.
 export function makeRequests(token) {
-  const client = Array.from(crypto.getRandomValues(new Uint8Array(8)), byte => byte.toString(16).padStart(2, "0")).join("");
+  const bytes = crypto.getRandomValues(new Uint8Array(8));
+  const client = Array.from(bytes, byte => byte.toString(16).padStart(2, "0")).join("");
 
   async function send(name, body, signal) {
     const options = {
@@ -52,7 +53,8 @@ export function makeRequests(token) {
     throw unreachable();
   }
 
-  return { answer: json("answer"), attention: json("attention"), examples: json("examples"), python: json("python"), map };
+  const [answer, attention, examples, python] = ["answer", "attention", "examples", "python"].map(json);
+  return { answer, attention, examples, python, map };
 }
 
 async function* streamLines(reader) {
@@ -105,8 +107,8 @@ function pause(milliseconds, signal) {
   });
 }
 
-// A function that computes only for the latest arguments: a call with the arguments of the last call returns its promise,
-// another call cancels it. compute(arguments, signal): a promise.
+// A function that computes only for the latest argument: a call with the argument of the last call returns its promise,
+// another call cancels it. compute(argument, signal): a promise.
 export function latestOnly(compute) {
   let key = null, controller = null, promise = null;
   return argument => {

@@ -111,6 +111,17 @@ export function switched(off, names) {
   return sortedHeads([...now]);
 }
 
+// Heads that are off as [name, heads]: a whole layer as one.
+export function groupedHeads(off, { layers, heads }) {
+  const groups = [];
+  for (let layer = 0; layer < layers; layer += 1) {
+    const inLayer = off.filter(name => name.startsWith(`${layer}.`));
+    if (heads > 1 && inLayer.length === heads) groups.push([`layer ${layer}`, inLayer]);
+    else groups.push(...inLayer.map(name => [name, [name]]));
+  }
+  return groups;
+}
+
 // Undo and redo of the fields that change the question. record(state, typing): before a change; the characters that are
 // typed one after the other are one step. undo(state), redo(state): the state after it, or null.
 export function makeUndo() {

@@ -1,12 +1,14 @@
 // Grids of cells with one colour scale: rows by columns, such as layers by tokens, or heads by heads.
 
-import { diverging, inkOn } from "../shared/colours.js";
-import { element, onWidth, shortened, svgElement, textWidth } from "../shared/dom.js";
+import { diverging, inkOn, onTheme } from "../shared/colours.js";
+import { element, onWidth, setAttributes, shortened, svgElement, textWidth } from "../shared/dom.js";
 import { signed } from "../shared/numbers.js";
 import { reactTo, tickText } from "./axes.js";
 
 const CELL_FONT = "11px system-ui, sans-serif", CELL_SMALL = "10px system-ui, sans-serif";
 const CELL_LEAST = 16, CELL_MOST = 64; // pixels of a column
+const CELLS_MANY = 60, CELL_SMALLEST = 6; // with more columns they are narrower
+const CELL_LINE = 12; // pixels of a name
 const CELL_CAPTION = 24, CELL_BAR = 34; // pixels above a grid, and of the colour scale
 const CELL_LONGEST = 150; // pixels of a name
 const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
@@ -16,9 +18,14 @@ const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], Arrow
 // describe(index): text of a cell; label: of the whole; hasGaps:
 // whether cells without an index are drawn; onSelect(index, byKey).
 export function cellsGrid(props) {
-  let given = props, width = 0;
+  let given = props, width = 0, chart = null;
   const node = element("div", { class: "cells", tabindex: 0, role: "application", "aria-label": props.label });
-  const draw = () => { if (width) node.replaceChildren(drawCells(given, width)); };
+  const draw = () => {
+    if (!width) return;
+    chart = drawCells(given, width);
+    chart.select(given.selected);
+    node.replaceChildren(chart.svg);
+  };
   node.addEventListener("keydown", event => {
     const step = ARROWS[event.key];
     if (!step) return;
@@ -27,7 +34,14 @@ export function cellsGrid(props) {
     if (next !== null) given.onSelect(next, true);
   });
   onWidth(node, wide => { width = wide; draw(); });
-  return { node, update: changed => { given = { ...given, ...changed }; draw(); } };
+  onTheme(draw);
+  // If another cell is selected, and nothing else changes, only the outline moves.
+  function update(changed) {
+    const isSame = chart && Object.keys(changed).every(name => name === "selected" || given[name] === changed[name]);
+    given = { ...given, ...changed };
+    if (isSame) chart.select(given.selected); else draw();
+  }
+  return { node, update };
 }
 
 // The next cell in a direction; null at the edge.
@@ -45,29 +59,34 @@ export function neighbour(rows, selected, [down, right]) {
 function sizesOf({ columns, panels, limit, measure }, width) {
   const names = panels.flatMap(panel => panel.rows), count = names.length / panels.length;
   const left = Math.min(CELL_LONGEST, Math.max(...names.map(name => textWidth(name, CELL_FONT)))) + 10;
-  const step = Math.max(CELL_LEAST, Math.min(CELL_MOST, Math.floor((width - left - 8) / columns.length)));
+  const least = columns.length > CELLS_MANY ? CELL_SMALLEST : CELL_LEAST;
+  const step = Math.max(least, Math.min(CELL_MOST, Math.floor((width - left - 8) / columns.length)));
   const isTurned = columns.some(name => textWidth(name, CELL_FONT) > step - 4);
   const texts = columns.map(name => shortened(name, CELL_LONGEST, CELL_FONT));
   const below = isTurned ? Math.max(...texts.map(name => textWidth(name, CELL_FONT))) + 12 : 20;
-  const height = count > 40 ? 13 : 22;
+  const height = count > CELLS_MANY ? Math.max(7, Math.min(13, step)) : count > 40 ? 13 : 22;
   const digits = limit >= 10 ? Math.min(1, measure.digits) : measure.digits;
   const isWritten = height >= 18 && step >= textWidth(signed(-limit, digits), CELL_SMALL) + 4;
   return { left, step, height, isTurned, texts, below, digits, isWritten };
 }
 
 function drawCells(given, width) {
-  const { columns, panels, selected, hasGaps } = given, sizes = sizesOf(given, width);
+  const { columns, panels, hasGaps } = given, sizes = sizesOf(given, width);
   const { left, step, height, below } = sizes, wide = left + step * columns.length + 8;
   const captions = panels.length > 1 || panels[0].title ? CELL_CAPTION : 6;
   const high = panels.reduce((sum, panel) => sum + captions + height * panel.rows.length, 0) + below + CELL_BAR;
   const svg = svgElement("svg", { width: Math.max(wide, Math.min(width, left + 400)), height: high, class: "grid" });
-  let top = 0, outline = null;
+  const outline = svgElement("rect", {
+    width: step, height, fill: "none", stroke: "var(--ink)", "stroke-width": 3, class: "selected-cell",
+  });
+  const corners = new Map(), everyRow = Math.ceil(CELL_LINE / height), everyColumn = Math.ceil(CELL_LINE / step);
+  let top = 0;
   for (const panel of panels) {
     if (captions === CELL_CAPTION) {
       svg.append(svgElement("text", { x: left, y: top + 16, class: "panel-title" }, panel.title));
     }
     top += captions;
-    panel.rows.forEach((name, row) => svg.append(svgElement("text", {
+    svg.append(...panel.rows.map((name, row) => row % everyRow ? "" : svgElement("text", {
       x: left - 6, y: top + (row + 0.5) * height, class: "tick", "text-anchor": "end", "dominant-baseline": "central",
     }, shortened(name, CELL_LONGEST, CELL_FONT))));
     panel.cells.forEach((cells, row) => cells.forEach((index, column) => {
@@ -77,19 +96,19 @@ function drawCells(given, width) {
         if (hasGaps) svg.append(svgElement("rect", { ...box, class: "no-cell" }));
         return;
       }
+      corners.set(index, { x, y });
       svg.append(...cellOf(given, sizes, index, x, y));
-      if (index === selected) outline = svgElement("rect", {
-        x, y, width: step, height, fill: "none", stroke: "var(--ink)", "stroke-width": 3, class: "selected-cell",
-      });
     }));
     top += height * panel.rows.length;
   }
-  if (outline) svg.append(outline);
-  sizes.texts.forEach((name, column) => svg.append(
+  svg.append(outline, ...sizes.texts.map((name, column) => column % everyColumn ? "" :
     columnName(name, left + (column + 0.5) * step, top, sizes.isTurned)));
   svg.append(...scaleOf(given, left, top + below));
   reactTo(svg, given.describe, index => given.onSelect(index, false));
-  return svg;
+  const select = index => setAttributes(outline, {
+    ...corners.get(index), visibility: corners.has(index) ? null : "hidden",
+  });
+  return { svg, select };
 }
 
 function cellOf(given, sizes, index, x, y) {
@@ -107,8 +126,8 @@ function cellOf(given, sizes, index, x, y) {
     "text-anchor": "middle", "dominant-baseline": "central",
   }, isFromZero ? value.toFixed(digits) : signed(value, digits)));
   if (tested && value !== null && significant[index]) parts.push(svgElement("circle", {
-    cx: isWithText ? x + step - 5 : x + step / 2, cy: isWithText ? y + 5 : y + height / 2, r: isWithText ? 2 : 2.5,
-    fill: ink, class: "dot",
+    ...(isWithText ? { cx: x + step - 5, cy: y + 5 } : { cx: x + step / 2, cy: y + height / 2 }),
+    r: isWithText || height < 12 ? 2 : 2.5, fill: ink, class: "dot",
   }));
   return parts;
 }

@@ -11,6 +11,7 @@ export function importancePage(choose) {
     texts: {
       overview: "Importance of each head by gradients",
       overviewNote: `Estimates by ${points}${loss ? `; loss: ${loss}` : ""}.`,
+      ranking: "Heads with 95 % intervals",
       examples: name => `Examples whose loss depends most on head ${name}, by gradients`,
       base: "Unmodified model",
     },

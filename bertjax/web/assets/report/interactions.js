@@ -10,6 +10,7 @@ export function interactionsPage(choose) {
       overviewNote: "The interaction of a pair is the effect of ablating both heads minus the sum of the effects of " +
         "ablating each. A loss: ablating both costs more than that sum, as when each head can replace the other. " +
         "A gain: it costs less.",
+      ranking: "Interactions with 95 % intervals",
       examples: name => `Examples that contribute most to the interaction of ${name.replace("+", " and ")}`,
       changed: name => `Heads ${name.replace("+", " and ")} ablated`,
       unchanged: name => `Ablating heads ${name.replace("+", " and ")}`,

@@ -49,7 +49,14 @@ export function barsOverview(choose) {
 // The changes of all cells or pairs. Ablations without details on the page have values here.
 export function gridOverview(choose, label) {
   const { columns, panels, kept } = data.grids, indexOf = new Map(kept.map((ablation, index) => [ablation, index]));
-  const valuesOf = () => data.grids.values[state.metric].map(value => value === null ? null : measure().factor * value);
+  const printedValues = new Map(); // by metric
+  function valuesOf() {
+    if (!printedValues.has(state.metric)) {
+      const values = data.grids.values[state.metric].map(value => value === null ? null : measure().factor * value);
+      printedValues.set(state.metric, values);
+    }
+    return printedValues.get(state.metric);
+  }
   const chart = cellsGrid({
     columns, panels, label, hasGaps: data.analysis === "patching", values: [], significant: [], measure: measure(),
     describe: ablation => indexOf.has(ablation) ? describe(indexOf.get(ablation), "\n") :

@@ -11,7 +11,7 @@ import { interactionsPage } from "./interactions.js";
 import { patchPage } from "./patch.js";
 import { prunePage } from "./prune.js";
 import {
-  byId, column, data, describe, inUnit, measure, noun, printed, printedChange, setText, sortByLoss, state,
+  byId, column, data, describe, inUnit, isMap, measure, noun, printed, printedChange, setText, sortByLoss, state,
 } from "./results.js";
 import { showRanking, startRanking } from "./ranking.js";
 import { rolesPage } from "./roles.js";
@@ -58,7 +58,8 @@ function showMetric(name) {
   show();
 }
 
-const pointing = () => "Point at a mark for its numbers, click it to choose it (keyboard: arrow keys, Enter). " +
+const keyboard = isMap ? "arrow keys and Enter" : data.grids ? "arrow keys" : "the table below";
+const pointing = () => `Point at a mark for its numbers, click it to choose it (keyboard: ${keyboard}). ` +
   `The page's address names the chosen ${noun()}.`;
 
 function whatIsDrawn() {

@@ -14,6 +14,7 @@ export function shapleyPage(choose) {
       overview: "Shapley value of each head",
       overviewNote: "The value of a head is its mean contribution to the score over orders in which heads are removed" +
         `${orders === undefined ? "" : ` (${drawn})`}. ${sumOfValues()}`,
+      ranking: "Values with 95 % intervals",
       rankingNote: "These intervals are over examples.",
       examples: name => `Examples that contribute most to the Shapley value of head ${name}`,
       changed: name => `Head ${name} ablated`,

@@ -2,7 +2,7 @@
 
 import { divergingScale, inkOn, onTheme } from "./colours.js";
 import { element, onWidth, setAttributes, svgElement, textWidth, uniqueId } from "./dom.js";
-import { signed, withUnit } from "./numbers.js";
+import { plain, signed, withUnit } from "./numbers.js";
 import { hideTooltip, showTooltip } from "./tooltip.js";
 
 const MAP_LEFT = 44; // pixels for the numbers of the layers
@@ -200,7 +200,7 @@ function paintCell(cell, grid, state, { value, colourOf, hatch }) {
   const fill = drawn ? colourOf(value) : null;
   setAttributes(cell.box, { ...box, fill: fill ?? "none", class: drawn ? "map-box" : "map-box map-empty" });
   setAttributes(cell.hatch, { ...box, fill: off ? `url(#${hatch})` : "none" });
-  const text = drawn ? signed(value, state.digits) : "";
+  const text = drawn ? (state.fromZero ? plain : signed)(value, state.digits) : "";
   const fits = grid.cell >= 30 && textWidth(text, `${grid.size}px ${MAP_FONT}`) <= grid.cell - 6;
   const ink = drawn ? inkOn(fill) : null;
   setAttributes(cell.text, { x: x + grid.cell / 2, y: y + grid.height / 2, "font-size": grid.size, fill: ink });
@@ -233,7 +233,7 @@ function drawScale(group, state, { left, end, top, width, colourOf }) {
     svgElement("text", { class: "map-number", x, y, "text-anchor": anchor }, words);
   const numbers = [
     text(left, top + 23, state.fromZero ? "0" : (low ? "≤ " : "") + signed(-state.limit, state.digits)),
-    text(left + long, top + 23, (high ? "≥ " : "") + signed(state.limit, state.digits), "end"),
+    text(left + long, top + 23, (high ? "≥ " : "") + (state.fromZero ? plain : signed)(state.limit, state.digits), "end"),
     ...(state.fromZero ? [] : [text(left + long / 2, top + 23, "0", "middle")]),
   ];
   const unit = state.unit && state.quantity ? `(${state.unit})` : state.unit;
