@@ -151,7 +151,7 @@ def make_view(
         weights: the weights of the batch.
         keep: 1 at real tokens, 0 at padding, `[texts, key]` or `[texts, query, key]`.
         ablated: the weights with heads ablated, or None.
-        options: of `AttentionView`.
+        options: further arguments of `AttentionView`, by name.
 
     Raises:
         InputError: as `AttentionView`, or the tokens do not fit the batch.
