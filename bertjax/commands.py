@@ -22,6 +22,7 @@ from bertjax.programs import end_at_once
 from bertjax.progress import ProgressBar
 
 if TYPE_CHECKING:
+    from bertjax.explorer import Subject
     from bertjax.jobs import Analysis, Settings
     from bertjax.study import Study
 
@@ -66,13 +67,15 @@ def run_plan(options: argparse.Namespace) -> int:
 
 def run_explore(options: argparse.Namespace) -> int:
     """`bertjax explore`."""
-    from bertjax.study import import_explorer
+    from bertjax.study import require_explorer
+
+    require_explorer()
+    from bertjax.explorer import Explorer
 
     _choose_cache(options)
-    package = import_explorer()
-    subject = _subject(options, package)
+    subject = _subject(options)
     try:
-        explorer = package.Explorer(subject, options.host, options.port)
+        explorer = Explorer(subject, options.host, options.port)
         say(f"explorer of {explorer.name}; Ctrl-C ends it")
         say(f"open {explorer.url}")
         sys.stdout.flush()  # also if another program reads the address
@@ -84,15 +87,16 @@ def run_explore(options: argparse.Namespace) -> int:
     raise OutputError("the explorer's server has ended")
 
 
-def _subject(options: argparse.Namespace, package: Any) -> Any:
+def _subject(options: argparse.Namespace) -> "Subject":
     """What `bertjax explore` shows: a model by itself, or with the examples of a task."""
-    import bertjax
     from bertjax.checkpoints import DEFAULT_MODEL
+    from bertjax.explorer import subject_of_model
+    from bertjax.models import load
 
     has_task = bool(options.task) or options.data is not None
     alone = not has_task and options.prompts is None and options.max_length is None and options.readout == "auto"
     if alone and options.model != DEFAULT_MODEL:
-        return package.subject_of_model(bertjax.load(options.model), f"bertjax.load({options.model!r})")
+        return subject_of_model(load(options.model), f"bertjax.load({options.model!r})")
     return _study(options).explorer_subject()
 
 

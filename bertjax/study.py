@@ -7,7 +7,6 @@ from html import escape
 from importlib import import_module
 from inspect import Signature, getdoc
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,14 +61,13 @@ from bertjax.results import Results
 from bertjax.tasks import MASKED
 
 if TYPE_CHECKING:
-    from bertjax.explorer import Explorer
+    from bertjax.explorer import Explorer, Subject
 
 __all__ = [
     "Baseline",
     "Study",
     "StudyOptions",
     "ablate",
-    "import_explorer",
     "importance",
     "interactions",
     "patch",
@@ -77,6 +75,7 @@ __all__ = [
     "plan",
     "probe",
     "prune",
+    "require_explorer",
     "roles",
     "shapley",
 ]
@@ -326,15 +325,20 @@ class Study:
             InputError: the model has no answer to show, or the address cannot be used.
             MissingDependencyError: Starlette or uvicorn is not installed.
         """
-        package = import_explorer()
-        started: Explorer = package.Explorer(self.explorer_subject(), host, port)
+        require_explorer()
+        from bertjax.explorer import Explorer
+
+        started = Explorer(self.explorer_subject(), host, port)
         if arguments.check_bool(browser, "browser"):
             started.open()
         return started
 
-    def explorer_subject(self) -> Any:
-        """The subject of an explorer of this study (`bertjax.explorer.Subject`)."""
-        return import_explorer().subject_of(self._job, self._loading())
+    def explorer_subject(self) -> "Subject":
+        """The subject of an explorer of this study."""
+        require_explorer()
+        from bertjax.explorer import subject_of
+
+        return subject_of(self._job, self._loading())
 
     def _loading(self) -> list[str]:
         """Lines of Python that define this study, its model and its tokenizer."""
@@ -418,8 +422,8 @@ class Study:
         return facts
 
 
-def import_explorer() -> ModuleType:
-    """The package of the explorer. Raises `MissingDependencyError` if its extra is not installed."""
+def require_explorer() -> None:
+    """Raise `MissingDependencyError` if the packages that the explorer needs are not installed."""
     try:
         for name in ("starlette", "uvicorn"):
             import_module(name)
@@ -427,7 +431,6 @@ def import_explorer() -> ModuleType:
         raise MissingDependencyError(
             f"the explorer needs Starlette and uvicorn ({error}): pip install 'bertjax[explore]'"
         ) from error
-    return import_module("bertjax.explorer")
 
 
 Study.__doc__ = with_options(getdoc(Study) or "", StudyOptions)

@@ -133,9 +133,7 @@ def sweep(
         tokenizer=tokenizer,
         spans=spans,
     )
-    _check_options(replace_journal, settings, progress, say)
-    if on_outputs is not None:
-        arguments.check_function(on_outputs, "on_outputs", "a function of ablations, examples and outputs")
+    _check_options(replace_journal, settings, progress, say, on_outputs)
     memory, devices = read_budget(memory), _check_devices(devices)
     sizes = choose_sizes(
         sweep_input,
@@ -159,7 +157,7 @@ def sweep(
         report = stack.enter_context(shown(progress, "sweep"))
         found = _Outputs(sweep_input, runner, opened, on_outputs)
         _run_parts(runner, _parts(sweep_input, runner, sizes), found, report)
-        base, outputs = found.arrays()
+    base, outputs = found.arrays()
     return SweepResult(base, outputs, tuple(ablations), sweep_input.attention, time.monotonic() - started)
 
 
@@ -267,12 +265,15 @@ def _check_options(
     settings: Mapping[str, Any] | None,
     progress: Progress | bool,
     say: Callable[[str], None],
+    on_outputs: OnOutputs | None,
 ) -> None:
     arguments.check_bool(replace_journal, "replace_journal")
     if settings is not None:
         arguments.check_instance(settings, "settings", Mapping, "a dict of options, by name")
     arguments.check_function(say, "say", "a function of a line")
     check_progress(progress)
+    if on_outputs is not None:
+        arguments.check_function(on_outputs, "on_outputs", "a function of ablations, examples and outputs")
 
 
 def _check_devices(devices: Sequence[jax.Device] | None) -> tuple[jax.Device, ...] | None:

@@ -29,7 +29,7 @@ def start(*arguments):
 
 
 @contextmanager
-def asked(url, name, message):
+def sending(url, name, message):
     """A response that is not read yet."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
@@ -41,14 +41,14 @@ def asked(url, name, message):
 
 def post(url, name, message):
     """Status and JSON of a response."""
-    with asked(url, name, message) as response:
+    with sending(url, name, message) as response:
         return response.status, json.loads(response.read())
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("after", ["answer", "start", "map"])
 def test_ctrl_c_ends_the_command_at_once(tmp_path, after):
-    directory = make_masked(tmp_path)
+    directory = make_msending(tmp_path)
     process, url = start("--model", directory)
     with process:
         if after != "start":
@@ -57,7 +57,7 @@ def test_ctrl_c_ends_the_command_at_once(tmp_path, after):
             if after == "map":
                 text = "the cat sat on the [MASK] near a red door and slept on the mat"
                 message = {"texts": [text], "target": {"mask": 0, "word": "mat"}}
-                stack.enter_context(asked(url, "map", message))  # whose programs are being compiled
+                stack.enter_context(sending(url, "map", message))  # whose programs are being compiled
             process.send_signal(signal.SIGINT)
         pressed = time.monotonic()
         code = process.wait(20)
@@ -68,7 +68,7 @@ def test_ctrl_c_ends_the_command_at_once(tmp_path, after):
 
 @pytest.mark.integration
 def test_a_killed_server_frees_its_port(tmp_path):
-    directory = make_masked(tmp_path)
+    directory = make_msending(tmp_path)
     process, url = start("--model", directory)
     with process:
         process.kill()
@@ -120,7 +120,7 @@ def test_a_missing_package_is_an_error(monkeypatch):
 
     monkeypatch.setattr(studies, "import_module", refuse)
     with pytest.raises(MissingDependencyError, match=r"pip install 'bertjax\[explore\]'"):
-        studies.import_explorer()
+        studies.require_explorer()
 
 
 def test_the_help_of_the_command(capsys):
