@@ -48,7 +48,7 @@ def post(url, name, message):
 @pytest.mark.integration
 @pytest.mark.parametrize("after", ["answer", "start", "map"])
 def test_ctrl_c_ends_the_command_at_once(tmp_path, after):
-    directory = make_msending(tmp_path)
+    directory = make_masked(tmp_path)
     process, url = start("--model", directory)
     with process:
         if after != "start":
@@ -68,7 +68,7 @@ def test_ctrl_c_ends_the_command_at_once(tmp_path, after):
 
 @pytest.mark.integration
 def test_a_killed_server_frees_its_port(tmp_path):
-    directory = make_msending(tmp_path)
+    directory = make_masked(tmp_path)
     process, url = start("--model", directory)
     with process:
         process.kill()
