@@ -157,8 +157,7 @@ def sweep(
         report = stack.enter_context(shown(progress, "sweep"))
         found = _Outputs(sweep_input, runner, opened, on_outputs)
         _run_parts(runner, _parts(sweep_input, runner, sizes), found, report)
-    base, outputs = found.arrays()
-    return SweepResult(base, outputs, tuple(ablations), sweep_input.attention, time.monotonic() - started)
+    return SweepResult(*found.arrays(), tuple(ablations), sweep_input.attention, time.monotonic() - started)
 
 
 def compile_sweep(

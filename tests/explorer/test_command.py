@@ -17,13 +17,15 @@ from bertjax.cli import main
 from bertjax.errors import EXIT_INTERRUPTED, EXIT_MISTAKE, InputError, MissingDependencyError
 from tests.explorer.subjects import SENTENCES, subject_named
 from tests.factories import make_classifier, make_encoder, make_masked, write_pairs
-from tests.tiny_models import compiled_alike
+from tests.tiny_models import comparable_environment
 
 
 def start(*arguments):
     """The process, and the address that it printed."""
     command = [sys.executable, "-m", "bertjax", "explore", "--no-browser", *map(str, arguments)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=compiled_alike())
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=comparable_environment()
+    )
     lines = [process.stdout.readline() for _ in range(2)]
     return process, lines[1].removeprefix("open ").strip()
 
