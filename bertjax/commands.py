@@ -22,6 +22,7 @@ from bertjax.programs import end_at_once
 from bertjax.progress import ProgressBar
 
 if TYPE_CHECKING:
+    from bertjax.explorer import Subject
     from bertjax.jobs import Analysis, Settings
     from bertjax.study import Study
 
@@ -66,12 +67,12 @@ def run_plan(options: argparse.Namespace) -> int:
 
 def run_explore(options: argparse.Namespace) -> int:
     """`bertjax explore`."""
-    from bertjax.study import check_explorer_installed
+    from bertjax.study import require_explorer
 
-    _choose_cache(options)
-    check_explorer_installed()
+    require_explorer()
     from bertjax.explorer import Explorer
 
+    _choose_cache(options)
     subject = _subject(options)
     try:
         explorer = Explorer(subject, options.host, options.port)
@@ -86,7 +87,7 @@ def run_explore(options: argparse.Namespace) -> int:
     raise OutputError("the explorer's server has ended")
 
 
-def _subject(options: argparse.Namespace) -> Any:
+def _subject(options: argparse.Namespace) -> "Subject":
     """What `bertjax explore` shows: a model by itself, or with the examples of a task."""
     from bertjax.checkpoints import DEFAULT_MODEL
     from bertjax.explorer import subject_of_model

@@ -61,14 +61,13 @@ from bertjax.results import Results
 from bertjax.tasks import MASKED
 
 if TYPE_CHECKING:
-    from bertjax.explorer import Explorer
+    from bertjax.explorer import Explorer, Subject
 
 __all__ = [
     "Baseline",
     "Study",
     "StudyOptions",
     "ablate",
-    "check_explorer_installed",
     "importance",
     "interactions",
     "patch",
@@ -76,6 +75,7 @@ __all__ = [
     "plan",
     "probe",
     "prune",
+    "require_explorer",
     "roles",
     "shapley",
 ]
@@ -325,7 +325,7 @@ class Study:
             InputError: the model has no answer to show, or the address cannot be used.
             MissingDependencyError: Starlette or uvicorn is not installed.
         """
-        check_explorer_installed()
+        require_explorer()
         from bertjax.explorer import Explorer
 
         started = Explorer(self.explorer_subject(), host, port)
@@ -333,9 +333,9 @@ class Study:
             started.open()
         return started
 
-    def explorer_subject(self) -> Any:
-        """The subject of an explorer of this study (`bertjax.explorer.Subject`)."""
-        check_explorer_installed()
+    def explorer_subject(self) -> "Subject":
+        """The subject of an explorer of this study."""
+        require_explorer()
         from bertjax.explorer import subject_of
 
         return subject_of(self._job, self._loading())
@@ -422,8 +422,8 @@ class Study:
         return facts
 
 
-def check_explorer_installed() -> None:
-    """Raise `MissingDependencyError` if the extra of the explorer is not installed."""
+def require_explorer() -> None:
+    """Raise `MissingDependencyError` if the packages that the explorer needs are not installed."""
     try:
         for name in ("starlette", "uvicorn"):
             import_module(name)

@@ -264,15 +264,15 @@ def _check_options(
     settings: Mapping[str, Any] | None,
     progress: Progress | bool,
     say: Callable[[str], None],
-    on_outputs: Callable[..., None] | None,
+    on_outputs: OnOutputs | None,
 ) -> None:
-    if on_outputs is not None:
-        arguments.check_function(on_outputs, "on_outputs", "a function of ablations, examples and outputs")
     arguments.check_bool(replace_journal, "replace_journal")
     if settings is not None:
         arguments.check_instance(settings, "settings", Mapping, "a dict of options, by name")
     arguments.check_function(say, "say", "a function of a line")
     check_progress(progress)
+    if on_outputs is not None:
+        arguments.check_function(on_outputs, "on_outputs", "a function of ablations, examples and outputs")
 
 
 def _check_devices(devices: Sequence[jax.Device] | None) -> tuple[jax.Device, ...] | None:

@@ -20,7 +20,7 @@ def python_lines(kind: Kind, query: Query, target: Target) -> str:
     readout = options.pop("readout")
     if mode == "mean":
         options["means"] = "means"
-    given = "".join(f", {name}={code}" for name, code in options.items())
+    keywords = "".join(f", {name}={code}" for name, code in options.items())
     lines = [
         *dict.fromkeys(["import numpy as np", *(one for one in line.before if one.startswith(("import", "from")))]),
         "",
@@ -34,7 +34,7 @@ def python_lines(kind: Kind, query: Query, target: Target) -> str:
         "heads = [one.name for one in bertjax.ablations.single_heads(model.config) if one.name not in off]",
         "sets = [off, *([*off, head] for head in heads)]",
         f"ablations = [bertjax.ablations.ablation(model.config, one, {mode!r}) for one in sets]",
-        f"values = bertjax.sweep(model, examples, ablations, {readout}{given}).outputs[:, 0]",
+        f"values = bertjax.sweep(model, examples, ablations, {readout}{keywords}).outputs[:, 0]",
         f"base, *others = np.ravel({line.value}).tolist()",
         "values = dict(zip(heads, others, strict=True))",
     ]

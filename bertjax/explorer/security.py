@@ -110,8 +110,8 @@ class Guard:
 
     def _is_start(self, scope: Scope) -> bool:
         """Whether a request has the code of `address_to_open`, which was not used before."""
-        given = _parameter(scope, "start")
-        known = self._code is not None and hmac.compare_digest(given.encode(), self._code.encode())
+        code = _parameter(scope, "start")
+        known = self._code is not None and hmac.compare_digest(code.encode(), self._code.encode())
         return known and _is_page(scope) and Headers(scope=scope).get("host", "").lower() in self.names
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
@@ -127,8 +127,8 @@ class Guard:
             return None if self._is_token(_parameter(scope, "token")) else (403, NEEDS_ADDRESS)
         if scope["method"] != "POST":
             return 405, "only POST is answered here"
-        kind, _, given_token = headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not self._is_token(given_token.strip()):
+        kind, _, sent_token = headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not self._is_token(sent_token.strip()):
             return 401, "the token is wrong: open the address that bertjax explore printed"
         return None
 

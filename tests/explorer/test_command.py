@@ -17,19 +17,21 @@ from bertjax.cli import main
 from bertjax.errors import EXIT_INTERRUPTED, EXIT_MISTAKE, InputError, MissingDependencyError
 from tests.explorer.subjects import SENTENCES, subject_named
 from tests.factories import make_classifier, make_encoder, make_masked, write_pairs
-from tests.tiny_models import compiled_alike
+from tests.tiny_models import comparable_environment
 
 
 def start(*arguments):
     """The process, and the address that it printed."""
     command = [sys.executable, "-m", "bertjax", "explore", "--no-browser", *map(str, arguments)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=compiled_alike())
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=comparable_environment()
+    )
     lines = [process.stdout.readline() for _ in range(2)]
     return process, lines[1].removeprefix("open ").strip()
 
 
 @contextmanager
-def asked(url, name, message):
+def sending(url, name, message):
     """A response that is not read yet."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
@@ -41,7 +43,7 @@ def asked(url, name, message):
 
 def post(url, name, message):
     """Status and JSON of a response."""
-    with asked(url, name, message) as response:
+    with sending(url, name, message) as response:
         return response.status, json.loads(response.read())
 
 
@@ -57,7 +59,7 @@ def test_ctrl_c_ends_the_command_at_once(tmp_path, after):
             if after == "map":
                 text = "the cat sat on the [MASK] near a red door and slept on the mat"
                 message = {"texts": [text], "target": {"mask": 0, "word": "mat"}}
-                stack.enter_context(asked(url, "map", message))  # whose programs are being compiled
+                stack.enter_context(sending(url, "map", message))  # whose programs are being compiled
             process.send_signal(signal.SIGINT)
         pressed = time.monotonic()
         code = process.wait(20)
@@ -120,7 +122,7 @@ def test_a_missing_package_is_an_error(monkeypatch):
 
     monkeypatch.setattr(studies, "import_module", refuse)
     with pytest.raises(MissingDependencyError, match=r"pip install 'bertjax\[explore\]'"):
-        studies.check_explorer_installed()
+        studies.require_explorer()
 
 
 def test_the_help_of_the_command(capsys):
