@@ -469,4 +469,4 @@ class _Outputs:
 
 def _is_ready(entry: "tuple[Array, list[tuple[Node, int]]] | Part") -> bool:
     """Whether an entry that waits can be settled at once."""
-    return isinstance(entry, Part) or entry[0].is_ready()
+    return isinstance(entry, Part) or bool(entry[0].is_ready())  # type: ignore[attr-defined]

@@ -278,7 +278,7 @@ class Classes(Kind):
     """Probabilities of classes."""
 
     name = "classes"
-    texts = "1 or 2"
+    texts: ClassVar[int | str] = "1 or 2"
 
     def first_target(self, answer: Mapping[str, Any]) -> Target:
         """The most likely class."""
@@ -357,7 +357,7 @@ class Score(Kind):
     """The score of a text or pair."""
 
     name = quantity = "score"
-    texts = "1 or 2"
+    texts: ClassVar[int | str] = "1 or 2"
     _readout: Readout = staticmethod(readouts.score)
     _named = "bertjax.readouts.score"
 

@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 import webbrowser
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from typing import Any, TypeVar
@@ -337,7 +337,7 @@ def list_examples(kind: Kind, message: ExamplesRequest) -> dict[str, Any]:
     examples, part = kind.subject.examples, message.search.strip().casefold()
     if examples is None:
         return {"total": 0, "examples": []}
-    rows = range(len(examples))
+    rows: Sequence[int] = range(len(examples))
     if part:
         texts = [examples.first, *([] if examples.second is None else [examples.second])]
         rows = [row for row in rows if any(part in column[row].casefold() for column in texts)]
