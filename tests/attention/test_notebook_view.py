@@ -97,6 +97,7 @@ def test_captions_name_the_changed_heads(model):
     assert caption(overrides.zero(config, every)) == (f"With {', '.join(every)} ablated", every)
     fixed = overrides.fixed(config, {"0.1": np.eye(count, dtype=np.float32)})
     assert caption(fixed) == ("With 0.1 ablated", ["0.1"])
+    assert caption(overrides.forbidden_edges(config, [(1, 0, 1, 2)])) == ("With 1.0 ablated", ["1.0"])
 
 
 def test_norms_are_shown_on_request(model):
