@@ -20,7 +20,7 @@ from tests.browser import (
     tooltip_of,
     wait_for,
 )
-from tests.factories import make_embedder, write_lines, write_pairs
+from tests.factories import SENTENCES, make_embedder, write_lines, write_pairs
 
 pytestmark = [pytest.mark.integration, browser_needed]
 
@@ -34,6 +34,7 @@ CONTRASTS = [
         ("man", "dog", "cats sleep"),
     )
 ]
+TAGGED = [{"tokens": one.split(), "tags": [word[0] for word in one.split()]} for one in SENTENCES]
 # For each page: heading of the first section, a selector of the marks of its chart, and their number.
 PAGES = {
     "heads": ("Effect of ablating each head", ".map-cell", LAYERS * HEADS),
@@ -44,6 +45,8 @@ PAGES = {
     "shapley": ("Shapley value of each head", ".map-cell", LAYERS * HEADS),
     "importance": ("Importance of each head by gradients", ".map-cell", LAYERS * HEADS),
     "roles": ("Attention of each head by role", ".map-cell", LAYERS * HEADS),
+    "probe": ("Probe of each layer", ".bar", LAYERS),
+    "head probes": ("Probe of each head", ".map-cell", LAYERS * HEADS),
     "prune": ("Score by the number of heads left", ".curve", 4),
     "patch": ("Effect of each patch of corrupted texts", ".cell", None),
     "paths": ("Effect of the paths from each head to the queries of 1.0", ".map-cell", LAYERS * HEADS),
@@ -65,6 +68,10 @@ def saved(tmp_path_factory):
         "shapley": lambda **given: bertjax.shapley(model, **data, **given),
         "importance": lambda **given: bertjax.importance(model, **data, **given),
         "roles": lambda **given: bertjax.roles(model, "mlm", data=write_lines(folder / "lines.txt"), **given),
+        "probe": lambda **given: bertjax.probe(model, "token-classification", data=TAGGED, **given),
+        "head probes": lambda **given: bertjax.probe(
+            model, "token-classification", data=TAGGED, of="heads", description_length=True, **given
+        ),
         "prune": lambda **given: bertjax.prune(model, **data, draws=2, points=3, **given),
         "patch": lambda **given: bertjax.patch(model, CONTRASTS, **given),
         "paths": lambda **given: bertjax.patch_paths(model, CONTRASTS, receivers={"queries": ["1.0"]}, **given),
@@ -97,7 +104,7 @@ def test_each_analysis_has_its_headings_and_its_chart(browser, saved, tmp_path, 
     assert text_of(browser, "#overview-heading") == heading
     assert len(browser.find_elements("css selector", f"#overview {selector}")) == (count or len(results.names))
     assert len(rows_of(browser, "table")) == len(results.names)
-    if name in ("roles", "importance", "patch", "paths"):
+    if name in ("roles", "importance", "patch", "paths", "probe", "head probes"):
         text = text_of(browser, "main").split("Model, data and settings")[0]
         assert not re.search("ablat", text, re.IGNORECASE), text
     assert "undefined" not in text_of(browser, "#overview-note")
