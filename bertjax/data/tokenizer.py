@@ -1,6 +1,7 @@
 """Turn texts into token ids, and token ids into padded batches."""
 
 import hashlib
+import threading
 from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ from bertjax.machine import memory_left
 from bertjax.paths import user_path
 
 LARGEST_ID = 2**31 - 1
+ENCODING = threading.Lock()  # of all tokenizers: copies share a backend, whose truncation is set before it encodes
 TEXTS_AT_ONCE = 1_000  # Ctrl-C takes effect after this many
 SIDES = ("right", "left")
 TOKEN_NAMES = {
@@ -294,11 +296,9 @@ class Tokenizer:
         if second is not None and len(first) != len(second):
             raise InputError(f"there are {len(first)} first texts and {len(second)} second texts; give equal numbers")
         self._check_length(max_length, pairs=second is not None)
-        with library_errors("these texts cannot be tokenised", InputError):
+        with ENCODING, library_errors("these texts cannot be tokenised", InputError):
             first = [self.prompt + text for text in first] if self.prompt else first
-            texts: list[Texts] = (
-                [(text,) for text in first] if second is None else list(zip(first, second, strict=True))
-            )
+            texts: list[Texts] = [*zip(first)] if second is None else [*zip(first, second, strict=True)]
             return self._encode(texts, max_length, word_ids=word_ids)
 
     def encode_words(self, sentences: Sequence[Sequence[str]], max_length: int | None = None) -> list[Encoding]:
@@ -318,8 +318,8 @@ class Tokenizer:
             InputError: as for `encode`.
         """
         self._check_length(max_length, pairs=False)
-        backend, pre_tokenizer = self._backend, self._backend.pre_tokenizer
-        with library_errors("these words cannot be tokenised", InputError):
+        with ENCODING, library_errors("these words cannot be tokenised", InputError):
+            backend, pre_tokenizer = self._backend, self._backend.pre_tokenizer
             if self._splits_as_roberta:
                 backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=True)
             try:

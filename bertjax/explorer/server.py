@@ -172,10 +172,7 @@ class Application:
         """The page."""
         nonce = secrets.token_urlsafe(16)
         title = f"{self.kind.subject.name} - bertjax explore"
-        try:
-            text = make_page("explorer/page", page_data(self.kind), title=title, nonce=nonce)
-        except FileNotFoundError:
-            text = f"<!doctype html><title>{escape(title)}</title><p>The page is not there yet."
+        text = make_page("explorer/page", page_data(self.kind), title=title, nonce=nonce)
         return HTMLResponse(text, headers={"Content-Security-Policy": security_policy(nonce)})
 
     async def examples(self, request: Request) -> Response:
@@ -244,7 +241,7 @@ class Application:
             if error is None:
                 self._compile_later(query, message.target)
             else:
-                send({"cancelled": True} if isinstance(error, Cancelled) else {"error": _explain(error)})
+                send({"cancelled": True} if isinstance(error, Cancelled) else {"error": explain(error)})
             send(None)
 
         try:
@@ -357,11 +354,7 @@ def _error_of(error: BaseException) -> Response:
         return _error(409, "a newer request has replaced this one")
     if isinstance(error, Busy):
         return _error(503, "too many requests wait: try again later")
-    return _error(400 if isinstance(error, BertjaxError) else 500, _explain(error))
-
-
-def _explain(error: BaseException) -> str:
-    return explain(error)
+    return _error(400 if isinstance(error, BertjaxError) else 500, explain(error))
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

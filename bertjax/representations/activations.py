@@ -218,7 +218,7 @@ class _Collector:
         for layer, block in enumerate(outputs):
             assert self.outputs is not None
             means = _means(np.asarray(block)[0, row, token], first, sizes)
-            self.outputs[layer][np.ix_(found, np.array(self.runner.heads[layer]))] = means
+            self.outputs[layer][np.ix_(found, np.array(self.runner.heads[layer], int))] = means
 
 
 def _means(

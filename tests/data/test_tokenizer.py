@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +97,19 @@ def test_a_limit_of_one_call_does_not_cut_the_next(tmp_path: Path) -> None:
     before = tokenizer.encode(FIRST)
     tokenizer.encode(FIRST, max_length=3)
     assert tokenizer.encode(FIRST) == before
+
+
+def test_threads_do_not_change_the_limits_of_each_other(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_pretrained(write_vocabulary(tmp_path))
+    limits, interval = [4, 6, None], sys.getswitchinterval()
+    expected = [tokenizer.encode(FIRST, max_length=limit) for limit in limits]
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            found = [pool.submit(tokenizer.encode, FIRST, max_length=limit) for _ in range(200) for limit in limits]
+            assert [one.result() for one in found] == expected * 200
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_a_large_data_set_is_encoded_in_parts_with_shared_values(

@@ -352,8 +352,10 @@ def test_an_empty_text(page):
     type_text(page, Keys.DELETE)
     assert "Type a text" in text_of(page, "#answer-note")
     assert text_of(page, "#error") == ""
+    assert not find(page, "#attention-body").is_displayed()
     type_text(page, TEXT)
     assert len(all_texts(page, "#answer tbody tr")) == 5
+    assert find(page, "#attention-body").is_displayed()
 
 
 def test_a_text_that_is_too_long(page):

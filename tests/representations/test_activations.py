@@ -50,6 +50,21 @@ def test_shared_disentangled_and_windowed_layers_agree(family, rng):
     assert_records(model, texts, compute_activations(model, texts, heads=True))
 
 
+def test_removed_heads_have_outputs_of_zero(tmp_path, rng):
+    whole = tiny_model()
+    layers, heads = whole.config.num_hidden_layers, whole.config.num_attention_heads
+    gone = [(0, 1), *((layers - 1, head) for head in range(heads))]
+    whole.save_pretrained(tmp_path, without=gone)
+    model = bertjax.BertModel.from_pretrained(tmp_path)
+    texts = encodings(model.config, rng, LENGTHS)
+    found = compute_activations(model, texts, heads=True)
+    zero = np.array([[not outputs.any() for outputs in layer.swapaxes(0, 1)] for layer in found.head_outputs])
+    assert sorted(map(tuple, np.argwhere(zero).tolist())) == sorted(gone)
+    for index, text in enumerate(texts):
+        states = record_of(model, text).hidden_states[:, 0]
+        np.testing.assert_allclose(found.hidden_states[:, found.units_of([index])], states, rtol=1e-4, atol=2e-5)
+
+
 def test_units_are_means_of_their_tokens(rng):
     model = tiny_model()
     texts = encodings(model.config, rng, (6, 4))

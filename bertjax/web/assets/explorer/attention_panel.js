@@ -5,7 +5,7 @@ import { attentionViewer } from "../shared/attention_viewer.js";
 import { element, fillSelect } from "../shared/dom.js";
 
 // The panel. props: onView({layer, head, view}); onWeights(weights); onToggle(layer, head).
-// show(texts): attention of the server, a promise; fail(message): a line in its place; update(state): draw again.
+// show(texts): attention of the server, a promise; fail(message): a line in its place, or nothing; update(state): draw again.
 export function attentionPanel({ onView, onWeights, onToggle }) {
   const byId = id => document.getElementById(`attention-${id}`);
   const weights = element("select", {
@@ -37,6 +37,7 @@ export function attentionPanel({ onView, onWeights, onToggle }) {
   }
 
   function fail(message) {
+    calls += 1;
     readings = [];
     byId("note").textContent = message;
     draw();

@@ -86,7 +86,7 @@ function startExplorer() {
     if (!isLatest()) return;
     showError(null);
     showAnswer(found, question.texts);
-    const attentionShown = showAttention({ ...question, weights: state.weights });
+    const attentionShown = showAttention({ ...question, weights: state.weights }, isLatest);
     if (shown.target) await showMapOf({ ...question, target: shown.target });
     await attentionShown;
   }
@@ -96,6 +96,7 @@ function startExplorer() {
     shown = { ...shown, answer: null, target: null, message: "" };
     answer.update({ ...shown, note: "Type a text, and the answer of the model appears here." });
     drawMap();
+    attention.fail("");
   }
 
   function showAnswer(found, texts) {
@@ -131,11 +132,12 @@ function startExplorer() {
     drawMap();
   }
 
-  async function showAttention(body) {
+  async function showAttention(body, isLatest) {
     try {
-      await attention.show((await computations.attention(body)).texts);
+      const { texts } = await computations.attention(body);
+      if (isLatest()) await attention.show(texts);
     } catch (error) {
-      if (!isCancelled(error) && !error.unreachable) attention.fail(error.message);
+      if (isLatest() && !isCancelled(error) && !error.unreachable) attention.fail(error.message);
     }
   }
 

@@ -31,11 +31,6 @@ export function divergingScale() {
   return fraction => between(middle, fraction < 0 ? low : high, Math.min(1, Math.abs(fraction)));
 }
 
-// Scale from nothing (0) to the most (1); values beyond are cut.
-export function sequential(fraction) {
-  return between(colour("--paper"), colour("--mark"), Math.min(1, Math.max(0, fraction)));
-}
-
 // Black or white, whichever has more contrast with a colour.
 export function inkOn(background) {
   const linear = channels(background).map(value => {
