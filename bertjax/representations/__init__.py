@@ -26,6 +26,15 @@ from bertjax.representations.probes import (
     fit_probe,
     split_texts,
 )
+from bertjax.representations.structural import (
+    StructuralProbe,
+    attachment_counts,
+    fit_structural_probe,
+    mean_rank_correlation,
+    tree_depths,
+    tree_distances,
+    tree_edges,
+)
 
 __all__ = [
     "Activations",
@@ -34,6 +43,8 @@ __all__ = [
     "Likeness",
     "LinearProbe",
     "Split",
+    "StructuralProbe",
+    "attachment_counts",
     "compare_representations",
     "compute_activations",
     "control_labels",
@@ -42,12 +53,17 @@ __all__ = [
     "effective_dimension",
     "explainable_variance",
     "fit_probe",
+    "fit_structural_probe",
     "intra_sentence_similarity",
     "linear_cka",
     "mean_cosine",
+    "mean_rank_correlation",
     "measure_geometry",
     "procrustes_distance",
     "self_similarity",
     "split_texts",
+    "tree_depths",
+    "tree_distances",
+    "tree_edges",
     "words_of_pieces",
 ]
