@@ -22,6 +22,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from bertjax import arguments
+from bertjax.checkpoints import BertConfig
 from bertjax.errors import BertjaxError, InputError, explain
 from bertjax.explorer.attention import compute_attention
 from bertjax.explorer.compute import (
@@ -317,6 +318,7 @@ def page_data(kind: Kind) -> dict[str, Any]:
         "name": subject.name,
         "layers": config.num_hidden_layers,
         "heads": config.num_attention_heads,
+        "removed": removed_heads(config),
         "kind": kind.name,
         "labels": kind.labels,
         "mask": mask,
@@ -327,6 +329,13 @@ def page_data(kind: Kind) -> dict[str, Any]:
     count = 0 if subject.examples is None else len(subject.examples)
     example = {"texts": kind.first_texts()}
     return {"model": model, "task": subject.task, "examples": count, "example": example, "version": __version__}
+
+
+def removed_heads(config: BertConfig) -> list[str]:
+    """The names of the heads that a checkpoint lacks."""
+    heads = range(config.num_attention_heads)
+    layers = range(config.num_hidden_layers)
+    return [f"{layer}.{head}" for layer in layers for head in heads if head not in config.heads_of(layer)]
 
 
 def list_examples(kind: Kind, message: ExamplesRequest) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from selenium.webdriver.support.ui import Select
 
 import bertjax
 from bertjax.explorer import Explorer, subject_of_model
+from bertjax.jobs import save_without_heads
 from tests.browser import browser_needed, start_browser, text_of, wait_for
 from tests.factories import (
     make_classifier,
@@ -556,3 +557,18 @@ def test_the_model_that_comes_with_bertjax(browser):
         click(browser, "#attention [data-view=model]")
         assert len(browser.find_elements(By.CSS_SELECTOR, "#attention .model-cell")) == 72
         assert_local(browser)
+
+
+def test_heads_that_a_checkpoint_lacks_are_not_switched(browser, tmp_path):
+    (tmp_path / "whole").mkdir()
+    heads = ["1.0", "0.0", "0.1", "0.2"]
+    save_without_heads(make_masked(tmp_path / "whole"), heads, tmp_path / "smaller", smaller=True)
+    with Explorer(subject_of_model(bertjax.load(tmp_path / "smaller"), "model")) as explorer:
+        open_page(browser, f"{explorer.url}#{fragment(off='1.0,1.1')}")
+        assert off(browser) == ["1.1"]
+        for label in browser.find_elements(By.CSS_SELECTOR, "#map .map-layer"):
+            label.click()
+        ready(browser)
+        assert off(browser) == ["1.1", "1.2"]
+        assert chips(browser) == ["layer 1"]
+        assert text_of(browser, "#error") == ""

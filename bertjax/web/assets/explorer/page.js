@@ -8,7 +8,7 @@ import { startHeader } from "./header.js";
 import { largestChange, mapPanel } from "./map_panel.js";
 import { examplePicker, firstTexts, sentTexts, textInputs } from "./question.js";
 import { isCancelled, makeRequests } from "./requests.js";
-import { firstState, fragmentOf, groupedHeads, makeUndo, readFragment, switched } from "./state.js";
+import { firstState, fragmentOf, groupedHeads, headsOfLayer, makeUndo, readFragment, switched } from "./state.js";
 import { keptTarget, sameTarget, targetOf, targetText } from "./targets.js";
 
 const TYPING_PAUSE = 250; // milliseconds
@@ -51,8 +51,8 @@ function startExplorer() {
   }
 
   const toggle = names => change({ off: switched(state.off, names) }, "question");
-  const toggleHead = (layer, head) => toggle([`${layer}.${head}`]);
-  const toggleLayer = layer => toggle(Array.from({ length: model.heads }, (_, head) => `${layer}.${head}`));
+  const toggleHead = (layer, head) => toggle(headsOfLayer(layer, model).filter(name => name === `${layer}.${head}`));
+  const toggleLayer = layer => toggle(headsOfLayer(layer, model));
 
   // ---- Computations
 

@@ -89,7 +89,8 @@ function readTarget(text, kind) {
 
 function isHead(name, model) {
   const found = /^(\d+)\.(\d+)$/.exec(name);
-  return found !== null && Number(found[1]) < model.layers && Number(found[2]) < model.heads;
+  return found !== null && Number(found[1]) < model.layers && Number(found[2]) < model.heads &&
+    !model.removed.includes(`${Number(found[1])}.${Number(found[2])}`);
 }
 
 // Names of heads without repetition, in order of layer and head.
@@ -111,11 +112,16 @@ export function switched(off, names) {
   return sortedHeads([...now]);
 }
 
+// The names of a layer's heads, without those that the checkpoint lacks.
+export function headsOfLayer(layer, { heads, removed }) {
+  return Array.from({ length: heads }, (_, head) => `${layer}.${head}`).filter(name => !removed.includes(name));
+}
+
 // Heads that are off as [name, heads]: a whole layer as one.
-export function groupedHeads(off, { layers, heads }) {
+export function groupedHeads(off, model) {
   const groups = [];
-  for (let layer = 0; layer < layers; layer += 1) {
-    const inLayer = off.filter(name => name.startsWith(`${layer}.`));
+  for (let layer = 0; layer < model.layers; layer += 1) {
+    const inLayer = off.filter(name => name.startsWith(`${layer}.`)), heads = headsOfLayer(layer, model).length;
     if (heads > 1 && inLayer.length === heads) groups.push([`layer ${layer}`, inLayer]);
     else groups.push(...inLayer.map(name => [name, [name]]));
   }
