@@ -63,6 +63,8 @@ def view(
     arguments.check_instance(tokenizer, "tokenizer", Tokenizer, "a bertjax.Tokenizer (Tokenizer.from_pretrained)")
     first = [text] if isinstance(text, str) else text
     encodings = tokenizer.encode(first, [second] if isinstance(second, str) else second, max_length)
+    if not encodings:
+        raise InputError("there is no text to show: give a text, or a list of texts")
     batch = collate(encodings, pad_id=tokenizer.pad_id)
     ablated = None if overrides is None else _weights_of(model, model(batch, overrides=overrides), weights)
     changed = [] if overrides is None else _changed_heads(overrides)

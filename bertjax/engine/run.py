@@ -107,8 +107,9 @@ def sweep(
             work, in layers of one run on one chunk.
         say: called with a line when an unfinished sweep resumes.
         on_outputs: called with outputs as soon as they are computed: the indices of the ablations, -1 for the base
-            run; the indices of the examples; and the outputs `[ablations, examples, *readout]`. Outputs that come from
-            a journal are left out. An exception in this function, or in `progress`, ends the sweep and is raised.
+            run; the indices of the examples; and the outputs `[ablations, examples, *readout]`, read-only. Outputs that
+            come from a journal, also those of the base run, are left out. An exception in this function, or in
+            `progress`, ends the sweep and is raised.
 
     Raises:
         OutputError: the journal is of another sweep, in use, or cannot be written.

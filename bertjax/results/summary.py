@@ -175,7 +175,7 @@ def make_summary(
     if main in computed:
         sentence = summarise(computed[main], names, kind)
     else:
-        sentence = "fewer than two examples have a label: nothing can be tested."
+        sentence = "Fewer than two examples can be compared: nothing can be tested."
     if "screen" in provenance:
         sentence = f"{sentence} {provenance['screen']['sentence']}"
     if new := provenance["model"].get("new_parameters"):

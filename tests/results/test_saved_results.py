@@ -338,7 +338,7 @@ def test_every_column_is_documented():
 def test_one_label_gives_scores_without_statistics(tmp_path, capsys):
     path = make_results(tmp_path / "one", labelled=1)
     saved = read_results(path)
-    assert saved.summary["sentence"] == "fewer than two examples have a label: nothing can be tested."
+    assert saved.summary["sentence"] == "Fewer than two examples can be compared: nothing can be tested."
     right = saved.outputs["outputs"][:, 0].argmax(-1) == saved.outputs["labels"][0]
     assert [row.score for row in saved.rows_of("accuracy")] == right.tolist()
     assert all(getattr(row, name) is None for row in saved.rows for name in ("low", "high", "p", "q", "holm", "best_p"))
