@@ -15,6 +15,7 @@ from bertjax.representations import (
     measure_geometry,
     self_similarity,
 )
+from bertjax.representations.geometry import frequent_words
 
 
 def cosine(one, two):
@@ -84,3 +85,9 @@ def test_a_layer_is_measured_with_its_baselines(layer):
 def test_words_of_one_sentence_have_no_anisotropy(rng):
     with pytest.raises(InputError, match="different sentences"):
         mean_cosine(rng.normal(size=(4, 3)), np.zeros(4, int))
+
+
+def test_a_word_counts_from_five_sentences_on():
+    words = ["a"] * 5 + ["b"] * 4 + ["c"] * 6
+    sentences = np.array([0, 1, 2, 3, 4, 0, 1, 2, 3, 0, 1, 2, 3, 3, 3])
+    assert [rows.tolist() for rows in frequent_words(words, sentences)] == [[0, 1, 2, 3, 4]]
