@@ -175,7 +175,7 @@ def compute_answer(kind: Kind, query: Query, check: Check) -> dict[str, Any]:
     if reading is not None:
         ablation = Ablation("off", kind.subject.changes(query.off, query.mode))
         result = run_sweep(kind, query, [ablation], reading, single=True, check=check)
-        base, ablated = result.base[0], result.outputs[0, 0]
+        base, ablated = np.asarray(result.base[0]), np.asarray(result.outputs[0, 0])
     return {
         "tokens": [list(encoding.tokens) for encoding in encodings],
         "truncated": any(encoding.truncated for encoding in encodings),

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
@@ -26,7 +25,7 @@ def token_logits(output: ModelOutput) -> Float[Array, "batch token labels"]:
 
 def span_logits(output: ModelOutput) -> Float[Array, "batch token 2"]:
     """Start and end logits."""
-    return readouts.span_logits(output, jnp.zeros(()))
+    return readouts.span_logits(output)
 
 
 def all_tokens(encodings: Sequence[Encoding], length: int) -> Int[np.ndarray, "1 positions"]:
@@ -201,9 +200,6 @@ class Answer(Kind):
         before = [
             "import scipy.special",
             "",
-            "def span_logits(output):  # start and end logits of each token",
-            "    return bertjax.readouts.span_logits(output, None)",
-            "",
             "def log_probabilities(values):  # of a span, among all spans and no answer",
             f"    context = values[:, {tokens[0]}:{tokens[-1] + 1}].astype(float)",
             "    spans = context[:, :, None, 0] + context[:, None, :, 1]  # by first and last token",
@@ -212,4 +208,4 @@ class Answer(Kind):
             "    everything = np.concatenate([spans.reshape(len(spans), -1), values[:, :1].sum(axis=2)], axis=1)",
             f"    return spans[:, {first}, {first + shift}] - scipy.special.logsumexp(everything, axis=1)",
         ]
-        return Line({"readout": "span_logits"}, "log_probabilities(values)", before)
+        return Line({"readout": "bertjax.readouts.span_logits"}, "log_probabilities(values)", before)

@@ -130,7 +130,7 @@ class Worker:
         while (task := self._take(rank)) is not None:
             self._run(task)
 
-    def _take(self, below: float) -> Task | None:
+    def _take(self, below: int | float) -> Task | None:
         with self._changed:
             fitting = [task for task in self._waiting if task.rank < below]
             if not fitting:

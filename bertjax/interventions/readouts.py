@@ -185,7 +185,9 @@ def _answer_logits(output: ModelOutput) -> tuple[Float[Array, "batch token"], Fl
     return output.start_logits, output.end_logits
 
 
-def span_logits(output: ModelOutput, targets: Int[Array, "batch targets"]) -> Float[Array, "batch targets 2"]:
+def span_logits(
+    output: ModelOutput, targets: Int[Array, "batch targets"] | None = None
+) -> Float[Array, "batch token 2"]:
     """The start and end logits of answers, at the tokens of a sweep's `at=`.
 
     Args:

@@ -58,7 +58,7 @@ def compute_activations(
     model: PretrainedModel,
     texts: Sequence[Encoding],
     *,
-    units: Sequence[Int[np.ndarray, " token"]] | None = None,
+    units: Sequence[Int[np.ndarray, " _"]] | None = None,
     heads: bool = False,
     directory: str | Path | None = None,
     tokens_at_once: int | None = None,
@@ -122,8 +122,8 @@ def words_of_pieces(text: Encoding) -> Int[np.ndarray, " token"]:
 
 
 def _check_units(
-    lengths: Int[np.ndarray, " texts"], units: Sequence[Int[np.ndarray, " token"]] | None
-) -> list[Int[np.ndarray, " token"]]:
+    lengths: Int[np.ndarray, " texts"], units: Sequence[Int[np.ndarray, " _"]] | None
+) -> list[Int[np.ndarray, " _"]]:
     """The unit of each token. Raises `InputError` unless the units of each text are 0, 1, ... without gaps."""
     if units is None:
         return [np.arange(length) for length in lengths]
@@ -166,7 +166,7 @@ class _Collector:
         self,
         model: PretrainedModel,
         runner: BlockRunner,
-        groups: Sequence[Int[np.ndarray, " token"]],
+        groups: Sequence[Int[np.ndarray, " _"]],
         starts: Int[np.ndarray, " texts_plus_1"],
         arrays: tuple[np.ndarray, np.ndarray | None],
     ):

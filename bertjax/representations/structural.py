@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Num
 from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 from scipy.stats import spearmanr
 
@@ -97,7 +97,7 @@ class StructuralProbe:
 
 def fit_structural_probe(
     states: Float[np.ndarray, "units embed"],
-    sentences: Sequence[Int[np.ndarray, " words"]],
+    sentences: Sequence[Int[np.ndarray, " _"]],
     trees: Sequence[Sequence[int]],
     train: Int[np.ndarray, " train"],
     select: Int[np.ndarray, " select"],
@@ -221,7 +221,7 @@ def _step(
 
 
 def tree_edges(
-    distances: Float[np.ndarray, "words words"], keep: Bool[np.ndarray, " words"] | None = None
+    distances: Num[np.ndarray, "words words"], keep: Bool[np.ndarray, " words"] | None = None
 ) -> set[tuple[int, int]]:
     """The edges of the minimum spanning tree of distances, as pairs of words in ascending order.
 
@@ -237,7 +237,7 @@ def tree_edges(
 
 
 def attachment_counts(
-    distances: Float[np.ndarray, "words words"], heads: Sequence[int], keep: Bool[np.ndarray, " words"] | None = None
+    distances: Num[np.ndarray, "words words"], heads: Sequence[int], keep: Bool[np.ndarray, " words"] | None = None
 ) -> tuple[int, int]:
     """The number of right edges of a sentence, and of true edges: their ratio of sums is the UUAS.
 
@@ -254,7 +254,7 @@ def attachment_counts(
 
 
 def mean_rank_correlation(
-    predicted: Sequence[Float[np.ndarray, "words ..."]], true: Sequence[Int[np.ndarray, "words ..."]]
+    predicted: Sequence[Float[np.ndarray, "_ ..."]], true: Sequence[Int[np.ndarray, "_ ..."]]
 ) -> float:
     """The mean Spearman correlation, over sentences of each length and then over the lengths from 5 to 50 words.
 

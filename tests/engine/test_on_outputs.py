@@ -77,7 +77,7 @@ def stop_again(calls):
     return stop
 
 
-def test_it_must_be_a_function(model, texts):
+def test_it_must_be_a_function(model, texts, unchecked):
     with pytest.raises(InputError, match="on_outputs"):
         sweep(model, texts, HEADS, readouts.logits, progress=False, on_outputs=3)
 

@@ -135,7 +135,7 @@ def check_answer(kind, texts, shown, outputs):
         assert [one["token"] for one in shown["masks"]] == masks
         for one in shown["masks"]:
             best = np.argsort(-chances[one["token"]])[:5]
-            assert [guess["word"] for guess in one["guesses"]] == kind.subject.tokenizer.pieces(best)
+            assert [guess["word"] for guess in one["guesses"]] == kind.subject.tokenizer.pieces(best.tolist())
             found = [guess["probability"] for guess in one["guesses"]]
             np.testing.assert_allclose(found, chances[one["token"]][best], **close)
     elif kind.name in ("classes", "labels"):

@@ -111,7 +111,7 @@ def test_words_are_numbered_among_those_with_pieces():
         ([[0.0, 1.0, 2.0], [0, 1]], "units of text 0 must be integers"),
     ],
 )
-def test_units_that_do_not_fit_are_refused(units, message, rng):
+def test_units_that_do_not_fit_are_refused(units, message, rng, unchecked):
     model = tiny_model()
     with pytest.raises(InputError, match=message):
         compute_activations(model, encodings(model.config, rng, (3, 2)), units=units)

@@ -47,7 +47,7 @@ def test_unrelated_words_agree_only_by_chance(rng):
     assert chance.cka == pytest.approx(chance.cka_by_chance, abs=0.1)
 
 
-def test_representations_that_cannot_be_compared_are_refused(rng):
+def test_representations_that_cannot_be_compared_are_refused(rng, unchecked):
     one = rng.normal(size=(10, 3))
     with pytest.raises(InputError, match="10 and 9 words"):
         linear_cka(one, one[:9])
