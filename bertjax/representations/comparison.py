@@ -14,7 +14,9 @@ PERMUTATIONS = 199
 
 
 def linear_cka(one: Float[np.ndarray, "words first"], other: Float[np.ndarray, "words second"]) -> float:
-    """Linear centred kernel alignment |Y'X|^2 / (|X'X| |Y'Y|), in Frobenius norms (Kornblith et al. 2019, section 3).
+    """Linear centred kernel alignment (Kornblith et al. 2019, section 3).
+
+    It is `|Y'X|^2 / (|X'X| |Y'Y|)` for centred representations X and Y, in Frobenius norms.
 
     Args:
         one: a representation, X; a row for each word.
@@ -31,10 +33,10 @@ def linear_cka(one: Float[np.ndarray, "words first"], other: Float[np.ndarray, "
 
 
 def procrustes_distance(one: Float[np.ndarray, "words first"], other: Float[np.ndarray, "words second"]) -> float:
-    """The orthogonal Procrustes distance |X|^2 + |Y|^2 - 2 |X'Y|_* of centred representations of norm 1.
+    """The orthogonal Procrustes distance of centred representations of Frobenius norm 1.
 
-    It is the smallest squared distance between X and a rotation of Y (Schoenemann 1966; Ding, Denain and Steinhardt
-    2021 compare it with others). |.| is the Frobenius norm, |.|_* the sum of singular values.
+    It is the smallest squared distance between X and a rotation of Y, 2 minus twice the sum of the singular values of
+    X'Y (Schoenemann 1966; Ding, Denain and Steinhardt 2021 compare it with others).
 
     Args:
         one: a representation, X; a row for each word.

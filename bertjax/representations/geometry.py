@@ -11,7 +11,7 @@ Representations of a layer may lie in a narrow cone, so that any two words have 
   its occurrences (definition 3), minus the same for a random choice of words.
 
 Ethayarajh estimates the baselines from 1,000 random pairs; here the mean is over all pairs of words of different
-sentences, which has a closed form: the sum over pairs of u_i . u_j is (|sum_i u_i|^2 - sum_i |u_i|^2) / 2.
+sentences, which has a closed form: the sum over pairs of u_i . u_j is `(|sum_i u_i|^2 - sum_i |u_i|^2) / 2`.
 """
 
 from collections.abc import Sequence

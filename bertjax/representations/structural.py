@@ -1,7 +1,8 @@
 """Structural probes: syntax trees in the geometry of a layer (Hewitt and Manning 2019).
 
-A structural probe is a linear map B. The squared distance |B (h_i - h_j)|^2 of two words is trained to equal the number
-of edges between them in the sentence's dependency tree, or the squared norm |B h_i|^2 to equal the depth of a word.
+A structural probe is a linear map B. The squared distance `|B (h_i - h_j)|^2` of two words is trained to equal the
+number of edges between them in the sentence's dependency tree, or the squared norm `|B h_i|^2` to equal the depth of a
+word.
 
 The loss, the optimiser and the scores are those of the paper and of its authors' program: L1 loss, divided by the
 square of the sentence's length for distances and by the length for depths; Adam, whose learning rate is divided by 10
