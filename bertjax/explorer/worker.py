@@ -106,7 +106,7 @@ class Worker:
         for one in replaced:
             one.finish(None, Cancelled())
 
-    def close(self, seconds: float) -> bool:
+    def close(self, seconds: int | float) -> bool:
         """Cancel all tasks, and wait for the thread. Returns whether it has ended."""
         with self._changed:
             waiting, self._waiting, self._closed = self._waiting, [], True

@@ -13,12 +13,10 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from threadpoolctl import threadpool_limits
 
 from bertjax.errors import InputError
 
@@ -89,14 +87,14 @@ class LinearProbe:
     Args:
         mean: mean of each dimension in training.
         scale: standard deviation of each dimension in training; 1 for constant dimensions.
-        model: the fitted model of scikit-learn.
+        model: the fitted `LogisticRegression` of scikit-learn; the class id if there is only one.
         classes: the number of classes, including classes that do not occur in training.
         trained: the number of units that trained the model.
     """
 
     mean: Float[np.ndarray, " width"]
     scale: Float[np.ndarray, " width"]
-    model: LogisticRegression | int
+    model: Any
     classes: int
     trained: int
 
@@ -148,6 +146,10 @@ def fit_probe(
     Raises:
         InputError: nothing to train on.
     """
+    from sklearn.exceptions import ConvergenceWarning  # scikit-learn loads pandas, if it is there
+    from sklearn.linear_model import LogisticRegression
+    from threadpoolctl import threadpool_limits
+
     if not len(train):
         raise InputError("a probe needs at least one word to train on")
     inside, known = features[train], labels[train]

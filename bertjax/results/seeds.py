@@ -130,7 +130,7 @@ def _effects_of_examples(
 
 
 def over_seeds_and_examples(
-    change: Float[np.ndarray, "seeds ..."], within: Float[np.ndarray, "..."], examples: int
+    change: Float[np.ndarray, "seeds ..."], within: Float[np.ndarray, "..."] | np.floating, examples: int
 ) -> dict[str, Float[np.ndarray, "..."]]:
     """Mean over seeds, with an interval and a test that treat seeds and examples as random.
 

@@ -79,7 +79,7 @@ class Series:
 
 
 def draw_estimates(
-    path: Path, names: Sequence[str], series: Sequence[Series], texts: Texts, limits: tuple[float, float]
+    path: Path, names: Sequence[str], series: Sequence[Series], texts: Texts, limits: tuple[int | float, int | float]
 ) -> None:
     """Draw estimates with their intervals in a row for each name, from the top.
 

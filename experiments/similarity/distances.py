@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import xlogy
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Num
 from scipy.spatial.distance import squareform
 
 from bertjax.data import Encoding
@@ -102,7 +102,7 @@ def _chunks(texts: Sequence[Encoding], partners: Partners, places: int) -> Itera
         del order[-size:]
 
 
-def square(values: Float[np.ndarray, " pairs"], diagonal: float = 0.0) -> Float[np.ndarray, "places places"]:
+def square(values: Num[np.ndarray, " pairs"], diagonal: float = 0.0) -> Num[np.ndarray, "places places"]:
     """Values of pairs as a symmetric matrix.
 
     >>> square(np.array([1.0, 2.0, 3.0]))[0].tolist()

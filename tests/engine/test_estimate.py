@@ -97,12 +97,19 @@ def sizes_of(sweep_input):
     return choose_sizes(sweep_input, row_length=16, tokens_at_once=200)
 
 
+def take_steps(sweep_input, sizes):
+    """Compute all parts of a sweep."""
+    runner = engine.make_runner(sweep_input, sizes)
+    outputs = engine._Outputs(sweep_input, runner, None)
+    engine._run_parts(runner, engine._parts(sweep_input, runner, sizes), outputs, lambda done, total: None)
+
+
 def test_seconds_are_those_of_the_steps_that_the_sweep_takes(sweep_input, monkeypatch):
     clock, sizes = Clock(monkeypatch), sizes_of(sweep_input)
     estimate = costs.estimate_with_sizes(sweep_input, sizes)
     before = clock.now
     clock.taken.clear()
-    engine._run(sweep_input, engine.make_runner(sweep_input, sizes), sizes, None, lambda done, total: None)
+    take_steps(sweep_input, sizes)
     assert len(clock.taken) >= 3
     assert estimate.seconds == pytest.approx(clock.now - before)
     assert estimate.rate == pytest.approx(estimate.cost.flops / estimate.seconds)
@@ -114,5 +121,5 @@ def test_one_chunk_of_a_large_plan_stands_for_all(sweep_input, monkeypatch):
     clock, sizes = Clock(monkeypatch), sizes_of(sweep_input)
     estimate = costs.estimate_with_sizes(sweep_input, sizes)
     before = clock.now
-    engine._run(sweep_input, engine.make_runner(sweep_input, sizes), sizes, None, lambda done, total: None)
+    take_steps(sweep_input, sizes)
     assert clock.now - before <= estimate.seconds < 3 * (clock.now - before)
