@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -14,6 +14,8 @@ from bertjax.results.comparison import align
 from bertjax.results.contents import Contents
 from bertjax.results.table import column
 from bertjax.statistics import FEWEST_PLACES, LEVEL, Measure, Q, benjamini_hochberg, contributions, find_metric
+
+Numbers: TypeAlias = Float[np.ndarray, "..."] | np.floating
 
 if TYPE_CHECKING:
     import pandas
@@ -130,8 +132,8 @@ def _effects_of_examples(
 
 
 def over_seeds_and_examples(
-    change: Float[np.ndarray, "seeds ..."], within: Float[np.ndarray, "..."] | np.floating, examples: int
-) -> dict[str, Float[np.ndarray, "..."]]:
+    change: Float[np.ndarray, "seeds ..."], within: Numbers, examples: int
+) -> dict[str, Any]:
     """Mean over seeds, with an interval and a test that treat seeds and examples as random.
 
     The variance is that over examples plus the variance between seeds divided by their number. It is somewhat too
@@ -162,7 +164,7 @@ def over_seeds_and_examples(
     return {"mean": mean, "low": mean - half_width, "high": mean + half_width, "p": p, "between": np.sqrt(between)}
 
 
-def _typical(between: Float[np.ndarray, "..."], seeds: int) -> float:
+def _typical(between: Numbers, seeds: int) -> float:
     """The median variance between seeds over ablations, corrected for the bias of the median with few seeds.
 
     0 for fewer than ten ablations, too few to determine what is typical.
