@@ -20,7 +20,6 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Num
 from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
-from scipy.stats import spearmanr
 
 from bertjax.errors import InputError
 
@@ -266,6 +265,8 @@ def mean_rank_correlation(
         predicted: distances or depths of each sentence.
         true: distances or depths in each sentence's tree.
     """
+    from scipy.stats import spearmanr  # takes a second to import
+
     by_length: dict[int, list[float]] = {}
     for found, gold in zip(predicted, true, strict=True):
         if LENGTHS[0] <= len(gold) <= LENGTHS[1]:

@@ -131,9 +131,7 @@ def _effects_of_examples(
     return np.asarray(contributed[1:] - contributed[0])
 
 
-def over_seeds_and_examples(
-    change: Float[np.ndarray, "seeds ..."], within: Numbers, examples: int
-) -> dict[str, Any]:
+def over_seeds_and_examples(change: Float[np.ndarray, "seeds ..."], within: Numbers, examples: int) -> dict[str, Any]:
     """Mean over seeds, with an interval and a test that treat seeds and examples as random.
 
     The variance is that over examples plus the variance between seeds divided by their number. It is somewhat too
