@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from bertjax.errors import InputError
 
 STRENGTHS = (0.001, 0.01, 0.1)
-"""Inverse strengths of regularisation (scikit-learn's C), of which the best on the selection set is taken."""
+"""Inverse strengths of regularisation (scikit-learn's C). The best one on the selection set is used."""
 PORTIONS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.0)
 """Shares of the data after which a probe is trained anew for online coding (Voita and Titov 2020, section 4)."""
 SHARES = (0.6, 0.2)  # of texts for training and selection; the rest tests
