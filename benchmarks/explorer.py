@@ -3,7 +3,8 @@
 All three compute the same map in turn: the change of one text's answer without each head, one head at a time (mode
 uniform), on a text or pair of 20 tokens. The time of the explorer is that of a request to its server, until the last
 line of the map has arrived; `bertjax.sweep` has its default options; PyTorch makes a pass for each head and one without
-any, with hooks that override the head. Programs are compiled before the first turn. The table has the best and the median of the turns.
+any, with hooks that override the head. Programs are compiled before the first turn. The table has the best and
+the median of the turns.
 
     python -m benchmarks.explorer                   MiniLM's similarity and BERT-base's masked words; about 2 minutes
     python -m benchmarks.explorer --only minilm --rounds 20
