@@ -24,7 +24,7 @@ from bertjax.analyses.patching import (
     patch_paths,
     patching_metrics,
 )
-from bertjax.analyses.probe import Probe, random_encoder
+from bertjax.analyses.probing import Probe, random_encoder
 from bertjax.analyses.prune import Prune
 from bertjax.analyses.roles import Roles
 from bertjax.analyses.shapley import Drawn, Shapley
