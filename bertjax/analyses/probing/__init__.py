@@ -1,0 +1,5 @@
+"""What layers and heads encode: probes of words."""
+
+from bertjax.analyses.probing.probe import Probe, random_encoder
+
+__all__ = ["Probe", "random_encoder"]
