@@ -99,7 +99,7 @@ bench-gpu: $(VENV)-gpu/.made
 # Sphinx and twine want different versions of docutils: an environment of its own.
 $(VENV)-docs/.made: setup.cfg docs/requirements.txt
 	$(PYTHON) -m venv $(VENV)-docs
-	$(VENV)-docs/bin/python -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS) --editable .
+	$(VENV)-docs/bin/python -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS) --editable '.[explore]'
 	$(VENV)-docs/bin/python -m pip --disable-pip-version-check install --quiet -r docs/requirements.txt
 	@touch $@
 

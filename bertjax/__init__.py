@@ -90,6 +90,7 @@ _PACKAGES = {
     "models",
     "interventions",
     "engine",
+    "explorer",
     "statistics",
     "plots",
     "representations",
@@ -98,6 +99,7 @@ _PACKAGES = {
     "results",
     "study",
     "tasks",
+    "web",
 }
 
 __all__ = [

@@ -30,15 +30,15 @@ def wait_for(condition, seconds=10):
     """Until a condition holds; what it gave."""
     from selenium.webdriver.support.ui import WebDriverWait
 
-    return WebDriverWait(condition, seconds).until(lambda given: given())
+    return WebDriverWait(condition, seconds).until(lambda check: check())
 
 
 def assert_quiet(browser):
     """Nothing was asked of any host since this was last asked, nothing went wrong, and no text of data ran."""
     assert [line for line in browser.get_log("browser") if line["level"] != "INFO"] == []
     messages = [json.loads(line["message"])["message"] for line in browser.get_log("performance")]
-    asked = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
-    assert {url.split(":")[0] for url in asked} <= {"file", "data", "blob"}
+    urls = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
+    assert {url.split(":")[0] for url in urls} <= {"file", "data", "blob"}
     assert not browser.execute_script("return window.hacked")
 
 

@@ -1,4 +1,7 @@
-"""The explorer: a page in the browser that shows what each head does to a model's answer. Needs the extra `explore`."""
+"""The explorer: a page in the browser that shows how a model's answer changes when heads are ablated.
+
+`pip install 'bertjax[explore]'` installs what it needs.
+"""
 
 from bertjax.explorer.server import Explorer
 from bertjax.explorer.subject import Subject, subject_of, subject_of_model

@@ -1,4 +1,4 @@
-"""Attention weights of the texts of a query, and shares in the norms of weighted values."""
+"""Attention weights of texts, and the share of each key in the norms of a head's weighted values."""
 
 from functools import cache
 from typing import Any
@@ -17,24 +17,31 @@ from bertjax.interventions import Ablation, overrides, to_overrides
 from bertjax.models import Overrides, PretrainedModel
 from bertjax.web import pack_attention
 
-MOST_WEIGHTS = 8_000_000  # of a text: about 16 MB for the page
+MOST_WEIGHTS = 8_000_000  # weights of one text, about 16 MB for the page
 
 
 def most_tokens(kind: Kind) -> int:
-    """The number of tokens of the longest text whose attention is sent."""
+    """The largest number of tokens of a text for attention weights."""
     config = kind.subject.model.config
     return int((MOST_WEIGHTS / (config.num_hidden_layers * config.num_attention_heads)) ** 0.5)
 
 
 def compute_attention(kind: Kind, query: Query, weights: str, check: Check) -> dict[str, Any]:
-    """Attention without ablation and with the heads of the query ablated, in the form of the protocol.
+    """Attention weights without ablation, and with the heads of a query ablated.
 
     Args:
-        weights: 'attention', or 'norms' for the share of each key in the norms of a head's weighted values.
-        check: called between the runs.
+        kind: the kind of the model's answer.
+        query: the texts, and the heads to ablate.
+        weights: the quantity: 'attention', or 'norms' for the share of each key in the norms of a head's weighted
+            values.
+        check: a function that is called between the runs; its exception ends the computation.
+
+    Returns:
+        `texts`: for each text, the packed weights of both runs by the names `base` and `ablated`; `ablated` is None if
+        the query has no head.
 
     Raises:
-        InputError: a text is too long.
+        InputError: a text has more tokens than `most_tokens`.
     """
     most = most_tokens(kind)
     if (longest := max(map(len, query.encodings))) > most:
@@ -59,7 +66,7 @@ def compute_attention(kind: Kind, query: Query, weights: str, check: Check) -> d
 def _weights(
     kind: Kind, query: Query, heads: frozenset[tuple[int, int]], weights: str, check: Check
 ) -> Float[np.ndarray, "layers texts heads query key"]:
-    """Weights of a run with some heads ablated."""
+    """Weights of one run in which some heads are ablated."""
     check()
     subject, encodings = kind.subject, query.encodings
     length = bucket(max(map(len, encodings)), subject.longest)

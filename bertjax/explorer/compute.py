@@ -40,10 +40,13 @@ MULTI_LABEL = "multi-label"
 
 
 def kind_of(subject: Subject) -> Kind:
-    """The kind of a subject's answers.
+    """The kind of answer of a model.
+
+    Args:
+        subject: the model, and the examples of a task.
 
     Raises:
-        InputError: the model has no head whose answer can be shown.
+        InputError: the model has no task head, or one that the explorer does not support.
     """
     model = subject.model
     for classes, kind in BY_CLASS:
@@ -67,13 +70,14 @@ def kind_of(subject: Subject) -> Kind:
 
 @dataclass(frozen=True)
 class Query:
-    """Texts with the heads that are off, checked and tokenised.
+    """Texts and ablated heads, checked and tokenised.
 
     Args:
-        texts: as sent.
-        encodings: of the texts.
-        off: the heads that are ablated together.
-        mode: how heads are ablated.
+        texts: the texts as the page sent them.
+        encodings: the tokenised texts: one encoding for a text or pair, or one for each of two texts that the model
+            reads separately.
+        off: the heads that are ablated together, each as layer and head.
+        mode: the mode of ablation: 'uniform', 'zero' or 'mean'.
     """
 
     texts: Sequence[str]
@@ -85,9 +89,13 @@ class Query:
 def read_query(kind: Kind, question: Question) -> Query:
     """Check and tokenise a question.
 
+    Args:
+        kind: the kind of the model's answer.
+        question: the request of the page.
+
     Raises:
-        InputError: texts that the model cannot read, or a mode that needs examples.
-        OverrideError: a head that the model does not have.
+        InputError: the model cannot read the texts, or the mode needs the examples of a task.
+        OverrideError: the model does not have one of the heads.
     """
     subject = kind.subject
     subject.check_mode(question.mode)
@@ -106,12 +114,16 @@ def run_sweep(
     check: Check,
     on_outputs: Callable[[list[int], np.ndarray, np.ndarray], None] | None = None,
 ) -> SweepResult:
-    """Run ablations on the texts of a query, in shapes that depend only on the bucket of their length.
+    """Run ablations on the texts of a query. Array shapes depend only on the bucket of the texts' length.
 
     Args:
-        single: whether one ablation is run at a time, as for an answer.
-        check: called between steps; an exception ends the sweep.
-        on_outputs: as in `sweep`.
+        kind: the kind of the model's answer.
+        query: the texts, and the mode of ablation.
+        ablations: the ablations to run.
+        reading: how outputs are read.
+        single: whether each step runs only one ablation, as for an answer.
+        check: a function that is called between steps; its exception ends the sweep.
+        on_outputs: the argument `on_outputs` of `bertjax.sweep`.
     """
     return sweep(
         *_arguments(kind, query, ablations, reading),
@@ -139,7 +151,7 @@ def _options(kind: Kind, query: Query, reading: Reading, single: bool) -> dict[s
 
 
 def compile_query(kind: Kind, query: Query, target: Target, check: Check) -> None:
-    """Compile all programs that answers and maps of texts in the same bucket can need, in the mode of the query."""
+    """Compile the programs that answers and maps of all texts in the same bucket need, in the mode of the query."""
     off = [Ablation("off", kind.subject.changes(frozenset([kind.subject.heads[0]]), query.mode))]
     answer, quantity = kind.answer_reading(query.encodings), kind.map_reading(query.encodings, target)
     for reading, single in ((answer, True), (quantity, False)):
@@ -149,7 +161,7 @@ def compile_query(kind: Kind, query: Query, target: Target, check: Check) -> Non
 
 
 def in_next_bucket(kind: Kind, query: Query) -> Query | None:
-    """A query with more tokens, so that its texts are in the next bucket; None for the last bucket."""
+    """The query with tokens appended until its texts are in the next bucket; None in the last bucket."""
     encodings, length = query.encodings, kind.row_length(query.encodings)
     *others, last = encodings
     more = length + 1 - sum(map(len, encodings))
@@ -167,7 +179,17 @@ def in_next_bucket(kind: Kind, query: Query) -> Query | None:
 
 
 def compute_answer(kind: Kind, query: Query, check: Check) -> dict[str, Any]:
-    """The answer without ablation and with the heads of the query ablated, in the form of the protocol."""
+    """The answers without ablation and with the heads of the query ablated, as a response to the page.
+
+    Args:
+        kind: the kind of the model's answer.
+        query: the texts, and the heads to ablate.
+        check: a function that is called between steps; its exception ends the computation.
+
+    Returns:
+        `tokens`: the tokens of each text; `truncated`: whether a text was cut; `base` and `ablated`: the two answers,
+        the second None if the query has no head.
+    """
     encodings = query.encodings
     reading = kind.answer_reading(encodings)
     base: Shaped[np.ndarray, "..."] | None = None
@@ -185,11 +207,14 @@ def compute_answer(kind: Kind, query: Query, check: Check) -> dict[str, Any]:
 
 
 def compute_map(kind: Kind, query: Query, target: Target, send: Send, check: Check) -> None:
-    """Compute the map of a query, and send its lines as they arrive.
+    """Compute the map of a query, and send each layer when it is ready.
 
     Args:
-        send: called with each line of the protocol.
-        check: called between steps; an exception ends the computation.
+        kind: the kind of the model's answer.
+        query: the texts, and the heads that are ablated in all runs.
+        target: the part of the answer that the map follows.
+        send: a function that sends one line of the response.
+        check: a function that is called between steps; its exception ends the computation.
 
     Raises:
         InputError: the texts do not have the target.
@@ -212,12 +237,12 @@ def compute_map(kind: Kind, query: Query, target: Target, send: Send, check: Che
 
 
 class MapLines:
-    """The lines of a map: its base, and each layer once all its heads are known.
+    """The lines of a map: the base, and each layer when the values of all its heads are known.
 
     Args:
-        kind: of the answer.
-        left: the heads of the map, in the order of the ablations; the first ablation is that of the heads that are off.
-        send: called with each line.
+        kind: the kind of the model's answer.
+        left: the heads of the map, in the order of the ablations after the first one, which ablates no further head.
+        send: a function that sends one line of the response.
     """
 
     def __init__(self, kind: Kind, left: Sequence[tuple[int, int]], send: Send):
@@ -232,7 +257,7 @@ class MapLines:
         self.ready = [layer for layer, count in enumerate(self.missing) if not count]
 
     def add(self, indices: Sequence[int], values: Shaped[np.ndarray, " runs"]) -> None:
-        """Add the quantity of some ablations; -1 is the run without any."""
+        """Add the quantities of some ablations, by index; index -1 is the run without ablation."""
         for index, value in zip(indices, values.tolist(), strict=True):
             if index == 0 and not self.has_base:
                 self.has_base = True

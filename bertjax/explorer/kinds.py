@@ -1,4 +1,4 @@
-"""The kinds of answers: for each, how texts are read, what the page shows, and the number that the map follows."""
+"""The kinds of answers. Each tokenises texts, reads the model's outputs, and computes the quantity of a map."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -24,13 +24,13 @@ MOST_MASKS = 8  # masks are padded to a multiple of this
 
 @dataclass(frozen=True)
 class Reading:
-    """Arguments of a sweep: how outputs are read.
+    """The arguments of a sweep that say how outputs are read.
 
     Args:
-        readout: function of the model's output.
-        combine: of the readouts of several texts.
-        at: token positions that the readout reads; None for all.
-        targets: second argument of the readout.
+        readout: a function of the model's output.
+        combine: a function that combines the readouts of several texts.
+        at: the token positions that the readout reads; None for all.
+        targets: the second argument of the readout.
     """
 
     readout: Readout
@@ -41,12 +41,12 @@ class Reading:
 
 @dataclass(frozen=True)
 class Line:
-    """How the lines of Python read the quantity of a map.
+    """Python code that computes the quantity of a map.
 
     Args:
-        options: options of `bertjax.sweep` by name, as code.
-        value: an expression of `values`, an array `[ablations, *readout]`.
-        before: lines that the expression needs.
+        options: the code of each option of `bertjax.sweep`, by the option's name.
+        value: an expression of `values`, the outputs of the sweep, `[ablations, *readout]`.
+        before: the lines that the expression needs, such as imports.
     """
 
     options: Mapping[str, str]
@@ -58,17 +58,17 @@ class Kind(ABC):
     """A kind of answer.
 
     Args:
-        subject: the model.
+        subject: the model, and the examples of a task.
 
     Attributes:
-        name: in the protocol.
-        quantity: what the map follows.
-        texts: the number of texts.
-        made_up: texts to begin with.
+        name: the name of the kind in requests and responses.
+        quantity: the name of the quantity that the map follows.
+        texts: the number of texts that the model reads.
+        samples: texts for a page without a task.
     """
 
     name: ClassVar[str]
-    made_up: ClassVar[Sequence[str]] = ("The food was good, but the service was slow.", "The service was slow.")
+    samples: ClassVar[Sequence[str]] = ("The food was good, but the service was slow.", "The service was slow.")
     quantity: ClassVar[str] = LOG_PROBABILITY
     texts: ClassVar[int | str] = 1
 
@@ -84,7 +84,7 @@ class Kind(ABC):
         return []
 
     def check_texts(self, texts: Sequence[str]) -> None:
-        """Raise `InputError` for another number of texts, or texts without a character."""
+        """Raise `InputError` if the number of texts is wrong, or a text is empty."""
         allowed = (1, 2) if self.texts == "1 or 2" else (self.texts,)
         if len(texts) not in allowed:
             raise InputError(f"this model reads {self.texts} text{'s' * (self.texts != 1)}, found {len(texts)}")
@@ -92,7 +92,7 @@ class Kind(ABC):
             raise InputError("a text is empty")
 
     def encode(self, texts: Sequence[str]) -> tuple[Encoding, ...]:
-        """Tokenise the texts: one encoding, or one for each text if they are read separately."""
+        """Tokenise the texts into one encoding, or into one for each text if the model reads them separately."""
         pair = [texts[1]] if len(texts) > 1 else None
         return tuple(self.tokenizer.encode([texts[0]], pair, self.subject.longest, word_ids=True))
 
@@ -101,12 +101,12 @@ class Kind(ABC):
         return bucket(sum(map(len, encodings)), self.subject.longest * len(encodings))
 
     def first_texts(self) -> list[str]:
-        """The texts with which the page begins: the first example of the task, or a made-up one."""
+        """The texts that the page shows first: the first example of the task, or sample texts."""
         if self.subject.examples is not None and len(self.subject.examples):
             texts = self.example(0)[0]
             if len(texts) == 2 or self.texts != 2:
                 return texts
-        return list(self.made_up)[: 2 if self.texts == 2 else 1]
+        return list(self.samples)[: 2 if self.texts == 2 else 1]
 
     @abstractmethod
     def first_target(self, answer: Mapping[str, Any]) -> Target:
@@ -129,21 +129,21 @@ class Kind(ABC):
     def answer(
         self, texts: Sequence[str], encodings: Sequence[Encoding], values: Shaped[np.ndarray, "..."] | None
     ) -> dict[str, Any]:
-        """The answer in the form of the protocol, from a readout."""
+        """The answer as a response to the page, from a readout."""
 
     @abstractmethod
     def map_reading(self, encodings: Sequence[Encoding], target: Target) -> Reading:
-        """How the quantity of a map is read. Raises `InputError` for a target that the texts do not have."""
+        """How the quantity of a map is read. Raises `InputError` if the texts do not have the target."""
 
     @abstractmethod
     def quantities(
         self, encodings: Sequence[Encoding], target: Target, values: Shaped[np.ndarray, "runs ..."]
     ) -> Float[np.ndarray, " runs"]:
-        """The quantity of some runs, from their readouts."""
+        """The quantity of each run, from its readout."""
 
     @abstractmethod
     def line(self, encodings: Sequence[Encoding], target: Target) -> Line:
-        """The quantity in lines of Python."""
+        """Python code that computes the quantity."""
 
 
 def log_softmax(logits: Float[np.ndarray, "*batch labels"]) -> Float[np.ndarray, "*batch labels"]:
@@ -160,7 +160,7 @@ def log_sigmoid(logits: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
 
 
 def guesses(output: ModelOutput, targets: Int[Array, "batch masks"]) -> Float[Array, "batch masks guess 2"]:
-    """`readouts.guesses`, read together, so that the number of [MASK]s changes no shape."""
+    """`readouts.guesses` of all masks in one call, so that array shapes do not depend on the number of masks."""
     return readouts.guesses(output, targets)
 
 
@@ -183,7 +183,7 @@ class Words(Kind):
         return Target(mask=0, word=masks[0]["guesses"][0]["word"] if masks else None)
 
     def example(self, row: int) -> tuple[list[str], str | None]:
-        """The text of an example; its longest word of one piece is masked, and is the label."""
+        """The text of an example with its longest one-piece word masked; that word is the label."""
         assert self.subject.examples is not None
         text, mask = self.subject.examples.first[row], self.tokenizer.mask_token
         if mask in text:
@@ -345,7 +345,7 @@ class NextSentence(Classes):
     """Whether the second text follows the first."""
 
     texts = 2
-    made_up = ("A man is eating.", "He has a piece of bread.")
+    samples = ("A man is eating.", "He has a piece of bread.")
 
     @property
     def labels(self) -> list[str]:
@@ -403,7 +403,7 @@ class Similarity(Score):
 
     name = quantity = "similarity"
     texts = 2
-    made_up = ("A man is eating a piece of bread.", "Someone is having a meal.")
+    samples = ("A man is eating a piece of bread.", "Someone is having a meal.")
 
     def encode(self, texts: Sequence[str]) -> tuple[Encoding, ...]:
         """Tokenise both texts, each with its prompt."""

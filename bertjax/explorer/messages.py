@@ -19,14 +19,15 @@ M = TypeVar("M", bound=Struct)
 
 
 class Target(Struct, forbid_unknown_fields=True):
-    """The part of an answer whose change the map shows; which fields it has depends on the kind of the answer.
+    """The part of an answer that the map follows. The kind of the answer determines which fields are used.
 
     Args:
-        mask: index of the [MASK], among those of the text.
-        word: the word at the mask; or the index of a word, for its tag.
-        label: index of the class or label, `class` in JSON.
-        tag: name of the tag.
-        start, end: characters of a span of the context.
+        mask: the index of the [MASK] among the masks of the text.
+        word: the word at the mask, or the index of the word whose tag the map follows.
+        label: the index of the class or label, `class` in JSON.
+        tag: the name of the tag.
+        start: the first character of a span of the context.
+        end: the position after the last character of the span.
     """
 
     mask: Natural | None = None
@@ -38,11 +39,12 @@ class Target(Struct, forbid_unknown_fields=True):
 
 
 class ExamplesRequest(Struct, forbid_unknown_fields=True):
-    """Some examples of the task.
+    """A request for examples of the task.
 
     Args:
-        client: random name of the page that sends the request.
-        offset, count: which of the examples that are found.
+        client: a random name of the page that sends the request.
+        offset: the number of examples to skip.
+        count: the largest number of examples to return.
         search: a part of a text; empty for all examples.
     """
 
@@ -53,13 +55,13 @@ class ExamplesRequest(Struct, forbid_unknown_fields=True):
 
 
 class Question(Struct, forbid_unknown_fields=True):
-    """Texts and the heads that are ablated together.
+    """A request for an answer: texts, and the heads that are ablated together.
 
     Args:
-        texts: one, or two.
-        client: as in `ExamplesRequest`; a newer request replaces an older one of the same page.
-        mode: how heads are ablated.
-        off: heads such as '4.2'.
+        texts: one text, or two.
+        client: a random name of the page that sends the request; a newer request replaces an older one of this page.
+        mode: the mode of ablation.
+        off: the names of the ablated heads, such as '4.2'.
     """
 
     texts: Annotated[list[Text], Meta(min_length=1, max_length=MOST_TEXTS)]
@@ -69,19 +71,28 @@ class Question(Struct, forbid_unknown_fields=True):
 
 
 class MapRequest(Question, forbid_unknown_fields=True):
-    """A map, or lines of Python for it."""
+    """A request for a map, or for Python code that computes it.
+
+    Args:
+        target: the part of the answer that the map follows.
+    """
 
     target: Target = field(default_factory=Target)
 
 
 class AttentionRequest(Question, forbid_unknown_fields=True):
-    """Attention weights, or the shares of each key in the norms of weighted values."""
+    """A request for attention.
+
+    Args:
+        weights: 'attention' for attention weights, or 'norms' for the share of each key in the norms of a head's
+            weighted values.
+    """
 
     weights: Literal["attention", "norms"] = "attention"
 
 
 def read_message(body: bytes, kind: type[M]) -> M:
-    """Read a request. Raises `InputError` for JSON that is malformed, or that does not fit."""
+    """Read a request. Raises `InputError` if the JSON is malformed, or does not have the fields of the request."""
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""A map as lines of Python that reproduce it."""
+"""Python code that reproduces a map."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,12 @@ from bertjax.explorer.subject import MEAN_BATCH, MEAN_EXAMPLES
 
 
 def python_lines(kind: Kind, query: Query, target: Target) -> str:
-    """Lines that compute a map: `base`, and `values`, the quantity without each head by the head's name.
+    """Python code that computes `base`, and `values`: the quantity when a head is ablated, by the head's name.
+
+    Args:
+        kind: the kind of the model's answer.
+        query: the texts, and the heads that are ablated in all runs.
+        target: the part of the answer that the map follows.
 
     Raises:
         InputError: the texts do not have the target.

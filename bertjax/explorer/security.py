@@ -1,4 +1,4 @@
-"""Who may talk to the server: requests with its token, sent by its own page to its own address."""
+"""The checks of each request: its token, its host, its origin and its size."""
 
 import asyncio
 import hmac
@@ -28,11 +28,11 @@ def served_names(host: str, port: int) -> frozenset[str]:
 
     Args:
         host: the address that the server listens on.
-        port: its port.
+        port: the port that the server listens on.
     """
     names = {host, "localhost", "127.0.0.1"}
     if is_every_address(host):
-        names |= set(_own_names())
+        names |= set(_machine_names())
     shown = {f"[{name}]" if ":" in name else name.lower() for name in names}
     return frozenset({f"{name}:{port}" for name in shown} | (shown if port == 80 else set()))
 
@@ -45,7 +45,7 @@ def is_every_address(host: str) -> bool:
         return False
 
 
-def _own_names() -> Iterable[str]:
+def _machine_names() -> Iterable[str]:
     name = socket.gethostname()
     yield name
     try:
@@ -56,12 +56,13 @@ def _own_names() -> Iterable[str]:
 
 
 class Guard:
-    """Refuses requests before the application sees them, and reads their bodies.
+    """Middleware that refuses requests which fail a check, and reads the bodies of the others.
 
     Args:
-        app: the application.
-        names: values of the header Host (`served_names`).
-        token: a random text that each request must have: the page in its address, others in the header Authorization.
+        app: the application that answers the other requests.
+        names: the accepted values of the header Host (`served_names`).
+        token: a random text that each request must have. The request for the page has it in the address; all others
+            have it in the header Authorization.
     """
 
     def __init__(self, app: ASGIApp, names: frozenset[str], token: str):
@@ -69,16 +70,16 @@ class Guard:
         self._code: str | None = None
 
     def address_to_open(self, server: str) -> str:
-        """An address that redirects to the page once, so that it does not matter who else sees it later.
+        """An address that redirects to the page only once, so that nobody who sees it later can use it.
 
         Args:
-            server: such as 'http://127.0.0.1:8000'.
+            server: the address of the server, such as 'http://127.0.0.1:8000'.
         """
         self._code = secrets.token_urlsafe(32)
         return f"{server}/?start={self._code}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on a request, or answer with an error."""
+        """Pass a request to the application, or answer it with an error."""
         if scope["type"] != "http":
             raise RuntimeError("the explorer answers HTTP only")
         if self._is_start(scope):
@@ -109,7 +110,7 @@ class Guard:
         await self.app(scope, replay, _with_headers(send))
 
     def _is_start(self, scope: Scope) -> bool:
-        """Whether a request has the code of `address_to_open`, which was not used before."""
+        """Whether a request has the code of `address_to_open`, and no earlier request had it."""
         code = _parameter(scope, "start")
         known = self._code is not None and hmac.compare_digest(code.encode(), self._code.encode())
         return known and _is_page(scope) and Headers(scope=scope).get("host", "").lower() in self.names
@@ -137,7 +138,7 @@ class Guard:
 
 
 def _parameter(scope: Scope, name: str) -> str:
-    """A parameter of the address; empty if it is not there."""
+    """A parameter of the address; empty if the address does not have it."""
     return parse_qs(scope["query_string"].decode("latin-1")).get(name, [""])[0]
 
 

@@ -1,4 +1,4 @@
-"""The server: the page, and the answers to its requests. `Explorer` runs it in a thread of its own."""
+"""The server of the page. `Explorer` runs it in a thread."""
 
 import asyncio
 import contextlib
@@ -53,11 +53,11 @@ class Explorer:
 
     Args:
         subject: the model, and the examples of a task.
-        host: address of this machine to listen on.
-        port: port to listen on; 0 is any free one.
+        host: the address of this machine to listen on.
+        port: the port to listen on; 0 for any free port.
 
     Attributes:
-        url: address of the page, with the token.
+        url: the address of the page, with the token.
 
     Raises:
         InputError: the model has no answer to show, or the address cannot be used.
@@ -111,7 +111,7 @@ class Explorer:
     def close(self) -> bool:
         """End the server at once, and close all its connections.
 
-        Returns: whether its threads have ended; while JAX compiles a program, the thread of computations continues.
+        Returns: whether all threads have ended. The thread of computations ends only after JAX has compiled a program.
         """
         self._server.should_exit = self._server.force_exit = True
         ended = self.worker.close(END_SECONDS)
@@ -119,9 +119,9 @@ class Explorer:
         return ended and not self._thread.is_alive()
 
     def open(self) -> bool:
-        """Open the page in a browser. Returns whether there is a graphical one.
+        """Open the page in a graphical browser, and return whether there is one.
 
-        Other users of the machine can see the address with which a browser is started, so that address works once.
+        Other users of the machine can see the address in the browser's command line, so that address works only once.
         """
         if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
             return False
@@ -157,8 +157,8 @@ class Application:
     """The routes of the server.
 
     Args:
-        kind: of the model's answers.
-        worker: runs the computations.
+        kind: the kind of the model's answer.
+        worker: the thread that runs the computations.
     """
 
     def __init__(self, kind: Kind, worker: Worker):
@@ -170,14 +170,14 @@ class Application:
         self.starlette = Starlette(routes=routes, exception_handlers={404: _not_found, Exception: _internal_error})
 
     async def page(self, request: Request) -> Response:
-        """The page."""
+        """Respond with the page."""
         nonce = secrets.token_urlsafe(16)
         title = f"{self.kind.subject.name} - bertjax explore"
         text = make_page("explorer/page", page_data(self.kind), title=title, nonce=nonce)
         return HTMLResponse(text, headers={"Content-Security-Policy": security_policy(nonce)})
 
     async def examples(self, request: Request) -> Response:
-        """Examples of the task."""
+        """Respond with examples of the task."""
         try:
             message = read_message(await request.body(), ExamplesRequest)
         except InputError as error:
@@ -185,21 +185,21 @@ class Application:
         return JSONResponse(list_examples(self.kind, message))
 
     async def answer(self, request: Request) -> Response:
-        """The answer before and after the ablation."""
+        """Respond with the answers before and after the ablation."""
         return await self._respond(request, Question, "answer", self._answer)
 
     def _answer(self, message: Question, task: Task) -> Any:
         return compute_answer(self.kind, read_query(self.kind, message), task.check)
 
     async def attention(self, request: Request) -> Response:
-        """Attention before and after the ablation."""
+        """Respond with attention before and after the ablation."""
         return await self._respond(request, AttentionRequest, "attention", self._attention)
 
     def _attention(self, message: AttentionRequest, task: Task) -> Any:
         return compute_attention(self.kind, read_query(self.kind, message), message.weights, task.check)
 
     async def python(self, request: Request) -> Response:
-        """A map as lines of Python."""
+        """Respond with Python code that computes a map."""
         try:
             message = read_message(await request.body(), MapRequest)
             query = read_query(self.kind, message)
@@ -231,7 +231,7 @@ class Application:
             task.cancel()
 
     async def map(self, request: Request) -> Response:
-        """The map, as a stream of lines."""
+        """Respond with a map as a stream of lines."""
         loop = asyncio.get_running_loop()
         lines: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
 
@@ -272,11 +272,11 @@ class Application:
         self._submit_background(compute)
 
     def _compile_later(self, query: Query, target: Target) -> None:
-        """Compile the programs for what the page may ask next in the background."""
+        """Compile programs that the next requests may need, in the background."""
         self._submit_background(lambda task: self._compile(query, target, task))
 
     def _compile(self, query: Query, target: Target, task: Task) -> None:
-        """Compile the programs for other heads that are off, and for other texts of about this length or longer."""
+        """Compile the programs for other sets of ablated heads, and for texts of this bucket and the next one."""
         for one in (query, in_next_bucket(self.kind, query)):
             if one is not None and self._bucket_of(one) not in self._compiled:
                 compile_query(self.kind, one, target, task.check)
@@ -308,7 +308,7 @@ def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], Any]) -> None:
 
 
 def page_data(kind: Kind) -> dict[str, Any]:
-    """The data of the page."""
+    """The data of the page: the model, its task and its first texts."""
     from bertjax import __version__
 
     subject = kind.subject
@@ -339,7 +339,7 @@ def removed_heads(config: BertConfig) -> list[str]:
 
 
 def list_examples(kind: Kind, message: ExamplesRequest) -> dict[str, Any]:
-    """The examples that a request asks for."""
+    """The examples that match a request, and their total number."""
     examples, part = kind.subject.examples, message.search.strip().casefold()
     if examples is None:
         return {"total": 0, "examples": []}

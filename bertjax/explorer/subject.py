@@ -18,7 +18,7 @@ from bertjax.tasks import as_task
 Encode = Callable[[Sequence[str]], Sequence[Encoding]]
 # Lengths of rows: texts of nearby lengths share compiled programs.
 BUCKETS = (12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
-MEAN_EXAMPLES, MEAN_BATCH = 256, 16  # examples of which mode 'mean' takes the mean, and of a batch
+MEAN_EXAMPLES, MEAN_BATCH = 256, 16  # the largest number of examples for mode 'mean', and the size of a batch
 
 
 def bucket(tokens: int, most: int) -> int:
@@ -26,7 +26,7 @@ def bucket(tokens: int, most: int) -> int:
 
     Args:
         tokens: the number of tokens of the text, at most `most`.
-        most: the largest length.
+        most: the largest length that the model reads.
 
     >>> bucket(21, 512), bucket(70, 75), bucket(600, 4096)
     (24, 75, 1024)
@@ -37,17 +37,17 @@ def bucket(tokens: int, most: int) -> int:
 
 @dataclass(frozen=True)
 class Subject:
-    """What an explorer shows.
+    """A model with its tokenizer, and the examples of a task if there is one.
 
     Args:
-        model: any model with a task head, or a sentence embedder.
-        name: of the model, as the user wrote it.
-        tokenizer: of the model.
-        task: name of the task; None without a task.
-        examples: of the task; None without a task.
-        max_length: the largest number of tokens of a text; None for that of model and tokenizer.
-        prompts: of the first and second texts, or one for both; None for the tokenizer's prompt.
-        loading: lines of Python that define `model` and `tokenizer`, and with a task `study`.
+        model: a model with a task head, or a sentence embedder.
+        name: the name or path of the model.
+        tokenizer: the tokenizer of the model.
+        task: the name of the task; None without a task.
+        examples: the examples of the task; None without a task.
+        max_length: the largest number of tokens of a text; None for the limit of model and tokenizer.
+        prompts: the prompts of the first and second texts, or one prompt for both; None for the tokenizer's prompt.
+        loading: lines of Python that define `model` and `tokenizer`, and for a task also `study`.
     """
 
     model: PretrainedModel
@@ -72,15 +72,15 @@ class Subject:
 
     @property
     def modes(self) -> list[str]:
-        """The modes of ablation that are possible; 'mean' needs examples."""
+        """The available modes of ablation. Mode 'mean' needs the examples of a task."""
         return ["uniform", "zero", *(["mean"] if self.examples is not None else [])]
 
     def parse_heads(self, names: Sequence[str]) -> frozenset[tuple[int, int]]:
-        """Heads from their names. Raises `OverrideError` for a head that the model does not have."""
+        """Heads from their names. Raises `OverrideError` if the model does not have a head."""
         return frozenset(parse_head(name, self.model.config) for name in names)
 
     def check_mode(self, mode: str) -> None:
-        """Raise `InputError` if a mode is not possible."""
+        """Raise `InputError` if a mode is not available."""
         if mode not in self.modes:
             raise InputError(f"mode {mode!r} needs the examples of a task: give --task")
 
@@ -89,7 +89,7 @@ class Subject:
         return tuple(Change(layer, head, mode) for layer, head in sorted(heads))
 
     def means_for(self, mode: str, encode: Encode) -> Float[np.ndarray, "layers heads head_dim"] | None:
-        """The heads' mean outputs, for mode 'mean'; None for others. They are computed once."""
+        """The mean outputs of the heads for mode 'mean', computed at the first call; None for other modes."""
         if mode != "mean":
             return None
         if "means" not in self.__dict__:
@@ -98,7 +98,7 @@ class Subject:
         return means
 
     def mean_batches(self, encode: Encode) -> list[dict[str, np.ndarray]]:
-        """Batches of the examples of which mode 'mean' takes the mean."""
+        """Batches of the first `MEAN_EXAMPLES` examples, for the mean outputs of the heads."""
         assert self.examples is not None
         rows = range(min(MEAN_EXAMPLES, len(self.examples)))
         encodings = [encoding for row in rows for encoding in encode(texts_of(self.examples, row))]
@@ -123,6 +123,7 @@ def subject_of(job: Job, loading: Sequence[str]) -> Subject:
     """The subject of a study.
 
     Args:
+        job: the model and examples of the study.
         loading: lines of Python that define the study, its model and its tokenizer.
     """
     model, settings = job.model, job.settings
@@ -138,10 +139,11 @@ def subject_of_model(model: PretrainedModel, loading: str) -> Subject:
     """The subject of a model without a task.
 
     Args:
+        model: the model, with its tokenizer.
         loading: the expression of Python that loads the model.
 
     Raises:
-        InputError: the model has no tokenizer, or parts of it were initialised at random.
+        InputError: the model has no tokenizer, or some of its parameters were initialised at random.
     """
     if model.tokenizer is None:
         raise InputError(f"{model.name} has no tokenizer: add its files to the directory")

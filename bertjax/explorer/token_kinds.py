@@ -1,4 +1,4 @@
-"""The kinds of answers that are read from many tokens of a text: entities, and spans of a context."""
+"""The kinds of answers that many tokens of a text hold: entities, and spans of a context."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,25 +19,25 @@ OUTSIDE = "O"
 
 
 def token_logits(output: ModelOutput) -> Float[Array, "batch token labels"]:
-    """`readouts.logits`, read together: tokens that are repeated as padding change no shape."""
+    """`readouts.logits` of all tokens in one call, so that array shapes do not depend on the number of tokens."""
     return readouts.logits(output)
 
 
 def span_logits(output: ModelOutput) -> Float[Array, "batch token 2"]:
-    """Start and end logits."""
+    """`readouts.span_logits` of all tokens in one call."""
     return readouts.span_logits(output)
 
 
 def all_tokens(encodings: Sequence[Encoding], length: int) -> Int[np.ndarray, "1 positions"]:
-    """The positions of all tokens, the last of which is repeated up to a length."""
+    """The positions of all tokens; the last position is repeated up to a length."""
     return np.minimum(np.arange(length), len(encodings[0]) - 1)[None].astype(np.int32)
 
 
 class Entities(Kind):
-    """Tags of words, and the entities that they mark. A word has the tag of its first piece."""
+    """Tags of words, and the entities that the tags mark. A word has the tag of its first piece."""
 
     name = "entities"
-    made_up = ("Marie Curie was born in Warsaw.",)
+    samples = ("Marie Curie was born in Warsaw.",)
 
     def first_target(self, answer: Mapping[str, Any]) -> Target:
         """The tag of the first word."""
@@ -111,15 +111,15 @@ class Entities(Kind):
 
 
 class Answer(Kind):
-    """The best spans of a context, which answer a question.
+    """The best spans of a context as answers to a question.
 
     The probability of a span is a softmax over all spans of at most `readouts.LONGEST_ANSWER` tokens and over no
-    answer, whose score is that of [CLS].
+    answer. The score of no answer is the score of [CLS].
     """
 
     name = "answer"
     texts = 2
-    made_up = ("Where was Marie Curie born?", "Marie Curie was born in Warsaw in 1867.")
+    samples = ("Where was Marie Curie born?", "Marie Curie was born in Warsaw in 1867.")
 
     def first_target(self, answer: Mapping[str, Any]) -> Target:
         """The best span."""
@@ -141,7 +141,7 @@ class Answer(Kind):
     def scores(
         self, encodings: Sequence[Encoding], values: Shaped[np.ndarray, "runs token 2"]
     ) -> Float[np.ndarray, "runs spans_and_none"]:
-        """Log-probabilities of all spans, by first token and length, and last of no answer."""
+        """Log-probabilities of all spans, by first token and length; the last entry is no answer."""
         tokens = self.context(encodings)
         exact = values.astype(np.float64)
         start, end = exact[:, tokens, 0], exact[:, tokens, 1]

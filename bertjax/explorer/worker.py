@@ -1,4 +1,4 @@
-"""One thread that does all computations, with a bounded queue. A newer request of a page replaces an older one."""
+"""A thread that runs all computations, with a bounded queue. A newer request of a page replaces an older one."""
 
 import threading
 from collections.abc import Callable
@@ -12,18 +12,19 @@ class Busy(Exception):
 
 
 class Cancelled(Exception):
-    """The task was cancelled: it was replaced by a newer one, its page has gone, or the program ends."""
+    """The task was cancelled: a newer task replaced it, its page was closed, or the program ends."""
 
 
 class Task:
     """A computation for a page.
 
     Args:
-        client, endpoint: the page and what it asks for; a newer task with the same two replaces an older one.
-        compute: the computation; it calls `task.check()` between its steps.
-        finish: called in the worker's thread with the result and None, or with None and the exception.
-        rank: tasks with a lower rank run first, also between two steps of a running task with a higher rank.
-        background: whether any other task cancels it.
+        client: the name of the page.
+        endpoint: the name of the request. A newer task with the same client and endpoint replaces an older one.
+        compute: the computation. It calls `task.check()` between its steps.
+        finish: a function that the worker's thread calls with the result and None, or with None and the exception.
+        rank: the priority. Tasks with a lower rank run first, also between two steps of a task with a higher rank.
+        background: whether a new task of any page cancels this one.
     """
 
     def __init__(
@@ -47,11 +48,11 @@ class Task:
         self.worker: Worker | None = None
 
     def cancel(self) -> None:
-        """Ask the computation to end at its next step."""
+        """Make the next `check` of the computation raise `Cancelled`."""
         self._cancelled.set()
 
     def check(self) -> None:
-        """Let tasks of lower rank run. Raises `Cancelled` if the task was cancelled."""
+        """Run waiting tasks of lower rank. Raises `Cancelled` if this task was cancelled."""
         if self._cancelled.is_set():
             raise Cancelled
         if self.worker is not None:
@@ -60,7 +61,7 @@ class Task:
             raise Cancelled
 
     def run(self) -> None:
-        """Compute, and pass on the result or the exception."""
+        """Run the computation, and pass its result or exception to `finish`."""
         try:
             self.check()
             result = self.compute(self)
@@ -74,7 +75,7 @@ class Worker:
     """The thread and its queue.
 
     Args:
-        most_waiting: tasks that may wait.
+        most_waiting: the largest number of waiting tasks.
     """
 
     def __init__(self, most_waiting: int = MOST_WAITING):
@@ -87,10 +88,10 @@ class Worker:
         self._thread.start()
 
     def submit(self, task: Task) -> None:
-        """Queue a task, and cancel those that it replaces.
+        """Add a task to the queue, and cancel the tasks that it replaces.
 
         Raises:
-            Busy: too many tasks wait, or the worker is closed.
+            Busy: the queue is full, or the worker is closed.
         """
         with self._changed:
             replaced = [one for one in self._waiting if one.key == task.key or one.background]
@@ -107,7 +108,7 @@ class Worker:
             one.finish(None, Cancelled())
 
     def close(self, seconds: int | float) -> bool:
-        """Cancel all tasks, and wait for the thread. Returns whether it has ended."""
+        """Cancel all tasks, wait up to some seconds for the thread, and return whether it has ended."""
         with self._changed:
             waiting, self._waiting, self._closed = self._waiting, [], True
             for task in self._running:
@@ -121,7 +122,7 @@ class Worker:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing runs or waits."""
+        """Whether no task runs or waits."""
         with self._changed:
             return not self._running and not self._waiting
 

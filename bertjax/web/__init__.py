@@ -1,6 +1,6 @@
-"""Pages of bertjax as self-contained HTML, and the JavaScript modules that they share; no JAX.
+"""Self-contained HTML pages, and the JavaScript modules that they share; no JAX.
 
-`assets/shared/` has the components, `assets/report/`, `assets/notebook/` and `assets/explorer/` the pages.
+`assets/shared/` holds the components; `assets/report/`, `assets/notebook/` and `assets/explorer/` hold the pages.
 """
 
 from bertjax.web.attention import pack_attention

@@ -10,22 +10,22 @@ from jaxtyping import Float
 
 from bertjax.errors import InputError
 
-STEPS = 65535  # of a weight, in 16 bits
+STEPS = 65535  # the integer of weight 1, in 16 bits
 
 
 def pack_attention(tokens: Sequence[str], weights: Float[np.ndarray, "layers heads query key"]) -> dict[str, Any]:
-    """Pack the attention of one text for `readAttention` of the pages.
+    """Pack the attention of one text for the JavaScript function `readAttention`.
 
     Args:
         tokens: the tokens of the text, without padding.
         weights: weights from 0 to 1, `[layers, heads, query, key]`, one query and one key for each token.
 
     Returns:
-        `tokens`; `layers`; `heads`; `weights`: base64 of gzip of little-endian 16-bit integers in the order of the
-        array, each 65535 times a weight.
+        `tokens`; `layers`; `heads`; `weights`: each weight times 65535 as a little-endian 16-bit integer, in the order
+        of the array, compressed by gzip and encoded in base64.
 
     Raises:
-        InputError: the array has other axes, or weights that are not from 0 to 1.
+        InputError: the shape of the array does not fit the tokens, or a weight is not from 0 to 1.
 
     >>> packed = pack_attention(["[CLS]", "cat"], np.full((1, 3, 2, 2), 0.5))
     >>> packed["tokens"], packed["layers"], packed["heads"]

@@ -1,8 +1,8 @@
-"""One HTML file from JavaScript modules: their imports are removed, and the modules joined in order of dependency.
+"""One HTML file from JavaScript modules: imports are removed, and modules are joined in order of dependency.
 
-The modules in `assets/` are plain ES modules in a small subset of the syntax, so that no other program is needed: each
-import is `import { name, other } from "../shared/file.js";`, each export a declaration with `export` in front, and
-names at the top level are unique over the modules of a page. Violations of that are errors.
+The modules in `assets/` are ES modules in a small subset of the syntax, so that no bundler is needed. Each import is
+`import { name, other } from "../shared/file.js";`. Each export is a declaration with `export` in front. Names at the
+top level are unique over the modules of a page. A module outside this subset is an error.
 """
 
 import base64
@@ -22,7 +22,7 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re
 DECLARED = re.compile(r"^(export )?(?:async )?(?:function\*?|const|let|var|class) ([\w$]+)", re.MULTILINE)
 UNREAD = re.compile(r"^(?:import|export)\b.*|^(?:const|let|var) [\[{].*", re.MULTILINE)
 NAME = re.compile(r"[A-Za-z_$][\w$]*")
-# What would end the element that has the code.
+# Texts that would end the HTML element of the code.
 ENDS = re.compile(r"</script|</style|<!--", re.IGNORECASE)
 THEME = "shared/theme.css"
 FRAME = """<!doctype html>
@@ -56,22 +56,22 @@ def make_page(
 ) -> str:
     """One self-contained HTML file.
 
-    The entry module, and all modules that it imports, become one script. A module's stylesheet is the file beside it
-    with the suffix `.css`; `shared/theme.css` comes first. The body of the page is the file beside the entry module
-    with the suffix `.html`, if there is one. A content security policy allows only this script and style, and images
-    in `data:` and `blob:` addresses.
+    The entry module and all modules that it imports become one script. The stylesheet of a module has the name of the
+    module with the suffix `.css`; `shared/theme.css` comes first. The body of the page is the file with the name of the
+    entry module and the suffix `.html`, if there is one. A content security policy allows only this script and style,
+    and images in `data:` and `blob:` addresses.
 
     Args:
         entry: the entry module without its suffix, such as 'notebook/page'.
-        data: data of the page for JSON, in the element with the id 'data'; NaN becomes null.
+        data: the data of the page, written as JSON into the element with the id 'data'; NaN becomes null.
         title: the title of the page.
-        extra: texts by id, each in an element of its own, such as a compressed program in base64.
-        nonce: a random text that marks script and style, for a page from a server, which may then also send requests
-            to that server; None to mark them by their hashes.
-        assets: the folder of the modules, by default `assets` in this package.
+        extra: further texts by id, each in its element, such as a compressed program in base64.
+        nonce: a random text that marks script and style of a page from a server, and allows the page to send requests
+            to that server; None to mark script and style by their hashes.
+        assets: the folder of the modules; None for `assets` in this package.
 
     Raises:
-        ValueError: a module does not keep to the subset, or two modules have the same name at their top level.
+        ValueError: a module is outside the subset of the syntax, or two modules define the same name.
     """
     folder = importlib.resources.files("bertjax.web") / "assets" if assets is None else assets
     modules = _in_order(folder, f"{entry}.js")
@@ -100,7 +100,7 @@ def make_page(
 
 
 def security_policy(nonce: str) -> str:
-    """The content security policy of a page with a nonce, for the header of a server's response."""
+    """The content security policy of a page with a nonce, as a header of a server's response."""
     return f"{_policy(nonce)}; frame-ancestors 'none'"
 
 
@@ -124,7 +124,7 @@ def _is_file(folder: Traversable, name: str) -> bool:
 
 
 def _in_order(folder: Traversable, entry: str) -> dict[str, str]:
-    """The sources of a module and of those that it imports; each comes after its imports."""
+    """The source of a module and of all modules that it imports; each source comes after its imports."""
     sources: dict[str, str] = {}
     found: dict[str, str] = {}
 

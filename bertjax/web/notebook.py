@@ -1,4 +1,4 @@
-"""Attention of texts as the output of a notebook's cell, and as a page."""
+"""Attention of texts as the output of a notebook cell, and as a page."""
 
 import html
 from collections.abc import Sequence
@@ -24,21 +24,21 @@ UNTRUSTED = "Trust this notebook to see the attention here, or run the cell agai
 
 
 class AttentionView:
-    """Attention weights of one or several texts, shown by a notebook as lines, matrix and thumbnails.
+    """Attention weights of one or several texts. A notebook shows them as lines, matrix and thumbnails.
 
     Args:
         tokens: the tokens of each text.
         weights: the weights of each text, `[layers, heads, query, key]`.
-        ablated: the weights of each text with heads ablated, or None.
-        caption: what was ablated, above these weights.
-        off: names of the ablated heads, such as '2.7'.
-        head: the head that is selected first, as layer and head; None for the first one in `off`, or else 0.0.
-        show: what is shown first: 'head' (lines between tokens), 'matrix', or 'model' (all heads).
-        quantity: what the weights are, 'weight' or 'share of norms'.
+        ablated: the weights of each text when heads are ablated, `[layers, heads, query, key]`; None without ablation.
+        caption: the caption of the weights `ablated`.
+        off: the names of the ablated heads, such as '2.7'.
+        head: the head that is selected first, as layer and head; None for the first head in `off`, or 0.0.
+        show: the view that is shown first: 'head' (lines between tokens), 'matrix', or 'model' (all heads).
+        quantity: the name of the quantity: 'weight' or 'share of norms'.
 
     Raises:
-        InputError: no text, weights that do not fit the tokens, an unknown head or choice, or weights of more than
-            64 MB.
+        InputError: there is no text, the weights do not fit the tokens or take more than 64 MB, the head does not
+            exist, or `show` is unknown.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class AttentionView:
         )
 
     def _repr_html_(self) -> str:
-        """The page in a frame, without access to the notebook."""
+        """The page in a frame that cannot access the notebook."""
         source = html.escape(self.to_html())
         return (
             f'<iframe title="{TITLE}" sandbox="allow-scripts allow-downloads" srcdoc="{source}" '
@@ -102,21 +102,21 @@ class AttentionView:
         return 170 + min(max(tokens, rows, 200), 540)
 
     def to_html(self) -> str:
-        """The page as str: one self-contained HTML file."""
+        """The page as one self-contained HTML file."""
         return make_page("notebook/page", self._data, title=TITLE)
 
     def save(self, path: str | Path) -> Path:
         """Write the page as a file, atomically.
 
         Args:
-            path: the file; its name ends in `.html`. A file that this method wrote is replaced.
+            path: the path of the file, which ends in `.html`. A file that this method wrote is replaced.
 
         Returns:
             The path of the file.
 
         Raises:
-            OutputError: the name has another suffix, the file exists and this method did not write it, or it cannot be
-                written.
+            OutputError: the path has another suffix, the file exists and this method did not write it, or the file
+                cannot be written.
         """
         path = user_path(path, OutputError)
         if path.suffix not in (".html", ".htm"):
@@ -144,17 +144,17 @@ def make_view(
     ablated: Float[np.ndarray, "layers texts heads query key"] | None = None,
     **options: Any,
 ) -> AttentionView:
-    """An `AttentionView` of the weights of a batch, without padding.
+    """An `AttentionView` of the weights of a batch. Padding is removed.
 
     Args:
         tokens: the tokens of each text, without padding.
-        weights: the weights of the batch.
-        keep: 1 at real tokens, 0 at padding, `[texts, key]` or `[texts, query, key]`.
-        ablated: the weights with heads ablated, or None.
+        weights: the weights of the batch, `[layers, texts, heads, query, key]`.
+        keep: 1 at real tokens and 0 at padding, `[texts, key]` or `[texts, query, key]`.
+        ablated: the weights when heads are ablated, of the same shape; None without ablation.
         options: further arguments of `AttentionView`, by name.
 
     Raises:
-        InputError: as `AttentionView`, or the tokens do not fit the batch.
+        InputError: the tokens do not fit the batch, or `AttentionView` raises the error.
     """
     keep = np.asarray(keep) > 0
     real = keep.any(axis=1) if keep.ndim == 3 else keep
@@ -167,7 +167,7 @@ def make_view(
         )
 
     def rows(array: Float[np.ndarray, "layers texts heads query key"]) -> list[Any]:
-        places = [np.flatnonzero(row) for row in real]
-        return [array[:, text][:, :, place][..., place] for text, place in enumerate(places)]
+        kept = [np.flatnonzero(row) for row in real]
+        return [array[:, text][:, :, index][..., index] for text, index in enumerate(kept)]
 
     return AttentionView(tokens, rows(weights), None if ablated is None else rows(ablated), **options)

@@ -21,6 +21,7 @@ PACKAGES = (
     "data",
     "engine",
     "errors",
+    "explorer",
     "statistics",
     "interventions",
     "jobs",
@@ -32,6 +33,7 @@ PACKAGES = (
     "results",
     "study",
     "tasks",
+    "web",
 )
 # Modules that are exported by `bertjax`: each has a page.
 ON_THEIR_OWN = ("ablations", "overrides", "patching", "readouts", "reference")

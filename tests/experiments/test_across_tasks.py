@@ -61,9 +61,9 @@ def shared():
     return np.random.default_rng(5).uniform(0, 0.5, PLACES)
 
 
-def run_main(output, *given):
+def run_main(output, *runs):
     few = ["--resamples", "60", "--permutations", "500"]
-    return across_tasks.main([*map(str, given), *few, "--output", str(output)])
+    return across_tasks.main([*map(str, runs), *few, "--output", str(output)])
 
 
 def test_orders_change_places_within_their_group_alone():
@@ -165,12 +165,12 @@ def test_draws_are_those_of_the_scores(tmp_path, shared):
 
 def test_tasks_that_need_the_same_heads_and_one_that_does_not(tmp_path, shared):
     other = np.random.default_rng(9).permutation(shared)
-    given = [
+    runs = [
         write_run(tmp_path / f"{task}-{seed}", task, effects, seed=seed + 10 * number, labels_seed=number)
         for number, (task, effects) in enumerate((("mrpc", shared), ("rte", shared), ("sst2", other)))
         for seed in range(2)
     ]
-    assert run_main(tmp_path / "out", *given) == 0
+    assert run_main(tmp_path / "out", *runs) == 0
     numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
     results = numbers["results"]
     pairs = {tuple(pair["tasks"]): pair for pair in results["pairs"]}
@@ -186,7 +186,7 @@ def test_tasks_that_need_the_same_heads_and_one_that_does_not(tmp_path, shared):
     assert len(same["largest_losses"]["shared"]) >= 1
     one = results["tasks"]["mrpc"]
     assert (one["seeds"], one["examples"], one["models"]) == (2, 400, ["mrpc-0", "mrpc-1"])
-    expected = read_tasks(given[:2], "uniform", 2, 0)["mrpc"].mean
+    expected = read_tasks(runs[:2], "uniform", 2, 0)["mrpc"].mean
     assert largest_difference(one["mean"], expected) < 1e-4
     large = [place for place in range(PLACES) if shared[place] > 0.2]
     assert [place for place, seeds in enumerate(one["seeds_that_find_a_loss"]) if seeds == 2] == large
@@ -203,21 +203,21 @@ def test_tasks_that_need_the_same_heads_and_one_that_does_not(tmp_path, shared):
 
 
 def test_layers_of_a_single_run_keep_the_statistics_of_that_run(tmp_path):
-    given = write_run(tmp_path / "a", "mrpc", [0.4, 0.0, 0.3, 0.0], kind="layer")
-    assert run_main(tmp_path / "out", given) == 0
+    run = write_run(tmp_path / "a", "mrpc", [0.4, 0.0, 0.3, 0.0], kind="layer")
+    assert run_main(tmp_path / "out", run) == 0
     one = json.loads((tmp_path / "out" / "numbers.json").read_text())["results"]["tasks"]["mrpc"]
-    effects = read_tasks([given], "uniform", 2, 0)["mrpc"].effects[0]
+    effects = read_tasks([run], "uniform", 2, 0)["mrpc"].effects[0]
     assert (one["p"], one["between_seeds"]) == (effects.p.tolist(), None)
     assert one["low"] == [round(value, 4) for value in effects.low.tolist()]
     assert not (tmp_path / "out" / "agreement.png").exists()
 
 
 def test_few_layers_have_a_rank_correlation_without_an_interval(tmp_path):
-    given = [
+    runs = [
         write_run(tmp_path / task, task, [0.4, 0.0, 0.3, 0.1], kind="layer", seed=number)
         for number, task in enumerate(("mrpc", "rte"))
     ]
-    assert run_main(tmp_path / "out", *given) == 0
+    assert run_main(tmp_path / "out", *runs) == 0
     (pair,) = json.loads((tmp_path / "out" / "numbers.json").read_text())["results"]["pairs"]
     assert pair["spearman"] > 0.7
     assert pair["interval"] == [None, None]
@@ -244,8 +244,8 @@ def check_table_of_measures(numbers, found):
 
 def test_other_measures_of_heads(tmp_path, shared):
     """Frames' marked heads are those that lose most; a share by task; a map of all."""
-    given = [write_run(tmp_path / f"mrpc-{seed}", "mrpc", shared, seed=seed) for seed in range(2)]
-    given.append(write_run(tmp_path / "rte-0", "rte", shared, seed=4, labels_seed=2))
+    runs = [write_run(tmp_path / f"mrpc-{seed}", "mrpc", shared, seed=seed) for seed in range(2)]
+    runs.append(write_run(tmp_path / "rte-0", "rte", shared, seed=4, labels_seed=2))
     top = np.argsort(-shared)[:4]
     square = shared.reshape(LAYERS, HEADS)
     maps = {"element_to_predicate": square.tolist(), "predicate_to_element": (-square).tolist()}
@@ -257,8 +257,8 @@ def test_other_measures_of_heads(tmp_path, shared):
     measures = ["--frames", tmp_path / "frames.json", "--patterns", tmp_path / "patterns.json"]
     named = f"mine={tmp_path / 'frames.json'}:maps.predicate_to_element"
     large = f"large={tmp_path / 'patterns.json'}:corrected.{{task}}.by_head.diagonal>{np.sort(shared)[-5]}"
-    given.append(write_run(tmp_path / "mrpc-part", "mrpc", shared, seed=7, split="held-out-9"))
-    assert run_main(tmp_path / "out", *given, *measures, "--map", named, "--map", large) == 0
+    runs.append(write_run(tmp_path / "mrpc-part", "mrpc", shared, seed=7, split="held-out-9"))
+    assert run_main(tmp_path / "out", *runs, *measures, "--map", named, "--map", large) == 0
     numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
     found = {(one["task"], one["measure"]): one for one in numbers["results"]["measures"]}
     assert ("rte", "share of diagonal") not in found

@@ -60,18 +60,18 @@ def test_nouns_are_of_both_numbers_and_of_one_piece(tmp_path):
 
 def test_contrasts_turn_and_controls_keep_the_number():
     nouns = [("cat", "cats"), ("dog", "dogs"), ("man", "men")]
-    told = [(row["clean"], row["corrupted"], row["good"]) for row in program.contrasts_of("{} [MASK]", nouns)]
-    assert told == [("cats", "cat", "were"), ("dog", "dogs", "was"), ("men", "man", "were")]
+    contrasts = [(row["clean"], row["corrupted"], row["good"]) for row in program.contrasts_of("{} [MASK]", nouns)]
+    assert contrasts == [("cats", "cat", "were"), ("dog", "dogs", "was"), ("men", "man", "were")]
     kept = [(row["clean"], row["corrupted"], row["good"]) for row in program.controls_of("{} [MASK]", nouns)]
     assert kept == [("cats", "dogs", "were"), ("dog", "man", "was")]
 
 
-def test_what_is_told_is_what_patches_find(agreement_inputs, monkeypatch):
+def test_results_equal_those_of_patches(agreement_inputs, monkeypatch):
     folder, model, nouns, words = agreement_inputs
     monkeypatch.setattr(program, "TEMPLATES", ("{} the [MASK]", "the {} a [MASK]", "a {} [MASK]"))
     monkeypatch.setattr(program, "VERBS", (words[0], words[1]))
-    given = ["--model", str(model), "--nouns", str(nouns), "--output", str(folder / "out")]
-    assert program.main(given) == 0
+    arguments = ["--model", str(model), "--nouns", str(nouns), "--output", str(folder / "out")]
+    assert program.main(arguments) == 0
     numbers = json.loads((folder / "out" / "numbers.json").read_text())
     first = numbers["results"]["templates"][0]
     rows = program.contrasts_of("{} the [MASK]", [tuple(noun) for noun in numbers["results"]["nouns"]])

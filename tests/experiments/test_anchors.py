@@ -73,9 +73,11 @@ def literal_maps(model, tokenizer):
         kept["[CLS]"].append(columns[..., 0])
         kept["[SEP]"].append(most({"[SEP]"}))
         several = [text.words for text in annotate("", pair)]
-        subjects = [(word.form, own[word.head].form) for own in several for word in own if word.relation == "nsubj"]
+        subjects = [
+            (word.form, words[word.head].form) for words in several for word in words if word.relation == "nsubj"
+        ]
         sources, verbs = (
-            [place for place, token in enumerate(tokens) if token in own] for own in zip(*subjects, strict=True)
+            [place for place, token in enumerate(tokens) if token in forms] for forms in zip(*subjects, strict=True)
         )
         links = list(zip(sources, verbs, strict=False))
         kept["subject to verb"].append(np.max([weights[..., source, verb] for source, verb in links], axis=0))
@@ -140,13 +142,13 @@ def undrawn(monkeypatch):
     monkeypatch.setattr(anchors, "draw_maps", lambda path, **rest: path.write_bytes(b"picture"))
 
 
-def with_verdict(results, wanted):
-    return [name for name, check in results.items() if check["verdict"] == wanted]
+def with_verdict(results, expected_verdict):
+    return [name for name, check in results.items() if check["verdict"] == expected_verdict]
 
 
 def test_a_model_with_the_published_numbers_passes_all_anchors(check, tmp_path):
-    said, results = check(*check.qqp, "--spacy", "some_model")
-    assert len(with_verdict(results, "pass")) == len(results) == 14, said
+    message, results = check(*check.qqp, "--spacy", "some_model")
+    assert len(with_verdict(results, "pass")) == len(results) == 14, message
     values = arrays_of(tmp_path / "out" / "values.npz")
     assert len(results.keys() & values.keys()) == 11
     for name in results.keys() & values.keys():
@@ -154,10 +156,10 @@ def test_a_model_with_the_published_numbers_passes_all_anchors(check, tmp_path):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_what_is_not_run_is_said_and_is_no_pass(check):
-    said, results = check()
+def test_missing_data_is_in_the_message_and_no_pass(check):
+    message, results = check()
     assert with_verdict(results, "pass") == ["'sat' 0.1", "'sat' 1.2", "FrameNet"]
-    assert said.count("not run, for want of --data") == len(with_verdict(results, "not run")) == 10
+    assert message.count("not run, for want of --data") == len(with_verdict(results, "not run")) == 10
     results = check(*check.qqp)[1]
     assert set(with_verdict(results, "not run")) == {
         *("QQP nouns", "QQP verbs", "QQP pronouns", "QQP subjects", "QQP objects"),
@@ -182,9 +184,9 @@ def _shift(rows, by):
 @pytest.mark.parametrize("name", CHANGES)
 def test_one_number_that_is_off_fails_its_anchor_alone(check, name):
     by = {"'sat' 1.2": 0.02, "FrameNet": -0.0021}.get(name, 0.0011)
-    said, results = check(*check.qqp, "--spacy", "some_model", change=lambda some: CHANGES[name](some, by))
+    message, results = check(*check.qqp, "--spacy", "some_model", change=lambda some: CHANGES[name](some, by))
     assert with_verdict(results, "FAIL") == [name]
-    line = next(line for line in said.splitlines() if line.startswith(f"| {name} |"))
+    line = next(line for line in message.splitlines() if line.startswith(f"| {name} |"))
     assert "| FAIL" in line
     assert ("cat" if name.startswith("'") else "1.2") in line
 
@@ -195,8 +197,8 @@ def test_numbers_that_are_off_by_less_than_allowed_pass(check):
         CHANGES["FrameNet"](some, 0.0019)
         CHANGES["QQP verb to subject"](some, -0.0004)
 
-    said, results = check(*check.qqp, "--spacy", "some_model", change=change)
-    assert len(with_verdict(results, "pass")) == 14, said
+    message, results = check(*check.qqp, "--spacy", "some_model", change=change)
+    assert len(with_verdict(results, "pass")) == 14, message
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -205,26 +207,26 @@ def test_a_wrong_order_fails_even_with_close_numbers(check):
 
     def wide(some):
         highest.update(some["qqp"]["highest"])
-        others = {name: "1.0" if own != "1.0" else "0.0" for name, own in highest.items()}
+        others = {name: "1.0" if head != "1.0" else "0.0" for name, head in highest.items()}
         some["qqp"].update(allowed=10.0, highest=others)
         some["qqp"]["maps"]["negation"] = (1 - np.array(some["qqp"]["maps"]["negation"])).tolist()
 
-    said, results = check(*check.qqp, change=wide)
+    message, results = check(*check.qqp, change=wide)
     assert with_verdict(results, "FAIL") == ["QQP negation", "QQP [CLS]", "QQP [SEP]"]
-    assert "FAIL; a rank correlation of −1.00, 0.5 is required" in said
-    for name, own in highest.items():
-        assert f"FAIL; {own} is highest, not " in said
+    assert "FAIL; a rank correlation of −1.00, 0.5 is required" in message
+    for name, head in highest.items():
+        assert f"FAIL; {head} is highest, not " in message
         assert len(results[f"QQP {name}"]["disorder"]) == 1
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_random_samples_may_be_apart_by_their_standard_errors(check, monkeypatch):
     monkeypatch.setattr("experiments.shared.checks.STANDARD_ERRORS", 4)
-    own = check(*check.qqp, change=lambda some: some["qqp"].update(examples=4))[1]["QQP [CLS]"]
+    fewer = check(*check.qqp, change=lambda some: some["qqp"].update(examples=4))[1]["QQP [CLS]"]
     exact = check(*check.qqp, change=lambda some: some["qqp"].update(examples=10**9))[1]["QQP [CLS]"]
     published = np.array(exact["published"])
     reading = 0.001 * (1 - published) / (1 - published.min())  # the colours go up to 1
-    ratio = (np.array(own["allowed"]) - reading) / (np.array(exact["allowed"]) - reading)
+    ratio = (np.array(fewer["allowed"]) - reading) / (np.array(exact["allowed"]) - reading)
     assert ratio == pytest.approx(np.sqrt(2), abs=0.01)  # two samples of four against one
 
 

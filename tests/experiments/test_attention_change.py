@@ -40,8 +40,8 @@ def folder(tmp_path_factory):
 def run_main(folder, output, *more):
     """A run on MRPC, with the classifier as the fine-tuned model where no other is named."""
     tuned = [] if "--tuned" in more else ["--tuned", str(folder / "tuned")]
-    given = ["--model", str(folder / "base"), "--task", "mrpc", "--data", str(folder), "--output", str(output)]
-    return main([*given, *tuned, *more])
+    arguments = ["--model", str(folder / "base"), "--task", "mrpc", "--data", str(folder), "--output", str(output)]
+    return main([*arguments, *tuned, *more])
 
 
 def cosine(one, other):
@@ -103,15 +103,15 @@ def test_a_run_leaves_numbers_values_and_figures(folder, tmp_path):
     assert run_main(folder, tmp_path / "out", "--as-published", "--limit", "5") == 0
     found = json.loads((tmp_path / "out" / "numbers.json").read_text())
     results, values = found["results"]["mrpc"], arrays_of(tmp_path / "out" / "values.npz")
-    own = values["mrpc_corrected_same_head"][0]
+    similarity = values["mrpc_corrected_same_head"][0]
     assert results["corrected"]["examples"] == 5
-    assert largest_difference(results["corrected"]["similarity"], own.mean(0)) < 1e-5
-    margin = 1.96 * own.std(0, ddof=1) / 5**0.5
+    assert largest_difference(results["corrected"]["similarity"], similarity.mean(0)) < 1e-5
+    margin = 1.96 * similarity.std(0, ddof=1) / 5**0.5
     assert largest_difference(results["corrected"]["interval"], margin) < 1e-5
-    layer, head = np.unravel_index(own.mean(0).argmin(), (2, 3))
+    layer, head = np.unravel_index(similarity.mean(0).argmin(), (2, 3))
     assert results["corrected"]["heads_by_change"][0] == f"{layer}.{head}"
-    assert results["corrected"]["layers_by_change"][0] == own.mean((0, 2)).argmin()
-    apart = np.abs(own.mean(0) - values["mrpc_as_published_same_head"][0].mean(0)).max()
+    assert results["corrected"]["layers_by_change"][0] == similarity.mean((0, 2)).argmin()
+    apart = np.abs(similarity.mean(0) - values["mrpc_as_published_same_head"][0].mean(0)).max()
     assert abs(results["published_against_corrected"]["largest_difference"] - apart) < 1e-5
     assert (tmp_path / "out" / "figure.pdf").read_bytes().startswith(b"%PDF")
     drawn = attention_change.figures(found)
@@ -120,8 +120,8 @@ def test_a_run_leaves_numbers_values_and_figures(folder, tmp_path):
 
 
 def test_each_task_has_its_model_and_its_map(folder, tmp_path):
-    given = ["--task", "mrpc", "mrpc:dev", "--tuned", str(folder / "tuned"), str(folder / "base"), "--limit", "3"]
-    assert run_main(folder, tmp_path / "out", *given) == 0
+    arguments = ["--task", "mrpc", "mrpc:dev", "--tuned", str(folder / "tuned"), str(folder / "base"), "--limit", "3"]
+    assert run_main(folder, tmp_path / "out", *arguments) == 0
     found = json.loads((tmp_path / "out" / "numbers.json").read_text())["results"]
     assert list(found) == ["mrpc", "mrpc:dev"]
     assert largest_difference(found["mrpc:dev"]["corrected"]["similarity"], np.ones((2, 3))) < 1e-5

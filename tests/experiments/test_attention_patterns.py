@@ -49,17 +49,17 @@ def literal_numbers(weights, first):
     """The five numbers of one cropped map, by loops."""
     count = len(weights)
     ends = {0, first - 1, count - 1}
-    special = near = own = entropy = 0.0
+    special = near = same_text = entropy = 0.0
     for query in range(count):
         for key in range(count):
             weight = float(weights[query, key])
             special += weight * (key in ends)
             near += weight * (abs(query - key) <= 1)
-            own += weight * ((query < first) == (key < first))
+            same_text += weight * ((query < first) == (key < first))
             entropy -= weight * np.log(weight) if weight > 0 else 0.0
     columns = [sum(float(weights[query, key]) for query in range(count)) / count for key in range(count)]
     concentration = sum(column**2 for column in columns)
-    return [special / count, near / count, own / count, entropy / count / np.log(count), concentration]
+    return [special / count, near / count, same_text / count, entropy / count / np.log(count), concentration]
 
 
 def literal_image(weights, first, size):
@@ -178,8 +178,8 @@ def make_classifier(directory):
     rows = [MapRow("mrpc", str(n), 0, 0, 3, 3, NAMES[min(int(10 * one), 4)]) for n, one in enumerate(special)]
     maps = tuple(quantise(one) for one in weights)
     write_maps(directory / "labels", MapSet(tuple(rows), maps))
-    made = {"sha256": hash_labels([directory / "labels"])}
-    (directory / "pattern_scores.json").write_text(json.dumps(scores | {"as_published": one, "made_of": made}))
+    sources = {"sha256": hash_labels([directory / "labels"])}
+    (directory / "pattern_scores.json").write_text(json.dumps(scores | {"as_published": one, "made_of": sources}))
     return directory
 
 
@@ -303,26 +303,28 @@ def test_models_of_several_seeds_are_averaged(embedder, finished, tmp_path):
 
 def test_share_intervals_equal_a_loop_over_bootstrap_draws(finished):
     for mode in ("corrected", "as_published"):
-        found, told = finished.values[f"{mode}_mrpc_classes"][0], finished.results[mode]["mrpc"]
+        found, of_task = finished.values[f"{mode}_mrpc_classes"][0], finished.results[mode]["mrpc"]
         count = len(found)
         draws = np.random.default_rng(0).integers(0, count, (1000, count))
         for number, name in enumerate(NAMES):
             each = [np.mean([(found[example] == number).mean() for example in drawn]) for drawn in draws]
-            assert told["low"][name] == pytest.approx(np.percentile(each, 2.5), abs=1e-4)
-            assert told["high"][name] == pytest.approx(np.percentile(each, 97.5), abs=1e-4)
-        assert any(told["low"][name] < told["shares"][name] < told["high"][name] for name in NAMES)
+            assert of_task["low"][name] == pytest.approx(np.percentile(each, 2.5), abs=1e-4)
+            assert of_task["high"][name] == pytest.approx(np.percentile(each, 97.5), abs=1e-4)
+        assert any(of_task["low"][name] < of_task["shares"][name] < of_task["high"][name] for name in NAMES)
 
 
 def test_what_the_rival_says_and_how_often_it_agrees_are_counts(embedder, finished):
     expected = literal_rival(embedder, finished.classifier, *finished.pairs)
     for mode, least in (("corrected", 0.98), ("as_published", None)):
-        said, found = (finished.values[f"{mode}_mrpc_{kind}"][0] for kind in ("rival", "classes"))
-        assert least is None or (said == expected).mean() > least
-        told = finished.results[mode]["mrpc"]
+        rival_classes, found = (finished.values[f"{mode}_mrpc_{kind}"][0] for kind in ("rival", "classes"))
+        assert least is None or (rival_classes == expected).mean() > least
+        of_task = finished.results[mode]["mrpc"]
         for number, name in enumerate(NAMES):
-            assert told["by_five_numbers"][name] == pytest.approx((said == number).sum() / said.size, abs=1e-4)
-        alike = sum(one == other for one, other in zip(said.ravel(), found.ravel(), strict=True))
-        assert told["agreement_with_five_numbers"] == pytest.approx(alike / said.size, abs=1e-4)
+            assert of_task["by_five_numbers"][name] == pytest.approx(
+                (rival_classes == number).sum() / rival_classes.size, abs=1e-4
+            )
+        equal = sum(one == other for one, other in zip(rival_classes.ravel(), found.ravel(), strict=True))
+        assert of_task["agreement_with_five_numbers"] == pytest.approx(equal / rival_classes.size, abs=1e-4)
 
 
 def test_published_shares_equal_a_loop_over_rows_with_quotes(embedder, classifier, tmp_path):

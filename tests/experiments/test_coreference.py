@@ -71,8 +71,8 @@ def write_mentions(path):
 def test_the_program_says_what_it_found(tmp_path, capsys):
     data = write_mentions(tmp_path / "mentions.conllu")
     encoder = make_encoder(tmp_path / "encoder")
-    given = ["--model", str(encoder), "--conllu", str(data), "--output", str(tmp_path / "out")]
-    assert coreference.main(given) == 0
+    arguments = ["--model", str(encoder), "--conllu", str(data), "--output", str(tmp_path / "out")]
+    assert coreference.main(arguments) == 0
     numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
     results, printed = numbers["results"], capsys.readouterr().out
     assert coreference.tables({"": numbers}) in printed

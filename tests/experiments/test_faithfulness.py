@@ -24,8 +24,8 @@ MAKE = {"classifier": make_classifier, "embedder": make_embedder}
 def faithfulness_run(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     model, data = MAKE[request.param](folder / "model"), write_pairs(folder / "pairs.tsv", 12)
-    given = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--output", str(folder / "out")]
-    assert faithfulness.main(given) == 0
+    arguments = ["--model", str(model), "--task", "mrpc", "--data", str(data), "--output", str(folder / "out")]
+    assert faithfulness.main(arguments) == 0
     return folder, bertjax.load(model), bertjax.Tokenizer.from_pretrained(model), load_examples("mrpc", data=data)
 
 
@@ -38,10 +38,10 @@ def outcome(model, ids, types):
     return logits - np.log(np.exp(logits).sum()), output
 
 
-def difference(model, own, other):
+def difference(model, base, other):
     if isinstance(model, BertForSentenceEmbedding):
-        return 1 - own @ other / np.linalg.norm(own) / np.linalg.norm(other)
-    return abs(other[own.argmax()] - own[own.argmax()])
+        return 1 - base @ other / np.linalg.norm(base) / np.linalg.norm(other)
+    return abs(other[base.argmax()] - base[base.argmax()])
 
 
 def test_numbers_are_those_of_single_calls(faithfulness_run):
@@ -54,11 +54,11 @@ def test_numbers_are_those_of_single_calls(faithfulness_run):
     marks[plain[0]] = True
     rng = np.random.default_rng(0)
     found = study_text(model, encoding, plain, marks, tokenizer.mask_token_id, rng)
-    own, output = outcome(model, encoding.input_ids, encoding.token_type_ids)
+    base, output = outcome(model, encoding.input_ids, encoding.token_type_ids)
     for place, token in enumerate(plain):
         ids = list(encoding.input_ids)
         ids[token] = tokenizer.mask_token_id
-        changed = difference(model, own, outcome(model, ids, encoding.token_type_ids)[0])
+        changed = difference(model, base, outcome(model, ids, encoding.token_type_ids)[0])
         assert found.changes[place] == pytest.approx(changed, rel=2e-2, abs=2e-7)
     readers = np.full(len(encoding), 1 / len(encoding)) if embeds else np.eye(len(encoding))[0]
     maps = np.asarray(output.attentions, np.float64)[:, 0]
@@ -134,5 +134,5 @@ def test_checkpoints_without_some_heads_are_read(tmp_path):
     whole, tokenizer = bertjax.load(tmp_path / "model"), bertjax.Tokenizer.from_pretrained(tmp_path / "model")
     whole.save_pretrained(tmp_path / "smaller", tokenizer, without=[(1, 0)])
     data = write_pairs(tmp_path / "pairs.tsv", 4)
-    given = ["--task", "mrpc", "--data", str(data), "--output", str(tmp_path / "out")]
-    assert faithfulness.main(["--model", str(tmp_path / "smaller"), *given]) == 0
+    arguments = ["--task", "mrpc", "--data", str(data), "--output", str(tmp_path / "out")]
+    assert faithfulness.main(["--model", str(tmp_path / "smaller"), *arguments]) == 0

@@ -43,8 +43,10 @@ def torch_logits(twin, batch):
     import torch
 
     taken = inspect.signature(twin.forward).parameters
-    given = {name: torch.tensor(np.asarray(batch[name])).long() for name in batch if name in taken and name != "labels"}
-    return twin(**given).logits
+    arrays = {
+        name: torch.tensor(np.asarray(batch[name])).long() for name in batch if name in taken and name != "labels"
+    }
+    return twin(**arrays).logits
 
 
 @pytest.mark.parametrize("family", sometimes(DISTINCT, "distilbert", "electra", "deberta-v2", "modernbert"))
@@ -62,17 +64,17 @@ def test_each_dropout_acts_on_what_transformers_lets_it_act_on(family, rng, tmp_
         return scaled(x, "theirs") if p > 0 else x
 
     model, twin = twins(family, tmp_path, 0.1)
-    given = arguments(model.config, rng)
+    arrays = arguments(model.config, rng)
     replaced = lambda key: lambda x, rate: scaled(x, "ours") if rate > 0 else x  # noqa: E731
     monkeypatch.setattr("experiments.training.dropout.dropper", replaced)
-    ours = train_logits(model, model.inputs(**given), jax.random.key(0))
+    ours = train_logits(model, model.inputs(**arrays), jax.random.key(0))
     monkeypatch.setattr(torch.nn.functional, "dropout", of_torch)
     with torch.no_grad():
-        theirs = torch_logits(twin, given)
+        theirs = torch_logits(twin, arrays)
     assert calls["ours"] == calls["theirs"] > 2 + model.config.num_hidden_layers
     assert largest_difference(ours, theirs.numpy()) < 1e-4
     monkeypatch.undo()
-    assert largest_difference(ours, model(**given).logits) > 1e-2
+    assert largest_difference(ours, model(**arrays).logits) > 1e-2
 
 
 @partial(jax.jit, static_argnums=0)
@@ -102,18 +104,18 @@ def test_steps_losses_and_gradients_are_pytorchs(family, rng, tmp_path):
 
     model, twin = twins(family, tmp_path / "first")
     assert rates_of(family, 0.0)
-    given = arguments(model.config, rng, tokens=8)
+    arrays = arguments(model.config, rng, tokens=8)
     # The padding's token within a text has no gradient in PyTorch (`padding_idx`).
-    padded = (given["input_ids"] == (model.config.pad_token_id or 0)) & (given["attention_mask"] == 1)
-    batch = given | {
-        "input_ids": np.where(padded, 7, given["input_ids"]),
+    padded = (arrays["input_ids"] == (model.config.pad_token_id or 0)) & (arrays["attention_mask"] == 1)
+    batch = arrays | {
+        "input_ids": np.where(padded, 7, arrays["input_ids"]),
         "labels": rng.integers(0, 3, 4).astype(np.int32),
         "share": np.ones(4, np.float32),
     }
     optimizer = torch.optim.AdamW(twin.parameters(), lr=0.003, weight_decay=0.0)
-    skeleton, own = Skeleton.of(model), make_optimizer(0.0, 1e9)
+    skeleton, adam = Skeleton.of(model), make_optimizer(0.0, 1e9)
     parameters = model.parameters()
-    memory = own.init(parameters)
+    memory = adam.init(parameters)
     for step in range(3):
         optimizer.zero_grad()
         theirs = torch.nn.functional.cross_entropy(torch_logits(twin, batch), torch.tensor(batch["labels"]).long())
@@ -126,7 +128,7 @@ def test_steps_losses_and_gradients_are_pytorchs(family, rng, tmp_path):
             assert largest_difference(named[name], gradient) < bound_of(name, gradient), name
         with jax.numpy_dtype_promotion("standard"):
             parameters, memory, loss = train_step(
-                skeleton, own, parameters, memory, batch, jax.random.key(0), rate=np.float32(0.003)
+                skeleton, adam, parameters, memory, batch, jax.random.key(0), rate=np.float32(0.003)
             )
         assert abs(float(loss) - theirs.item()) < 1e-4, step
         optimizer.step()

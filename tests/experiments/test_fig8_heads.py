@@ -37,15 +37,15 @@ def folder(tmp_path_factory):
 
 
 def run_main(script, folder, model, task, output, *more):
-    given = ["--model", str(folder / model), "--task", task, "--data", str(folder), "--output", str(output)]
-    assert script.main([*given, *more]) == 0
+    inputs = ["--model", str(folder / model), "--task", task, "--data", str(folder), "--output", str(output)]
+    assert script.main([*inputs, *more]) == 0
     return json.loads((output / "numbers.json").read_text()), arrays_of(output / "values.npz")
 
 
 def entry_of(change, q, **more):
     """The numbers of a metric with these changes in points."""
-    given = {"change": change, "low": [x - 1 for x in change], "high": [x + 1 for x in change], "p": q, "q": q}
-    return {**given, "mean": float(np.mean(change)), "mean_interval": [None, None], "least_p": 0.0001, **more}
+    inputs = {"change": change, "low": [x - 1 for x in change], "high": [x + 1 for x in change], "p": q, "q": q}
+    return {**inputs, "mean": float(np.mean(change)), "mean_interval": [None, None], "least_p": 0.0001, **more}
 
 
 def test_effects_by_eye():

@@ -91,9 +91,9 @@ def test_the_model_scores_the_same_in_pytorch(command):
     assert twin.config.id2label == {0: "not_equivalent", 1: "equivalent"}
     tokenizer = transformers.AutoTokenizer.from_pretrained(last)
     examples = load_examples("mrpc", data=arguments[3])
-    given = tokenizer(list(examples.first), list(examples.second), padding=True, return_tensors="pt")
+    inputs = tokenizer(list(examples.first), list(examples.second), padding=True, return_tensors="pt")
     with torch.no_grad():
-        theirs = twin(**given).logits.numpy()
+        theirs = twin(**inputs).logits.numpy()
     run = json.loads((output / "runs" / "mrpc-pretrained-0" / "result.json").read_text())
     right = theirs.argmax(-1) == examples.labels
     assert abs(run["epochs"][-1]["scores"]["accuracy"] - right.mean()) < 1e-9
@@ -118,12 +118,12 @@ def test_the_three_beginnings(encoder, glue):
 
 def test_a_checkpoints_own_head_is_not_taken_over(encoder, glue, tmp_path):
     classifier = make_classifier(tmp_path)
-    own = bertjax.load(classifier).parameters()
+    of_classifier = bertjax.load(classifier).parameters()
     (data, _), head = read_data(options_of(glue), "mrpc"), "classifier.kernel"
     for seed in (3, 4):
         fresh = make_model(finetune_run(classifier), data, "none", seed).parameters()
         bare = make_model(finetune_run(encoder), data, "none", seed).parameters()
         assert np.array_equal(fresh[head], bare[head])
-        assert largest_difference(fresh[head], own[head]) > 1e-3
+        assert largest_difference(fresh[head], of_classifier[head]) > 1e-3
         name = "bert.encoder.layers.1.attention.query.kernel"
-        assert np.array_equal(fresh[name], own[name])
+        assert np.array_equal(fresh[name], of_classifier[name])

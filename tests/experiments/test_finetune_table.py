@@ -34,7 +34,7 @@ def test_the_table_has_last_and_published_numbers():
     assert [len(row.points) for row in summarise([*RUNS, other]) if row.init == "random"] == [2, 1]
 
 
-def test_the_mean_gain_is_over_tasks_beside_the_papers():
+def test_the_mean_gain_is_over_the_tasks_of_the_paper():
     none = [trained("none", seed, score) for seed, score in enumerate((0.5, 0.6))]
     mrpc = [
         one | {"task": "mrpc", "epochs": [{"loss": 1.0, "scores": {"f1": 0.1, "accuracy": score}}]}

@@ -68,7 +68,7 @@ def literal(groups, weights, name, direction):
     classes = classes_of(TEXT.split(), TAGS, "UPOS")
     rows = []
     for group, maps in zip(groups, weights, strict=True):
-        taken = {piece for own in group for piece in own}
+        taken = {piece for word in group for piece in word}
         kept, others = [], []
         for query, key in link_pairs(group)[direction]:
             several = []
@@ -176,7 +176,7 @@ def test_control_words_are_not_elements_but_as_far_as_elements():
     assert replace_ends([(1, 3)], [[3], [1]], words[:3], classes, "same_key").links == []
 
 
-def test_of_a_sentence_without_other_words_no_control_is_told(rng, monkeypatch):
+def test_a_sentence_without_other_words_has_no_control(rng, monkeypatch):
     groups = [[[10 - 1], [1, 2, 3, 4, 5, 6]]]
     found = measure(monkeypatch, groups, random_weights(rng, 1))["same_key"]
     assert found.examples.tolist() == [0, 1]

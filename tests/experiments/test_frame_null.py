@@ -167,7 +167,7 @@ def literal_means(groups, weights, starts):
     for draw in range(DRAWS):
         for example, group in enumerate(groups):
             placed = [
-                list(range(start, start + len(own))) for own, start in zip(group, starts[example][draw], strict=True)
+                list(range(start, start + len(word))) for word, start in zip(group, starts[example][draw], strict=True)
             ]
             for direction, pairs in enumerate(link_pairs(placed)):
                 several = [weights[:, example, :, query, key] for query, key in pairs]
@@ -194,12 +194,12 @@ def test_nulls_are_what_a_literal_loop_computes(rng, monkeypatch):
     for example, (predicate, _) in enumerate(groups):
         weights[1, example, 2] = np.eye(12)[predicate[0]]
     found = drawn(monkeypatch, groups, weights, DRAWS)
-    own = [np.random.default_rng((0, place)) for place in range(5)]
+    generators = [np.random.default_rng((0, place)) for place in range(5)]
     sizes, others = [1, 2], [[other for other in range(5) if other != place] for place in range(5)]
-    moved = [place_groups(sizes, np.arange(10), 3, DRAWS, own[place]) for place in range(5)]
+    moved = [place_groups(sizes, np.arange(10), 3, DRAWS, generators[place]) for place in range(5)]
     begins = np.array([[group[0] for group in one] for one in groups])
-    own = [np.random.default_rng((0, place)) for place in range(5)]
-    swapped = [begins[own[place].choice(others[place], DRAWS)] for place in range(5)]
+    generators = [np.random.default_rng((0, place)) for place in range(5)]
+    swapped = [begins[generators[place].choice(others[place], DRAWS)] for place in range(5)]
     for name, starts in (("moved", moved), ("swapped", swapped)):
         null = found[name]
         observed = literal_means(groups, weights, np.repeat(begins[:, None], DRAWS, 1))[0]

@@ -221,7 +221,11 @@ def test_framenet_filter_counts_match_the_authors_sentences(run, tmp_path, monke
     monkeypatch.setattr("nltk.data.path", [])
     (tmp_path / "sentences.tsv").write_text(AUTHORS)
     sentences = [
-        (text, [span_of(text, target) for target in targets], [(name, *span_of(text, own)) for name, own in named])
+        (
+            text,
+            [span_of(text, target) for target in targets],
+            [(name, *span_of(text, filler)) for name, filler in named],
+        )
         for text, targets, named in ((text, targets, elements.items()) for text, targets, elements in SEVERAL)
     ]
     directory = write_framenet(tmp_path / "corpora" / "framenet_v17", sentences)

@@ -23,9 +23,9 @@ def pairs(tmp_path_factory):
     }
     found = {}
     for task, (model, data) in jobs.items():
-        given = {"data": data, "mode": "zero", "progress": False}
-        exact = bertjax.ablate(model, task, output=folder / f"{task}-exact", **given)
-        found[task] = exact, bertjax.importance(model, task, output=folder / f"{task}-gradients", **given)
+        options = {"data": data, "mode": "zero", "progress": False}
+        exact = bertjax.ablate(model, task, output=folder / f"{task}-exact", **options)
+        found[task] = exact, bertjax.importance(model, task, output=folder / f"{task}-gradients", **options)
     return found
 
 

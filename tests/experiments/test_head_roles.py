@@ -18,10 +18,10 @@ def several(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kinds")
     model = make_embedder(folder / "model")
     pairs, lines = write_pairs(folder / "pairs.tsv", 30), write_lines(folder / "lines.txt")
-    given = {"progress": False}
+    options = {"progress": False}
     return [
-        bertjax.roles(model, "mrpc", data=pairs, output=folder / "roles", **given),
-        bertjax.roles(model, "mlm", data=lines, output=folder / "of_lines", **given),
+        bertjax.roles(model, "mrpc", data=pairs, output=folder / "roles", **options),
+        bertjax.roles(model, "mlm", data=lines, output=folder / "of_lines", **options),
     ]
 
 

@@ -58,8 +58,17 @@ def test_outputs_equal_single_runs_and_figures_use_saved_numbers(tmp_path):
     (tmp_path / "MRPC").mkdir()
     directory = make_classifier(tmp_path / "model", model)
     write_pairs(tmp_path / "MRPC" / "dev.tsv", 15)
-    given = ["--model", str(directory), "--task", "mrpc", "--data", str(tmp_path), "--output", str(tmp_path / "out")]
-    assert layer_sets.main(given) == 0
+    arguments = [
+        "--model",
+        str(directory),
+        "--task",
+        "mrpc",
+        "--data",
+        str(tmp_path),
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    assert layer_sets.main(arguments) == 0
     numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
     results, values = numbers["results"], arrays_of(tmp_path / "out" / "values.npz")
     assert results["names"] == ["0", "1", "2", "0+1", "0+2", "1+2", "0 to 2"]

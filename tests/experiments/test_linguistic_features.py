@@ -62,10 +62,10 @@ def test_both_measures_use_the_column_means_of_the_tokens(run):
         means, tokens = columns_of_one(run, text)
         special = {"[CLS]": [[0]] * 6, "[SEP]": [[len(tokens) - 1]] * 6, "text": [[*range(1, len(tokens) - 1)]] * 6}
         for feature, several in {**TOKENS, **special}.items():
-            number, own = FEATURES.index(feature), several[example]
-            assert values["counted"][example, number] == bool(own)
-            if own:
-                largest, mean = means[:, :, own].max(-1), means[:, :, own].mean(-1)
+            number, positions = FEATURES.index(feature), several[example]
+            assert values["counted"][example, number] == bool(positions)
+            if positions:
+                largest, mean = means[:, :, positions].max(-1), means[:, :, positions].mean(-1)
                 assert largest_difference(values["base_largest"][example, number], largest) < 1e-6
                 assert largest_difference(values["base_relative"][example, number], mean * len(tokens)) < 1e-5
 
@@ -187,8 +187,8 @@ def test_as_published_words_of_both_texts_match_anywhere(knowing):
     sample = AnnotatedSample("made up", tuple(range(20)), tuple(texts), tuple(pairs))
     masks, counted = published_masks(sample, knowing), counted_as_published(sample)
     for number, (pair, text) in enumerate(zip(pairs, texts, strict=True)):
-        for feature, wanted in {"nouns": ("NN",), "verbs": ("VBD", "VBZ"), "pronouns": ("PRP",)}.items():
-            targets = {word.form for one in pair for word in one.words if word.tag in wanted}
+        for feature, tags_of_feature in {"nouns": ("NN",), "verbs": ("VBD", "VBZ"), "pronouns": ("PRP",)}.items():
+            targets = {word.form for one in pair for word in one.words if word.tag in tags_of_feature}
             places = [place for place, token in enumerate(text.tokens) if token in targets]
             assert np.flatnonzero(masks[number, FEATURES.index(feature)]).tolist() == places
             assert counted[number, FEATURES.index(feature)]
@@ -272,7 +272,7 @@ def add_noise(embedder, directory):
     return add_tokenizer(directory)
 
 
-def test_tuned_models_are_measured_beside_the_base(run, embedder, tmp_path):
+def test_tuned_models_are_compared_with_the_base(run, embedder, tmp_path):
     """Two seeds: the change is that of their mean; each seed's own map is kept."""
     base = compute(run)[0]["sources"]["some"]
     (tmp_path / "tuned").mkdir()
@@ -283,12 +283,12 @@ def test_tuned_models_are_measured_beside_the_base(run, embedder, tmp_path):
     alone = compute(Run(run.options, bertjax.load(tuned)))[0]["sources"]["some"]
     found = both[0]["sources"]["some"]
     for feature in TOKENS:
-        first, own = (np.array(one["features"][feature]["base"]["relative"]["mean"]) for one in (base, alone))
+        first, second = (np.array(one["features"][feature]["base"]["relative"]["mean"]) for one in (base, alone))
         assert found["features"][feature]["base"] == base["features"][feature]["base"]
-        assert largest_difference(found["features"][feature]["tuned"]["relative_by_seed"], [own, first]) < 2e-5
+        assert largest_difference(found["features"][feature]["tuned"]["relative_by_seed"], [second, first]) < 2e-5
         change = np.array(found["features"][feature]["tuned"]["change"]["mean"])
-        assert largest_difference(change, (own - first) / 2) < 2e-5
-        assert largest_difference(own, first) > 1e-3
+        assert largest_difference(change, (second - first) / 2) < 2e-5
+        assert largest_difference(second, first) > 1e-3
 
 
 def test_tables_and_figures_are_redrawn_from_saved_numbers(run, tmp_path):

@@ -58,7 +58,7 @@ def test_the_exchanged_word_is_in_both_texts_or_in_the_first(tmp_path, monkeypat
             assert new not in second
 
 
-def test_pairs_that_are_alike_are_those_of_the_label(tmp_path):
+def test_equal_pairs_are_those_of_the_label(tmp_path):
     examples = load_examples("mrpc", data=write_pairs(tmp_path / "dev.tsv", 30))
     chosen = program.similar_pairs(examples)
     assert {*chosen.labels.tolist()} == {1}

@@ -56,7 +56,7 @@ def bytes_of(network):
     return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(nnx.state(network, nnx.Param)))
 
 
-def test_training_fits_what_can_be_told_apart_and_repeats():
+def test_training_fits_separable_data_and_repeats():
     images, classes = lines_and_bands(np.random.default_rng(0), 60)
     network = training.train_network(images, classes, seed=3, epochs=25)
     assert loss_of(network, images, classes) < 0.5 * loss_of(PatternNetwork(nnx.Rngs(3)), images, classes)
@@ -100,13 +100,13 @@ def test_nothing_is_judged_by_what_was_trained_on_its_example(monkeypatch):
         seen.append(set(images[:, 1]))
         return set(images[:, 1])
 
-    def judge(known, images):
+    def fake_classes(known, images):
         assert not known & set(images[:, 1])
         return images[:, 0].astype(int)
 
     monkeypatch.setattr(training, "images_of", lambda several: (marks, marks))
     monkeypatch.setattr(training, "train_network", learn)
-    monkeypatch.setattr(training, "predict_classes", judge)
+    monkeypatch.setattr(training, "predict_classes", fake_classes)
     monkeypatch.setattr(training, "rivals", lambda: {"witness": Witness()})
     found = training.hold_out(several, 1)
     assert set(found) == {"network", "witness", "head"}
@@ -168,9 +168,9 @@ def test_differences_compare_classifiers_on_the_same_examples(rng):
     true, found, other = (rng.integers(0, 5, 60) for _ in range(3))
     groups = [str(number // 4) for number in range(60)]
 
-    def macro(said, rows):
+    def macro(predicted, rows):
         confusion = np.zeros((5, 5), int)
-        np.add.at(confusion, (true[rows], said[rows]), 1)
+        np.add.at(confusion, (true[rows], predicted[rows]), 1)
         return float(np.nanmean(f1_of(confusion)))
 
     interval = bootstrap(lambda rows: macro(found, rows) - macro(other, rows), groups)
@@ -190,12 +190,12 @@ def test_as_published_80_of_400_maps_are_held_out(monkeypatch):
         sides.append(images.ravel().astype(int))
         return PatternNetwork(nnx.Rngs(0))
 
-    def judge(network, images):
+    def fake_classes(network, images):
         sides.append(images.ravel().astype(int))
         return np.zeros(len(images), int)
 
     monkeypatch.setattr(training, "train_network", learn)
-    monkeypatch.setattr(training, "predict_classes", judge)
+    monkeypatch.setattr(training, "predict_classes", fake_classes)
     _, scores = training.as_published(labels, 1)
     train, test = sides
     assert (len(train), len(test)) == (320, 80)
@@ -253,7 +253,7 @@ def test_shipped_scores_match_shipped_labels_and_predictions():
 def test_results_state_the_shipped_scores():
     """RESULTS.md has the macro F1 of each classifier with its interval, and what follows from them."""
     scores = json.loads((DATA / "pattern_scores.json").read_text())
-    said = " ".join((DATA.parent / "RESULTS.md").read_text().replace("**", "").split())
+    text = " ".join((DATA.parent / "RESULTS.md").read_text().replace("**", "").split())
     named = {
         "the network": scores["network"]["drawn_at_random"],
         "the most common label of the map's head, without the map,": scores["head"]["drawn_at_random"],
@@ -263,7 +263,7 @@ def test_results_state_the_shipped_scores():
     }
     for name, one in named.items():
         low, high = one["interval"]
-        assert f"{name} {one['macro_f1']:.2f} ({low:.2f} to {high:.2f})" in said
+        assert f"{name} {one['macro_f1']:.2f} ({low:.2f} to {high:.2f})" in text
     off = [scores[kind]["drawn_at_random"]["off_head"] for kind in ("network", "boosting", "logistic", "head")]
     assert [one["right"] for one in off] == [28, 21, 15, 0]
-    assert "of 56, the network has 28 right (50 %, 37 to 64), gradient boosting 21, logistic regression 15" in said
+    assert "of 56, the network has 28 right (50 %, 37 to 64), gradient boosting 21, logistic regression 15" in text

@@ -33,8 +33,8 @@ def test_links_that_fill_up_count_nothing(rng):
     links[1, 2, 0] = links[2, 3, 1] = (3, 3)
     others = np.zeros((3, 2, 4, 2, 5), np.float32)
     others[:, :, :, :, 3] = links[:, None, :, :, 1] == 3
-    given = (maps, np.ones((3, 5), np.int32), links, links, others, members)
-    found = np.asarray(link_statistics(*(jnp.asarray(one) for one in given)))
+    inputs = (maps, np.ones((3, 5), np.int32), links, links, others, members)
+    found = np.asarray(link_statistics(*(jnp.asarray(one) for one in inputs)))
     for part in np.split(found, 4, axis=1):  # largest, hits, and hits from others and neighbours
         assert part[1, 2].tolist() == part[2, 3].tolist() == [[1, 1], [1, 1]]
         assert part.sum() == 8
@@ -62,8 +62,8 @@ def test_tests_are_of_random_signs_and_corrected_over_heads():
     found = margin_of(differences, np.ones(12, int), draws=19, rng=np.random.default_rng(8)).q_values.ravel()
     signs = np.random.default_rng(8).choice(np.array([-1.0, 1.0]), (19, 12))
     p_values = []
-    for own in differences.reshape(12, 6).T:
-        reached = sum(bool((sign * own).sum() >= own.sum() - 1e-9) for sign in signs)
+    for cell in differences.reshape(12, 6).T:
+        reached = sum(bool((sign * cell).sum() >= cell.sum() - 1e-9) for sign in signs)
         p_values.append((1 + reached) / 20)
     assert min(p_values) == p_values[0] == 1 / 20
     order, expected, least = np.argsort(p_values), np.zeros(6), 1.0

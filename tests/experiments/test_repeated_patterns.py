@@ -50,9 +50,9 @@ def test_partners_have_the_same_size_and_no_text_in_common():
         return Encoding(tuple(ids), kinds, tuple(map(str, ids)), ((0, 0),) * len(kinds), False)
 
     pool = [text(5, 4, 0), text(5, 4, 100), text(7, 4, 200), text(6, 5, 300), text(4, 9, 400), text(5, 4, 500)]
-    alike = [frozenset({str(number)}) for number in range(5)] + [frozenset({"0", "other"})]
+    word_sets = [frozenset({str(number)}) for number in range(5)] + [frozenset({"0", "other"})]
     for seed in range(5):
-        found = draw_partners([(0, pool[0])], pool, alike, 2, seed)
+        found = draw_partners([(0, pool[0])], pool, word_sets, 2, seed)
         assert found.texts == (0,)
         assert found.cut == ((0, 2),)
         assert found.drawn[0][0].input_ids == pool[1].input_ids  # as it is, before any that must be cut
@@ -61,11 +61,11 @@ def test_partners_have_the_same_size_and_no_text_in_common():
             (200, 201, 202, 205, 206, 207, 208, 209, 210),
             (300, 301, 302, 304, 305, 306, 307, 309, 310),
         }
-    assert {draw_partners([(0, pool[0])], pool, alike, 2, seed).drawn[0][1].input_ids[0] for seed in range(9)} == {
+    assert {draw_partners([(0, pool[0])], pool, word_sets, 2, seed).drawn[0][1].input_ids[0] for seed in range(9)} == {
         200,
         300,
     }
-    assert draw_partners([(0, pool[0])], pool, alike, 4, 0).texts == ()  # three fit
+    assert draw_partners([(0, pool[0])], pool, word_sets, 4, 0).texts == ()  # three fit
     assert fit(pool[2], (5, 4)).tokens[3:5] == ("205", "206")
 
 
@@ -131,7 +131,7 @@ def test_other_texts_keep_only_similarity_by_position(planted_distances):
     assert largest_difference(parts[np.triu_indices(PLACES, 1)], np.zeros(15)) < 1e-9
 
 
-def test_what_is_told_of_parts_has_intervals_over_texts(planted_distances):
+def test_parts_have_intervals_over_texts(planted_distances):
     found = report_parts(planted_distances, 0)
     assert found["nearest"][:2] == ["0.1", "0.0"]
     assert found["nearest"][3:5] == ["1.1", "1.0"]
@@ -200,8 +200,8 @@ def test_only_redundant_heads_have_effects_beyond_the_sum(rng):
 
 
 def run_main(folder, output, *more):
-    given = ["--model", str(folder), "--task", "mrpc", "--data", str(folder), "--output", str(output)]
-    return repeated_patterns.main([*given, "--draws", "2", *more])
+    arguments = ["--model", str(folder), "--task", "mrpc", "--data", str(folder), "--output", str(output)]
+    return repeated_patterns.main([*arguments, "--draws", "2", *more])
 
 
 def test_a_run_writes_numbers_pictures_and_single_run_outputs(folder, tmp_path):

@@ -66,10 +66,10 @@ def test_links_and_controls_are_what_literal_loops_find(embedder, rng):
         used += 1
     assert {word[2]: word[3] for word in words if word[2] in places} == places
     weights = rng.dirichlet(np.ones(len(tokens)), len(tokens))
-    for kind, own, count in zip(KINDS, shares, counts, strict=True):
+    for kind, share, count in zip(KINDS, shares, counts, strict=True):
         expected, links = literal(weights, words, kind)
         assert count == links > 0
-        assert largest_difference(np.einsum("cqk,qk->c", own, weights), expected) < 1e-6
+        assert largest_difference(np.einsum("cqk,qk->c", share, weights), expected) < 1e-6
 
 
 def test_only_a_head_that_attends_the_same_word_beats_controls(rng):

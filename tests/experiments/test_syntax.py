@@ -127,15 +127,15 @@ def test_what_is_chosen_on_one_half_is_judged_on_the_other():
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("syntax")
     encoder = make_encoder(folder / "encoder")
-    given = ["--model", str(encoder), "--limit", "60", "--output", str(folder / "out")]
-    assert syntax.main(given) == 0
+    arguments = ["--model", str(encoder), "--limit", "60", "--output", str(folder / "out")]
+    assert syntax.main(arguments) == 0
     return folder, encoder, json.loads((folder / "out" / "numbers.json").read_text())
 
 
 def test_numbers_are_those_of_single_calls(results):
     folder, encoder, numbers = results
     model, tokenizer = bertjax.load(encoder), bertjax.Tokenizer.from_pretrained(encoder)
-    values, told = arrays_of(folder / "out" / "values.npz"), numbers["results"]
+    values, summary = arrays_of(folder / "out" / "values.npz"), numbers["results"]
     sentences = read_sentences(SAMPLE)[:7]
     run = Run(argparse.Namespace(), model)
     found = read_parsed(run, sentences)  # in the order of the sentences, whatever the batches
@@ -146,17 +146,17 @@ def test_numbers_are_those_of_single_calls(results):
         (encoding,) = tokenizer.encode([sentence.text])
         maps = np.asarray(model(bertjax.collate([encoding], None, 0)).attentions, np.float64)[:, 0]
         pieces = [pieces_of(encoding, word.span) for word in sentence.words]
-        for number, own in enumerate(maps.reshape(-1, *maps.shape[2:])):
+        for number, head_map in enumerate(maps.reshape(-1, *maps.shape[2:])):
             for word, tokens in enumerate(pieces):
                 to = [
-                    -1.0 if other == word else np.mean([sum(own[q, k] for k in pieces[other]) for q in tokens])
+                    -1.0 if other == word else np.mean([sum(head_map[q, k] for k in pieces[other]) for q in tokens])
                     for other in range(len(pieces))
                 ]
                 assert to[parsed.most[number, word]] == pytest.approx(max(to), rel=1e-5)
     assert values["hits"].shape[1:] == (2, model.config.num_hidden_layers * model.config.num_attention_heads)
-    assert told["sentences"] + told["left_out"] == 60
+    assert summary["sentences"] + summary["left_out"] == 60
     assert values["counts"][0] >= values["counts"][1:].sum()
-    chain_of_all = told["trees"]["edges"]["chain_of_all"]
+    chain_of_all = summary["trees"]["edges"]["chain_of_all"]
     assert 0.3 < chain_of_all < 0.6
 
 
@@ -164,11 +164,11 @@ def test_tables_say_what_was_found(results):
     _, _, numbers = results
     side = syntax.tables({"one": numbers, "other": numbers}).splitlines()
     assert len(side) == 2 + min(syntax.SHOWN, len(numbers["results"]["relations"])) + 2
-    for line, told in zip(side[2:-2], numbers["results"]["relations"], strict=False):
-        head, distance = (100 * told[kind]["score"] for kind in ("head", "distance"))
-        assert line.startswith(f"| {told['relation']} | {told['head']['name']}: {head:.0f} / {distance:.0f}")
-        assert told["p"] <= told["p_corrected"] <= 1
-    told = numbers["results"]["trees"]["edges"]
-    assert side[-2].count(f"{told['head']['name']}: {100 * told['head']['score']:.0f} / ") == 2
+    for line, summary in zip(side[2:-2], numbers["results"]["relations"], strict=False):
+        head, distance = (100 * summary[kind]["score"] for kind in ("head", "distance"))
+        assert line.startswith(f"| {summary['relation']} | {summary['head']['name']}: {head:.0f} / {distance:.0f}")
+        assert summary["p"] <= summary["p_corrected"] <= 1
+    summary = numbers["results"]["trees"]["edges"]
+    assert side[-2].count(f"{summary['head']['name']}: {100 * summary['head']['score']:.0f} / ") == 2
     first = numbers["results"]["relations"][0]
     assert first["relation"] == "all"

@@ -55,7 +55,7 @@ def test_numbers_tables_and_picture_are_those_of_the_results(ablated, tmp_path, 
     assert {"figure.png", "figure.pdf"} <= {path.name for path in (tmp_path / "out").iterdir()}
 
 
-def test_heads_that_matter_alike_are_told(ablated, tmp_path, capsys):
+def test_heads_with_equal_effects_are_listed(ablated, tmp_path, capsys):
     """A run with itself: all heads in the same order, and all that are found in both."""
     assert run({1: ablated["mlm", "zero"], 2: ablated["mlm", "zero"]}, tmp_path / "out") == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("| mlm, zero | mlm, zero |"))

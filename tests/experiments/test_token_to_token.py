@@ -91,16 +91,16 @@ def test_the_default_is_what_literal_loops_compute(run):
             ]
             for word in text.words
         ]
-        for name, own in zip(RELATIONS, find_links(text), strict=True):
-            if own:
+        for name, pairs_of_relation in zip(RELATIONS, find_links(text), strict=True):
+            if pairs_of_relation:
                 several = [
                     weights[:, :, query, key]
-                    for source, target in own
+                    for source, target in pairs_of_relation
                     for query in words[source]
                     for key in words[target]
                 ]
                 largest[name].append(np.max(several, axis=0))
-            for source, target in own:
+            for source, target in pairs_of_relation:
                 rows = weights[:, :, words[source]].mean(2)
                 to = np.stack([rows[:, :, keys].sum(-1) for keys in words])
                 shares[name].append(to.argmax(0) == target)
@@ -136,13 +136,13 @@ def test_the_same_key_control_uses_all_other_and_nearby_words(run):
 def test_the_row_of_cls_is_taken_in_three_forms(run):
     rows = compute(run)[0]["sources"]["some"]["models"][0]["cls_row"]
     nouns = [[2, 6], [2, 7], [2], [3, 6], [8], [1]]
-    own, texts = [], [text for text, *_ in SENTENCES]
+    measures, texts = [], [text for text, *_ in SENTENCES]
     for text, places in zip(texts, nouns, strict=True):
         weights, encoding = attention_of(run, text)
         row = weights[-1, :, 0, places]  # numpy puts the places first
-        own.append((row.max(0), row.max(0) * len(encoding), row.mean(0) * len(encoding)))
+        measures.append((row.max(0), row.max(0) * len(encoding), row.mean(0) * len(encoding)))
     forms = ("largest", "largest_by_uniform", "mean_by_uniform")
-    for name, expected in zip(forms, zip(*own, strict=True), strict=True):
+    for name, expected in zip(forms, zip(*measures, strict=True), strict=True):
         assert largest_difference(rows["nouns"][name], np.mean(expected, axis=0)) < 2e-5
     assert set(rows) == {*FEATURES[:6], "text", "[CLS]", "[SEP]"}
 

@@ -39,13 +39,13 @@ def test_without_dropout_the_training_pass_is_the_model(config, rng):
 
 def test_dropout_changes_training_alone_and_anew_with_each_key(small, rng):
     model = make_training_model(small, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
-    given = arguments(small, rng)
-    inputs = model.inputs(**given)
+    arrays = arguments(small, rng)
+    inputs = model.inputs(**arrays)
     first, second = (np.asarray(train_logits(model, inputs, jax.random.key(key))) for key in (1, 2))
     assert largest_difference(first, second) > 1e-3
     assert np.array_equal(first, np.asarray(train_logits(model, inputs, jax.random.key(1))))
     still = make_training_model(small, **NO_DROPOUT)
-    assert np.array_equal(np.asarray(model(**given).logits), np.asarray(still(**given).logits))
+    assert np.array_equal(np.asarray(model(**arrays).logits), np.asarray(still(**arrays).logits))
 
 
 def test_dropout_sets_its_share_to_zero_and_keeps_the_mean(rng):
@@ -94,16 +94,16 @@ def test_each_dropout_acts_on_what_transformers_lets_it_act_on(small, rng, tmp_p
 
     model = make_training_model(small, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     twin = torch_twin(model, tmp_path)
-    given = arguments(small, rng, batch=4, tokens=9)
+    arrays = arguments(small, rng, batch=4, tokens=9)
     monkeypatch.setattr("experiments.training.dropout.dropper", lambda key: lambda x, rate: scaled(x, "ours"))
-    ours = train_logits(model, model.inputs(**given), jax.random.key(0))
+    ours = train_logits(model, model.inputs(**arrays), jax.random.key(0))
     monkeypatch.setattr(torch.nn.functional, "dropout", lambda x, *rest, **options: scaled(x, "theirs"))
     with torch.no_grad():
-        theirs = twin(**{name: torch.tensor(np.asarray(array)).long() for name, array in given.items()}).logits
+        theirs = twin(**{name: torch.tensor(np.asarray(array)).long() for name, array in arrays.items()}).logits
     assert calls == {"ours": 8, "theirs": 8}
     assert largest_difference(ours, theirs.numpy()) < 1e-5
     monkeypatch.undo()
-    assert largest_difference(ours, model(**given).logits) > 1e-2
+    assert largest_difference(ours, model(**arrays).logits) > 1e-2
 
 
 def torch_twin(model, directory):
@@ -131,8 +131,8 @@ def torch_loss(twin, batch):
 @pytest.mark.parametrize("labels", [1, 2, 3])
 def test_loss_and_gradients_are_pytorchs(small, rng, tmp_path, labels):
     model = make_training_model(small, labels, **NO_DROPOUT)
-    encoded, wanted = make_training_examples(model, rng, 5, labels)
-    batch = make_batch(encoded.encodings, wanted, 8, 0, 19)
+    encoded, targets = make_training_examples(model, rng, 5, labels)
+    batch = make_batch(encoded.encodings, targets, 8, 0, 19)
     twin, skeleton = torch_twin(model, tmp_path), Skeleton.of(model)
     theirs = torch_loss(twin, batch)
     theirs.backward()
@@ -168,8 +168,8 @@ def test_steps_of_the_optimizer_are_pytorchs(small, rng, tmp_path):
         memory = optimizer.init(parameters)
     steady = {name: np.ones(parameter.shape, np.bool_) for name, parameter in twin.named_parameters()}
     for step in range(4):
-        encoded, wanted = make_training_examples(model, rng, 6)
-        batch = make_batch(encoded.encodings, wanted, 6, 0, 19)
+        encoded, targets = make_training_examples(model, rng, 6)
+        batch = make_batch(encoded.encodings, targets, 6, 0, 19)
         state, rate_now = (parameters, memory), jnp.asarray(rates[step])
         parameters, memory, _ = train_step(skeleton, optimizer, *state, batch, jax.random.key(0), rate=rate_now)
         torch_loss(twin, batch).backward()
@@ -208,8 +208,8 @@ def test_steps_as_published_are_those_of_bert_adam(small, rng, tmp_path):
     parameters = {name: jnp.array(value) for name, value in model.parameters().items()}
     memory, moments, before, clipped = optimizer.init(parameters), {}, model.weights(), set()
     for step in range(5):
-        encoded, wanted = make_training_examples(model, rng, 3)
-        batch = make_batch(encoded.encodings, wanted, 3, 0, 19)
+        encoded, targets = make_training_examples(model, rng, 3)
+        batch = make_batch(encoded.encodings, targets, 3, 0, 19)
         state, rate_now = (parameters, memory), jnp.asarray(rates[step])
         parameters, memory, _ = train_step(skeleton, optimizer, *state, batch, jax.random.key(0), rate=rate_now)
         torch_loss(twin, batch).backward()
@@ -274,15 +274,15 @@ def test_the_recipe_decides_how_a_trainer_trains(small, rng, monkeypatch):
 
 def test_rows_that_fill_up_a_batch_count_for_nothing(small, rng):
     model = make_training_model(small, **NO_DROPOUT)
-    encoded, wanted = make_training_examples(model, rng, 5)
+    encoded, targets = make_training_examples(model, rng, 5)
     skeleton, key = Skeleton.of(model), jax.random.key(0)
     losses = [
-        float(batch_loss(skeleton, model.parameters(), make_batch(encoded.encodings, wanted, rows, 0, 19), key))
+        float(batch_loss(skeleton, model.parameters(), make_batch(encoded.encodings, targets, rows, 0, 19), key))
         for rows in (5, 8)
     ]
     assert abs(losses[0] - losses[1]) < 1e-6
     each = [
-        float(batch_loss(skeleton, model.parameters(), make_batch([row], wanted[[place]], 1, 0, 19), key))
+        float(batch_loss(skeleton, model.parameters(), make_batch([row], targets[[place]], 1, 0, 19), key))
         for place, row in enumerate(encoded.encodings)
     ]
     assert abs(losses[0] - np.mean(each)) < 1e-5
@@ -306,25 +306,25 @@ def test_training_learns(small, rng, dtype):
     """Whether a text begins with token 5 or 6 can be learnt; parameters stay float32."""
     model = random_model(BertForSequenceClassification, small, dtype, seed=1)
     encoded, _ = make_training_examples(model, rng, 64)
-    wanted = rng.integers(0, 2, 64, np.int32)
+    targets = rng.integers(0, 2, 64, np.int32)
     rows = [
         dataclasses.replace(row, input_ids=(5 + int(label), *row.input_ids[1:]))
-        for row, label in zip(encoded.encodings, wanted, strict=True)
+        for row, label in zip(encoded.encodings, targets, strict=True)
     ]
     encoded = dataclasses.replace(encoded, encodings=tuple(rows))
-    trainer = Trainer(model, encoded, wanted, Recipe(learning_rate=0.01, epochs=8, batch_size=16))
+    trainer = Trainer(model, encoded, targets, Recipe(learning_rate=0.01, epochs=8, batch_size=16))
     for epoch in range(8):
         losses = list(trainer.run_epoch(epoch))
         assert len(losses) == 4
     logits = predict(trainer.model, encoded)
-    assert (logits.argmax(1) == wanted).mean() > 0.9
+    assert (logits.argmax(1) == targets).mean() > 0.9
     assert all(value.dtype == jnp.float32 for value in trainer.parameters.values())
     assert largest_difference(predict(model, encoded), logits) > 0.1  # the model itself stays as it was
 
 
 def test_each_step_drops_other_units_and_the_seed_says_which(small, rng, monkeypatch):
     model, keys = make_training_model(small), []
-    encoded, wanted = make_training_examples(model, rng, 11)
+    encoded, targets = make_training_examples(model, rng, 11)
 
     def step(skeleton, optimizer, parameters, memory, batch, key, rate, loss_of_batch):
         keys.append(tuple(jax.random.key_data(key).tolist()))
@@ -332,7 +332,7 @@ def test_each_step_drops_other_units_and_the_seed_says_which(small, rng, monkeyp
 
     monkeypatch.setattr("experiments.training.trainer.train_step", step)
     for seed in (0, 0, 1):
-        trainer = Trainer(model, encoded, wanted, Recipe(batch_size=4, seed=seed))
+        trainer = Trainer(model, encoded, targets, Recipe(batch_size=4, seed=seed))
         assert [len(list(trainer.run_epoch(epoch))) for epoch in range(3)] == [3, 3, 3]
     assert len(set(keys[:9])) == 9
     assert keys[:9] == keys[9:18]

@@ -97,8 +97,8 @@ def assert_local(browser, allowed=()):
     wrong = [line["message"] for line in browser.get_log("browser") if line["level"] != "INFO"]
     assert [line for line in wrong if not any(one in line for one in allowed)] == []
     messages = [json.loads(line["message"])["message"] for line in browser.get_log("performance")]
-    asked = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
-    assert [url for url in asked if not url.startswith((f"{origin}/", "data:", "blob:", "about:"))] == []
+    urls = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
+    assert [url for url in urls if not url.startswith((f"{origin}/", "data:", "blob:", "about:"))] == []
     assert not browser.execute_script("return window.hacked")
 
 
@@ -427,7 +427,7 @@ def test_python_and_files(page):
     }
 
 
-def test_a_busy_server_is_asked_again(page):
+def test_requests_to_a_busy_server_are_repeated(page):
     page.execute_script(
         "const send = window.fetch; let left = 2;"
         "window.fetch = (url, options) => left-- > 0"

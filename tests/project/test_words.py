@@ -21,11 +21,6 @@ WORDS = {
 # Words that are no names of a test: a participle, where a noun is meant.
 ALONE = {"own": "custom, target, or the noun that is meant", "made": "result, model, directory or the like"}
 KEYS = {"beside", "donor_score"}  # keys of saved files, which stay
-# Modules and tests that are not checked yet.
-UNCHECKED = (
-    *("bertjax/web/", "bertjax/explorer/"),
-    *("tests/results/", "tests/experiments/", "tests/web/", "tests/explorer/", "tests/browser.py"),
-)
 
 
 def name_of(path):
@@ -33,8 +28,7 @@ def name_of(path):
 
 
 def modules_in(*folders):
-    paths = [path for folder in folders for path in (ROOT / folder).glob("**/*.py")]
-    return sorted(path for path in paths if not name_of(path).startswith(UNCHECKED))
+    return sorted(path for folder in folders for path in (ROOT / folder).glob("**/*.py"))
 
 
 def words_of(name):

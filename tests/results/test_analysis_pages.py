@@ -60,21 +60,21 @@ def saved(tmp_path_factory):
     model = make_embedder(folder / "model")
     data = {"task": "mrpc", "data": write_pairs(folder / "pairs.tsv", 30)}
     makers = {
-        "heads": lambda **given: bertjax.ablate(model, **data, **given),
-        "layers": lambda **given: bertjax.ablate(model, **data, ablate="layers", **given),
-        "pairs": lambda **given: bertjax.ablate(model, **data, ablate="pairs", **given),
-        "sets": lambda **given: bertjax.ablate(model, **data, ablate="all-but-one", **given),
-        "interactions": lambda **given: bertjax.interactions(model, **data, **given),
-        "shapley": lambda **given: bertjax.shapley(model, **data, **given),
-        "importance": lambda **given: bertjax.importance(model, **data, **given),
-        "roles": lambda **given: bertjax.roles(model, "mlm", data=write_lines(folder / "lines.txt"), **given),
-        "probe": lambda **given: bertjax.probe(model, "token-classification", data=TAGGED, **given),
-        "head probes": lambda **given: bertjax.probe(
-            model, "token-classification", data=TAGGED, of="heads", description_length=True, **given
+        "heads": lambda **options: bertjax.ablate(model, **data, **options),
+        "layers": lambda **options: bertjax.ablate(model, **data, ablate="layers", **options),
+        "pairs": lambda **options: bertjax.ablate(model, **data, ablate="pairs", **options),
+        "sets": lambda **options: bertjax.ablate(model, **data, ablate="all-but-one", **options),
+        "interactions": lambda **options: bertjax.interactions(model, **data, **options),
+        "shapley": lambda **options: bertjax.shapley(model, **data, **options),
+        "importance": lambda **options: bertjax.importance(model, **data, **options),
+        "roles": lambda **options: bertjax.roles(model, "mlm", data=write_lines(folder / "lines.txt"), **options),
+        "probe": lambda **options: bertjax.probe(model, "token-classification", data=TAGGED, **options),
+        "head probes": lambda **options: bertjax.probe(
+            model, "token-classification", data=TAGGED, of="heads", description_length=True, **options
         ),
-        "prune": lambda **given: bertjax.prune(model, **data, draws=2, points=3, **given),
-        "patch": lambda **given: bertjax.patch(model, CONTRASTS, **given),
-        "paths": lambda **given: bertjax.patch_paths(model, CONTRASTS, receivers={"queries": ["1.0"]}, **given),
+        "prune": lambda **options: bertjax.prune(model, **data, draws=2, points=3, **options),
+        "patch": lambda **options: bertjax.patch(model, CONTRASTS, **options),
+        "paths": lambda **options: bertjax.patch_paths(model, CONTRASTS, receivers={"queries": ["1.0"]}, **options),
     }
 
     def results_of(name):

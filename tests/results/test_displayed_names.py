@@ -106,7 +106,7 @@ def test_any_name_goes_through_json_csv_and_markdown(saved, names):
 
 @settings(max_examples=30, deadline=None)
 @given(name=NAMES)
-def test_json_is_utf_8_and_gives_back_what_it_was_given(name):
+def test_json_is_utf_8_and_survives_a_round_trip(name):
     assert json.loads(encode_json({name: [name]})) == {name: [name]}
     assert visible(visible(name)) == visible(name)
 

@@ -258,8 +258,8 @@ def test_the_viewer_shows_the_weights_that_were_saved(page, results):
         choose(page, "example", str(example))
         choose(page, "run", str(run))
         choose_head(page, layer, head)
-        wanted = f"{layer}.{head} {runs[run]} {arrays['examples'][example]}"
-        wait_for(lambda wanted=wanted: page.execute_script("return document.body.dataset.attention") == wanted)
+        expected = f"{layer}.{head} {runs[run]} {arrays['examples'][example]}"
+        wait_for(lambda expected=expected: page.execute_script("return document.body.dataset.attention") == expected)
         weights = arrays[f"weights_{example}_0"]
         differs = not np.array_equal(weights[run, layer], weights[0, layer])
         assert panels_of(page) == 1 + differs

@@ -57,12 +57,12 @@ TEXTS = Texts("Two tasks", "made up", "points")
 
 def effects():
     """Two tasks on one scale, each with effects of both signs, noise, and an undefined one."""
-    rng, made = np.random.default_rng(1), {}
+    rng, effects_of_tasks = np.random.default_rng(1), {}
     for task, scale in (("one", 1.0), ("two", 5.0)):
         change = scale * rng.normal(size=(3, 8))
         change[1, 1] = np.nan
-        made[task] = change, np.abs(change) > scale
-    return made
+        effects_of_tasks[task] = change, np.abs(change) > scale
+    return effects_of_tasks
 
 
 def effect_bars(path):
@@ -115,7 +115,7 @@ POINTS = np.array([36, 18, 0])
 def pruning_curves():
     """An order with intervals, its reverse, gates that end early, and random orders."""
     scores = {"gradient": [85.0, 70.0, 50.0], "gradient reversed": [60.0, 52.0, 50.0]}
-    found = [Curve(name, np.array([own]), np.add([own, own], [[-3.0], [3.0]])) for name, own in scores.items()]
+    found = [Curve(name, np.array([score]), np.add([score, score], [[-3.0], [3.0]])) for name, score in scores.items()]
     gates = Curve("gates", np.array([[84.0, 78.0]]), left=np.array([30, 20]))
     return [*found, gates, Curve("random", np.array([[80.0, 60.0, 50.0], [70.0, 52.0, 50.0]]))]
 
@@ -190,10 +190,10 @@ def test_only_some_of_many_tokens_are_named():
 
 
 def test_the_figure_of_attention_names_the_example(results):
-    told = " ".join(results["heads"].plot("attention", example=7).texts[1].get_text().split())
+    caption = " ".join(results["heads"].plot("attention", example=7).texts[1].get_text().split())
     example = results["heads"].examples[7]
     label = ["not_equivalent", "equivalent"][example["label"]]
-    assert f"example 7, label {label}: {example['first']} / {example['second']}" in told
+    assert f"example 7, label {label}: {example['first']} / {example['second']}" in caption
 
 
 @pytest.mark.parametrize("figure", ["map", "ranking", "layers", "attention"])

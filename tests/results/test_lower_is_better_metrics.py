@@ -64,7 +64,7 @@ def test_numbers_are_printed_in_their_unit():
     assert (years.caption, Measure("Ratio", "").caption) == ("Age in years (change)", "Ratio (change)")
 
 
-def test_evidence_of_a_loss_is_that_of_its_negative(rng):
+def test_statistics_of_a_loss_equal_those_of_its_negative(rng):
     labels = rng.normal(size=80)
     base = labels + 0.5 * rng.normal(size=80)
     outputs = base + np.array([0.4, 0.1, 0.02])[:, None] * rng.normal(size=(3, 80)) - 0.3 * (base - labels)

@@ -223,7 +223,7 @@ def test_outputs_of_other_results_are_refused(mrpc, tmp_path):
         read_results(other).outputs  # noqa: B018
 
 
-def test_that_results_share_examples_is_said(mrpc, stsb, tmp_path, capsys):
+def test_shared_examples_of_results_are_in_the_message(mrpc, stsb, tmp_path, capsys):
     zero = make_results(tmp_path / "zero", mode="zero")
     assert main(["compare", str(mrpc), str(zero)]) == 0
     assert "share examples" in capsys.readouterr().out
@@ -290,13 +290,13 @@ def test_a_key_that_is_not_declared_cannot_be_written(mrpc):
         make_summary(provenance, [Entry("0.0", ("0.0",), 0, 0, {"f1": 0.5, "accuracy": 0.5}, 0.5)], {})
 
 
-def test_the_summary_says_which_file_is_beside_it(mrpc):
+def test_the_summary_lists_the_files_of_its_directory(mrpc):
     summary = json.loads((mrpc / "summary.json").read_text())
     names = {path.name for path in mrpc.iterdir()} - {"summary.json", "report.html"}
     assert set(summary["files"]) == names
-    for name, said in summary["files"].items():
+    for name, record in summary["files"].items():
         content = (mrpc / name).read_bytes()
-        assert said == {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+        assert record == {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
     assert read_results(mrpc).summary == summary
 
 

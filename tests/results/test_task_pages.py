@@ -140,18 +140,18 @@ def test_spans_and_parts_of_texts():
             assert "".join(piece for piece, _ in pieces).replace("…", "").strip() in text
 
 
-def test_guesses_are_the_likeliest_words(tmp_path):
+def test_guesses_are_the_most_likely_words(tmp_path):
     make_masked(tmp_path)
     lines = write_lines(tmp_path / "lines.txt")
     results = bertjax.ablate(tmp_path, "mlm", data=lines, heads=["0.0", "1.1"], progress=False)
     arrays, outputs = results.attention, results.outputs
     assert arrays["runs"].tolist()[0] == "base"
     for sample, example in enumerate(arrays["examples"].tolist()):
-        own = outputs["units"] == example
-        assert arrays[f"masked_{sample}"].tolist() == outputs["places"][own].tolist()
+        of_example = outputs["units"] == example
+        assert arrays[f"masked_{sample}"].tolist() == outputs["places"][of_example].tolist()
         for run, name in enumerate(arrays["runs"].tolist()):
             of_run = outputs["base"] if not run else outputs["outputs"][results.names.index(name)]
-            for word, (chance, rank) in enumerate(of_run[own].tolist()):
+            for word, (chance, rank) in enumerate(of_run[of_example].tolist()):
                 guesses = arrays[f"guesses_{sample}"][run, word].tolist()
                 truth = arrays[f"truth_{sample}"][word]
                 assert (truth in guesses) == (rank <= 5)

@@ -67,7 +67,7 @@ def test_the_policy_allows_only_this_script_and_style(folder):
     assert "connect-src" not in policy
 
 
-def test_a_server_has_a_nonce_and_may_be_asked(folder):
+def test_the_page_of_a_server_has_a_nonce_and_may_connect(folder):
     page = make_page("page/main", None, nonce="abc", assets=folder)
     assert '<script nonce="abc">' in page
     assert '<style nonce="abc">' in page
