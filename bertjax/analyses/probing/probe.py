@@ -82,7 +82,7 @@ class Probe(Analysis):
     name = word = "probe"
     progress_text = "probing"
     example = "bertjax probe --task token-classification --data en_ewt-ud-dev.conllu"
-    reads = names(DataOptions) | {"model", "max_length"}
+    reads = names(DataOptions) | {"model", "max_length", "tags"}
     own = ("of", "description_length")
 
     outputs = OUTPUTS
