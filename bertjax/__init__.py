@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         prune,
         roles,
         shapley,
+        structure,
     )
     from bertjax.tasks import load_examples
 
@@ -75,7 +76,7 @@ _PACKAGE_OF = {
     **dict.fromkeys(
         ["Study", "ablate", "interactions", "patch_paths", "roles", "importance", "patch", "prune"], "study"
     ),
-    **dict.fromkeys(["plan", "probe", "shapley"], "study"),
+    **dict.fromkeys(["plan", "probe", "shapley", "structure"], "study"),
     **dict.fromkeys(["merge"], "analyses"),
     **dict.fromkeys(["view"], "attention"),
     **dict.fromkeys(["load_examples"], "tasks"),
@@ -149,6 +150,7 @@ __all__ = [
     "reference",
     "roles",
     "shapley",
+    "structure",
     "sweep",
     "use_compile_cache",
     "view",

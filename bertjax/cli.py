@@ -41,6 +41,7 @@ ANALYSES = {
     "prune": "how many heads can go, and in which order",
     "roles": "what kind of head each is, by where it looks",
     "probe": "what each layer or head knows about the tags of words (linear probes)",
+    "structure": "which layer has dependency trees in its geometry (structural probes)",
     "patch": "where in text and model a contrast acts",
 }
 PLAN = (

@@ -24,6 +24,7 @@ from bertjax.analyses import (
     Prune,
     Roles,
     Shapley,
+    Structure,
 )
 from bertjax.data import CUSTOM, Examples, Tokenizer
 from bertjax.engine import Estimate
@@ -78,6 +79,7 @@ __all__ = [
     "require_explorer",
     "roles",
     "shapley",
+    "structure",
 ]
 
 MODELS = "a hub id, a directory, or a model of bertjax (bertjax.from_torch makes one of a PyTorch model)"
@@ -309,6 +311,17 @@ class Study:
         """
         return self.run(options)
 
+    @takes(Structure)
+    def structure(self, options: Structure) -> Results:
+        """Structural probes: the dependency trees in the geometry of each layer (Hewitt and Manning 2019).
+
+        The data of the study are sentences of CoNLL-U (task 'token-classification'); the task head is not used.
+
+        Returns: results with a row for each layer. 'uuas' is the share of edges that the probe finds, compared with a
+            probe of the embeddings; `summary["structure"]` has the linear chain and correlations by sentence length.
+        """
+        return self.run(options)
+
     def explore(self, *, host: str = "127.0.0.1", port: int = 0, browser: bool = True) -> "Explorer":
         """Open a page that shows what each head does to the model's answer to a text. Needs the extra `explore`.
 
@@ -473,6 +486,7 @@ importance = in_one_call("importance")
 interactions = in_one_call("interactions")
 shapley = in_one_call("shapley")
 probe = in_one_call("probe")
+structure = in_one_call("structure")
 prune = in_one_call("prune")
 roles = in_one_call("roles")
 patch = in_one_call("patch")

@@ -24,7 +24,7 @@ from bertjax.analyses.patching import (
     patch_paths,
     patching_metrics,
 )
-from bertjax.analyses.probing import Probe, random_encoder
+from bertjax.analyses.probing import Probe, Structure, random_encoder
 from bertjax.analyses.prune import Prune
 from bertjax.analyses.roles import Roles
 from bertjax.analyses.shapley import Drawn, Shapley
@@ -41,6 +41,7 @@ ANALYSES: Mapping[str, type[Analysis]] = {
     "patch": Patch,
     "patch_paths": PatchPaths,
     "probe": Probe,
+    "structure": Structure,
 }
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "Prune",
     "Roles",
     "Shapley",
+    "Structure",
     "compare_with_exact",
     "contrasts_of_template",
     "draw_gates",

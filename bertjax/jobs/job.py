@@ -278,6 +278,7 @@ def read_examples(settings: Settings, model: PretrainedModel) -> Examples:
         "limit": settings.limit,
         "seed": settings.seed,
         "exclude_self": settings.exclude_self,
+        "tags": settings.tags,
     }
     source = settings.sources.data or {"data": settings.data}
     settings.hash_data()  # before the file is read, so that a later change of it is noticed

@@ -20,7 +20,14 @@ from bertjax.checkpoints import DEFAULT_MODEL
 from bertjax.data import CUSTOM
 from bertjax.errors import InputError, some_of
 from bertjax.interventions import MODES
-from bertjax.tasks import SAMPLE, MaskedWordsOptions, MinimalPairsOptions, QuestionAnsweringOptions, RankingOptions
+from bertjax.tasks import (
+    SAMPLE,
+    MaskedWordsOptions,
+    MinimalPairsOptions,
+    QuestionAnsweringOptions,
+    RankingOptions,
+    TagOptions,
+)
 
 P = ParamSpec("P")
 C = TypeVar("C", bound="Options")
@@ -160,7 +167,9 @@ class DataOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskOptions(Options, RankingOptions, QuestionAnsweringOptions, MinimalPairsOptions, MaskedWordsOptions):
+class TaskOptions(
+    Options, RankingOptions, QuestionAnsweringOptions, TagOptions, MinimalPairsOptions, MaskedWordsOptions
+):
     """Options of individual tasks."""
 
 

@@ -265,15 +265,22 @@ def mean_rank_correlation(
         predicted: distances or depths of each sentence.
         true: distances or depths in each sentence's tree.
     """
-    from scipy.stats import spearmanr  # takes a second to import
-
     by_length: dict[int, list[float]] = {}
     for found, gold in zip(predicted, true, strict=True):
         if LENGTHS[0] <= len(gold) <= LENGTHS[1]:
-            rows = zip(found, gold, strict=True) if np.ndim(gold) == 2 else [(found, gold)]
-            correlations = [
-                float(spearmanr(one, other).statistic) for one, other in rows if np.ptp(one) and np.ptp(other)
-            ]
-            by_length.setdefault(len(gold), []).extend(correlations)
+            by_length.setdefault(len(gold), []).extend(rank_correlations(found, gold))
     means = [np.mean(values) for values in by_length.values() if values]
     return float(np.mean(means)) if means else float("nan")
+
+
+def rank_correlations(predicted: Float[np.ndarray, "words ..."], true: Int[np.ndarray, "words ..."]) -> list[float]:
+    """The defined Spearman correlations of a sentence: of each word's distances, or the one of its depths.
+
+    Args:
+        predicted: distances or depths.
+        true: distances or depths in the tree.
+    """
+    from scipy.stats import spearmanr  # takes a second to import
+
+    rows = zip(predicted, true, strict=True) if np.ndim(true) == 2 else [(predicted, true)]
+    return [float(spearmanr(one, other).statistic) for one, other in rows if np.ptp(one) and np.ptp(other)]

@@ -208,6 +208,20 @@ class Probe(Struct):
     description_lengths: dict[str, DescriptionLength] | UnsetType = UNSET
 
 
+class Structure(Struct):
+    """Structural probes.
+
+    `sentences` are the numbers of sentences that train, select and test, `rank` is that of the projection. `by_length`
+    has the Spearman correlations of the embeddings and each layer, as means over the sentence lengths from 5 to 50;
+    `linear_chain` the scores of a tree that joins each word with the next.
+    """
+
+    sentences: dict[str, int]
+    rank: int
+    by_length: dict[str, dict[str, float | None]]
+    linear_chain: dict[str, float | None] | UnsetType = UNSET
+
+
 class Screen(Struct):
     """Ablations chosen by gradients.
 
@@ -350,6 +364,7 @@ class Summary(Struct, kw_only=True):
     patching: Patching | UnsetType = UNSET
     roles: Roles | UnsetType = UNSET
     probe: Probe | UnsetType = UNSET
+    structure: Structure | UnsetType = UNSET
     screen: Screen | UnsetType = UNSET
     shapley: Shapley | UnsetType = UNSET
     derived: Derived | UnsetType = UNSET

@@ -140,6 +140,26 @@ def entities(tags: Sequence[str]) -> set[Entity]:
 
 
 @dataclass(frozen=True)
+class Annotation:
+    """Annotation of the words of a sentence in CoNLL-U.
+
+    Args:
+        lemmas: the lemma of each word.
+        upos: the universal part of speech of each word.
+        heads: the head of each word in the dependency tree: the index of a word from 1, or 0 for the root.
+        deprel: the dependency relation of each word to its head, with its subtype.
+        roles: for each word its role for each predicate of the sentence, in the order of the predicates; `_` for none,
+            `V` for the predicate itself. Empty for files other than Universal Propositions.
+    """
+
+    lemmas: tuple[str, ...]
+    upos: tuple[str, ...]
+    heads: tuple[int, ...]
+    deprel: tuple[str, ...]
+    roles: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True)
 class Tagged(Content):
     """A sentence whose words have tags.
 
@@ -147,11 +167,13 @@ class Tagged(Content):
         words: the words of the sentence; a word may contain white space.
         tags: the name of each word's tag.
         scheme: the tagging scheme of the data (`SCHEMES`); None if they follow none.
+        annotation: the other columns of CoNLL-U; None for other data.
     """
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
     scheme: str | None = None
+    annotation: Annotation | None = None
 
     def facts(self) -> dict[str, Any]:
         """Words and tags, from which the scheme follows."""

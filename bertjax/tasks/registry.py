@@ -34,7 +34,7 @@ from bertjax.tasks.outputs import Form
 from bertjax.tasks.question_answering import ANSWERING, QUESTION_ANSWERING
 from bertjax.tasks.ranking import RANKING, RANKING_TASK
 from bertjax.tasks.task import EncodeArguments, Task, TaskOptions, as_task
-from bertjax.tasks.token_classification import TAGGING, TOKEN_CLASSIFICATION
+from bertjax.tasks.token_classification import TAGGING, TOKEN_CLASSIFICATION, TagOptions
 
 # The tasks by name, to which users can add tasks.
 TASKS: dict[str, Task] = {
@@ -127,6 +127,7 @@ def load_examples(
     limit: int | None = None,
     seed: int | None = None,
     exclude_self: bool = False,
+    tags: str = TagOptions.tags,
 ) -> Examples:
     """Load the examples of a task, in the order of their source.
 
@@ -161,13 +162,15 @@ def load_examples(
         seed: the seed of the random choice; without `limit` it has no effect.
         exclude_self: for `ranking`: exclude the candidate that has the id of the query, as in published scores of
             ArguAna and Quora. By default it is a candidate, as in trec_eval.
+        tags: for `token-classification`: the column of CoNLL-U with the tags: `upos`, `xpos` or `deprel` (without the
+            subtype).
 
     Returns:
         The examples; their `source` describes where they came from.
 
     Raises:
         DataError: the data cannot be found, read or parsed; with the line of a text file, or the row from 0.
-        InputError: the task has no option `exclude_self`.
+        InputError: the task has no option `exclude_self` or `tags`.
         MissingDependencyError: TensorFlow Datasets or `datasets` is needed but not installed.
 
     >>> examples = load_examples("qnli-sample", limit=5, seed=0)
@@ -201,7 +204,7 @@ def load_examples(
         id_column,
         infer_labels=chosen.name == CUSTOM and label_names is None,
         model_labels=model_labels,
-        options=make_options(chosen, {"exclude_self": exclude_self}),
+        options=make_options(chosen, {"exclude_self": exclude_self, "tags": tags}),
     )
     return _limited(chosen.read(source), limit, seed)
 

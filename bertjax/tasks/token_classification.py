@@ -4,17 +4,18 @@ A word without pieces, or beyond the maximum length, is tagged `O`, outside of a
 
 A `.conll` file (also `.bio`, `.iob`, `.txt`, `.tsv`, each also `.gz`) has a line for each word, with the word in the
 first column and its tag in the last; columns are separated by tabs, or else by spaces. A blank line ends a sentence.
-Lines with `-DOCSTART-` are left out. The words and tags of a `.conllu` file are forms and universal parts of speech.
-JSONL, Parquet and directories of HuggingFace `datasets` have lists of str, `tokens` (or `words`) and `tags` (or
-`ner_tags`, `labels`); tags may be class ids if the file names the classes (`ClassLabel`). Words may be blank or contain
-white space. Sentences without words are left out.
+Lines with `-DOCSTART-` are left out. The words of a `.conllu` file are its forms; their tags are the universal parts of
+speech, or another column (`--tags`). The columns of predicates of Universal Propositions are read too. JSONL, Parquet
+and directories of HuggingFace `datasets` have lists of str, `tokens` (or `words`) and `tags` (or `ner_tags`, `labels`,
+or the columns of CoNLL-U, as in `universal_dependencies`); tags may be class ids if the file names the classes
+(`ClassLabel`). Words may be blank or contain white space. Sentences without words are left out.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
@@ -28,10 +29,10 @@ from bertjax.paths import is_directory
 from bertjax.results import NAME, PLAIN, RIGHT, TRUE, WRONG, Line, NumberDisplay, shorten
 from bertjax.statistics import METRICS, Metric, ratios
 from bertjax.tasks.encoded import TargetPositions, TaskOutputs, TokenEncodings
-from bertjax.tasks.entities import Counter, Tagged, entities, scheme_of
+from bertjax.tasks.entities import Annotation, Counter, Tagged, entities, scheme_of
 from bertjax.tasks.masked_words import grade_targets
 from bertjax.tasks.outputs import Form, Graded, Objective, OutputSpec
-from bertjax.tasks.task import EncodeArguments, Task, model_labels
+from bertjax.tasks.task import EncodeArguments, Task, TaskOptions, model_labels
 
 TAGGING = "token-classification"
 OUTSIDE = "O"
@@ -103,7 +104,12 @@ def spans_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:
 TAGS = Form(
     "tags", readouts.tags, called="tags of words", counted="word", numbers=ratios.TAGS, sized=1, display=TagsDisplay
 )
-WORD_COLUMNS, TAG_COLUMNS = ("tokens", "words"), ("tags", "ner_tags", "pos_tags", "labels")
+WORD_COLUMNS, TAG_COLUMNS = ("tokens", "words"), ("tags", "ner_tags", "pos_tags", "labels", "upos")
+# The columns of CoNLL-U, named as in `universal_dependencies` of `datasets`. In Universal Propositions a column with
+# the sense of each predicate follows, and then a column of roles for each predicate.
+CONLLU = ("idx", "tokens", "lemmas", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+FIRST_ROLE = len(CONLLU) + 1
+ANNOTATED = ("lemmas", "upos", "head", "deprel")
 OF_LISTS = (".jsonl", ".jsonl.gz", ".parquet", ".parquet.gz")
 DOCUMENT = "-DOCSTART-"
 ENTITY = re.compile(r"[BIOESLU]-.+|O")  # a tag of a tagging scheme
@@ -115,6 +121,18 @@ NUMBERED = (
 BLANKS = " \t\r"  # between columns; a word may contain other white space
 
 
+@dataclass(frozen=True, kw_only=True)
+class TagOptions(TaskOptions):
+    """Which column has the tags.
+
+    Args:
+        tags: with task token-classification: the column of CoNLL-U with the tags: universal or language-specific part
+            of speech, or dependency relation without its subtype.
+    """
+
+    tags: Literal["upos", "xpos", "deprel"] = "upos"
+
+
 @dataclass(frozen=True)
 class TokenClassification(Task):
     """Sentences whose words have tags."""
@@ -122,6 +140,7 @@ class TokenClassification(Task):
     models = (BertForTokenClassification,)
     needs = "token-classification head"
     forms = (TAGS,)
+    options = TagOptions
     files = "a file of words and tags (.conll), or of lists tokens and tags (.jsonl, .parquet)"
 
     def read_path(self, path: Path, source: Source) -> Examples:
@@ -135,9 +154,13 @@ class TokenClassification(Task):
         columns = source.text_columns
         if columns is not None and len(columns) != 2:
             raise DataError(f"{self.name} needs two columns, of words and of tags; found {', '.join(columns)}")
-        names = tuple(columns) if columns else (table.need(WORD_COLUMNS), table.need(TAG_COLUMNS))
+        tags = source.options.tags if isinstance(source.options, TagOptions) else TagOptions.tags
+        named = TAG_COLUMNS if tags == TagOptions.tags else (tags,)
+        names = tuple(columns) if columns else (table.need(WORD_COLUMNS), table.need(named))
         values = [(name, table.named(name)) for name in names]
-        read = [_sentence(table, row, values) for row in range(len(table))]
+        read = [
+            replace(_sentence(table, row, values), annotation=found) for row, found in enumerate(_annotations(table))
+        ]
         rows = [row for row, sentence in enumerate(read) if sentence.words]
         if not rows:
             raise DataError(f"{table.path}: no sentence has a word")
@@ -327,7 +350,23 @@ def _sentence(table: Table, row: int, columns: Sequence[tuple[str, Sequence[obje
         raise table.error(row, f"column {tag_column!r} has an empty string: each word needs a tag")
     if len(words) != len(tags):
         raise table.error(row, f"there are {len(words)} words and {len(tags)} tags: each word needs one")
+    if tag_column == "deprel":
+        tags = [tag.partition(":")[0] for tag in tags]
     return Tagged(tuple(words), tuple(tags))
+
+
+def _annotations(table: Table) -> list[Annotation | None]:
+    """The annotation of each sentence; None for sentences without heads."""
+    if not {*ANNOTATED} <= {*table.columns}:
+        return [None] * len(table)
+    columns: list[list[Any]] = [table.named(name) for name in ANNOTATED]
+    roles: list[Any] = table.column("roles") if "roles" in table.columns else [()] * len(table)
+    found: list[Annotation | None] = []
+    for lemmas, upos, heads, deprel, of_predicates in zip(*columns, roles, strict=True):
+        known = all(str(head).isdecimal() for head in heads)
+        numbers = tuple(map(int, heads)) if known else ()
+        found.append(Annotation(tuple(lemmas), tuple(upos), numbers, tuple(deprel), of_predicates) if known else None)
+    return found
 
 
 def _fields(text: str) -> list[str]:
@@ -340,7 +379,7 @@ def _fields(text: str) -> list[str]:
 def _read_columns(path: Path) -> Table:
     """The table of a file of columns, with a row for each sentence."""
     universal = path.name.endswith((".conllu", ".conllu.gz"))
-    sentences: list[tuple[list[str], list[str]]] = []
+    sentences: list[list[list[str]]] = []
     lines: list[int] = []
     width, last, ended = 0, 0, True
     for line, text in numbered_lines(path):
@@ -351,22 +390,34 @@ def _read_columns(path: Path) -> Table:
         fields = _fields(text)
         if blank or fields[0] == DOCUMENT or (universal and not fields[0].isdecimal()):
             continue  # in CoNLL-U also comments, multiword tokens and empty nodes
-        if len(fields) < 2 or (width and len(fields) != width):
+        if ended:
+            sentences.append([])
+            lines.append(line)
+            width = 0 if universal and width >= FIRST_ROLE else width  # each sentence has columns for its predicates
+            ended = False
+        if len(fields) < (4 if universal else 2) or (width and len(fields) != width):
             raise DataError(
                 f"{path}, line {line}: {count_of(len(fields), 'column')}"
                 f"{f', but {width} in earlier lines' * bool(width)}: expected a word and its tag"
             )
         width = len(fields)
-        word, tag = (fields[1], fields[3]) if universal and width > 3 else (fields[0], fields[-1])
+        word, tag = (fields[1], fields[3]) if universal else (fields[0], fields[-1])
         if not tag.strip():
             raise DataError(f"{path}, line {line}: the tag of {brief(word)} is empty")
-        if ended:
-            sentences.append(([], []))
-            lines.append(line)
-            ended = False
-        sentences[-1][0].append(word)
-        sentences[-1][1].append(tag.strip())
+        sentences[-1].append(fields)
     if not sentences:
         raise DataError(f"{path}: holds no examples")
-    values = {"tokens": [words for words, _ in sentences], "tags": [tags for _, tags in sentences]}
-    return Table(path, ("tokens", "tags"), values.__getitem__, range(len(sentences)), lambda: lines)
+    places = {name: place for place, name in enumerate(CONLLU[:width])} if universal else {"tokens": 0, "tags": -1}
+
+    def read(name: str) -> list[object]:
+        if name == "roles":
+            return [tuple(tuple(fields[FIRST_ROLE:]) for fields in sentence) for sentence in sentences]
+        return [[_cell(name, fields[places[name]]) for fields in sentence] for sentence in sentences]
+
+    columns = (*places, "roles") if width >= FIRST_ROLE else (*places,)
+    return Table(path, columns, read, range(len(sentences)), lambda: lines)
+
+
+def _cell(name: str, text: str) -> str:
+    """The value of a cell; words keep their white space."""
+    return text if name == "tokens" else text.strip()

@@ -273,6 +273,36 @@ def test_parts_of_speech_have_accuracy_alone(tmp_path):
     assert model.is_dir()
 
 
+PROPOSITIONS = (
+    "# sent_id = 1\n"
+    "1\tthe\tthe\tDET\tDT\t_\t2\tdet\t_\t_\t_\t_\t_\n"
+    "2\tcat\tcat\tNOUN\tNN\t_\t3\tnsubj:pass\t_\t_\t_\tARG1\tARG0\n"
+    "3\tsat\tsit\tVERB\tVBD\t_\t0\troot\t_\t_\tsit.01\tV\t_\n"
+    "4\tran\trun\tVERB\tVBD\t_\t3\tconj\t_\t_\trun.02\t_\tV\n"
+    "\n1\tdogs\tdog\tNOUN\tNNS\t_\t0\troot\t_\t_\t_\n"
+)
+
+
+def test_columns_of_conllu_are_tags_and_annotation(tmp_path):
+    path = tmp_path / "up.conllu"
+    path.write_text(PROPOSITIONS)
+    tags = {name: load_examples("ner", data=path, tags=name).content[0].tags for name in ("upos", "xpos", "deprel")}
+    assert tags == {
+        "upos": ("DET", "NOUN", "VERB", "VERB"),
+        "xpos": ("DT", "NN", "VBD", "VBD"),
+        "deprel": ("det", "nsubj", "root", "conj"),
+    }
+    first, second = (sentence.annotation for sentence in load_examples("ner", data=path).content)
+    assert (first.lemmas, first.upos, first.heads) == (("the", "cat", "sit", "run"), tags["upos"], (2, 3, 0, 3))
+    assert first.deprel == ("det", "nsubj:pass", "root", "conj")
+    assert first.roles == (("_", "_"), ("ARG1", "ARG0"), ("V", "_"), ("_", "V"))
+    assert second.roles == ((),)
+    with pytest.raises(DataError, match="no column 'deprel'"):
+        load_examples("ner", data=write_conll(tmp_path / "a.conll"), tags="deprel")
+    with pytest.raises(InputError, match="--tags is an option of token-classification, not of mlm"):
+        load_examples("mlm", tags="xpos")
+
+
 def test_files_of_other_forms_give_the_same(tmp_path):
     expected = load_examples("ner", data=write_conll(tmp_path / "a.conll"))
     spaces = tmp_path / "b.txt"

@@ -11,15 +11,12 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
 
-import jax
 import numpy as np
 from jaxtyping import Float, Int
 from rich.console import RenderableType
 
-from bertjax.analyses.roles import load_encoder
-from bertjax.data import Examples
+from bertjax.analyses.probing.words import activations_and_control, load_words, sentences_of
 from bertjax.errors import InputError
-from bertjax.formatting import count_of
 from bertjax.interventions import ablations
 from bertjax.jobs import (
     Analysis,
@@ -29,26 +26,20 @@ from bertjax.jobs import (
     Outcome,
     Say,
     Settings,
-    load_tokenizer,
     names,
     outcome_of_examples,
-    read_examples,
 )
-from bertjax.models import BertModel, PretrainedModel, check_parameters
-from bertjax.progress import Progress, part_of
 from bertjax.representations import (
     Activations,
     Split,
-    compute_activations,
     control_labels,
     description_length,
     fit_probe,
     split_texts,
-    words_of_pieces,
 )
 from bertjax.results import NumberDisplay, Results
 from bertjax.statistics import Metric, ratios
-from bertjax.tasks import OutputSpec, Tagged, TextEncodings
+from bertjax.tasks import OutputSpec
 
 NUMBERS = ("correct", "words", "selective", "above random")
 SHARE_OF_ACTIVATIONS = 0.3  # of the progress
@@ -82,7 +73,7 @@ class Probe(Analysis):
     name = word = "probe"
     progress_text = "probing"
     example = "bertjax probe --task token-classification --data en_ewt-ud-dev.conllu"
-    reads = names(DataOptions) | {"model", "max_length"}
+    reads = names(DataOptions) | {"model", "max_length", "tags"}
     own = ("of", "description_length")
 
     outputs = OUTPUTS
@@ -94,20 +85,7 @@ class Probe(Analysis):
 
     def load(self, settings: Settings, say: Say) -> Job:
         """Load the encoder, and tokenise the sentences."""
-        sources = settings.sources
-        model = sources.model or sources.once(("encoder", settings.model), lambda: load_encoder(settings))
-        check_parameters(model)
-        examples = read_examples(settings, model)
-        sentences = _sentences(examples)
-        tokenizer = load_tokenizer(settings)
-        length = min(settings.max_length or model.config.max_tokens, model.config.max_tokens)
-        encodings = tokenizer.encode_words([sentence.words for sentence in sentences], length)
-        kept = [index for index, text in enumerate(encodings) if any(word is not None for word in text.word_ids)]
-        if len(kept) < len(encodings):
-            say(f"{count_of(len(encodings) - len(kept), 'sentence')} without pieces left out")
-            examples, encodings = examples.take(kept), [encodings[index] for index in kept]
-        encoded = TextEncodings(OUTPUTS, tuple(encodings), tokenizer.pad_id, len(examples), np.zeros(len(examples)))
-        return Job(settings, model, tokenizer, examples, encoded)
+        return load_words(settings, say, OUTPUTS, tagged="a probe")
 
     def run(self, context: Context) -> Outcome:
         """Compute activations, train all probes and test them."""
@@ -116,7 +94,8 @@ class Probe(Analysis):
         split = split_texts(len(job.examples), seed)
         described = {name: len(part) for name, part in vars(split).items()}
         context.say(f"{job.model.class_name} {job.settings.model}: sentences {described}, {len(words.labels):,} words")
-        activations, random = _activations(job, self.of, context.progress)
+        heads = self.of == "heads"
+        activations, random = activations_and_control(job, context.progress, SHARE_OF_ACTIVATIONS, heads=heads)
         runs = (ablations.whole_layers if self.of == "layers" else ablations.single_heads)(job.model.config, self.mode)
         prober = _Prober(words, split, activations.starts, seed, self.description_length)
         sites = ["embeddings", *(run.name for run in runs)]
@@ -199,7 +178,7 @@ class _Words:
     def of(cls, job: Job) -> "_Words":
         """The words of a job's examples."""
         words, tags = [], []
-        for sentence, text in zip(_sentences(job.examples), job.encoded.encodings, strict=True):
+        for sentence, text in zip(sentences_of(job.examples, "a probe"), job.encoded.encodings, strict=True):
             for word in dict.fromkeys(word for word in text.word_ids if word is not None):
                 words.append(sentence.words[word])
                 tags.append(sentence.tags[word])
@@ -207,36 +186,6 @@ class _Words:
         if len(names) < 2:
             raise InputError(f"all words have the tag {names[0]}: there is nothing to probe")
         return cls(words, labels, [str(name) for name in names])
-
-
-def _sentences(examples: Examples) -> list[Tagged]:
-    """The sentences of examples. Raises `InputError` if the examples are not words with tags."""
-    sentences = [content for content in examples.content or () if isinstance(content, Tagged)]
-    if len(sentences) < len(examples):
-        raise InputError("a probe needs words with tags: --task token-classification with --data FILE")
-    return sentences
-
-
-def _activations(job: Job, of: Sites, progress: Progress) -> tuple[Activations, Activations]:
-    """The activations of the words in the model, and in a random encoder of the same shape."""
-    texts, model = job.encoded.encodings, job.model
-    units = [words_of_pieces(text) for text in texts]
-    shares = (part_of(progress, start, SHARE_OF_ACTIVATIONS / 2, 1.0) for start in (0.0, SHARE_OF_ACTIVATIONS / 2))
-    random = random_encoder(model, job.settings.seed)
-    of_model, of_random = (
-        compute_activations(encoder, texts, units=units, heads=of == "heads", progress=share)
-        for encoder, share in zip((model, random), shares, strict=True)
-    )
-    return of_model, of_random
-
-
-def random_encoder(model: PretrainedModel, seed: int = 0) -> BertModel:
-    """An encoder of the same shape as a model, with the parameters that training starts from.
-
-    Args:
-        seed: seed of the random draw.
-    """
-    return BertModel(model.config, jax.random.key(seed), model.numerics, add_pooling_layer=False)
 
 
 def _features(activations: Activations, site: str) -> Float[np.ndarray, "units width"]:
