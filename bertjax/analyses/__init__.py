@@ -24,7 +24,7 @@ from bertjax.analyses.patching import (
     patch_paths,
     patching_metrics,
 )
-from bertjax.analyses.probing import Probe, random_encoder
+from bertjax.analyses.probing import Languages, Probe, random_encoder
 from bertjax.analyses.prune import Prune
 from bertjax.analyses.roles import Roles
 from bertjax.analyses.shapley import Drawn, Shapley
@@ -41,6 +41,7 @@ ANALYSES: Mapping[str, type[Analysis]] = {
     "patch": Patch,
     "patch_paths": PatchPaths,
     "probe": Probe,
+    "languages": Languages,
 }
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "GateLearner",
     "Importance",
     "Interactions",
+    "Languages",
     "Patch",
     "PatchPaths",
     "Probe",
