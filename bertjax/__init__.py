@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         ablate,
         importance,
         interactions,
+        languages,
         patch,
         patch_paths,
         plan,
@@ -76,7 +77,7 @@ _PACKAGE_OF = {
     **dict.fromkeys(
         ["Study", "ablate", "interactions", "patch_paths", "roles", "importance", "patch", "prune"], "study"
     ),
-    **dict.fromkeys(["plan", "probe", "shapley", "structure"], "study"),
+    **dict.fromkeys(["languages", "plan", "probe", "shapley", "structure"], "study"),
     **dict.fromkeys(["merge"], "analyses"),
     **dict.fromkeys(["view"], "attention"),
     **dict.fromkeys(["load_examples"], "tasks"),
@@ -133,6 +134,7 @@ __all__ = [
     "from_torch",
     "importance",
     "interactions",
+    "languages",
     "load",
     "load_examples",
     "mean_head_outputs",

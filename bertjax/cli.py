@@ -42,6 +42,7 @@ ANALYSES = {
     "roles": "what kind of head each is, by where it looks",
     "probe": "what each layer or head knows about the tags of words (linear probes)",
     "structure": "which layer has dependency trees in its geometry (structural probes)",
+    "languages": "how far the sentence vectors of each layer depend on the language",
     "patch": "where in text and model a contrast acts",
 }
 PLAN = (
@@ -191,7 +192,7 @@ def _form(kind: Any, metadata: Mapping[str, Any]) -> dict[str, Any]:
     if choices is not None:
         return {"choices": choices}
     item = get_args(base)[0] if get_origin(base) is tuple else base
-    if item is not base or (base is Any and "=" in metadata["metavar"]):
+    if item is not base or (base is Any and ("=" in metadata["metavar"] or metadata["nargs"] == "*")):
         form["nargs"] = metadata["nargs"]
     if item is int:
         form = {"metavar": "N", **form, "type": partial(_number, least=notes[0])}

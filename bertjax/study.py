@@ -18,6 +18,7 @@ from bertjax.analyses import (
     Ablate,
     Importance,
     Interactions,
+    Languages,
     Patch,
     PatchPaths,
     Probe,
@@ -71,6 +72,7 @@ __all__ = [
     "ablate",
     "importance",
     "interactions",
+    "languages",
     "patch",
     "patch_paths",
     "plan",
@@ -322,6 +324,21 @@ class Study:
         """
         return self.run(options)
 
+    @takes(Languages)
+    def languages(self, options: Languages) -> Results:
+        """How far the sentence vectors of each layer depend on the language (Libovický, Rosa and Fraser 2019).
+
+        The task and the data of the study are not used; its limit and seed draw among the sentences.
+
+        Returns: results with a row for each layer. Metric 'retrieval_centred' is the share of translations that are
+            retrieved after each language's centroid is subtracted, 'retrieval' the share without that,
+            'language_identification' the accuracy of a linear probe of the language, 'nearest_centroid' that of the
+            nearest centroid, and 'above_random' the centred retrieval minus that of a random encoder. All except the
+            last are compared with the embeddings. `summary["languages"]` has distances, controls and pairs of
+            languages by layer.
+        """
+        return self.run(options)
+
     def explore(self, *, host: str = "127.0.0.1", port: int = 0, browser: bool = True) -> "Explorer":
         """Open a page that shows what each head does to the model's answer to a text. Needs the extra `explore`.
 
@@ -487,6 +504,7 @@ interactions = in_one_call("interactions")
 shapley = in_one_call("shapley")
 probe = in_one_call("probe")
 structure = in_one_call("structure")
+languages = in_one_call("languages")
 prune = in_one_call("prune")
 roles = in_one_call("roles")
 patch = in_one_call("patch")

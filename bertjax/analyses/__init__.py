@@ -24,7 +24,7 @@ from bertjax.analyses.patching import (
     patch_paths,
     patching_metrics,
 )
-from bertjax.analyses.probing import Probe, Structure, random_encoder
+from bertjax.analyses.probing import Languages, Probe, Structure, random_encoder
 from bertjax.analyses.prune import Prune
 from bertjax.analyses.roles import Roles
 from bertjax.analyses.shapley import Drawn, Shapley
@@ -42,6 +42,7 @@ ANALYSES: Mapping[str, type[Analysis]] = {
     "patch_paths": PatchPaths,
     "probe": Probe,
     "structure": Structure,
+    "languages": Languages,
 }
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "GateLearner",
     "Importance",
     "Interactions",
+    "Languages",
     "Patch",
     "PatchPaths",
     "Probe",

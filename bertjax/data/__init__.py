@@ -1,7 +1,7 @@
 """Data: examples from GLUE or from files and objects of the user, and the tokenizer."""
 
 from bertjax.data.arrow_tables import is_saved_dataset
-from bertjax.data.contrasts import Contrasts, read_contrasts
+from bertjax.data.contrasts import CommonTexts, Contrasts, read_contrasts
 from bertjax.data.examples import (
     CUSTOM,
     GLUE,
@@ -49,6 +49,7 @@ __all__ = [
     "SPELLINGS",
     "SUFFIXES",
     "Candidates",
+    "CommonTexts",
     "Content",
     "Contrasts",
     "DatasetSpec",

@@ -17,6 +17,13 @@ from bertjax.representations.geometry import (
     measure_geometry,
     self_similarity,
 )
+from bertjax.representations.languages import (
+    language_centroids,
+    language_distances,
+    nearest_centroids,
+    retrieval_accuracy,
+    retrieval_hits,
+)
 from bertjax.representations.probes import (
     Description,
     LinearProbe,
@@ -56,12 +63,17 @@ __all__ = [
     "fit_probe",
     "fit_structural_probe",
     "intra_sentence_similarity",
+    "language_centroids",
+    "language_distances",
     "linear_cka",
     "mean_cosine",
     "mean_rank_correlation",
     "measure_geometry",
+    "nearest_centroids",
     "procrustes_distance",
     "rank_correlations",
+    "retrieval_accuracy",
+    "retrieval_hits",
     "self_similarity",
     "split_texts",
     "tree_depths",

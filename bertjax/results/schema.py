@@ -222,6 +222,41 @@ class Structure(Struct):
     linear_chain: dict[str, float | None] | UnsetType = UNSET
 
 
+class RandomEncoder(Struct):
+    """Scores of one layer of a random encoder of the same shape."""
+
+    retrieval_centred: float
+    language_identification: float
+
+
+class LanguagesOfLayer(Struct):
+    """Languages at one layer.
+
+    `distance` is the mean distance between the centroids of two languages, `spread` the root mean square distance of a
+    sentence from its centroid, `shuffled` the centred retrieval of shuffled translations, `pairs` the centred retrieval
+    by language of the query and of the candidates, such as 'en-de'.
+    """
+
+    distance: float
+    spread: float
+    shuffled: float
+    random: RandomEncoder
+    pairs: dict[str, float]
+
+
+class Languages(Struct):
+    """Language neutrality.
+
+    `names` are the languages, `sentences` the numbers of sentences that train, select and test, `chance` the retrieval
+    by chance, `layers` what was found in the embeddings and in each layer.
+    """
+
+    names: list[str]
+    sentences: dict[str, int]
+    chance: float
+    layers: dict[str, LanguagesOfLayer]
+
+
 class Screen(Struct):
     """Ablations chosen by gradients.
 
@@ -365,6 +400,7 @@ class Summary(Struct, kw_only=True):
     roles: Roles | UnsetType = UNSET
     probe: Probe | UnsetType = UNSET
     structure: Structure | UnsetType = UNSET
+    languages: Languages | UnsetType = UNSET
     screen: Screen | UnsetType = UNSET
     shapley: Shapley | UnsetType = UNSET
     derived: Derived | UnsetType = UNSET
