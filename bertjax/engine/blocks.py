@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -18,11 +19,12 @@ from bertjax.engine.sharding import make_mesh
 from bertjax.engine.sizes import Blocks
 from bertjax.engine.sweep_input import SweepInput
 from bertjax.errors import InputError
-from bertjax.interventions import HEAD_OUTPUTS, Change
+from bertjax.interventions import HEAD_OUTPUTS, Change, take_parameters
 from bertjax.models import (
     SITES,
     Inputs,
     LayerInterventions,
+    LayerWeights,
     Numerics,
     PretrainedModel,
     Recipe,
@@ -33,7 +35,6 @@ from bertjax.models import (
 )
 
 CACHED_ROWS = 64  # blocks whose `BlockRows` stay on the device, since the same chunks come again and again
-BEFORE_ATTENTION = ("hidden_states", "queries", "keys", "values")  # sites that a layer's attention depends on
 
 
 def feed_forward_flops(config: BertConfig, kind: LayerKind) -> int:
@@ -75,6 +76,16 @@ class Step:
     node: Node
     changes: tuple[Change, ...]
 
+    @cached_property
+    def activations(self) -> tuple[Change, ...]:
+        """Changes of activations."""
+        return tuple(change for change in self.changes if not change.of_parameters)
+
+    @cached_property
+    def parameters(self) -> tuple[Change, ...]:
+        """Changes of parameters. Steps that differ in these have other weights, so no block may hold both."""
+        return tuple(change for change in self.changes if change.of_parameters)
+
 
 def common_block(steps: Sequence[Step]) -> Array | None:
     """The block from which every step starts, each at the slot with the step's index; None if there is no such block.
@@ -108,10 +119,6 @@ class Runner(ABC):
     def is_worth_forking(self, layer: int, children: int) -> bool:
         """Whether one forked step costs less than a full layer for each child."""
         return children > fewest_children(self.config, self.blocks.runs, self.is_cls_only(layer))
-
-    def shares_attention(self, child: Node) -> bool:
-        """Whether a run computes the same attention as its parent, up to the heads' outputs."""
-        return not any(change.site in BEFORE_ATTENTION for change in child.changes)
 
     @abstractmethod
     def take_sources(self, chunks: range) -> None:
@@ -164,6 +171,9 @@ class BlockRunner(Runner):
         self.mesh = make_mesh(devices, blocks.rows)
         prepared = compiled_steps.prepare(model, self.mesh)
         self.weights, self.embeddings, self.head = prepared.layers, prepared.embeddings, prepared.head
+        self.source_weights: list[LayerWeights] = []
+        if sweep_input.source_model is not None and self.plan.changes_parameters:
+            self.source_weights = compiled_steps.prepare_layers(model, sweep_input.source_model, self.mesh)
         self.packed = whole_chunks(packed, blocks.rows)
         self.inputs = _check(model, self.packed)
         self.sources = None if sources is None else _check(model, whole_chunks(sources, blocks.rows))
@@ -318,12 +328,20 @@ class BlockRunner(Runner):
             indices = np.array([step.source.index for step in filled])
             hidden = compiled_steps.gather([step.source.block for step in filled], indices)
         chunks = [step.source.chunk for step in filled]
-        changes = self.changes(layer, [step.changes for step in filled])
+        changes = self.changes(layer, [step.activations for step in filled])
         sources = None if changes is None else self._sources(layer, chunks)
         rows = self.rows(chunks, self.is_cls_only(layer))
-        return compiled_steps.apply_layer(
-            self.weights[layer], hidden, rows, changes, sources, **self._layer_options(layer)
-        )
+        weights = self._weights(layer, steps[0].parameters)
+        return compiled_steps.apply_layer(weights, hidden, rows, changes, sources, **self._layer_options(layer))
+
+    def _weights(self, layer: int, changes: Sequence[Change]) -> LayerWeights:
+        """The weights of a layer after changes of its parameters."""
+        if not changes:
+            return self.weights[layer]
+        heads = np.isin(self.heads[layer], [change.head for change in changes if change.of_heads])
+        sites = {change.site for change in changes}
+        chosen = heads if heads.any() else None
+        return take_parameters(self.weights[layer], self.source_weights[layer], sites, chosen)
 
     def fork_from_parent(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:
         """Apply a layer for several children of one parent, whose attention is computed once."""
@@ -364,8 +382,8 @@ class BlockRunner(Runner):
 
         An iteration is one layer.
         """
-        changed = next((one for one in self.plan.ablations if one.changes), None)
-        mode = None if changed is None else changed.changes[0].mode
+        changed = (change for one in self.plan.ablations for change in one.changes if not change.of_parameters)
+        mode = next((change.mode for change in changed), None)
         hidden, seen = self.embed([0]), set[Any]()
         for layer in range(self.layers):
             key = self.recipes[layer], len(self.heads[layer]), self.is_cls_only(layer)

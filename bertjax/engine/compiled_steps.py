@@ -123,15 +123,20 @@ def prepare(model: PretrainedModel, mesh: Mesh | None) -> Prepared:
 
 
 def _prepare(model: PretrainedModel, mesh: Mesh | None) -> Prepared:
-    encoder = model.body.encoder
-    table = None if encoder.relative is None else encoder.relative()
-    sets = [packed_layer.layer_weights(layer, model.numerics, table) for layer in encoder.layers]
-    placed: list[LayerWeights] = place_on_mesh(sets, mesh)
     embeddings, head = (
         (structure, place_on_mesh(parameters, mesh))
         for structure, parameters in map(take_apart, (model.body.embeddings, model))
     )
-    return Prepared([placed[index] for index in model.config.architecture.parameters_of], embeddings, head)
+    return Prepared(prepare_layers(model, model, mesh), embeddings, head)
+
+
+def prepare_layers(model: PretrainedModel, source: PretrainedModel, mesh: Mesh | None) -> list[LayerWeights]:
+    """The weights of each layer of `source`, in the numerics and with the distance table of `model`."""
+    encoder = model.body.encoder
+    table = None if encoder.relative is None else encoder.relative()
+    sets = [packed_layer.layer_weights(layer, model.numerics, table) for layer in source.body.encoder.layers]
+    placed: list[LayerWeights] = place_on_mesh(sets, mesh)
+    return [placed[index] for index in model.config.architecture.parameters_of]
 
 
 @record

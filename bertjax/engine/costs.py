@@ -89,11 +89,13 @@ def count_work(plan: Plan, config: BertConfig, runs: int, cls_only: bool) -> tup
     for node in plan.nodes():
         for layer in range(node.layer + 1, plan.layers):
             at_cls = cls_only and layer == plan.layers - 1
-            waiting, groups = len(node.children.get(layer, ())), []
+            children = node.children.get(layer, ())
+            waiting, groups = sum(child.shares_attention for child in children), []
             while waiting > fewest_children(config, runs, at_cls):
                 groups.append(min(waiting, runs))
                 waiting -= groups[-1]
-            counts = int(node.ends(plan.layers) > layer) + waiting, len(groups), sum(groups)
+            alone = len(children) - sum(groups)
+            counts = int(node.ends(plan.layers) > layer) + alone, len(groups), sum(groups)
             layers[layer] += Work(0, 0, 0, *counts) if at_cls else Work(*counts)
     return tuple(layers)
 
@@ -282,6 +284,7 @@ def plan_sweep(
         combine=combine,
         means=zeros.astype(model.numerics.wide),
         sources=examples,
+        source_model=model,
         at=at,
         targets=targets,
         spans=spans,
@@ -414,7 +417,7 @@ class TimedDryRun(DryRun):
             return lambda: self.runner.apply_layer(layer, moved)
 
         picks = self._picks([step.source.chunk for step in steps]) if self.is_cls_only(layer) else 0
-        self._count(repeat, "layer", self._layer_kind(layer), gathers, any(step.changes for step in steps), picks)
+        self._count(repeat, "layer", self._layer_kind(layer), gathers, any(step.activations for step in steps), picks)
         return super().apply_layer(layer, steps)
 
     def fork_from_parent(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:

@@ -29,6 +29,7 @@ from bertjax.atomic_files import atomic_write, write_json
 from bertjax.checkpoints import hash_weights
 from bertjax.engine.sweep_input import SweepInput, Texts
 from bertjax.errors import InputError, OutputError, reading, some_of
+from bertjax.interventions import hash_layers
 from bertjax.json_files import parse_json
 from bertjax.machine import package_version
 from bertjax.models import PretrainedModel
@@ -295,6 +296,7 @@ def facts_of(sweep_input: SweepInput, shard: str | None = None) -> dict[str, str
         InputError: the readout or `combine` is an object without a digest.
     """
     model, plan, means = sweep_input.model, sweep_input.plan, sweep_input.means
+    source = sweep_input.source_model if plan.changes_parameters else None
     parameters = {name: np.asarray(value) for name, value in model.parameters().items()}
     # (Without the names of ablations, which change no output.)
     changes = [
@@ -312,6 +314,7 @@ def facts_of(sweep_input: SweepInput, shard: str | None = None) -> dict[str, str
         "ablations": f"{len(plan.ablations)} sets, {modes}, {_digest(repr(changes))}",
         "means": "none" if means is None else _digest(np.ascontiguousarray(means).tobytes()),
         "sources": "none" if sweep_input.sources is None else _tokens(sweep_input.sources),
+        **({} if source is None else {"source model": hash_layers(source)[:16]}),
         "readout": _describe(sweep_input.readout),
         **({} if sweep_input.targets is None else {"targets": _digest(repr(_content(sweep_input.targets, "", [])))}),
         **({} if sweep_input.spans is None else {"spans": _digest(repr(_content(sweep_input.spans, "", [])))}),

@@ -12,7 +12,8 @@ from bertjax import arguments
 from bertjax.checkpoints import BertConfig
 from bertjax.errors import InputError, OverrideError
 from bertjax.interventions import HEAD_OUTPUTS, Ablation, Change, parse_head
-from bertjax.models import SITES
+
+BEFORE_ATTENTION = ("hidden_states", "queries", "keys", "values")  # sites that a layer's attention depends on
 
 
 @dataclass(eq=False)
@@ -30,6 +31,11 @@ class Node:
     changes: tuple[Change, ...]
     ablations: list[int] = field(default_factory=list)
     children: dict[int, "list[Node]"] = field(default_factory=dict)
+
+    @property
+    def shares_attention(self) -> bool:
+        """Whether it computes the same attention as its parent, up to the heads' outputs."""
+        return not any(change.of_parameters or change.site in BEFORE_ATTENTION for change in self.changes)
 
     def ends(self, layers: int) -> int:
         """The layer up to which its hidden states are needed: `layers` if they are read."""
@@ -98,7 +104,7 @@ class Plan:
 
     @cached_property
     def _changed(self) -> dict[int, tuple[str, ...]]:
-        return self._sites_by_layer(lambda change: True)
+        return self._sites_by_layer(lambda change: not change.of_parameters)
 
     def _sites_by_layer(self, counts: Callable[[Change], bool]) -> dict[int, tuple[str, ...]]:
         found: dict[int, set[str]] = {}
@@ -112,8 +118,13 @@ class Plan:
         return {change.mode for ablation in self.ablations for change in ablation.changes}
 
     def replacements(self) -> set[str]:
-        """All replacements in the plan, of `modes.REPLACEMENTS`."""
-        return {change.replacement for ablation in self.ablations for change in ablation.changes}
+        """All replacements of activations in the plan, of `modes.REPLACEMENTS`."""
+        return {change.replacement for one in self.ablations for change in one.changes if not change.of_parameters}
+
+    @property
+    def changes_parameters(self) -> bool:
+        """Whether a run takes parameters from another model."""
+        return any(change.of_parameters for one in self.ablations for change in one.changes)
 
 
 def make_plan(config: BertConfig, ablations: Sequence[Ablation]) -> Plan:
@@ -151,7 +162,7 @@ def _by_layer(config: BertConfig, ablation: Ablation) -> list[tuple[int, tuple[C
     """An ablation's changes by layer, without those of share 0."""
     layers: dict[int, list[Change]] = {}
     for change in ablation.changes:
-        if SITES[change.site].of_heads:
+        if change.of_heads:
             parse_head((change.layer, change.head), config)
         elif change.layer >= config.num_hidden_layers:
             raise OverrideError(f"there is no layer {change.layer}: the model has 0 to {config.num_hidden_layers - 1}")

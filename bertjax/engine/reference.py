@@ -23,7 +23,6 @@ from bertjax.formatting import table_name
 from bertjax.interventions import READOUT, Ablation, Readout, read, stack
 from bertjax.machine import import_pandas
 from bertjax.models import (
-    SITES,
     Context,
     Graph,
     Inputs,
@@ -80,7 +79,7 @@ class SweepResult:
         ablations, examples, *axes = self.outputs.shape
         names = [_table_name(ablation) for ablation in self.ablations] or [*map(str, range(ablations))]
         heads = [
-            " ".join(f"L{one.layer}H{one.head}" for one in ablation.changes if SITES[one.site].of_heads)
+            " ".join(f"L{one.layer}H{one.head}" for one in ablation.changes if one.of_heads)
             for ablation in self.ablations
         ]
         columns: dict[str, Any] = {

@@ -56,6 +56,7 @@ def sweep(
     at: Sequence[Sequence[int]] | Int[np.ndarray, "examples targets"] | None = None,
     targets: Any = None,
     spans: Sequence[Any] | None = None,
+    source_model: PretrainedModel | None = None,
     row_length: int | None = None,
     one_per_row: bool = False,
     tokens_at_once: int | None = None,
@@ -89,6 +90,7 @@ def sweep(
             true words, for instance (`readouts.words`).
         spans: the span of each token of each example, -1 for none, for ablations that act at some spans (`Change.at`).
             If examples have several texts, a list for each text.
+        source_model: the model whose parameters modes 'restored' and 'redrawn' use, of the same shape as `model`.
         row_length: tokens of a row; by default what costs least for these examples.
         one_per_row: do not pack several examples into a row.
         tokens_at_once: approximate number of tokens of a step; by default what is fastest on the device.
@@ -114,9 +116,9 @@ def sweep(
     Raises:
         OutputError: the journal is of another sweep, in use, or cannot be written.
         SweepInterrupted: Ctrl-C; finished parts are in the journal, if there is one.
-        OverrideError: a head that the model does not have, mode 'mean' without means, 'patched' without sources, or
-            changes at spans that do not exist.
-        InputError: examples that do not fit the model, too little memory, or outputs that are not finite without
+        OverrideError: a head that the model does not have, mode 'mean' without means, 'patched' without sources,
+            'restored' without a source model, or changes at spans that do not exist.
+        InputError: examples or a source model that do not fit the model, too little memory, or outputs that are not finite without
             any override.
     """
     started = time.monotonic()
@@ -133,6 +135,7 @@ def sweep(
         attention=attention,
         tokenizer=tokenizer,
         spans=spans,
+        source_model=source_model,
     )
     _check_options(replace_journal, settings, progress, say, on_outputs)
     memory, devices = read_budget(memory), _check_devices(devices)
@@ -342,7 +345,7 @@ def runner_bytes(runner: BlockRunner, sweep_input: SweepInput, alive: int | None
     source_blocks = sweep_input.plan.source_blocks
     of_device = Blocks(runner.blocks.rows // runner.devices, runner.blocks.runs)
     needed = sweep_bytes(
-        runner.config, itemsize, packed.row_length, of_device, row_bytes, alive=alive, source_blocks=source_blocks
+        runner.config, itemsize, packed.row_length, of_device, row_bytes, alive=alive, source_blocks=source_blocks, models=sweep_input.models
     )
     if runner.picks is not None and jax.default_backend() == "cpu":
         needed += STEPS_BYTES * (len(runner.picks.widths(runner.blocks.rows)) - 1)

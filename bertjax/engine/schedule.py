@@ -19,6 +19,7 @@ from bertjax.checkpoints import BertConfig
 from bertjax.engine.blocks import Runner, Slot, Step, common_block
 from bertjax.engine.plan import Node, Plan
 from bertjax.engine.sizes import AHEAD, Blocks
+from bertjax.interventions import Change
 from bertjax.progress import Progress
 
 Collect = Callable[[Array, list[tuple[Node, int]]], None]
@@ -147,7 +148,8 @@ class Schedule:
     def __init__(self, runner: Runner, collect: Collect, throttle: Throttle):
         self.runner, self.collect, self.throttle, self.layers = runner, collect, throttle, runner.layers
         self.size = runner.blocks.runs
-        self.steps: list[deque[Step]] = [deque() for _ in range(self.layers)]
+        # Steps that wait, by layer and by the changes of parameters that they share.
+        self.steps: list[dict[tuple[Change, ...], deque[Step]]] = [{} for _ in range(self.layers)]
         self.forks: list[tuple[int, Slot, list[Node]]] = []
 
     def run(self, part: Part, base: Sequence[Array]) -> None:
@@ -159,14 +161,14 @@ class Schedule:
         if part.base:
             self._arrive(self.layers, base[-1], [(root, chunk) for chunk in part.chunks])
         while True:
-            full = [layer for layer in range(self.layers) if len(self.steps[layer]) >= self.size]
-            layers = [layer for layer in range(self.layers) if self.steps[layer]]
+            waiting = [(layer, parameters) for layer in range(self.layers) for parameters in self.steps[layer]]
+            full = [key for key in waiting if len(self.steps[key[0]][key[1]]) >= self.size]
             if full:
-                self._apply_layer(full[-1])
+                self._apply_layer(*full[-1])
             elif self.forks:
                 self._fork(*self.forks.pop())
-            elif layers:
-                self._apply_layer(layers[0])
+            elif waiting:
+                self._apply_layer(*waiting[0])
             else:
                 break
 
@@ -178,21 +180,28 @@ class Schedule:
         for index, (node, chunk) in enumerate(runs):
             slot = Slot(block, index, node, chunk)
             if node.ends(self.layers) > layer:
-                self.steps[layer].append(Step(slot, node, ()))
+                self._queue(layer, Step(slot, node, ()))
             self._add_children(layer, slot, node.children.get(layer, []))
 
     def _add_children(self, layer: int, slot: Slot, children: list[Node]) -> None:
         """Queue the children of the run in a slot: many in forked steps, the others in single steps."""
-        together = [child for child in children if self.runner.shares_attention(child)]
-        single = [child for child in children if not self.runner.shares_attention(child)]
+        together = [child for child in children if child.shares_attention]
+        single = [child for child in children if not child.shares_attention]
         while self.runner.is_worth_forking(layer, len(together)):
             self.forks.append((layer, slot, together[: self.size]))
             together = together[self.size :]
-        self.steps[layer] += [Step(slot, child, child.changes) for child in [*together, *single]]
+        for child in [*together, *single]:
+            self._queue(layer, Step(slot, child, child.changes))
 
-    def _apply_layer(self, layer: int) -> None:
-        size = min(self.size, len(self.steps[layer]))
-        steps = [self.steps[layer].popleft() for _ in range(size)]
+    def _queue(self, layer: int, step: Step) -> None:
+        self.steps[layer].setdefault(step.parameters, deque()).append(step)
+
+    def _apply_layer(self, layer: int, parameters: tuple[Change, ...]) -> None:
+        queue = self.steps[layer][parameters]
+        size = min(self.size, len(queue))
+        steps = [queue.popleft() for _ in range(size)]
+        if not queue:
+            del self.steps[layer][parameters]
         block = self.runner.apply_layer(layer, steps)
         self.throttle.add(block, size)
         self._arrive(layer + 1, block, [(step.node, step.source.chunk) for step in steps])
@@ -248,7 +257,7 @@ class DryRun(Runner):
         """Count one step, or two if the slots are gathered first."""
         if common_block(steps) is None:
             self.taken["gather"] += 1
-        return self._step("changed layer" if any(step.changes for step in steps) else "layer", layer)
+        return self._step("changed layer" if any(step.activations for step in steps) else "layer", layer)
 
     def fork_from_parent(self, layer: int, parent: Slot, children: Sequence[Node]) -> Array:
         """Count one step."""

@@ -128,6 +128,7 @@ def choose_sizes(
         row_bytes=row_bytes,
         devices=count,
         source_blocks=sweep_input.plan.source_blocks,
+        models=sweep_input.models,
     )
     steps = STEPS_OF_PART.get(jax.default_backend(), STEPS_OF_PART["other"])
     return Sizes(length, blocks.rows, blocks.runs, steps, one_per_row, count)
@@ -196,6 +197,7 @@ def sweep_bytes(
     *,
     alive: int | None = None,
     source_blocks: int = 0,
+    models: int = 1,
 ) -> int:
     """An upper bound of the bytes that a sweep needs on one device, besides the model and the outputs.
 
@@ -207,13 +209,14 @@ def sweep_bytes(
         row_bytes: bytes that a readout needs for a row.
         alive: number of blocks of hidden states in memory; by default `most_blocks`.
         source_blocks: number of blocks of source activations (`Plan.source_blocks`).
+        models: number of models whose layers run.
     """
     layers, kinds, embed = config.num_hidden_layers, config.architecture.layers, config.hidden_size
     alive = most_blocks(layers, blocks.runs) if alive is None else alive
     slots = blocks.runs * blocks.rows * row_length
     hidden = slots * embed * (alive * itemsize + max(0, source_blocks - layers) * max(4, itemsize))
     step = blocks.rows * max(step_floats(config, kind, row_length, blocks.runs) for kind in set(kinds))
-    sets, products = config.parameter_sets, 3 if kinds[0].gated else 2
+    sets, products = models * config.parameter_sets, 3 if kinds[0].gated else 2
     square, inner = embed**2, products * embed * config.intermediate_size
     kernels = sets * (4 * square + inner) * itemsize if itemsize < 4 else sets * 3 * square * itemsize
     compiler = COMPILER_BYTES if jax.default_backend() == "cpu" else 0
@@ -251,6 +254,7 @@ def fit_blocks(
     row_bytes: int = 0,
     devices: int = 1,
     source_blocks: int = 0,
+    models: int = 1,
 ) -> Blocks:
     """The largest blocks of at most `tokens` tokens on each device that fit into the memory budget.
 
@@ -262,6 +266,7 @@ def fit_blocks(
         budget: bytes of the whole process (on CPUs) or of each device; by default `default_budget`.
         row_bytes: bytes that a readout needs for a row, as in `sweep_bytes`.
         source_blocks: number of blocks of source activations, as in `sweep_bytes`.
+        models: number of models whose layers run, as in `sweep_bytes`.
         devices: number of devices that share the rows.
 
     Raises:
@@ -273,7 +278,7 @@ def fit_blocks(
     while True:
         blocks = choose_blocks(-(-rows // devices), row_length, config.num_attention_heads, tokens)
         needed = taken + sharing * sweep_bytes(
-            config, itemsize, row_length, blocks, row_bytes, source_blocks=source_blocks
+            config, itemsize, row_length, blocks, row_bytes, source_blocks=source_blocks, models=models
         )
         if needed <= budget:
             return Blocks(blocks.rows * devices, blocks.runs)

@@ -22,6 +22,7 @@ from bertjax.interventions import (
     Inspected,
     Readout,
     check_at_positions,
+    check_source_model,
     inspect_readout,
     readouts,
 )
@@ -77,6 +78,7 @@ class SweepInput:
         attention: the form of attention (`Numerics.attention`) of all layers but a `cls_only` one.
         few_picks: whether the readout reads so few tokens, each by itself, that the last layer is computed only there.
         spans: the span of each token, -1 for none, if changes act at some spans; else None.
+        source_model: the model whose parameters modes 'restored' and 'redrawn' use.
     """
 
     model: PretrainedModel
@@ -92,6 +94,7 @@ class SweepInput:
     attention: str
     few_picks: bool = False
     spans: Spans | None = None
+    source_model: PretrainedModel | None = None
 
     @property
     def numerics(self) -> Numerics:
@@ -103,6 +106,11 @@ class SweepInput:
     def first_only(self) -> bool:
         """Whether the readout needs the last layer only at [CLS]."""
         return self.reading.first_only and self.positions is None and not self._needs_whole_last
+
+    @property
+    def models(self) -> int:
+        """The number of models whose layers run: 2 if some parameters are those of a source model."""
+        return 1 + self.plan.changes_parameters
 
     @property
     def ignores_padding(self) -> bool:
@@ -181,6 +189,7 @@ def make_sweep_input(
     attention: str = "auto",
     tokenizer: Tokenizer | None = None,
     spans: Sequence[Any] | None = None,
+    source_model: PretrainedModel | None = None,
 ) -> SweepInput:
     """Check the arguments of `engine.sweep`.
 
@@ -195,6 +204,8 @@ def make_sweep_input(
     form = choose_attention(attention, model.numerics, model.config)
     check_attention(model.config, form)
     plan = make_plan(model.config, ablations)
+    if plan.changes_parameters:
+        check_source_model(model, source_model)
     find: Callable[[], Tokenizer | None] = (lambda: model.tokenizer) if tokenizer is None else lambda: tokenizer
     texts = read_texts(examples, find)
     source_texts = texts if sources is examples else None if sources is None else read_texts(sources, find, "sources")
@@ -226,6 +237,7 @@ def make_sweep_input(
         reading=reading,
         attention=form,
         spans=_check_spans(texts, plan, spans),
+        source_model=source_model,
     )
     return replace(sweep_input, few_picks=_few_picks(sweep_input))
 

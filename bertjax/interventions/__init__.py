@@ -24,6 +24,12 @@ from bertjax.interventions.ablations import (
 from bertjax.interventions.means import mean_head_outputs
 from bertjax.interventions.modes import MODES, Mode, find_mode
 from bertjax.interventions.overrides import Head, every_head, heads_of_layer, list_heads, parse_head, stack
+from bertjax.interventions.parameters import (
+    PARAMETER_SITES,
+    check_source_model,
+    hash_layers,
+    take_parameters,
+)
 from bertjax.interventions.readouts import READOUT, Inspected, Readout, check_at_positions, inspect_readout, read
 from bertjax.interventions.removal import remove_heads
 
@@ -31,6 +37,7 @@ __all__ = [
     "GIVE_MEANS",
     "HEAD_OUTPUTS",
     "MODES",
+    "PARAMETER_SITES",
     "READOUT",
     "SWEPT",
     "Ablation",
@@ -43,9 +50,11 @@ __all__ = [
     "ablations",
     "all_but_one",
     "check_at_positions",
+    "check_source_model",
     "cumulative",
     "every_head",
     "find_mode",
+    "hash_layers",
     "hash_sets",
     "head_names",
     "head_pairs",
@@ -65,6 +74,7 @@ __all__ = [
     "remove_heads",
     "single_heads",
     "stack",
+    "take_parameters",
     "to_overrides",
     "whole_layers",
 ]

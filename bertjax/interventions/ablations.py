@@ -22,6 +22,7 @@ from bertjax.errors import InputError, OverrideError
 from bertjax.formatting import format_bytes, visible
 from bertjax.interventions import overrides as ov
 from bertjax.interventions.modes import find_mode
+from bertjax.interventions.parameters import PARAMETER_SITES
 from bertjax.interventions.patching import at_tokens, patched, replaced
 from bertjax.models import SITES, ModelOutput, Overrides
 from bertjax.paths import is_file, read_text, user_path
@@ -45,9 +46,10 @@ class Change:
     Args:
         layer: index of the layer, from 0.
         head: index of the head in its layer, from 0; 0 for a site of a whole layer.
-        mode: 'uniform', 'zero', 'mean', 'patched', or another of `MODES`.
+        mode: 'uniform', 'zero', 'mean', 'patched', 'restored', or another of `MODES`.
         share: share of the mode's replacement, 1 for all of it.
-        site: one of `models.SITES`, by default the head's output. Other sites can be set to zero or patched.
+        site: one of `models.SITES`, by default the head's output. Other sites can be set to zero or patched. With
+            mode 'restored' one of `PARAMETER_SITES`: a part of the layer whose parameters come from another model.
         at: ids of the spans of tokens at which it acts (`spans` of a sweep); empty for all tokens.
 
     Attributes:
@@ -74,18 +76,40 @@ class Change:
             object.__setattr__(self, name, arguments.check_int(getattr(self, name), name, 0, OverrideError))
         if not (isinstance(self.share, Real) and abs(self.share) <= sys.float_info.max):
             raise InputError(f"the share of head {self.layer}.{self.head} must be a finite number")
-        arguments.check_choice(self.site, "site", SWEPT)
-        if self.site != HEAD_OUTPUTS and mode.replacement not in OF_SITES:
+        arguments.check_choice(self.site, "site", (*SWEPT, *PARAMETER_SITES))
+        if mode.replacement == "parameters" or self.site in PARAMETER_SITES:
+            _check_parameters(self, mode.replacement, mode.share * self.share)
+        elif self.site != HEAD_OUTPUTS and mode.replacement not in OF_SITES:
             raise InputError(
                 f"mode {self.mode!r} is only for heads' outputs: {self.site} can be set to zero or patched"
             )
-        if not SITES[self.site].of_heads and self.head:
+        if not self.of_heads and self.head:
             raise InputError(f"{self.site} belong to a whole layer: give head 0")
         spans = arguments.check_sequence(self.at, "at", "a tuple of span ids", error=OverrideError)
         ids = {arguments.check_int(span, "a span id", 0, OverrideError) for span in spans}
         object.__setattr__(self, "at", tuple(sorted(ids)))
         object.__setattr__(self, "replacement", mode.replacement)
         object.__setattr__(self, "replaced", mode.share * self.share)
+
+    @property
+    def of_heads(self) -> bool:
+        """Whether it changes a head; otherwise it changes a whole layer."""
+        return (SITES.get(self.site) or PARAMETER_SITES[self.site]).of_heads
+
+    @property
+    def of_parameters(self) -> bool:
+        """Whether it changes parameters; otherwise it changes activations."""
+        return self.site in PARAMETER_SITES
+
+
+def _check_parameters(change: Change, replacement: str, share: float) -> None:
+    """Raise `InputError` for a change of parameters that is none, or that is not of all tokens and the full share."""
+    if change.site not in PARAMETER_SITES:
+        raise InputError(f"mode {change.mode!r} replaces parameters: give site= one of {', '.join(PARAMETER_SITES)}")
+    if replacement != "parameters":
+        raise InputError(f"{change.site} can only be restored or redrawn: give mode='restored'")
+    if share != 1 or change.at:
+        raise InputError(f"{change.site} are replaced for all tokens and in full: leave share and at out")
 
 
 @dataclass(frozen=True)
@@ -142,6 +166,9 @@ def name_layer_head(ablation: Ablation, config: BertConfig, mode: str) -> tuple[
         mode: the mode of the other ablations.
     """
     layers = {change.layer for change in ablation.changes}
+    if len(ablation.changes) == 1 and ablation.changes[0].of_parameters:
+        (change,) = ablation.changes
+        return ablation.name, change.layer, change.head if change.of_heads else None
     if any(change.site != HEAD_OUTPUTS or change.at for change in ablation.changes):
         return ablation.name, None, None
     if len(layers) == 1 and {change.mode for change in ablation.changes} == {mode}:
@@ -160,7 +187,7 @@ def head_names(ablation: Ablation) -> tuple[str, ...]:
         ablation: the ablation.
     """
     one_mode = len({change.mode for change in ablation.changes}) < 2
-    heads = [change for change in ablation.changes if SITES[change.site].of_heads]
+    heads = [change for change in ablation.changes if change.of_heads]
     return tuple(f"{change.layer}.{change.head}" + ("" if one_mode else f"={change.mode}") for change in heads)
 
 
@@ -412,6 +439,8 @@ def to_overrides(
     overrides = [ov.identity(config)]
     groups: dict[tuple[str, float, tuple[int, ...]], list[ov.Head]] = {}
     for change in ablation.changes:
+        if change.of_parameters:
+            raise OverrideError(f"ablation {ablation.name} changes parameters, not activations: run it by bertjax.sweep")
         if change.site == HEAD_OUTPUTS:
             kind = (change.replacement, 1 - change.replaced, change.at)
             groups.setdefault(kind, []).append((change.layer, change.head))
@@ -461,10 +490,10 @@ def _replace_site(
 ) -> Overrides:
     """Patch a site other than heads' outputs from the source, or set it to zero."""
     mask = change.replaced * _mask(name, change.at, spans)
-    where: ov.Head | int = (change.layer, change.head) if SITES[change.site].of_heads else change.layer
+    where: ov.Head | int = (change.layer, change.head) if change.of_heads else change.layer
     if change.replacement == "source":
         return patched(config, change.site, [where], _require_source(name, source), tokens=mask)
-    width = config.head_dim if SITES[change.site].of_heads else config.hidden_size
+    width = config.head_dim if change.of_heads else config.hidden_size
     return replaced(config, change.site, {where: np.zeros(width)}, tokens=mask)
 
 

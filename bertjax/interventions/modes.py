@@ -3,12 +3,13 @@
 import math
 import re
 import reprlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bertjax import arguments
 from bertjax.errors import InputError
 
-REPLACEMENTS = ("nothing", "uniform", "mean", "source")
+REPLACEMENTS = ("nothing", "uniform", "mean", "source", "parameters")
 MODE_NAME = "[a-z][a-z0-9_-]*"  # as written in '3.0=zero', in files of sets and in results
 
 
@@ -20,7 +21,8 @@ class Mode:
         definition: a full description, for `summary.json` and the report.
         title: a short description for titles, such as 'set to zero'.
         replacement: 'nothing' (zero); 'uniform', the output with attention weights 1/n; 'mean', the head's mean output
-            over the evaluated examples; 'source', its output on another text.
+            over the evaluated examples; 'source', its output on another text; 'parameters', the parameters of another
+            model.
         share: share of the output that is replaced, 1 for all of it.
 
     Raises:
@@ -62,6 +64,19 @@ MODES: dict[str, Mode] = {
         "source",
     ),
 }
+# Modes of parameters, at sites of `PARAMETER_SITES`.
+PARAMETER_MODES: Mapping[str, Mode] = {
+    "restored": Mode(
+        "parameters replaced by those of the base model (re-initialization of Zhang et al. 2022)",
+        "restored from the base model",
+        "parameters",
+    ),
+    "redrawn": Mode(
+        "parameters drawn anew from the distribution that training starts from (re-randomization of Zhang et al. 2022)",
+        "drawn anew",
+        "parameters",
+    ),
+}
 
 
 def find_mode(name: str) -> Mode:
@@ -70,12 +85,13 @@ def find_mode(name: str) -> Mode:
     Raises:
         InputError: no mode has this name, or the name cannot be written in files of sets.
     """
-    if isinstance(name, str) and name not in MODES:
+    if isinstance(name, str) and name not in {*MODES, *PARAMETER_MODES}:
         raise InputError(
             f"mode {reprlib.repr(name)} is not one of {', '.join(MODES)}; fixed weights and single edges are overrides "
             "for a call of the model, or many of them for reference.run and reference.sweep (--engine reference)"
         )
-    mode = MODES[arguments.check_choice(name, "mode", MODES)]
+    modes = MODES | PARAMETER_MODES
+    mode = modes[arguments.check_choice(name, "mode", modes)]
     if not re.fullmatch(MODE_NAME, name):
         arguments.refuse("a mode's name", "lower-case letters, digits, - and _, starting with a letter", name)
     return mode
