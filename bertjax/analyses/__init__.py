@@ -24,7 +24,7 @@ from bertjax.analyses.patching import (
     patch_paths,
     patching_metrics,
 )
-from bertjax.analyses.probing import Probe, Structure, random_encoder
+from bertjax.analyses.probing import CompareLayers, Geometry, Probe, Structure, random_encoder
 from bertjax.analyses.prune import Prune
 from bertjax.analyses.roles import Roles
 from bertjax.analyses.shapley import Drawn, Shapley
@@ -42,6 +42,8 @@ ANALYSES: Mapping[str, type[Analysis]] = {
     "patch_paths": PatchPaths,
     "probe": Probe,
     "structure": Structure,
+    "geometry": Geometry,
+    "compare_layers": CompareLayers,
 }
 
 __all__ = [
@@ -51,8 +53,10 @@ __all__ = [
     "LOWEST",
     "TEMPERATURE",
     "Ablate",
+    "CompareLayers",
     "Drawn",
     "GateLearner",
+    "Geometry",
     "Importance",
     "Interactions",
     "Patch",

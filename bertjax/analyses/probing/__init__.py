@@ -1,7 +1,9 @@
-"""What layers and heads encode: probes of words."""
+"""What layers and heads encode: probes of words, trees, geometry, and comparisons of layers."""
 
+from bertjax.analyses.probing.geometry import Geometry
+from bertjax.analyses.probing.likeness import CompareLayers
 from bertjax.analyses.probing.probe import Probe
 from bertjax.analyses.probing.structure import Structure
 from bertjax.analyses.probing.words import random_encoder
 
-__all__ = ["Probe", "Structure", "random_encoder"]
+__all__ = ["CompareLayers", "Geometry", "Probe", "Structure", "random_encoder"]
