@@ -8,6 +8,7 @@ import { exampleLines, numberLines, saveTable } from "./downloads.js";
 import { showExamples } from "./examples.js";
 import { importancePage } from "./importance.js";
 import { interactionsPage } from "./interactions.js";
+import { geometryPage, likenessPage, structurePage } from "./layers.js";
 import { patchPage } from "./patch.js";
 import { probePage } from "./probe.js";
 import { prunePage } from "./prune.js";
@@ -22,6 +23,7 @@ const NEEDED = "Chrome or Edge from version 80, Firefox from 113, Safari from 16
 const PAGES = {
   ablation: ablatePage, interactions: interactionsPage, shapley: shapleyPage, importance: importancePage,
   roles: rolesPage, pruning: prunePage, probe: probePage, patching: patchPage, paths: patchPage,
+  structure: structurePage, geometry: geometryPage, "compare-layers": likenessPage,
 };
 // The page of an analysis of the user is that of ablations.
 const analysis = (PAGES[data.analysis] ?? ablatePage)(choose, showMetric);
