@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from bertjax.study import (
         Study,
         ablate,
+        compare_layers,
+        geometry,
         importance,
         interactions,
         languages,
@@ -77,7 +79,7 @@ _PACKAGE_OF = {
     **dict.fromkeys(
         ["Study", "ablate", "interactions", "patch_paths", "roles", "importance", "patch", "prune"], "study"
     ),
-    **dict.fromkeys(["languages", "plan", "probe", "shapley", "structure"], "study"),
+    **dict.fromkeys(["compare_layers", "geometry", "languages", "plan", "probe", "shapley", "structure"], "study"),
     **dict.fromkeys(["merge"], "analyses"),
     **dict.fromkeys(["view"], "attention"),
     **dict.fromkeys(["load_examples"], "tasks"),
@@ -129,9 +131,11 @@ __all__ = [
     "ablate",
     "ablations",
     "collate",
+    "compare_layers",
     "compute_statistics",
     "errors",
     "from_torch",
+    "geometry",
     "importance",
     "interactions",
     "languages",

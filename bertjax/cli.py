@@ -43,6 +43,8 @@ ANALYSES = {
     "probe": "what each layer or head knows about the tags of words (linear probes)",
     "structure": "which layer has dependency trees in its geometry (structural probes)",
     "languages": "how far the sentence vectors of each layer depend on the language",
+    "geometry": "how words lie in each layer: anisotropy, and similarities beyond it",
+    "compare-layers": "how alike two layers are, or a layer in two checkpoints",
     "patch": "where in text and model a contrast acts",
 }
 PLAN = (
@@ -121,7 +123,7 @@ def _add_analysis(commands: "argparse._SubParsersAction[Parser]", name: str, hel
     from bertjax.analyses import ANALYSES, Ablate, PatchPaths
     from bertjax.jobs import ComputeOptions, DataOptions, ModelOptions, OutputOptions, TaskOptions, names, summary_of
 
-    options = ANALYSES.get(name, Ablate)
+    options = ANALYSES.get(name.replace("-", "_"), Ablate)
     parser.description = PLAN if name == "plan" else summary_of(options)[1]
     parser.epilog = f"example: {'bertjax plan --ablate pairs --limit 100' if name == 'plan' else options.example}"
     _add_options(parser, ModelOptions, options.reads)

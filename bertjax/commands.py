@@ -36,7 +36,8 @@ def run_analysis(options: argparse.Namespace) -> int:
     from bertjax.jobs import run_analysis
 
     _choose_cache(options)
-    analysis = _patches_of(options) if options.command == "patch" else _options(ANALYSES[options.command], options)
+    name = options.command.replace("-", "_")
+    analysis = _patches_of(options) if name == "patch" else _options(ANALYSES[name], options)
     settings = _study(options).settings(analysis)
     if analysis.resume:
         _say_if_nothing_to_resume(settings)

@@ -16,6 +16,8 @@ from bertjax import arguments
 from bertjax.analyses import (
     ANALYSES,
     Ablate,
+    CompareLayers,
+    Geometry,
     Importance,
     Interactions,
     Languages,
@@ -70,6 +72,8 @@ __all__ = [
     "Study",
     "StudyOptions",
     "ablate",
+    "compare_layers",
+    "geometry",
     "importance",
     "interactions",
     "languages",
@@ -339,6 +343,25 @@ class Study:
         """
         return self.run(options)
 
+    @takes(Geometry)
+    def geometry(self, options: Geometry) -> Results:
+        """The geometry of words in each layer: anisotropy, and similarities beyond it (Ethayarajh 2019).
+
+        Returns: results with a row for each layer, compared with the embeddings; `summary["geometry"]` has the
+            measurements of a random encoder.
+        """
+        return self.run(options)
+
+    @takes(CompareLayers)
+    def compare_layers(self, options: CompareLayers) -> Results:
+        """How alike the representations of two layers are, or those of a layer in two checkpoints.
+
+        Returns: results with a row for each pair of layers, such as '3-5', or with `other` for each layer. Metric 'cka'
+            is linear centred kernel alignment, 'procrustes' a distance; `summary["likeness"]` has all pairs with
+            permutation tests.
+        """
+        return self.run(options)
+
     def explore(self, *, host: str = "127.0.0.1", port: int = 0, browser: bool = True) -> "Explorer":
         """Open a page that shows what each head does to the model's answer to a text. Needs the extra `explore`.
 
@@ -505,6 +528,8 @@ shapley = in_one_call("shapley")
 probe = in_one_call("probe")
 structure = in_one_call("structure")
 languages = in_one_call("languages")
+geometry = in_one_call("geometry")
+compare_layers = in_one_call("compare_layers")
 prune = in_one_call("prune")
 roles = in_one_call("roles")
 patch = in_one_call("patch")

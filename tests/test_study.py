@@ -30,7 +30,16 @@ OPTIONS = {
 }
 
 
-TAGGED = [{"tokens": sentence.split(), "tags": [word[0] for word in sentence.split()]} for sentence in SENTENCES]
+TAGGED = [
+    {
+        "tokens": words,
+        "lemmas": words,
+        "upos": [word[0] for word in words],
+        "head": [*range(len(words))],
+        "deprel": words,
+    }
+    for words in map(str.split, SENTENCES)
+]
 
 
 @pytest.fixture
@@ -39,8 +48,8 @@ def pairs(tmp_path):
 
 
 def data_of(analysis, pairs):
-    """Task and data: words with tags for probes."""
-    if analysis == "probe":
+    """Task and data: words with tags and trees for probes."""
+    if analysis in ("probe", "structure"):
         return {"task": "token-classification", "data": TAGGED}
     return {"task": "mrpc", "data": pairs}
 

@@ -24,7 +24,14 @@ from bertjax.analyses.patching import (
     patch_paths,
     patching_metrics,
 )
-from bertjax.analyses.probing import Languages, Probe, Structure, random_encoder
+from bertjax.analyses.probing import (
+    CompareLayers,
+    Geometry,
+    Languages,
+    Probe,
+    Structure,
+    random_encoder,
+)
 from bertjax.analyses.prune import Prune
 from bertjax.analyses.roles import Roles
 from bertjax.analyses.shapley import Drawn, Shapley
@@ -43,6 +50,8 @@ ANALYSES: Mapping[str, type[Analysis]] = {
     "probe": Probe,
     "structure": Structure,
     "languages": Languages,
+    "geometry": Geometry,
+    "compare_layers": CompareLayers,
 }
 
 __all__ = [
@@ -52,8 +61,10 @@ __all__ = [
     "LOWEST",
     "TEMPERATURE",
     "Ablate",
+    "CompareLayers",
     "Drawn",
     "GateLearner",
+    "Geometry",
     "Importance",
     "Interactions",
     "Languages",

@@ -18,7 +18,7 @@ from bertjax.plots.canvas import (
 from bertjax.plots.cells import strike_through
 from bertjax.plots.curves import Curve, make_curves
 from bertjax.plots.distances_map import make_distances
-from bertjax.plots.grids import grids_of_cells, make_grids
+from bertjax.plots.grids import Grid, grids_of_cells, make_grids
 from bertjax.plots.heads_map import make_heads
 from bertjax.plots.pairs_map import make_pairs
 from bertjax.plots.panels import Panel, make_panels
@@ -34,6 +34,7 @@ __all__ = [
     "Certainty",
     "Curve",
     "Frame",
+    "Grid",
     "Panel",
     "add_axes",
     "add_note",

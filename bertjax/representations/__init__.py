@@ -2,20 +2,27 @@
 
 from bertjax.representations.activations import Activations, compute_activations, words_of_pieces
 from bertjax.representations.comparison import (
+    Centred,
     Likeness,
+    alignment_by_chance,
     compare_representations,
+    likeness_contributions,
     linear_cka,
+    permutation_tests,
     procrustes_distance,
 )
 from bertjax.representations.geometry import (
+    FEWEST_SENTENCES,
     Geometry,
     dimension_shares,
     effective_dimension,
     explainable_variance,
+    geometry_contributions,
     intra_sentence_similarity,
     mean_cosine,
     measure_geometry,
     self_similarity,
+    sense_contributions,
 )
 from bertjax.representations.languages import (
     language_centroids,
@@ -45,13 +52,16 @@ from bertjax.representations.structural import (
 )
 
 __all__ = [
+    "FEWEST_SENTENCES",
     "Activations",
+    "Centred",
     "Description",
     "Geometry",
     "Likeness",
     "LinearProbe",
     "Split",
     "StructuralProbe",
+    "alignment_by_chance",
     "attachment_counts",
     "compare_representations",
     "compute_activations",
@@ -62,19 +72,23 @@ __all__ = [
     "explainable_variance",
     "fit_probe",
     "fit_structural_probe",
+    "geometry_contributions",
     "intra_sentence_similarity",
     "language_centroids",
     "language_distances",
+    "likeness_contributions",
     "linear_cka",
     "mean_cosine",
     "mean_rank_correlation",
     "measure_geometry",
     "nearest_centroids",
+    "permutation_tests",
     "procrustes_distance",
     "rank_correlations",
     "retrieval_accuracy",
     "retrieval_hits",
     "self_similarity",
+    "sense_contributions",
     "split_texts",
     "tree_depths",
     "tree_distances",

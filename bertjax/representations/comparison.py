@@ -3,10 +3,11 @@
 Both measures ignore rotations, shifts and the scale of a representation, and its number of dimensions may differ.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from bertjax.errors import InputError
 
@@ -99,6 +100,101 @@ def compare_representations(
     alignments, distances = np.array(by_chance).T
     as_large = 1 + int((alignments >= cka).sum())
     return Likeness(cka, distance, float(alignments.mean()), float(distances.mean()), as_large / (permutations + 1))
+
+
+@dataclass(frozen=True)
+class Centred:
+    """A representation with columns of mean 0, and what its comparisons with others share.
+
+    Args:
+        values: the centred representation X.
+        norm: the Frobenius norm of X'X.
+        sizes: the squared norm of each word, x'x.
+        forms: x'X'X x of each word.
+    """
+
+    values: Float[np.ndarray, "words embed"]
+    norm: float
+    sizes: Float[np.ndarray, " words"]
+    forms: Float[np.ndarray, " words"]
+
+    @classmethod
+    def of(cls, states: Float[np.ndarray, "words embed"]) -> "Centred":
+        """Centre a representation.
+
+        Args:
+            states: the representation; a row for each word.
+
+        Raises:
+            InputError: the representation is constant.
+        """
+        values, _ = _centred(states, states)
+        gram = values.T @ values
+        return cls(values, float(np.linalg.norm(gram)), (values**2).sum(1), ((values @ gram) * values).sum(1))
+
+
+def likeness_contributions(
+    one: Centred, other: Centred, sentences: Int[np.ndarray, " words"], count: int
+) -> Float[np.ndarray, "measures sentences"]:
+    """The contribution of each sentence to `linear_cka` and to `procrustes_distance`, by the infinitesimal jackknife.
+
+    As in `geometry_contributions`, a contribution is the measure plus `count` times its derivative by the weight of the
+    sentence; the mean of all contributions is the measure.
+
+    Args:
+        one: a representation.
+        other: another representation of the same words.
+        sentences: the sentence of each word.
+        count: the number of sentences.
+    """
+    product = one.values.T @ other.values
+    cka = (np.linalg.norm(product) / np.sqrt(one.norm * other.norm)) ** 2
+    forms = ((one.values @ product) * other.values).sum(axis=1)
+    of_cka = 2 * forms / (one.norm * other.norm) - cka * (one.forms / one.norm**2 + other.forms / other.norm**2)
+    left, singular, right = np.linalg.svd(product, full_matrices=False)
+    scale = np.sqrt(one.sizes.sum() * other.sizes.sum())
+    turned = ((one.values @ (left @ right)) * other.values).sum(axis=1)
+    sizes = one.sizes / one.sizes.sum() + other.sizes / other.sizes.sum()
+    of_distance = -2 * turned / scale + singular.sum() / scale * sizes
+    measures = ((cka, of_cka), (2 - 2 * singular.sum() / scale, of_distance))
+    return np.stack([value + count * np.bincount(sentences, slopes, count) for value, slopes in measures])
+
+
+def alignment_by_chance(one: Centred, other: Centred) -> float:
+    """The mean of `linear_cka` over all permutations of the words of one representation.
+
+    For n words it is `tr(X'X) tr(Y'Y) / ((n - 1) |X'X| |Y'Y|)`, so it is large if there are few words and many
+    dimensions.
+
+    Args:
+        one: a representation.
+        other: another representation of the same words.
+    """
+    return float(one.sizes.sum() * other.sizes.sum() / ((len(one.sizes) - 1) * one.norm * other.norm))
+
+
+def permutation_tests(
+    ones: Sequence[Centred], others: Sequence[Centred], permutations: int = PERMUTATIONS, seed: int = 0
+) -> Float[np.ndarray, "ones others"]:
+    """The share of permutations with at least the alignment of each pair, counting the identity.
+
+    The memory is that of a kernel matrix, words by words, for each representation.
+
+    Args:
+        ones: representations of words.
+        others: other representations of the same words.
+        permutations: the number of random permutations of the words, which are the same for all pairs.
+        seed: seed of the permutations.
+    """
+    first, second = ([part.values @ part.values.T / part.norm for part in parts] for parts in (ones, others))
+    kernels, generator = np.stack(first).reshape(len(first), -1), np.random.default_rng(seed)
+    found = kernels @ np.stack(second).reshape(len(second), -1).T
+    as_large = np.ones(found.shape)
+    for _ in range(permutations):
+        order = generator.permutation(len(first[0]))
+        permuted = np.stack([kernel[np.ix_(order, order)].ravel() for kernel in second])
+        as_large += kernels @ permuted.T >= found
+    return as_large / (permutations + 1)
 
 
 def _centred(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -166,27 +166,170 @@ def measure_geometry(
     Raises:
         InputError: all words are of one sentence.
     """
-    anisotropy, shares = dimension_shares(vectors, sentences)
-    generator = np.random.default_rng(seed)
-    occurrences = frequent_words(words, sentences)
-    similarities, variances, baselines = [], [], []
-    for rows in occurrences:
-        similarities.append(self_similarity(vectors[rows]))
-        variances.append(explainable_variance(vectors[rows]))
-        random = generator.choice(len(vectors), len(rows), replace=False)
-        baselines.append(explainable_variance(vectors[random]))
-    inside = [intra_sentence_similarity(vectors[sentences == sentence]) for sentence in np.unique(sentences)]
-    by_word = np.array([similarities, variances, baselines]) if occurrences else np.full((3, 1), np.nan)
-    similarity, variance, baseline = by_word.mean(axis=1).tolist()
-    return Geometry(
-        anisotropy=anisotropy,
-        self_similarity=similarity - anisotropy,
-        intra_sentence_similarity=float(np.mean(inside)) - anisotropy,
-        explainable_variance=variance - baseline,
-        random_variance=baseline,
-        effective_dimension=effective_dimension(vectors),
-        rogue_share=float(np.max(shares)),
+    return Geometry(*geometry_contributions(vectors, words, sentences, seed).mean(axis=1).tolist())
+
+
+def geometry_contributions(
+    vectors: Float[np.ndarray, "units embed"], words: Sequence[str], sentences: Int[np.ndarray, " units"], seed: int = 0
+) -> Float[np.ndarray, "measurements sentences"]:
+    """The contribution of each sentence to each measurement of `Geometry`, by the infinitesimal jackknife.
+
+    Let t(w) be a measurement with sentence k counted w_k times. The contribution of the sentence is t plus n times the
+    derivative of t by w_k at w = 1, for n sentences (Efron 1982, chapter 6). No measurement depends on the sum of
+    weights, so the mean of all contributions is t. Their variance over n estimates the variance of t. Which words are
+    frequent, and which dimension has the largest share, does not change with the weights.
+
+    Args:
+        vectors: the representations of words.
+        words: the str of each word; upper and lower case count as equal.
+        sentences: the sentence of each word.
+        seed: seed of the random words of the baseline of explainable variance.
+
+    Returns: contributions in the order of the fields of `Geometry`, for the sentences in ascending order.
+
+    Raises:
+        InputError: all words are of one sentence.
+    """
+    wide, (_, index) = np.asarray(vectors, np.float64), np.unique(sentences, return_inverse=True)
+    units, count = unit_vectors(wide), int(index.max()) + 1
+    anisotropy, shares = _cosines(units, index)
+    generator, frequent = np.random.default_rng(seed), frequent_words(words, sentences)
+    random = [generator.choice(len(wide), len(rows), replace=False) for rows in frequent]
+    similarity = _mean_over_words([(rows, _self_similarity(units[rows])) for rows in frequent], index)
+    variance, baseline = (
+        _mean_over_words([(rows, _explainable_variance(wide[rows])) for rows in groups], index)
+        for groups in (frequent, random)
     )
+    inside = [intra_sentence_similarity(wide[index == sentence]) for sentence in range(count)]
+    return np.stack(
+        [
+            anisotropy,
+            similarity - anisotropy,
+            np.array(inside) - anisotropy,
+            variance - baseline,
+            baseline,
+            _effective_dimension(wide, index),
+            shares,
+        ]
+    )
+
+
+def _over_sentences(
+    value: float, influences: Float[np.ndarray, " words"], index: Int[np.ndarray, " words"], count: int
+) -> Float[np.ndarray, " sentences"]:
+    """Contributions from the derivative of a measurement by the weight of each word."""
+    return value + count * np.bincount(index, influences, count)
+
+
+def _cosines(
+    units: Float[np.ndarray, "words embed"], index: Int[np.ndarray, " words"]
+) -> tuple[Float[np.ndarray, " sentences"], Float[np.ndarray, " sentences"]]:
+    """Contributions to the mean cosine between sentences, and to the largest share of a dimension in it."""
+    anisotropy, shares = dimension_shares(units, index)
+    counts = np.bincount(index)
+    sums = np.zeros((len(counts), units.shape[1]))
+    np.add.at(sums, index, units)
+    left = (counts * (len(units) - counts))[:, None]  # twice the derivative of the number of pairs
+    derivatives = 2 * (sums * (units.sum(axis=0) - sums) - anisotropy * shares * left) / left.sum()
+    total, largest = derivatives.sum(axis=1), int(np.argmax(shares))
+    of_share = (derivatives[:, largest] - shares[largest] * total) / anisotropy
+    return anisotropy + len(counts) * total, shares[largest] + len(counts) * of_share
+
+
+def _mean_over_words(
+    found: Sequence[tuple[Int[np.ndarray, " _"], tuple[float, Float[np.ndarray, " _"]]]],
+    index: Int[np.ndarray, " words"],
+) -> Float[np.ndarray, " sentences"]:
+    """Contributions to the mean of a measurement over words; NaN without words.
+
+    Args:
+        found: the rows of each word; its measurement, and the derivative by the weight of each row.
+    """
+    count = int(index.max()) + 1
+    if not found:
+        return np.full(count, np.nan)
+    rows = np.concatenate([places for places, _ in found])
+    influences = np.concatenate([influence for _, (_, influence) in found]) / len(found)
+    return _over_sentences(float(np.mean([value for _, (value, _) in found])), influences, index[rows], count)
+
+
+def _self_similarity(units: Float[np.ndarray, "occurrences embed"]) -> tuple[float, Float[np.ndarray, " occurrences"]]:
+    """The mean cosine between occurrences, and its derivative by the weight of each."""
+    value, count = self_similarity(units), len(units)
+    cosines = (units * (units.sum(axis=0) - units)).sum(axis=1)
+    return value, 2 * (cosines / (count - 1) - value) / count
+
+
+def _explainable_variance(
+    wide: Float[np.ndarray, "occurrences embed"],
+) -> tuple[float, Float[np.ndarray, " occurrences"]]:
+    """The maximum explainable variance, and its derivative by the weight of each occurrence.
+
+    With weights, the eigenvalues are those of sum_i w_i x_i x_i'. The derivative of the largest one is (v . x_i)^2, for
+    its eigenvector v.
+    """
+    few = len(wide) <= wide.shape[1]
+    values, vectors = np.linalg.eigh(wide @ wide.T if few else wide.T @ wide)
+    squares = values[-1] * vectors[:, -1] ** 2 if few else (wide @ vectors[:, -1]) ** 2
+    sizes = (wide**2).sum(axis=1)
+    value = values[-1] / sizes.sum()
+    return float(value), (squares - value * sizes) / sizes.sum()
+
+
+def sense_contributions(
+    vectors: Float[np.ndarray, "units embed"],
+    words: Sequence[str],
+    senses: Sequence[str],
+    sentences: Int[np.ndarray, " units"],
+) -> Float[np.ndarray, " sentences"]:
+    """The contribution of each sentence to the separation of senses, as in `geometry_contributions`.
+
+    The separation of a word is the mean cosine between occurrences with the same sense, minus that between occurrences
+    with different senses; the mean is over words with two or more senses that occur in at least five sentences each.
+
+    Args:
+        vectors: the representations of words.
+        words: the str of each word; upper and lower case count as equal.
+        senses: the sense of each word, such as its part of speech.
+        sentences: the sentence of each word.
+
+    Returns: contributions for the sentences in ascending order; NaN if there is no such word.
+    """
+    units, (_, index) = unit_vectors(vectors), np.unique(sentences, return_inverse=True)
+    groups: dict[str, list[Int[np.ndarray, " _"]]] = {}
+    for rows in frequent_words([f"{word}\0{sense}" for word, sense in zip(words, senses, strict=True)], sentences):
+        groups.setdefault(words[rows[0]].lower(), []).append(rows)
+    found = [
+        (np.concatenate(group), _separation([units[rows] for rows in group])) for group in groups.values() if group[1:]
+    ]
+    return _mean_over_words(found, index)
+
+
+def _separation(senses: Sequence[Float[np.ndarray, "_ embed"]]) -> tuple[float, Float[np.ndarray, " occurrences"]]:
+    """The separation of a word's senses, and its derivative by the weight of each occurrence."""
+    counts, total = np.array([*map(len, senses)]), sum(part.sum(axis=0) for part in senses)
+    within = [(part * (part.sum(axis=0) - part)).sum(axis=1) for part in senses]  # sums of cosines of each occurrence
+    across = [(part * (total - part.sum(axis=0))).sum(axis=1) for part in senses]
+    value, slopes = 0.0, np.zeros(counts.sum())
+    for sign, sums, others in ((1, within, counts - 1), (-1, across, counts.sum() - counts)):
+        pairs = (counts * others).sum()
+        mean = sum(part.sum() for part in sums) / pairs
+        value += sign * float(mean)
+        slopes += sign * 2 * (np.concatenate(sums) - mean * np.repeat(others, counts)) / pairs
+    return value, slopes
+
+
+def _effective_dimension(
+    wide: Float[np.ndarray, "words embed"], index: Int[np.ndarray, " words"]
+) -> Float[np.ndarray, " sentences"]:
+    """Contributions to the participation ratio t^2 / s, for the trace t of the covariance C and s = |C|^2."""
+    centred = wide - wide.mean(axis=0)
+    covariance = centred.T @ centred / len(wide)
+    trace, squares = np.trace(covariance), (covariance**2).sum()
+    of_trace, of_squares = (centred**2).sum(axis=1), ((centred @ covariance) * centred).sum(axis=1)
+    value = trace**2 / squares
+    influences = 2 * value * (of_trace / trace - of_squares / squares) / len(wide)
+    return _over_sentences(float(value), influences, index, int(index.max()) + 1)
 
 
 def frequent_words(

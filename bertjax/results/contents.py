@@ -308,7 +308,10 @@ class Contents:
         summary = self.summary
         data = f"{summary['data']['task']}, {count_of(summary['data']['examples'], 'example')}"
         title = f"{summary['model']['name']} on {data}"
-        return title if self.measure().compared_with else f"{title}, mode {summary['mode']['name']}"
+        measure = self.measure()
+        return (
+            title if measure.compared_with or measure.by == "comparison" else f"{title}, mode {summary['mode']['name']}"
+        )
 
     def largest(self, count: int = SHOWN) -> list[tuple[str, ...]]:
         """The formatted rows of the ablations with the largest effects on the main metric.

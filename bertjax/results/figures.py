@@ -16,6 +16,7 @@ from bertjax.plots import (
     Certainty,
     Curve,
     Frame,
+    Grid,
     Panel,
     grids_of_cells,
     make_attention,
@@ -121,6 +122,8 @@ def _draw(saved: Contents, figure: str, metric: str | None, frame: Frame) -> "Fi
     rows, measure = saved.rows_of(name), saved.measure(name)
     if figure == "ranking":
         return _ranking(saved, rows, measure, frame)
+    if figure == "auto" and "likeness" in saved.summary:
+        return _likeness(saved, name, measure, frame)
     if figure == "pairs" or (figure == "auto" and saved.summary["outputs"] == "interactions"):
         return _pairs(saved, rows, measure, frame)
     if figure in ("roles", "distances") and metric is not None:
@@ -171,6 +174,8 @@ def _titled(saved: Contents, measure: Measure, what: str) -> str:
         return f"{measure.label}, heads {_what(saved)} in any order"
     if measure.compared_with:
         return f"{measure.label} beside {measure.compared_with}"
+    if measure.by == "comparison":
+        return f"{measure.label} of layers"
     if measure.by == "gradients":
         of = "of" if measure.of_effects else "without"
         return f"{measure.label} {of} each head, mode {saved.summary['mode']['name']}"
@@ -236,6 +241,17 @@ def _pairs(saved: Contents, rows: Sequence[Row], measure: Measure, frame: Frame)
     heads, pairs = found
     changes, title = measure.factor * column(rows, "difference"), _titled(saved, measure, "two heads")
     return make_pairs(heads, pairs, changes, significant(rows), title, _where(saved), measure=measure, frame=frame)
+
+
+def _likeness(saved: Contents, metric: str, measure: Measure, frame: Frame) -> "Figure":
+    found = saved.summary["likeness"]
+    other = found.get("other")
+    values = np.array(found[metric], np.float64)
+    grid = Grid(
+        "" if other is None else f"columns: layers of {other}", found["rows"], values, np.ones(values.shape, np.bool_)
+    )
+    title, note = _titled(saved, measure, ""), f"unrelated words: an alignment of {np.max(found['chance']):.2g} at most"
+    return make_grids([grid], found["columns"], title, _where(saved), note, measure=measure, frame=frame)
 
 
 def _roles(saved: Contents, frame: Frame) -> "Figure":

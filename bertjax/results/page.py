@@ -32,7 +32,19 @@ MOST_ABLATIONS = 2000  # on the page; of more, those with the largest effects ar
 DIGITS = 12
 DIGITS_OF_CELLS = 4  # of cells that are not among the largest effects
 # Parts of a summary that the page of an analysis shows.
-DETAILED = ("pruning", "roles", "probe", "languages", "patching", "shapley", "derived", "gradients")
+DETAILED = (
+    "pruning",
+    "roles",
+    "probe",
+    "structure",
+    "geometry",
+    "likeness",
+    "languages",
+    "patching",
+    "shapley",
+    "derived",
+    "gradients",
+)
 
 
 def check_replaceable(path: Path) -> None:
@@ -147,6 +159,11 @@ def _grids(saved: Contents) -> dict[str, Any] | None:
             for grid in grids_of_cells(patching["cells"], len(spans), index, np.ones(count, np.bool_))
         ]
         columns = list(spans)
+    elif saved.kind == "set" and "likeness" in saved.summary:
+        columns = saved.summary["likeness"]["rows"]
+        indices = np.full((len(columns), len(columns)), np.nan)
+        indices[np.tril_indices(len(columns), -1)] = np.arange(len(saved.names))
+        panels = [{"title": "", "kind": "layer", "rows": columns, "cells": _indices(indices)}]
     else:
         pairs = pairs_of_heads(saved.rows_of())
         if pairs is None:

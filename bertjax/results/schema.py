@@ -79,7 +79,7 @@ class OwnMetric(Struct, kw_only=True):
     of_effects: bool | UnsetType = UNSET
     compared_with: str | UnsetType = UNSET
     tested: bool | UnsetType = UNSET
-    by: Literal["ablation", "gradients", "patching"] | UnsetType = UNSET
+    by: Literal["ablation", "gradients", "patching", "comparison"] | UnsetType = UNSET
 
 
 class Mode(Struct):
@@ -257,6 +257,36 @@ class Languages(Struct):
     layers: dict[str, LanguagesOfLayer]
 
 
+class Geometry(Struct):
+    """The geometry of words: the number of words, and each measurement of a random encoder of the same shape.
+
+    A measurement has a value for the embeddings and for each layer.
+    """
+
+    words: int
+    random_encoder: dict[str, list[float]]
+
+
+class Likeness(Struct, kw_only=True):
+    """How alike representations are: of the layers `rows` and `columns`, matrices of rows by columns.
+
+    `other` is the other checkpoint, if the columns are its layers; `words` the number of words that are compared.
+    `chance` is the mean alignment over all permutations of words; `p` is from `permutations` random permutations of
+    `sample` words.
+    """
+
+    other: str | UnsetType = UNSET
+    words: int
+    rows: list[str]
+    columns: list[str]
+    cka: list[list[float]]
+    procrustes: list[list[float]]
+    chance: list[list[float]]
+    p: list[list[float]]
+    permutations: int
+    sample: int
+
+
 class Screen(Struct):
     """Ablations chosen by gradients.
 
@@ -401,6 +431,8 @@ class Summary(Struct, kw_only=True):
     probe: Probe | UnsetType = UNSET
     structure: Structure | UnsetType = UNSET
     languages: Languages | UnsetType = UNSET
+    geometry: Geometry | UnsetType = UNSET
+    likeness: Likeness | UnsetType = UNSET
     screen: Screen | UnsetType = UNSET
     shapley: Shapley | UnsetType = UNSET
     derived: Derived | UnsetType = UNSET

@@ -31,7 +31,8 @@ class Measure:
             without ablation. Scores are then those of a head itself.
         tested: whether changes are tested against 0. False for scores whose changes have one sign by construction, such
             as means of absolute values.
-        by: the cause of changes: 'ablation', 'patching', or 'gradients', which predict them.
+        by: the cause of changes: 'ablation', 'patching', or 'gradients', which predict them; 'comparison' for scores of
+            pairs, which nothing changes.
 
     >>> Measure("Accuracy").with_unit(Measure("Accuracy").change(-0.0123))
     '−1.23 points'

@@ -1,11 +1,21 @@
 """Comparison of representations against kernels and rotations by other routes."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 from scipy.linalg import orthogonal_procrustes
 
 from bertjax.errors import InputError
-from bertjax.representations import compare_representations, linear_cka, procrustes_distance
+from bertjax.representations import (
+    Centred,
+    alignment_by_chance,
+    compare_representations,
+    likeness_contributions,
+    linear_cka,
+    permutation_tests,
+    procrustes_distance,
+)
 
 
 def rotation(rng, size):
@@ -53,3 +63,42 @@ def test_representations_that_cannot_be_compared_are_refused(rng, unchecked):
         linear_cka(one, one[:9])
     with pytest.raises(InputError, match="constant"):
         procrustes_distance(one, np.full((10, 2), 0.3))
+
+
+def weighted(one, other, weights):
+    """Alignment and distance of words with weights, from kernels and nuclear norms."""
+    centred = [part - np.average(part, axis=0, weights=weights) for part in (one, other)]
+    first, second = (np.sqrt(weights)[:, None] * part for part in centred)
+    kernels = [part @ part.T for part in (first, second)]
+    alignment = np.trace(kernels[0] @ kernels[1]) / np.prod([np.linalg.norm(kernel) for kernel in kernels])
+    first, second = first / np.linalg.norm(first), second / np.linalg.norm(second)
+    return np.array([alignment, 2 - 2 * np.linalg.svd(first.T @ second, compute_uv=False).sum()])
+
+
+def test_contributions_are_derivatives_by_weights(rng):
+    one, other, sentences = rng.normal(size=(40, 5)) + 3, rng.normal(size=(40, 8)), np.sort(rng.integers(0, 9, 40))
+    found, step = likeness_contributions(Centred.of(one), Centred.of(other), sentences, 9), 1e-5
+    value = np.array([linear_cka(one, other), procrustes_distance(one, other)])
+    np.testing.assert_allclose(found.mean(axis=1), value)
+    for sentence in range(9):
+        ends = [weighted(one, other, 1 + sign * step * (sentences == sentence)) for sign in (1, -1)]
+        np.testing.assert_allclose(found[:, sentence], value + 9 * (ends[0] - ends[1]) / (2 * step), atol=1e-7)
+
+
+def test_chance_is_the_mean_over_all_permutations(rng):
+    one, other = rng.normal(size=(5, 3)), rng.normal(size=(5, 4))
+    every = [linear_cka(one, other[list(order)]) for order in permutations(range(5))]
+    assert alignment_by_chance(Centred.of(one), Centred.of(other)) == pytest.approx(np.mean(every))
+
+
+def test_permutation_tests_count_alignments(rng):
+    ones, others = rng.normal(size=(2, 30, 3)), rng.normal(size=(3, 30, 4))
+    others[1, :, :3] += 2 * ones[0]
+    found = permutation_tests([*map(Centred.of, ones)], [*map(Centred.of, others)], 19, seed=4)
+    generator = np.random.default_rng(4)
+    orders = [generator.permutation(30) for _ in range(19)]
+    for row, one in enumerate(ones):
+        for column, other in enumerate(others):
+            larger = sum(linear_cka(one, other[order]) >= linear_cka(one, other) for order in orders)
+            assert found[row, column] == pytest.approx((1 + larger) / 20)
+    assert found[0, 1] == 1 / 20

@@ -10,10 +10,12 @@ from bertjax.representations import (
     dimension_shares,
     effective_dimension,
     explainable_variance,
+    geometry_contributions,
     intra_sentence_similarity,
     mean_cosine,
     measure_geometry,
     self_similarity,
+    sense_contributions,
 )
 from bertjax.representations.geometry import frequent_words
 
@@ -91,3 +93,85 @@ def test_a_word_counts_from_five_sentences_on():
     words = ["a"] * 5 + ["b"] * 4 + ["c"] * 6
     sentences = np.array([0, 1, 2, 3, 4, 0, 1, 2, 3, 0, 1, 2, 3, 3, 3])
     assert [rows.tolist() for rows in frequent_words(words, sentences)] == [[0, 1, 2, 3, 4]]
+
+
+def weighted(vectors, words, sentences, weights, seed=0):
+    """The measurements with each sentence counted `weights` times, by loops and singular values."""
+    weight = weights[sentences]
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    pairs = weight[:, None] * weight * (sentences[:, None] != sentences)
+    by_dimension = np.einsum("ij,id,jd->d", pairs, units, units) / pairs.sum()
+    anisotropy = by_dimension.sum()
+    lower = np.array([word.lower() for word in words])
+    groups = [rows for word in np.unique(lower) if len(set(sentences[rows := np.flatnonzero(lower == word)])) > 4]
+    generator = np.random.default_rng(seed)
+    random = [generator.choice(len(words), len(rows), replace=False) for rows in groups]
+
+    def similarity(rows):
+        mass = weight[rows][:, None] * weight[rows] * ~np.eye(len(rows), dtype=bool)
+        return (mass * (units[rows] @ units[rows].T)).sum() / mass.sum()
+
+    def variance(rows):
+        values = np.linalg.svd(np.sqrt(weight[rows])[:, None] * vectors[rows], compute_uv=False) ** 2
+        return values[0] / values.sum()
+
+    inside = [intra_sentence_similarity(vectors[sentences == one]) for one in range(len(weights))]
+    eigenvalues = np.linalg.eigvalsh(np.cov(vectors.T, aweights=weight, ddof=0))
+    baseline = np.mean([variance(rows) for rows in random])
+    return np.array(
+        [
+            anisotropy,
+            np.mean([similarity(rows) for rows in groups]) - anisotropy,
+            np.average(inside, weights=weights) - anisotropy,
+            np.mean([variance(rows) for rows in groups]) - baseline,
+            baseline,
+            eigenvalues.sum() ** 2 / (eigenvalues**2).sum(),
+            by_dimension.max() / anisotropy,
+        ]
+    )
+
+
+def test_contributions_are_derivatives_by_weights(layer):
+    vectors, words, sentences = layer
+    count, step = sentences.max() + 1, 1e-5
+    found, value = geometry_contributions(vectors, words, sentences), weighted(*layer, np.ones(count))
+    np.testing.assert_allclose(found.mean(axis=1), value)
+    for sentence in range(count):
+        ends = [weighted(*layer, 1 + sign * step * (np.arange(count) == sentence)) for sign in (1, -1)]
+        slope = (ends[0] - ends[1]) / (2 * step)
+        np.testing.assert_allclose(found[:, sentence], value + count * slope, rtol=1e-6, atol=1e-7)
+
+
+def test_measurements_without_frequent_words_are_undefined(rng):
+    found = geometry_contributions(rng.normal(size=(6, 3)), [*"abcdef"], np.array([0, 0, 1, 1, 2, 2]))
+    assert np.isnan(found).all(axis=1).tolist() == [False, True, False, True, True, False, False]
+
+
+def test_senses_are_separated_by_pairs_of_occurrences(layer):
+    vectors, words, sentences = layer
+    senses = ["VERB" if index % 3 else "NOUN" for index in range(len(words))]
+    senses = ["X" if word == "w0" else sense for word, sense in zip(words, senses, strict=True)]
+
+    def separation(weights):
+        weight, found = weights[sentences], []
+        lower = [word.lower() for word in words]
+        for word in sorted({*lower}):
+            rows = [index for index in range(len(words)) if lower[index] == word]
+            of_sense = [{sentences[index] for index in rows if senses[index] == sense} for sense in ("NOUN", "VERB")]
+            if min(map(len, of_sense)) < 5:
+                continue
+            means = []
+            for same in (True, False):
+                pairs = [(i, j) for i, j in combinations(rows, 2) if (senses[i] == senses[j]) == same]
+                mass = [weight[i] * weight[j] for i, j in pairs]
+                means.append(np.average([cosine(vectors[i], vectors[j]) for i, j in pairs], weights=mass))
+            found.append(means[0] - means[1])
+        return np.mean(found)
+
+    count, step = sentences.max() + 1, 1e-5
+    found = sense_contributions(vectors, words, senses, sentences)
+    value = separation(np.ones(count))
+    assert found.mean() == pytest.approx(value)
+    for sentence in (0, 3, count - 1):
+        ends = [separation(1 + sign * step * (np.arange(count) == sentence)) for sign in (1, -1)]
+        assert found[sentence] == pytest.approx(value + count * (ends[0] - ends[1]) / (2 * step), rel=1e-6, abs=1e-7)

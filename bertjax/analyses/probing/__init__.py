@@ -1,8 +1,10 @@
-"""What layers and heads encode: probes of words, and language neutrality."""
+"""What layers and heads encode: probes of words, trees, geometry, comparisons of layers, and language neutrality."""
 
+from bertjax.analyses.probing.geometry import Geometry
 from bertjax.analyses.probing.languages import Languages
+from bertjax.analyses.probing.likeness import CompareLayers
 from bertjax.analyses.probing.probe import Probe
 from bertjax.analyses.probing.structure import Structure
 from bertjax.analyses.probing.words import random_encoder
 
-__all__ = ["Languages", "Probe", "Structure", "random_encoder"]
+__all__ = ["CompareLayers", "Geometry", "Languages", "Probe", "Structure", "random_encoder"]

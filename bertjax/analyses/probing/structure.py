@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from rich.console import RenderableType
 
-from bertjax.analyses.probing.words import activations_and_control, load_words, sentences_of
+from bertjax.analyses.probing.words import activations_and_control, annotations_of, load_words
 from bertjax.errors import InputError
 from bertjax.formatting import count_of, finite
 from bertjax.interventions import ablations
@@ -208,11 +208,10 @@ def take_sentences(job: Job, kept: Sequence[int]) -> Job:
 
 def _annotations(job: Job) -> list[Annotation]:
     """The annotation of each sentence. Raises `InputError` if there is none."""
-    found = [sentence.annotation for sentence in sentences_of(job.examples, "a structural probe")]
-    present = [annotation for annotation in found if annotation is not None]
-    if len(present) < len(found):
+    found = annotations_of(job.examples)
+    if not found:
         raise InputError("a structural probe needs dependency trees: give a file of CoNLL-U with heads")
-    return present
+    return found
 
 
 @dataclass(frozen=True)

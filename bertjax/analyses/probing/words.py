@@ -19,7 +19,7 @@ from bertjax.jobs import Job, Say, Settings, load_tokenizer, read_examples
 from bertjax.models import BertModel, PretrainedModel, check_parameters
 from bertjax.progress import Progress, part_of, silent
 from bertjax.representations import Activations, compute_activations, words_of_pieces
-from bertjax.tasks import OutputSpec, Tagged, TextEncodings
+from bertjax.tasks import Annotation, OutputSpec, Tagged, TextEncodings
 
 
 def load_words(settings: Settings, say: Say, form: OutputSpec, *, tagged: str = "") -> Job:
@@ -60,6 +60,17 @@ def sentences_of(examples: Examples, analysis: str) -> list[Tagged]:
     if len(sentences) < len(examples):
         raise InputError(f"{analysis} needs words with tags: --task token-classification with --data FILE")
     return sentences
+
+
+def annotations_of(examples: Examples) -> list[Annotation]:
+    """The annotation of each sentence of CoNLL-U; empty for other data.
+
+    Args:
+        examples: the examples of any task.
+    """
+    found = [content.annotation for content in examples.content or () if isinstance(content, Tagged)]
+    present = [annotation for annotation in found if annotation is not None]
+    return present if len(present) == len(examples) else []
 
 
 def words_of(examples: Examples) -> list[tuple[str, ...]]:

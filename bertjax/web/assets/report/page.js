@@ -9,6 +9,7 @@ import { showExamples } from "./examples.js";
 import { importancePage } from "./importance.js";
 import { interactionsPage } from "./interactions.js";
 import { languagesPage } from "./languages.js";
+import { geometryPage, likenessPage, structurePage } from "./layers.js";
 import { patchPage } from "./patch.js";
 import { probePage } from "./probe.js";
 import { prunePage } from "./prune.js";
@@ -22,8 +23,8 @@ import { shapleyPage } from "./shapley.js";
 const NEEDED = "Chrome or Edge from version 80, Firefox from 113, Safari from 16.4";
 const PAGES = {
   ablation: ablatePage, interactions: interactionsPage, shapley: shapleyPage, importance: importancePage,
-  roles: rolesPage, pruning: prunePage, probe: probePage, languages: languagesPage,
-  patching: patchPage, paths: patchPage,
+  roles: rolesPage, pruning: prunePage, probe: probePage, patching: patchPage, paths: patchPage,
+  structure: structurePage, geometry: geometryPage, "compare-layers": likenessPage, languages: languagesPage,
 };
 // The page of an analysis of the user is that of ablations.
 const analysis = (PAGES[data.analysis] ?? ablatePage)(choose, showMetric);
