@@ -345,7 +345,14 @@ def runner_bytes(runner: BlockRunner, sweep_input: SweepInput, alive: int | None
     source_blocks = sweep_input.plan.source_blocks
     of_device = Blocks(runner.blocks.rows // runner.devices, runner.blocks.runs)
     needed = sweep_bytes(
-        runner.config, itemsize, packed.row_length, of_device, row_bytes, alive=alive, source_blocks=source_blocks, models=sweep_input.models
+        runner.config,
+        itemsize,
+        packed.row_length,
+        of_device,
+        row_bytes,
+        alive=alive,
+        source_blocks=source_blocks,
+        models=sweep_input.models,
     )
     if runner.picks is not None and jax.default_backend() == "cpu":
         needed += STEPS_BYTES * (len(runner.picks.widths(runner.blocks.rows)) - 1)

@@ -56,12 +56,16 @@ def check_source_model(model: PretrainedModel, source: Any) -> None:
     if len(set(shared)) < len(shared):
         raise InputError(f"layers of this {config.family.name} share parameters: no layer can be restored by itself")
     if config.family.name != other.family.name:
-        raise InputError(f"the base is of family {other.family.name}, the model of {config.family.name}: give another base")
+        raise InputError(
+            f"the base is of family {other.family.name}, the model of {config.family.name}: give another base"
+        )
     own, theirs = layer_parameters(model), layer_parameters(source)
     for path in {**own, **theirs}:
         found, expected = (_describe(paths.get(path)) for paths in (theirs, own))
         if found != expected:
-            raise InputError(f"{path} of the base is {found}, expected {expected}: give a base of the same shape and dtype")
+            raise InputError(
+                f"{path} of the base is {found}, expected {expected}: give a base of the same shape and dtype"
+            )
     kinds = zip(config.architecture.layers, other.architecture.layers, strict=True)
     for layer, (kind, other_kind) in enumerate(kinds):
         if kind != other_kind:

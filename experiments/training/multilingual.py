@@ -166,7 +166,13 @@ def train(
     while step < options.steps:
         batch, key = draw_batch(tokenizer, streams, options.seed, step), jax.random.key(options.seed)
         *state, loss = train_step(
-            skeleton, optimizer, *state, batch, jax.random.fold_in(key, step), rate=rate_of(step, options.steps), loss_of_batch=word_loss
+            skeleton,
+            optimizer,
+            *state,
+            batch,
+            jax.random.fold_in(key, step),
+            rate=rate_of(step, options.steps),
+            loss_of_batch=word_loss,
         )
         losses.append(float(loss))
         step += 1

@@ -27,7 +27,10 @@ def parallel_rows(count=30):
 
 def write_squad(path, rows, name):
     """A file in SQuAD's format, with a question for each row."""
-    qas = [{"id": str(index), "question": row[name], "answers": [{"text": "cat", "answer_start": 4}]} for index, row in rows]
+    qas = [
+        {"id": str(index), "question": row[name], "answers": [{"text": "cat", "answer_start": 4}]}
+        for index, row in rows
+    ]
     content = {"data": [{"paragraphs": [{"context": "the cat sat", "qas": qas}]}]}
     path.write_bytes(gzip.compress(json.dumps(content).encode()))
     return path
@@ -106,7 +109,10 @@ def test_the_language_is_identified_as_by_scikit_learn(model, results):
 
 def test_files_of_languages_and_tables_give_the_same(model, results, tmp_path):
     rows = list(enumerate(parallel_rows()))
-    files = [write_squad(tmp_path / "x.en.json.gz", rows, "en"), write_squad(tmp_path / "x.de.json.gz", rows[::-1], "de")]
+    files = [
+        write_squad(tmp_path / "x.en.json.gz", rows, "en"),
+        write_squad(tmp_path / "x.de.json.gz", rows[::-1], "de"),
+    ]
     of_files = bertjax.languages(model, files, output=tmp_path / "found", progress=False)
     assert [row.score for row in of_files.rows] == [row.score for row in results.rows]
     again = bertjax.read_results(tmp_path / "found")

@@ -35,6 +35,7 @@ CONTRASTS = [
     )
 ]
 TAGGED = [{"tokens": one.split(), "tags": [word[0] for word in one.split()]} for one in SENTENCES]
+PARALLEL = [{"en": one, "de": two} for one, two in zip(SENTENCES, reversed(SENTENCES), strict=True)]
 # For each page: heading of the first section, a selector of the marks of its chart, and their number.
 PAGES = {
     "heads": ("Effect of ablating each head", ".map-cell", LAYERS * HEADS),
@@ -47,6 +48,7 @@ PAGES = {
     "roles": ("Attention of each head by role", ".map-cell", LAYERS * HEADS),
     "probe": ("Probe of each layer", ".bar", LAYERS),
     "head probes": ("Probe of each head", ".map-cell", LAYERS * HEADS),
+    "languages": ("Languages at each layer", ".bar", LAYERS),
     "prune": ("Score by the number of heads left", ".curve", 4),
     "patch": ("Effect of each patch of corrupted texts", ".cell", None),
     "paths": ("Effect of the paths from each head to the queries of 1.0", ".map-cell", LAYERS * HEADS),
@@ -72,6 +74,7 @@ def saved(tmp_path_factory):
         "head probes": lambda **options: bertjax.probe(
             model, "token-classification", data=TAGGED, of="heads", description_length=True, **options
         ),
+        "languages": lambda **options: bertjax.languages(model, PARALLEL, **options),
         "prune": lambda **options: bertjax.prune(model, **data, draws=2, points=3, **options),
         "patch": lambda **options: bertjax.patch(model, CONTRASTS, **options),
         "paths": lambda **options: bertjax.patch_paths(model, CONTRASTS, receivers={"queries": ["1.0"]}, **options),
@@ -104,7 +107,7 @@ def test_each_analysis_has_its_headings_and_its_chart(browser, saved, tmp_path, 
     assert text_of(browser, "#overview-heading") == heading
     assert len(browser.find_elements("css selector", f"#overview {selector}")) == (count or len(results.names))
     assert len(rows_of(browser, "table")) == len(results.names)
-    if name in ("roles", "importance", "patch", "paths", "probe", "head probes"):
+    if name in ("roles", "importance", "patch", "paths", "probe", "head probes", "languages"):
         text = text_of(browser, "main").split("Model, data and settings")[0]
         assert not re.search("ablat", text, re.IGNORECASE), text
     assert "undefined" not in text_of(browser, "#overview-note")

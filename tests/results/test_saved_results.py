@@ -40,6 +40,7 @@ OPTIONAL = {
     "tags",
     "gradients",
     "probe",
+    "languages",
     "derived",
     "shapley",
     "screen",
