@@ -118,8 +118,8 @@ def sweep(
         SweepInterrupted: Ctrl-C; finished parts are in the journal, if there is one.
         OverrideError: a head that the model does not have, mode 'mean' without means, 'patched' without sources,
             'restored' without a source model, or changes at spans that do not exist.
-        InputError: examples or a source model that do not fit the model, too little memory, or outputs that are not finite without
-            any override.
+        InputError: examples or a source model that do not fit the model, too little memory, or outputs that are not
+            finite without any override.
     """
     started = time.monotonic()
     sweep_input = make_sweep_input(

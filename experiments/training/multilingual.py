@@ -30,7 +30,6 @@ from tokenizers import BertWordPieceTokenizer
 from bertjax import BertConfig, BertForMaskedLM, Tokenizer
 from bertjax.atomic_files import staged
 from bertjax.checkpoints import MODEL, MODEL_FILES, saving, write_weights
-from bertjax.models import keep_all
 from experiments.training.dropout import Drop, dropper, train_body
 from experiments.training.trainer import (
     Batch,
@@ -45,6 +44,7 @@ PREDICTED, HIDDEN, REPLACED = 0.15, 0.8, 0.1
 SAVED_EVERY = 100  # steps
 RATE, WARMUP, FALL = 1e-3, 200, 0.2  # the highest rate, the steps before it, and the share of the steps that end at 0
 VOCABULARY, SPECIAL = 8000, 5  # word pieces; the first ones are [PAD], [UNK], [CLS], [SEP] and [MASK]
+TESTED = 256  # questions of each language whose loss is printed
 
 
 def read_texts(path: Path) -> tuple[list[str], list[str]]:
@@ -115,7 +115,7 @@ def word_loss(skeleton: Skeleton, parameters: Parameters, batch: Batch, key: Key
 @partial(jax.jit, static_argnums=0)
 def test_loss(skeleton: Skeleton, parameters: Parameters, batch: Batch) -> Float[Array, ""]:
     """`losses_of` without dropout."""
-    return losses_of(skeleton, parameters, batch, keep_all)
+    return losses_of(skeleton, parameters, batch, lambda x, rate: x)
 
 
 def save_model(skeleton: Skeleton, parameters: Parameters, tokenizer: Tokenizer, directory: Path) -> None:
@@ -160,7 +160,7 @@ def train(
         state, step = load_state(path, state)
     padded = []
     for number, of_language in enumerate(questions):
-        rows = [text.input_ids[:64] for text in tokenizer.encode(of_language)]
+        rows = [text.input_ids[:64] for text in tokenizer.encode(of_language[:TESTED])]
         ids = np.array([[*row, *[0] * (64 - len(row))] for row in rows])
         padded.append(hide(tokenizer, ids, np.random.default_rng((options.seed, number))))
     while step < options.steps:

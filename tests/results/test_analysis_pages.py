@@ -45,6 +45,7 @@ TREES = [
     }
     for words in map(str.split, SENTENCES)
 ]
+PARALLEL = [{"en": one, "de": two} for one, two in zip(SENTENCES, reversed(SENTENCES), strict=True)]
 # For each page: heading of the first section, a selector of the marks of its chart, and their number.
 PAGES = {
     "heads": ("Effect of ablating each head", ".map-cell", LAYERS * HEADS),
@@ -61,6 +62,7 @@ PAGES = {
     "geometry": ("Geometry of words in each layer", ".bar", LAYERS),
     "layers of a model": ("How alike two layers are", ".cell", 3),
     "layers of two models": ("Each layer, compared with that of ", ".bar", LAYERS),
+    "languages": ("Languages at each layer", ".bar", LAYERS),
     "prune": ("Score by the number of heads left", ".curve", 4),
     "patch": ("Effect of each patch of corrupted texts", ".cell", None),
     "paths": ("Effect of the paths from each head to the queries of 1.0", ".map-cell", LAYERS * HEADS),
@@ -89,6 +91,7 @@ def saved(tmp_path_factory):
         "head probes": lambda **options: bertjax.probe(
             model, "token-classification", data=TAGGED, of="heads", description_length=True, **options
         ),
+        "languages": lambda **options: bertjax.languages(model, PARALLEL, **options),
         "prune": lambda **options: bertjax.prune(model, **data, draws=2, points=3, **options),
         "patch": lambda **options: bertjax.patch(model, CONTRASTS, **options),
         "paths": lambda **options: bertjax.patch_paths(model, CONTRASTS, receivers={"queries": ["1.0"]}, **options),

@@ -43,6 +43,7 @@ OPTIONAL = {
     "structure",
     "geometry",
     "likeness",
+    "languages",
     "derived",
     "shapley",
     "screen",
