@@ -149,8 +149,14 @@ def train(
     options: argparse.Namespace, tokenizer: Tokenizer, streams: list[np.ndarray], questions: list[list[str]]
 ) -> None:
     """Take the steps that are left, and save state and model every 100 steps."""
-    sizes = {"hidden_size": 192, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 768}
-    config = BertConfig(vocab_size=tokenizer.vocab_size, max_position_embeddings=max(LENGTHS), **sizes)
+    config = BertConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=192,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=768,
+        max_position_embeddings=max(LENGTHS),
+    )
     model = BertForMaskedLM(config, jax.random.key(options.seed))
     skeleton, optimizer = Skeleton.of(model), make_optimizer(weight_decay=0.01, largest_gradient=1.0)
     parameters = {name: jnp.array(value) for name, value in model.parameters().items()}
