@@ -274,11 +274,25 @@ class Words(Kind):
         return Line({"readout": "bertjax.readouts.log_probabilities", **options}, "values[:, 0]")
 
 
-class Classes(Kind):
+class OneOutput(Kind):
+    """A kind of answer whose map reads the same output as the answer: one for the text or pair."""
+
+    texts: ClassVar[int | str] = "1 or 2"
+    _reading: ClassVar[Reading]
+
+    def answer_reading(self, encodings: Sequence[Encoding]) -> Reading | None:
+        """Read the output."""
+        return self._reading
+
+    def map_reading(self, encodings: Sequence[Encoding], target: Target) -> Reading:
+        """Read the output."""
+        return self._reading
+
+
+class Classes(OneOutput):
     """Probabilities of classes."""
 
     name = "classes"
-    texts: ClassVar[int | str] = "1 or 2"
 
     def first_target(self, answer: Mapping[str, Any]) -> Target:
         """The most likely class."""
@@ -286,16 +300,12 @@ class Classes(Kind):
         return Target(label=chances.index(max(chances)))
 
     _log: Callable[[np.ndarray], np.ndarray] = staticmethod(log_softmax)
-    _readout: Readout = staticmethod(readouts.logits)
+    _reading = Reading(readouts.logits)
 
     @property
     def labels(self) -> list[str]:
         """Names of the classes, in the model's order."""
         return [name for _, name in sorted(self.subject.model.config.id2label.items())]
-
-    def answer_reading(self, encodings: Sequence[Encoding]) -> Reading | None:
-        """Read the logits."""
-        return Reading(self._readout)
 
     def answer(
         self, texts: Sequence[str], encodings: Sequence[Encoding], values: Shaped[np.ndarray, "..."] | None
@@ -309,7 +319,7 @@ class Classes(Kind):
     def map_reading(self, encodings: Sequence[Encoding], target: Target) -> Reading:
         """Read the logits."""
         self._check(target)
-        return Reading(self._readout)
+        return self._reading
 
     def _check(self, target: Target) -> int:
         if target.label is None or target.label >= len(self.labels):
@@ -353,21 +363,16 @@ class NextSentence(Classes):
         return ["follows", "random"]
 
 
-class Score(Kind):
+class Score(OneOutput):
     """The score of a text or pair."""
 
     name = quantity = "score"
-    texts: ClassVar[int | str] = "1 or 2"
-    _readout: Readout = staticmethod(readouts.score)
+    _reading = Reading(readouts.score)
     _named = "bertjax.readouts.score"
 
     def first_target(self, answer: Mapping[str, Any]) -> Target:
         """No target is needed."""
         return Target()
-
-    def answer_reading(self, encodings: Sequence[Encoding]) -> Reading | None:
-        """Read the score."""
-        return Reading(self._readout)
 
     def answer(
         self, texts: Sequence[str], encodings: Sequence[Encoding], values: Shaped[np.ndarray, "..."] | None
@@ -375,10 +380,6 @@ class Score(Kind):
         """The score."""
         assert values is not None
         return {"score": float(values.reshape(()))}
-
-    def map_reading(self, encodings: Sequence[Encoding], target: Target) -> Reading:
-        """Read the score."""
-        return Reading(self._readout)
 
     def quantities(
         self, encodings: Sequence[Encoding], target: Target, values: Shaped[np.ndarray, "runs ..."]
@@ -394,7 +395,7 @@ class Score(Kind):
 class Rating(Score):
     """The output of a regression, without an activation."""
 
-    _readout = staticmethod(readouts.logits)
+    _reading = Reading(readouts.logits)
     _named = "bertjax.readouts.logits"
 
 
@@ -403,6 +404,7 @@ class Similarity(Score):
 
     name = quantity = "similarity"
     texts = 2
+    _reading = Reading(readouts.sentence_embedding, combine=cosine)
     samples = ("A man is eating a piece of bread.", "Someone is having a meal.")
 
     def encode(self, texts: Sequence[str]) -> tuple[Encoding, ...]:
@@ -416,20 +418,12 @@ class Similarity(Score):
         pairs = zip(tokenizers, texts, strict=True)
         return tuple(one.encode([text], None, self.subject.longest, word_ids=True)[0] for one, text in pairs)
 
-    def answer_reading(self, encodings: Sequence[Encoding]) -> Reading | None:
-        """Read both vectors."""
-        return Reading(readouts.sentence_embedding, combine=cosine)
-
     def answer(
         self, texts: Sequence[str], encodings: Sequence[Encoding], values: Shaped[np.ndarray, "..."] | None
     ) -> dict[str, Any]:
         """The similarity."""
         assert values is not None
         return {"similarity": float(values)}
-
-    def map_reading(self, encodings: Sequence[Encoding], target: Target) -> Reading:
-        """Read both vectors."""
-        return Reading(readouts.sentence_embedding, combine=cosine)
 
     def line(self, encodings: Sequence[Encoding], target: Target) -> Line:
         """The similarity."""

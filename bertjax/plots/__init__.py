@@ -15,7 +15,6 @@ from bertjax.plots.canvas import (
     save_page,
     start_page,
 )
-from bertjax.plots.cells import strike_through
 from bertjax.plots.curves import Curve, make_curves
 from bertjax.plots.distances_map import make_distances
 from bertjax.plots.grids import Grid, grids_of_cells, make_grids
@@ -51,5 +50,4 @@ __all__ = [
     "make_sets",
     "save_page",
     "start_page",
-    "strike_through",
 ]

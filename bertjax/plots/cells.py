@@ -1,4 +1,4 @@
-"""Cells of maps of changes: colours, strokes through cells that are not significant, and numbers."""
+"""Cells of maps of changes: colours, dots in significant cells, and numbers."""
 
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-STROKE = "#7f7f7f"  # of cells that are not significant, visible on all colours
+DOT, MARGIN = 1.5, 3.0  # points: the largest radius of a dot, and its distance from the edges of a cell with a number
 OUTLIER = 3.0  # the colour scale ends at this multiple of the 90th percentile of changes
 LETTER = 0.075  # inches of a letter of the caption
 DARKEST = 0.2  # luminance above which dark letters are as readable as white ones
@@ -68,7 +68,7 @@ def draw_cells(
     digits: int = 2,
     edges: float = 0.8,
 ) -> None:
-    """Draw the cells of a map in their colours; a stroke crosses each cell that is not significant.
+    """Draw the cells of a map in their colours; significant cells have a dot.
 
     Args:
         changes: the changes as printed; NaN where undefined.
@@ -81,25 +81,29 @@ def draw_cells(
     colours = colour_cells(measure.sign * changes / (2 * limit) + 0.5)
     axes.pcolormesh(colours, edgecolors="white" if edges else "none", linewidth=edges)
     if significant is not None:
-        strike_through(axes, ~significant & np.isfinite(changes))
+        _mark_cells(axes, significant & np.isfinite(changes), colours, has_numbers=size is not None)
     if size is not None:
         _write_changes(axes, changes, colours, size, digits, plus=measure.printed_change(1.0).startswith("+"))
 
 
-def strike_through(axes: "Axes", cells: Bool[np.ndarray, "layers heads"], offset: float = 0.0) -> None:
-    """Draw a stroke through cells.
+def _mark_cells(axes: "Axes", cells: Bool[np.ndarray, "layers heads"], colours: Colours, *, has_numbers: bool) -> None:
+    """Draw a dot in cells: in the upper right corner of cells with numbers, else in the middle.
 
     Args:
-        axes: the axes to draw into.
-        cells: which cells get a stroke.
-        offset: the coordinate of the left and upper edge of cell 0.
+        cells: which cells get a dot.
+        has_numbers: whether the cells have numbers.
     """
-    from matplotlib.collections import LineCollection
+    rows, columns = np.nonzero(cells)
+    size = 72 * np.array(size_of(axes)) / cells.shape[::-1]  # of a cell, in points
+    x, y = (1 - MARGIN / size[0], MARGIN / size[1]) if has_numbers else (0.5, 0.5)
+    inks = np.where(_is_light(colours), INK, "white")[cells]
+    diameter = 2 * min(DOT, 0.25 * float(size.min()))
+    axes.scatter(columns + x, rows + y, s=diameter**2, c=inks.tolist(), linewidths=0)
 
-    corners = np.argwhere(cells)[:, None, ::-1] + offset
-    axes.add_collection(
-        LineCollection(list(corners + np.array([[0, 1], [1, 0]])), colors=STROKE, linewidths=0.6), autolim=False
-    )
+
+def _is_light(colours: Colours) -> Bool[np.ndarray, "layers heads"]:
+    """Whether dark letters are as readable as white ones."""
+    return np.asarray(colours**2.2 @ np.array([0.2126, 0.7152, 0.0722]) > DARKEST)
 
 
 def _write_changes(axes: "Axes", changes: Map, colours: Colours, size: float, digits: int, *, plus: bool) -> None:
@@ -108,9 +112,7 @@ def _write_changes(axes: "Axes", changes: Map, colours: Colours, size: float, di
     Args:
         plus: whether positive changes have a sign.
     """
-    from matplotlib.patheffects import withStroke
-
-    light = colours**2.2 @ np.array([0.2126, 0.7152, 0.0722]) > DARKEST
+    light = _is_light(colours)
     for layer, head in np.argwhere(np.isfinite(changes)):
         text = format_change(changes[layer, head], digits)
         axes.text(
@@ -121,7 +123,6 @@ def _write_changes(axes: "Axes", changes: Map, colours: Colours, size: float, di
             color=INK if light[layer, head] else "white",
             ha="center",
             va="center_baseline",
-            path_effects=[withStroke(linewidth=2, foreground=colours[layer, head])],  # over the stroke
         )
 
 

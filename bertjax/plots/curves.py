@@ -49,6 +49,7 @@ def make_curves(
     subtitle: str,
     *,
     measure: Measure,
+    bounds: tuple[int | float, int | float] = (-np.inf, np.inf),
     frame: Frame = PAGE,
 ) -> "Figure":
     """The scores of each order from all heads to none; for several draws their mean and range.
@@ -60,6 +61,7 @@ def make_curves(
         title: title of the figure.
         subtitle: line below the title.
         measure: name, unit and direction of the score.
+        bounds: the lowest and the highest possible score as printed; axis and bands end there.
         frame: title, and axes to draw into.
 
     Raises:
@@ -87,12 +89,13 @@ def make_curves(
             if is_drawn:
                 band = np.stack([curve.scores.min(axis=0), curve.scores.max(axis=0)])
             if band is not None:
-                low, high = np.concatenate([[[score], [score]], band], axis=1)
+                low, high = np.concatenate([[[score], [score]], band], axis=1).clip(*bounds)
                 axes.fill_between(places, low, high, color=colour, alpha=0.1, linewidth=0, zorder=1)
             style: dict[str, Any] = {"linestyle": LINES[number % 6], "marker": MARKERS[number % 6], "markersize": 4}
             lines += axes.plot(places, drawn.mean(axis=0), color=colour, linewidth=1.6, zorder=3, **style)
         axes.axhline(score, color=INK, linewidth=1.0, linestyle=(0, (4, 3)), zorder=2)
         axes.set_xlim(count, 0)
+        axes.set_ylim(np.clip(axes.get_ylim(), *bounds))
         _name_lines(axes, curves, lines)
         axes.set_xticks([count, *left.tolist()])
         axes.grid(color=PALE, linewidth=0.8)

@@ -47,7 +47,7 @@ class Grid:
         title: the site.
         rows: the names of layers or heads.
         changes: the changes as printed; NaN if undefined.
-        significant: which changes are significant; a stroke crosses the others.
+        significant: which changes are significant; their cells have a dot.
         kind: the kind of rows: 'layer' or 'head'.
     """
 
@@ -118,7 +118,7 @@ def make_grids(
         spans: the names of the spans, in the order of the text.
         title: title of the figure.
         subtitle: line below the title.
-        note: replaces the note about strokes, for changes that are not tested.
+        note: replaces the note about dots, for changes that are not tested.
         measure: the measure of the changes.
         limit: where colours end; None for the largest change, unless that is an outlier.
         frame: title and size of the figure.
@@ -154,7 +154,7 @@ def make_grids(
             top -= height + CAPTION
         draw_scale(figure, figure.axes[0], changes, limit, replace(measure, of_effects=True))
         count = int(np.isfinite(changes).sum())
-        lines = [note or f"stroke: not significant (q ≥ {Q}), {count - found:,} of {count:,} cells"]
+        lines = [note or f"dot: significant (q < {Q}), {found:,} of {count:,} cells"]
         add_note(figure, "; ".join([*lines, "grey: cannot act"] if count < changes.size else lines))
     return figure
 

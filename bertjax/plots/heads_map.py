@@ -19,7 +19,7 @@ from bertjax.plots.canvas import (
     printed_changes,
     size_of,
 )
-from bertjax.plots.cells import STROKE, Map, colour_limit, draw_cells, draw_scale
+from bertjax.plots.cells import Map, colour_limit, draw_cells, draw_scale
 from bertjax.statistics import SCORE, Measure, Q
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def make_heads(
         title: the title of the figure, one line.
         subtitle: a smaller line below the title; long ones are broken.
         measure: name, format and direction of the score.
-        significant: which effects are significant: a stroke crosses the others. None if effects are not tested: then
+        significant: which effects are significant: their cells have a dot. None if effects are not tested: then
             the map has no column with the means of layers.
         frame: title, and axes to draw into.
 
@@ -169,8 +169,8 @@ def _notes(
     notes: list[Artist] = []
     if significant is not None:
         found, tested = int((significant & np.isfinite(changes)).sum()), int(np.isfinite(changes).sum())
-        label = f"stroke: not significant (q ≥ {Q}): {tested - found} of {tested}; means are not tested"
-        notes.append(Line2D([], [], color=STROKE, marker=(2, 0, -45), markersize=10, linestyle="none", label=label))
+        label = f"significant (q < {Q}): {found} of {tested}; means are not tested"
+        notes.append(Line2D([], [], color=INK, marker="o", markersize=3, linestyle="none", label=label))
     if not measure.tested:
         notes.append(Patch(fill=False, linewidth=0, label=measure.untested))
     for count, side, marker, colour in ((below, "below", "v", darkest[0]), (above, "above", "^", darkest[1])):

@@ -36,7 +36,7 @@ def make_pairs(
         heads: the heads of all pairs, in ascending order.
         pairs: the indices of each pair in `heads`.
         changes: the changes as printed; NaN if undefined.
-        significant: which changes are significant; a stroke crosses the others.
+        significant: which changes are significant; their cells have a dot.
         title: title of the figure.
         subtitle: line below the title.
         measure: name, unit and direction of the score.
@@ -69,8 +69,8 @@ def make_pairs(
         _label(axes, heads)
         draw_scale(figure, axes, changes, limit, replace(measure, of_effects=True), frame=frame)
         if frame.ax is None:
-            left_out = int((~significant & np.isfinite(changes)).sum())
-            add_note(figure, f"stroke: not significant (q ≥ {Q}), {left_out:,} of {len(changes):,}")
+            count = int((significant & np.isfinite(changes)).sum())
+            add_note(figure, f"dot: significant (q < {Q}), {count:,} of {len(changes):,}")
     return figure
 
 

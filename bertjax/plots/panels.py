@@ -9,13 +9,14 @@ from jaxtyping import Bool, Float
 
 from bertjax.errors import DataError
 from bertjax.plots.canvas import GREY, INK, PAGE, WIDTH, Frame, add_axes, start_page
-from bertjax.plots.cells import strike_through
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 GAP, LEFT, RIGHT, BOTTOM, CAPTION, AXIS = 0.45, 0.62, 1.0, 0.75, 0.3, 0.35  # inches
 COLUMNS = 3
+STROKE = "#7f7f7f"  # visible on all colours
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def make_panels(
             axes = add_axes(figure, left, below, heads * cell, layers * cell)
             image = axes.imshow(panel.values, cmap=colours, vmin=low, vmax=high, aspect="auto")
             if panel.struck is not None:
-                strike_through(axes, panel.struck, -0.5)
+                _strike_through(axes, panel.struck)
             axes.set_xticks(range(0, heads, 1 if cell > 0.2 else 2))
             axes.set_yticks(range(layers))
             axes.set_title(panel.title, fontsize=9.5, color=INK)
@@ -101,3 +102,13 @@ def make_panels(
         if note:
             figure.text(LEFT / WIDTH, 0.14 / float(figure.get_size_inches()[1]), note, fontsize=8.5, color=GREY)
     return figure
+
+
+def _strike_through(axes: "Axes", cells: Bool[np.ndarray, "layers heads"]) -> None:
+    """Draw a stroke through cells."""
+    from matplotlib.collections import LineCollection
+
+    corners = np.argwhere(cells)[:, None, ::-1] - 0.5
+    axes.add_collection(
+        LineCollection(list(corners + np.array([[0, 1], [1, 0]])), colors=STROKE, linewidths=0.6), autolim=False
+    )

@@ -231,6 +231,18 @@ class Contents:
         """
         return measure_of(self.summary, metric or self.metric)
 
+    def bounds(self, metric: str | None = None) -> tuple[float, float]:
+        """The lowest and the highest possible score of a metric, as printed; infinite for metrics of the user.
+
+        Args:
+            metric: the name of the metric; None for the main one.
+        """
+        name = metric or self.metric
+        if name in self.summary.get("own_metrics", {}):
+            return -np.inf, np.inf
+        factor = self.measure(name).factor
+        return factor * BUILT_IN[name].lowest, factor * BUILT_IN[name].highest
+
     @property
     def analysis(self) -> str:
         """The analysis that made these results, such as 'ablation' or 'shapley'."""

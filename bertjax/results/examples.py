@@ -16,6 +16,8 @@ Line = list[tuple[str, str]]  # pieces with their marks
 NAME, PLAIN, TRUE, RIGHT, WRONG = "name", "", "true", "right", "wrong"
 LONGEST = 500  # characters of a text
 AROUND = 40  # characters on each side of an answer
+PREDICTS = {"logits": True, "score": False, "similarity": False}
+"""The outputs with the default display, and whether their largest number is the predicted class."""
 
 
 @dataclass(frozen=True)
@@ -129,12 +131,14 @@ def _probabilities(
 
 def display_of(saved: Contents) -> Display:
     """The display of the examples of results."""
-    from bertjax.analyses import ANALYSES  # imports JAX, which reading results does not need
+    name, has_classes = saved.summary["outputs"], len(saved.summary["data"]["label_names"]) > 1
+    if name in PREDICTS:  # without an import of JAX
+        return Display(saved, PREDICTS[name] and has_classes)
+    from bertjax.analyses import ANALYSES  # imports JAX
     from bertjax.tasks import form_named
 
-    name = saved.summary["outputs"]
     specs = (analysis.outputs for analysis in ANALYSES.values())
     form = next((spec for spec in specs if spec is not None and spec.name == name), form_named(name))
     if form is None:  # of a task or an analysis of the user
         return NumberDisplay(saved) if "numbers" in saved.summary else Display(saved)
-    return form.display(saved, form.predicts and len(saved.summary["data"]["label_names"]) > 1)
+    return form.display(saved, form.predicts and has_classes)

@@ -277,7 +277,7 @@ def _patches(saved: Contents, rows: Sequence[Row], measure: Measure, frame: Fram
         raise InputError(f"{saved.source} has paths from heads, whose picture is a map: --figure map")
     patching = saved.summary["patching"]
     values, few = measure.factor * column(rows, "difference"), saved.too_few_contrasts
-    found = np.ones(len(rows), np.bool_) if few else significant(rows)
+    found = significant(rows)
     grids = grids_of_cells(patching["cells"], len(patching["spans"]), values, found)
     title = f"{measure.label}, {patching['into']} texts patched" + ("" if measure.of_effects else ": the change")
     limit = min(100.0, float(np.nanmax(np.abs(values)))) if measure.of_effects else None
@@ -341,7 +341,8 @@ def _curves(saved: Contents, metric: str | None, measure: Measure, frame: Frame)
     model, points = saved.summary["model"], np.array(saved.summary["pruning"]["points"])
     every = model["layers"] * model["heads"], measure.factor * base
     title = f"{measure.label} by number of heads left, {_what(saved)}"
-    return make_curves(points, curves, every, title, _where(saved), measure=measure, frame=frame)
+    bounds = saved.bounds(metric)
+    return make_curves(points, curves, every, title, _where(saved), measure=measure, bounds=bounds, frame=frame)
 
 
 def _curve(name: str, rows: Sequence[Row], measure: Measure, left: Int[np.ndarray, " points"] | None = None) -> Curve:

@@ -194,6 +194,7 @@ def _metric(saved: Contents, name: str) -> dict[str, Any]:
     printed |= {"effects": measure.of_effects, "compared": measure.compared_with, "by": measure.by}
     printed |= {"tested": measure.tested, "untested": measure.untested, "order": measure.order}
     printed |= {"change": measure.name_of_change, "of_model": measure.is_of_model, "names": measure.names_of_changes}
+    printed |= {"bounds": saved.bounds(name)}
     return {"name": name, "label": measure.label, "positive": saved.positive_of(name), **printed}
 
 

@@ -171,9 +171,10 @@ def make_summary(
     """
     ablations, main = [entry.to_dict() for entry in entries], provenance["metric"]["name"]
     names, kind = [entry.name for entry in entries], kind_of(ablations, of_patches="patching" in provenance)
-    statistics = {name: describe_statistics(one, names, kind) for name, one in computed.items()}
+    pruning = provenance.get("pruning")
+    statistics = {name: describe_statistics(one, names, kind, pruning) for name, one in computed.items()}
     if main in computed:
-        sentence = summarise(computed[main], names, kind)
+        sentence = summarise(computed[main], names, kind, pruning)
     else:
         sentence = "Fewer than two examples can be compared: nothing can be tested."
     if "screen" in provenance:

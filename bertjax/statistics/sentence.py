@@ -1,6 +1,6 @@
 """A summary of statistics in one sentence: the number of significant effects, the extremes, and what is unknown."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,18 +16,21 @@ from bertjax.statistics.metrics import Metric
 FEWEST_EXAMPLES, FEWEST_BY_CLASS, FEWEST_ORDERED, FEWEST_BOUNDED = 10, 13, 20, 30
 
 
-def summarise(statistics: Statistics, names: Sequence[str], kind: str) -> str:
+def summarise(statistics: Statistics, names: Sequence[str], kind: str, pruning: Mapping[str, Any] | None = None) -> str:
     """Summarise statistics: how many ablations significantly raise or lower the score, the extremes, what is unknown.
 
     A gain is a change of the score for the better, a loss one for the worse. If there are fewer examples than intervals
-    need, a second sentence says so.
+    need, a second sentence says so. For pruning the sentence has the number of heads that each order removes without a
+    significant loss.
 
     Args:
         statistics: the statistics of the ablations.
         names: names of the ablations.
         kind: the kind of the ablations: 'head', 'layer' or 'set'.
+        pruning: the key `pruning` of `summary.json`; None for other analyses.
     """
-    findings = _findings(statistics, names, kind)
+    is_pruning = pruning is not None and statistics.metric.tested and np.isfinite(statistics.difference).any()
+    findings = _pruned(statistics, names, pruning) if pruning and is_pruning else _findings(statistics, names, kind)
     if statistics.examples >= fewest_examples(statistics.metric) or not np.isfinite(statistics.difference).any():
         return findings
     examples, level = count_of(statistics.examples, "example"), f"{100 * LEVEL:.0f} %"
@@ -80,6 +83,35 @@ def _findings(statistics: Statistics, names: Sequence[str], kind: str) -> str:
     if unknown:
         parts.append(_unknown(statistics, unknown, kind))
     return "; ".join(parts) + "."
+
+
+def _pruned(statistics: Statistics, names: Sequence[str], pruning: Mapping[str, Any]) -> str:
+    """The sentence for pruning: how many heads each order removes before a significant loss, or an undefined score."""
+    lost = ~np.isfinite(statistics.difference)
+    lost |= statistics.significant & (statistics.metric.measure.sign * statistics.difference < 0)
+    worse = dict(zip(names, lost.tolist(), strict=True))
+    removed = dict[str, list[int]]()
+    for order in pruning["orders"]:
+        name = "random" if order["name"].startswith("random") else order["name"]
+        count, heads = 0, len(order["heads"])
+        for left in sorted(map(int, order["runs"]), reverse=True):
+            if worse[order["runs"][str(left)]]:
+                break
+            count = heads - left
+        removed.setdefault(name, []).append(count)
+    parts = [
+        f"random orders {np.median(counts):.0f} (median of {len(counts)})"
+        if name == "random"
+        else f"{name} {counts[0]}"
+        for name, counts in removed.items()
+    ]
+    if gates := pruning.get("gates"):
+        closed = [len(gate["open"]) - gate["left"] for gate in gates if gate["run"] and not worse[gate["run"]]]
+        parts.append(f"learned gates {max(closed, default=0)}")
+    loss, examples = statistics.metric.measure.names_of_changes[0], count_of(statistics.examples, "example")
+    heads = len(pruning["orders"][0]["heads"] if pruning["orders"] else pruning["gates"][0]["open"])
+    title = f"Number of heads removed without a significant {loss}, at q < {Q} ({_name(statistics)}), of {heads}"
+    return f"{title}: {', '.join(parts)}; {examples} {_shown(statistics, 'set')}."
 
 
 def _counted(by: str, kind: str, total: int, raised: int, lowered: int) -> str:
@@ -171,16 +203,19 @@ def name_test(statistics: Statistics) -> str:
     return f"{'all' if statistics.exact else 'random'} swaps, {statistics.draws:,}"
 
 
-def describe_statistics(statistics: Statistics, names: Sequence[str], kind: str) -> dict[str, Any]:
+def describe_statistics(
+    statistics: Statistics, names: Sequence[str], kind: str, pruning: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Describe statistics for `summary.json`: methods, and the result of choosing heads on half of the data.
 
     Args:
         statistics: the statistics of the ablations.
         names: names of the ablations.
         kind: the kind of the ablations: 'head', 'layer' or 'set'.
+        pruning: the key `pruning` of `summary.json`; None for other analyses.
     """
     return {
-        "sentence": summarise(statistics, names, kind),
+        "sentence": summarise(statistics, names, kind, pruning),
         "examples": statistics.examples,
         "level": LEVEL,
         "q": Q,

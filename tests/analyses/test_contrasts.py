@@ -243,8 +243,9 @@ def test_paths_of_an_embedder_and_on_the_command_line(embedder, tmp_path, capsys
     ]
     assert cli.main(line) == 0
     assert "picture in" in capsys.readouterr().out
-    summary = bertjax.read_results(tmp_path / "p").summary["patching"]
-    assert summary["receivers"] == {"keys": ["1.1", "1.2"], "values": ["1.2"]}
+    summary = bertjax.read_results(tmp_path / "p").summary
+    assert summary["patching"]["receivers"] == {"keys": ["1.1", "1.2"], "values": ["1.2"]}
+    assert summary["data"]["source"] == "template 'a {} ran' (2 contrasts)"
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from bertjax.interventions import (
 from bertjax.jobs.job import load_job
 from bertjax.jobs.settings import for_this_device
 from bertjax.plots import Curve, make_curves
+from bertjax.statistics import compute_statistics, summarise
 from tests.factories import make_config, make_embedder, write_pairs
 from tests.family_models import config_of
 from tests.job_factories import settings_of
@@ -379,6 +380,36 @@ def test_curves_are_drawn_from_all_heads_to_none():
     assert len({line.get_color() for line in lines}) == 2
     texts = [text.get_text() for text in axes.texts]
     assert texts == ["greedy", "random\n(mean and range\nof 2 draws)"]
+
+
+def test_curves_end_at_the_bounds_of_the_metric():
+    curve = Curve("greedy", np.array([[98.0, 3.0]]), np.array([[90.0, -20.0], [120.0, 20.0]]))
+    figure = make_curves(np.array([2, 0]), [curve], (4, 99.0), "A model", "", measure=SHOWN_AS, bounds=(0.0, 100.0))
+    axes = figure.axes[0]
+    assert axes.get_ylim() == (0, 100)
+    (band,) = axes.collections[0].get_paths()
+    assert {90.0, 100.0, 0.0, 20.0} <= {*band.vertices[:, 1]} <= {90.0, 100.0, 0.0, 20.0, 99.0}
+
+
+def test_the_sentence_has_the_heads_removed_before_a_loss():
+    labels = np.arange(40) % 2
+    right, wrong = np.eye(2)[labels], np.eye(2)[1 - labels]  # logits
+    mixed = np.where(np.arange(40)[:, None] < 38, right, wrong)  # no significant loss
+    runs = {"gradient 6": right, "gradient 3": wrong, "gradient 0": right}
+    runs |= {"random 0: 6": right, "random 0: 3": mixed, "random 0: 0": wrong}
+    runs |= {"random 1: 6": wrong, "random 1: 3": wrong, "random 1: 0": wrong, "gates 1": mixed, "gates 2": wrong}
+    found = compute_statistics("accuracy", right, np.stack([*runs.values()]), labels, resamples=100, draws=199)
+    orders = [
+        {"name": name, "heads": ["0.0"] * 9, "runs": {left: f"{name}{end} {left}" for left in ("6", "3", "0")}}
+        for name, end in (("gradient", ""), ("random 0", ":"), ("random 1", ":"))
+    ]
+    gates = [
+        {"run": run, "left": left, "open": dict.fromkeys("abcdefghi", 1.0)}
+        for run, left in (("gates 1", 7), ("gates 2", 1), (None, 9))
+    ]
+    sentence = summarise(found, [*runs], "set", {"orders": orders, "gates": gates})
+    start = "Number of heads removed without a significant loss, at q < 0.05 (Accuracy), of 9: "
+    assert sentence.startswith(f"{start}gradient 3, random orders 3 (median of 2), learned gates 2; 40 examples ")
 
 
 # ---- checkpoints without heads ---------------------------------------------------------------------------------------

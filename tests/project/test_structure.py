@@ -141,7 +141,7 @@ def test_annotations_are_not_postponed(path):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("command", [["show"], ["compare"], ["plot", "--output", "picture.png"]])
+@pytest.mark.parametrize("command", [["show"], ["compare"], ["report"], ["plot", "--output", "picture.png"]])
 def test_who_looks_at_results_does_not_wait_for_jax(command, tmp_path):
     results = make_results(tmp_path / "results", examples=30)
     name, *options = command

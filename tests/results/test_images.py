@@ -350,4 +350,4 @@ def test_names_of_grids_do_not_overlap(layers, heads, spans):
             assert not [1 for one, other in itertools.combinations(boxes, 2) if one.overlaps(other)]
             assert all(page.contains(box.x0, box.y0) and page.contains(box.x1, box.y1) for box in boxes)
     below = min(label.get_window_extent(renderer).y0 for label in figure.axes[len(grids) - 1].get_xticklabels())
-    assert below > max(text.get_window_extent(renderer).y1 for text in figure.texts if "stroke" in text.get_text())
+    assert below > max(text.get_window_extent(renderer).y1 for text in figure.texts if "dot" in text.get_text())

@@ -11,7 +11,9 @@ import pytest
 
 from bertjax.errors import OutputError
 from bertjax.results.directory import read_results
+from bertjax.results.examples import PREDICTS, Display
 from bertjax.results.page import make_page, pack_attention, page_data, write_page
+from bertjax.tasks import form_named
 from tests.result_factories import make_results
 
 
@@ -26,6 +28,11 @@ def test_the_page_is_small_and_whole(results):
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert json.loads(data[1])["sentence"] == read_results(results).summary["sentence"]
     assert "<" not in data[1]
+
+
+def test_outputs_with_the_default_display_are_those_of_the_tasks():
+    forms = {name: form_named(name) for name in PREDICTS}
+    assert {name: form.predicts for name, form in forms.items() if form.display is Display} == PREDICTS
 
 
 @pytest.mark.integration

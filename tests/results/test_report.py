@@ -148,7 +148,7 @@ def test_numbers_can_be_read_on_every_colour():
             assert (light + 0.05) / (dark + 0.05) > 4
 
 
-def test_cells_that_are_not_significant_have_a_stroke():
+def test_significant_cells_have_a_dot():
     scores = random_scores(4, 5)
     found = np.zeros((4, 5), bool)
     found[1, 2] = found[3, 0] = True
@@ -156,11 +156,11 @@ def test_cells_that_are_not_significant_have_a_stroke():
     figure, full = make_heads(scores, BASE, "Title", significant=found), make_heads(scores, BASE, "Title")
     cells, means = figure.axes[:2]
     assert np.array_equal(colours_of(cells), colours_of(full.axes[0]), equal_nan=True)
-    struck = {(int(stroke[0, 0]), int(stroke[1, 1])) for stroke in cells.collections[1].get_segments()}
-    assert struck == {(head, layer) for layer, head in np.argwhere(~found & np.isfinite(scores)).tolist()}
+    dots = np.floor(cells.collections[1].get_offsets()).tolist()
+    assert dots == [[head, layer] for layer, head in np.argwhere(found).tolist()]
     assert len(means.collections) == len(full.axes[0].collections) == 1
-    assert "stroke: not significant (q ≥ 0.05): 17 of 19; means are not tested" in legend_of(figure)
-    assert not any("stroke" in text for text in legend_of(full))
+    assert "significant (q < 0.05): 2 of 19; means are not tested" in legend_of(figure)
+    assert not any("significant" in text for text in legend_of(full))
 
 
 def test_layers_become_bars_around_the_base():

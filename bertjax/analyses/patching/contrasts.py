@@ -8,7 +8,7 @@ similarity with the second text.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Int, Int32
@@ -254,7 +254,8 @@ def contrasts_of_template(
         if not (clean and slash and corrupted) or "/" in corrupted:
             raise InputError(f"{pair!r} is no pair of words: write CLEAN/CORRUPTED")
         rows.append({"template": template, "clean": clean, "corrupted": corrupted, **more})
-    return read_contrasts(rows)
+    source = f"template {template!r} ({count_of(len(rows), 'contrast')})"
+    return Contrasts(replace(read_contrasts(rows).examples, source=source))
 
 
 def _check_columns(model: PretrainedModel, contrasts: Contrasts) -> None:

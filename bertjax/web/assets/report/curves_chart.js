@@ -14,7 +14,8 @@ const CURVE_SHAPES = [
 ];
 
 // curves: [{name, isRange: whether low and high are a band, points: [{x, y, low, high, index, text}]}];
-// base: {x, y}, where all curves begin; title, below: of the axes; selected: an index.
+// base: {x, y}, where all curves begin; bounds: the lowest and the highest possible y, null if there is none;
+// title, below: of the axes; selected: an index.
 export function curvesChart(props) {
   let given = props, width = 0;
   const node = document.createElement("div");
@@ -29,14 +30,19 @@ export const styleOf = (curve, number) => ({
   dash: CURVE_DASHES[number % CURVE_DASHES.length], shape: CURVE_SHAPES[number % CURVE_SHAPES.length],
 });
 
-function drawCurves({ curves, base, title, below, selected, onSelect }, width) {
+function drawCurves({ curves, base, bounds, title, below, selected, onSelect }, width) {
   const isWide = width >= 620, names = Math.max(...curves.map(curve => textWidth(curve.name, CURVE_FONT))) + 52;
   const right = isWide ? names : 14, key = isWide ? 0 : CURVE_LINE * curves.length + 10;
-  const known = curves.map(curve => ({ ...curve, points: curve.points.filter(point => point.y !== null) }));
+  const least = bounds[0] ?? -Infinity, most = bounds[1] ?? Infinity;
+  const clipped = value => value === null || value === undefined ? value : Math.min(most, Math.max(least, value));
+  const known = curves.map(curve => ({
+    ...curve, points: curve.points.filter(point => point.y !== null)
+      .map(point => ({ ...point, low: clipped(point.low), high: clipped(point.high) })),
+  }));
   const values = known.flatMap(curve => curve.points.flatMap(point => [point.y, point.low, point.high]));
   const ends = [base.y, ...values].filter(value => value !== null && value !== undefined);
   const room = 0.05 * (Math.max(...ends) - Math.min(...ends) || 1);
-  const low = Math.min(...ends) - room, high = Math.max(...ends) + room;
+  const low = clipped(Math.min(...ends) - room), high = clipped(Math.max(...ends) + room);
   const x = count => CURVE_LEFT + (base.x - count) / base.x * (width - CURVE_LEFT - right);
   const y = value => CURVE_TOP + (high - value) / (high - low) * CURVE_HEIGHT, bottom = CURVE_TOP + CURVE_HEIGHT;
   const svg = svgElement("svg", {
