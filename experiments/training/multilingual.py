@@ -41,6 +41,12 @@ from experiments.training.trainer import (
 
 LENGTHS, TOKENS = (32, 64, 128), 1024  # tokens of a window, and of all windows of a step
 PREDICTED, HIDDEN, REPLACED = 0.15, 0.8, 0.1
+SIZES: dict[str, Any] = {
+    "hidden_size": 192,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 768,
+}
 SAVED_EVERY = 100  # steps
 RATE, WARMUP, FALL = 1e-3, 200, 0.2  # the highest rate, the steps before it, and the share of the steps that end at 0
 VOCABULARY, SPECIAL = 8000, 5  # word pieces; the first ones are [PAD], [UNK], [CLS], [SEP] and [MASK]
@@ -149,14 +155,7 @@ def train(
     options: argparse.Namespace, tokenizer: Tokenizer, streams: list[np.ndarray], questions: list[list[str]]
 ) -> None:
     """Take the steps that are left, and save state and model every 100 steps."""
-    config = BertConfig(
-        vocab_size=tokenizer.vocab_size,
-        hidden_size=192,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        intermediate_size=768,
-        max_position_embeddings=max(LENGTHS),
-    )
+    config = BertConfig(vocab_size=tokenizer.vocab_size, max_position_embeddings=max(LENGTHS), **SIZES)
     model = BertForMaskedLM(config, jax.random.key(options.seed))
     skeleton, optimizer = Skeleton.of(model), make_optimizer(weight_decay=0.01, largest_gradient=1.0)
     parameters = {name: jnp.array(value) for name, value in model.parameters().items()}
@@ -164,10 +163,10 @@ def train(
     path, step, losses = options.output / "state.safetensors", 0, []
     if path.exists():
         state, step = load_state(path, state)
-    padded = []
+    padded, length = [], LENGTHS[1]
     for number, of_language in enumerate(questions):
-        rows = [text.input_ids[:64] for text in tokenizer.encode(of_language[:TESTED])]
-        ids = np.array([[*row, *[0] * (64 - len(row))] for row in rows])
+        rows = [text.input_ids[:length] for text in tokenizer.encode(of_language[:TESTED])]
+        ids = np.array([[*row, *[0] * (length - len(row))] for row in rows])
         padded.append(hide(tokenizer, ids, np.random.default_rng((options.seed, number))))
     while step < options.steps:
         batch, key = draw_batch(tokenizer, streams, options.seed, step), jax.random.key(options.seed)
