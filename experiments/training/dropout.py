@@ -18,6 +18,7 @@ from bertjax.models import (
     Inputs,
     ModelOutput,
     Overrides,
+    PretrainedModel,
     keep_all,
     read_vector,
 )
@@ -75,7 +76,7 @@ class Rates:
 
 
 def train_body(
-    model: BertForSequenceClassification,
+    model: PretrainedModel,
     inputs: Inputs,
     drop: Drop,
     overrides: Overrides | None = None,

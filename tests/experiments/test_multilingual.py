@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+import bertjax
 from experiments.training import multilingual
 
 TEXTS = {"en": ("the cat sat on the mat", "who sat"), "de": ("die katze lag auf der matte", "wer lag")}
@@ -46,16 +47,16 @@ def test_an_interrupted_run_gives_the_same_weights(command, tmp_path, monkeypatc
         command("parts")
     monkeypatch.setattr(multilingual, "save_state", save_state)
     assert command("parts") == expected
-
-
-class Ids:
-    mask_token_id, vocab_size = 4, 50
+    model = bertjax.load(tmp_path / "parts" / "last")
+    assert model.tokenizer is not None
+    assert isinstance(model, bertjax.BertForMaskedLM)
+    assert model.numerics.dtype == "float32"
 
 
 def test_hidden_tokens_are_predicted_and_special_tokens_are_not():
     rng = np.random.default_rng(0)
     ids = np.concatenate([np.full((400, 1), 2), rng.integers(5, 50, (400, 18)), np.full((400, 1), 0)], axis=1)
-    batch = multilingual.hide(Ids, ids, rng)
+    batch = multilingual.hide(ids, 4, 50, rng)
     assert batch["at"].shape == (400, 3)
     assert ((batch["at"] > 0) & (batch["at"] < 19)).all()
     shown = np.take_along_axis(batch["input_ids"], batch["at"], axis=1)
