@@ -14,11 +14,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from bertjax.models import (
+    BertForMaskedLM,
     BertForSequenceClassification,
     Inputs,
     ModelOutput,
     Overrides,
-    PretrainedModel,
     keep_all,
     read_vector,
 )
@@ -76,7 +76,7 @@ class Rates:
 
 
 def train_body(
-    model: PretrainedModel,
+    model: BertForSequenceClassification | BertForMaskedLM,
     inputs: Inputs,
     drop: Drop,
     overrides: Overrides | None = None,
