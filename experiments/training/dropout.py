@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from bertjax.models import (
+    BertForMaskedLM,
     BertForSequenceClassification,
     Inputs,
     ModelOutput,
@@ -75,7 +76,7 @@ class Rates:
 
 
 def train_body(
-    model: BertForSequenceClassification,
+    model: BertForSequenceClassification | BertForMaskedLM,
     inputs: Inputs,
     drop: Drop,
     overrides: Overrides | None = None,

@@ -24,12 +24,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 from safetensors import safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from tokenizers import BertWordPieceTokenizer
 
 from bertjax import BertConfig, BertForMaskedLM, Tokenizer
-from bertjax.atomic_files import staged
-from bertjax.checkpoints import MODEL, MODEL_FILES, saving, write_weights
 from experiments.training.dropout import Drop, dropper, train_body
 from experiments.training.trainer import (
     Batch,
@@ -41,6 +39,12 @@ from experiments.training.trainer import (
 
 LENGTHS, TOKENS = (32, 64, 128), 1024  # tokens of a window, and of all windows of a step
 PREDICTED, HIDDEN, REPLACED = 0.15, 0.8, 0.1
+SIZES: dict[str, Any] = {
+    "hidden_size": 192,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 768,
+}
 SAVED_EVERY = 100  # steps
 RATE, WARMUP, FALL = 1e-3, 200, 0.2  # the highest rate, the steps before it, and the share of the steps that end at 0
 VOCABULARY, SPECIAL = 8000, 5  # word pieces; the first ones are [PAD], [UNK], [CLS], [SEP] and [MASK]
@@ -70,14 +74,14 @@ def make_tokenizer(texts: list[str], directory: Path) -> Tokenizer:
     return Tokenizer.from_pretrained(directory)
 
 
-def hide(tokenizer: Tokenizer, ids: Int[np.ndarray, "batch token"], rng: np.random.Generator) -> Batch:
+def hide(ids: Int[np.ndarray, "batch token"], mask_id: int, vocab: int, rng: np.random.Generator) -> Batch:
     """A batch with hidden tokens: `input_ids`, and `at` and `targets` `[batch, predicted]`."""
     count = round(PREDICTED * ids.shape[1])
     candidates = ids >= SPECIAL
     at = np.argsort(np.where(candidates, rng.random(ids.shape), 2.0), axis=1)[:, :count]
     targets = np.take_along_axis(ids, at, axis=1)
-    draw, others = rng.random(at.shape), rng.integers(SPECIAL, tokenizer.vocab_size, at.shape)
-    shown = np.where(draw < HIDDEN, tokenizer.mask_token_id, np.where(draw < HIDDEN + REPLACED, others, targets))
+    draw, others = rng.random(at.shape), rng.integers(SPECIAL, vocab, at.shape)
+    shown = np.where(draw < HIDDEN, mask_id, np.where(draw < HIDDEN + REPLACED, others, targets))
     share = np.take_along_axis(candidates, at, axis=1)
     hidden = ids.copy()
     np.put_along_axis(hidden, at, np.where(share, shown, targets), axis=1)
@@ -93,7 +97,7 @@ def draw_batch(tokenizer: Tokenizer, streams: list[np.ndarray], seed: int, step:
         stream = streams[number % len(streams)]
         start = rng.integers(len(stream) - length + 3)
         rows.append([tokenizer.cls_id, *stream[start : start + length - 2], tokenizer.sep_id])
-    return hide(tokenizer, np.array(rows), rng)
+    return hide(np.array(rows), tokenizer.mask_token_id, tokenizer.vocab_size, rng)
 
 
 def losses_of(skeleton: Skeleton, parameters: Parameters, batch: Batch, drop: Drop) -> Float[Array, ""]:
@@ -119,13 +123,13 @@ def test_loss(skeleton: Skeleton, parameters: Parameters, batch: Batch) -> Float
 
 
 def save_model(skeleton: Skeleton, parameters: Parameters, tokenizer: Tokenizer, directory: Path) -> None:
-    """Save the model in float16 with its tokenizer; `config.json` says that it computes in float32."""
-    model = skeleton.merge(parameters)
-    weights = {name: value.astype(np.float16) for name, value in model.weights().items()}
-    config = model.config.to_dict() | {"architectures": ["BertForMaskedLM"], "dtype": "float32"}
-    tokenizer.save_pretrained(directory)
-    with saving(directory, MODEL, MODEL_FILES):
-        write_weights(directory, weights, config)
+    """Save the model with its tokenizer, the weights in float16; `config.json` says that it computes in float32."""
+    skeleton.merge(parameters).save_pretrained(directory, tokenizer)
+    path = directory / "model.safetensors"
+    weights = {name: value.astype(np.float16) for name, value in load_file(path).items()}
+    save_file(weights, path, metadata={"format": "pt"})
+    config = json.loads((directory / "config.json").read_text()) | {"dtype": "float32"}
+    (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 def main() -> None:
@@ -149,14 +153,7 @@ def train(
     options: argparse.Namespace, tokenizer: Tokenizer, streams: list[np.ndarray], questions: list[list[str]]
 ) -> None:
     """Take the steps that are left, and save state and model every 100 steps."""
-    config = BertConfig(
-        vocab_size=tokenizer.vocab_size,
-        hidden_size=192,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        intermediate_size=768,
-        max_position_embeddings=max(LENGTHS),
-    )
+    config = BertConfig(vocab_size=tokenizer.vocab_size, max_position_embeddings=max(LENGTHS), **SIZES)
     model = BertForMaskedLM(config, jax.random.key(options.seed))
     skeleton, optimizer = Skeleton.of(model), make_optimizer(weight_decay=0.01, largest_gradient=1.0)
     parameters = {name: jnp.array(value) for name, value in model.parameters().items()}
@@ -164,11 +161,12 @@ def train(
     path, step, losses = options.output / "state.safetensors", 0, []
     if path.exists():
         state, step = load_state(path, state)
-    padded = []
+    padded, length = [], LENGTHS[1]
     for number, of_language in enumerate(questions):
-        rows = [text.input_ids[:64] for text in tokenizer.encode(of_language[:TESTED])]
-        ids = np.array([[*row, *[0] * (64 - len(row))] for row in rows])
-        padded.append(hide(tokenizer, ids, np.random.default_rng((options.seed, number))))
+        rows = [text.input_ids[:length] for text in tokenizer.encode(of_language[:TESTED])]
+        ids = np.array([[*row, *[0] * (length - len(row))] for row in rows])
+        rng = np.random.default_rng((options.seed, number))
+        padded.append(hide(ids, tokenizer.mask_token_id, tokenizer.vocab_size, rng))
     while step < options.steps:
         batch, key = draw_batch(tokenizer, streams, options.seed, step), jax.random.key(options.seed)
         *state, loss = train_step(
@@ -177,7 +175,7 @@ def train(
             *state,
             batch,
             jax.random.fold_in(key, step),
-            rate=rate_of(step, options.steps),
+            rate=jnp.float32(rate_of(step, options.steps)),
             loss_of_batch=word_loss,
         )
         losses.append(float(loss))
@@ -189,19 +187,20 @@ def train(
             print(f"step {step}, loss {np.mean(losses[-SAVED_EVERY:]):.3f}, questions {found}", flush=True)
 
 
-def rate_of(step: int, steps: int) -> np.float32:
+def rate_of(step: int, steps: int) -> float:
     """The learning rate of a step: constant between a linear rise and a linear fall over the last steps.
 
     The number of steps matters only in the fall, so that a run can be continued with more steps from a state before it.
     """
-    return np.float32(RATE * min(1.0, (step + 1) / WARMUP, (steps - step) / (FALL * steps)))
+    return RATE * min(1.0, (step + 1) / WARMUP, (steps - step) / (FALL * steps))
 
 
 def save_state(path: Path, state: Any, step: int) -> None:
     """Save parameters, optimizer and the number of steps."""
     arrays = {str(index): np.asarray(leaf) for index, leaf in enumerate(jax.tree.leaves(state))}
-    with staged(path) as (temporary,):
-        save_file(arrays, temporary, metadata={"step": str(step)})
+    temporary = path.with_suffix(".new")
+    save_file(arrays, temporary, metadata={"step": str(step)})
+    temporary.replace(path)
 
 
 def load_state(path: Path, template: Any) -> tuple[Any, int]:
