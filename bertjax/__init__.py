@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         plan,
         probe,
         prune,
+        restore,
         roles,
         shapley,
     )
@@ -75,7 +76,7 @@ _PACKAGE_OF = {
     **dict.fromkeys(
         ["Study", "ablate", "interactions", "patch_paths", "roles", "importance", "patch", "prune"], "study"
     ),
-    **dict.fromkeys(["plan", "probe", "shapley"], "study"),
+    **dict.fromkeys(["plan", "probe", "restore", "shapley"], "study"),
     **dict.fromkeys(["merge"], "analyses"),
     **dict.fromkeys(["view"], "attention"),
     **dict.fromkeys(["load_examples"], "tasks"),
@@ -145,6 +146,7 @@ __all__ = [
     "read_results",
     "readouts",
     "reference",
+    "restore",
     "roles",
     "shapley",
     "sweep",

@@ -41,6 +41,7 @@ ANALYSES = {
     "prune": "how many heads can go, and in which order",
     "roles": "what kind of head each is, by where it looks",
     "probe": "what each layer or head knows about the tags of words (linear probes)",
+    "restore": "what the parameters that fine-tuning changed do, layer by layer",
     "patch": "where in text and model a contrast acts",
 }
 PLAN = (
@@ -139,7 +140,7 @@ class _NoShards(argparse.Action):
     """An option that refuses to split an analysis into shards."""
 
     def __call__(self, parser: argparse.ArgumentParser, *arguments: Any) -> None:
-        parser.error("--shard splits the sweeps of ablate and interactions only; this analysis cannot be sharded")
+        parser.error("--shard splits the sweeps of ablate, interactions and restore only; this analysis cannot be sharded")
 
 
 def _add_template(parser: Parser) -> None:

@@ -22,6 +22,7 @@ from bertjax.analyses import (
     PatchPaths,
     Probe,
     Prune,
+    Restore,
     Roles,
     Shapley,
 )
@@ -76,6 +77,7 @@ __all__ = [
     "probe",
     "prune",
     "require_explorer",
+    "restore",
     "roles",
     "shapley",
 ]
@@ -309,6 +311,20 @@ class Study:
         """
         return self.run(options)
 
+    @takes(Restore)
+    def restore(self, options: Restore) -> Results:
+        """Restored layers: what the parameters that fine-tuning changed do for the task.
+
+        Returns: the effect of restoring each layer, or part of one, to the parameters of a base model, on each metric,
+            with interval, p and q. `summary["restoring"]` has the scores with all layers restored.
+
+        >>> import bertjax
+        >>> study = bertjax.Study(limit=8)
+        >>> [row.difference for row in study.restore(base=study.model, progress=False).rows_of()][:3]
+        [0.0, 0.0, 0.0]
+        """
+        return self.run(options)
+
     def explore(self, *, host: str = "127.0.0.1", port: int = 0, browser: bool = True) -> "Explorer":
         """Open a page that shows what each head does to the model's answer to a text. Needs the extra `explore`.
 
@@ -474,6 +490,7 @@ interactions = in_one_call("interactions")
 shapley = in_one_call("shapley")
 probe = in_one_call("probe")
 prune = in_one_call("prune")
+restore = in_one_call("restore")
 roles = in_one_call("roles")
 patch = in_one_call("patch")
 patch_paths = in_one_call("patch_paths")

@@ -26,6 +26,7 @@ from bertjax.analyses.patching import (
 )
 from bertjax.analyses.probing import Probe, random_encoder
 from bertjax.analyses.prune import Prune
+from bertjax.analyses.restore import Restore
 from bertjax.analyses.roles import Roles
 from bertjax.analyses.shapley import Drawn, Shapley
 from bertjax.jobs import Analysis
@@ -41,6 +42,7 @@ ANALYSES: Mapping[str, type[Analysis]] = {
     "patch": Patch,
     "patch_paths": PatchPaths,
     "probe": Probe,
+    "restore": Restore,
 }
 
 __all__ = [
@@ -58,6 +60,7 @@ __all__ = [
     "PatchPaths",
     "Probe",
     "Prune",
+    "Restore",
     "Roles",
     "Shapley",
     "compare_with_exact",

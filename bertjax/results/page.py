@@ -32,7 +32,7 @@ MOST_ABLATIONS = 2000  # on the page; of more, those with the largest effects ar
 DIGITS = 12
 DIGITS_OF_CELLS = 4  # of cells that are not among the largest effects
 # Parts of a summary that the page of an analysis shows.
-DETAILED = ("pruning", "roles", "probe", "patching", "shapley", "derived", "gradients")
+DETAILED = ("pruning", "roles", "probe", "restoring", "patching", "shapley", "derived", "gradients")
 
 
 def check_replaceable(path: Path) -> None:

@@ -79,7 +79,7 @@ class OwnMetric(Struct, kw_only=True):
     of_effects: bool | UnsetType = UNSET
     compared_with: str | UnsetType = UNSET
     tested: bool | UnsetType = UNSET
-    by: Literal["ablation", "gradients", "patching"] | UnsetType = UNSET
+    by: Literal["ablation", "gradients", "patching", "restoring", "redrawing"] | UnsetType = UNSET
 
 
 class Mode(Struct):
@@ -206,6 +206,18 @@ class Probe(Struct):
     sentences: dict[str, int]
     most_frequent: float
     description_lengths: dict[str, DescriptionLength] | UnsetType = UNSET
+
+
+class Restoring(Struct):
+    """Restored parameters.
+
+    `part` names the parameters of a run, `scores` are those with all layers restored, by metric, and `base_sha256` is
+    the hash of the layers that the parameters come from.
+    """
+
+    part: str
+    scores: dict[str, float | None]
+    base_sha256: str
 
 
 class Screen(Struct):
@@ -350,6 +362,7 @@ class Summary(Struct, kw_only=True):
     patching: Patching | UnsetType = UNSET
     roles: Roles | UnsetType = UNSET
     probe: Probe | UnsetType = UNSET
+    restoring: Restoring | UnsetType = UNSET
     screen: Screen | UnsetType = UNSET
     shapley: Shapley | UnsetType = UNSET
     derived: Derived | UnsetType = UNSET
