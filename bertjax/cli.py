@@ -140,7 +140,9 @@ class _NoShards(argparse.Action):
     """An option that refuses to split an analysis into shards."""
 
     def __call__(self, parser: argparse.ArgumentParser, *arguments: Any) -> None:
-        parser.error("--shard splits the sweeps of ablate, interactions and restore only; this analysis cannot be sharded")
+        parser.error(
+            "--shard splits the sweeps of ablate, interactions and restore only; this analysis cannot be sharded"
+        )
 
 
 def _add_template(parser: Parser) -> None:

@@ -154,9 +154,7 @@ class Restore(Sweep):
         units = replace(result, outputs=result.outputs[:-1], ablations=result.ablations[:-1], details=details)
         assert job.source_model is not None
         described = {"part": PARTS[self.of], "scores": entries[-1].scores, "base_sha256": hash_layers(job.source_model)}
-        outcome = outcome_of_sweep(
-            replace(job, ablations=job.ablations[:-1]), units, means, {"restoring": described}
-        )
+        outcome = outcome_of_sweep(replace(job, ablations=job.ablations[:-1]), units, means, {"restoring": described})
         by = "redrawing" if self.source == "random" else "restoring"
         return replace(outcome, metrics=[replace(metric, by=by) for metric in outcome.metrics])
 

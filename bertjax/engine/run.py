@@ -118,8 +118,8 @@ def sweep(
         SweepInterrupted: Ctrl-C; finished parts are in the journal, if there is one.
         OverrideError: a head that the model does not have, mode 'mean' without means, 'patched' without sources,
             'restored' without a source model, or changes at spans that do not exist.
-        InputError: examples or a source model that do not fit the model, too little memory, or outputs that are not finite without
-            any override.
+        InputError: examples or a source model that do not fit the model, too little memory, or outputs that are not
+            finite without any override.
     """
     started = time.monotonic()
     sweep_input = make_sweep_input(
@@ -345,7 +345,14 @@ def runner_bytes(runner: BlockRunner, sweep_input: SweepInput, alive: int | None
     source_blocks = sweep_input.plan.source_blocks
     of_device = Blocks(runner.blocks.rows // runner.devices, runner.blocks.runs)
     needed = sweep_bytes(
-        runner.config, itemsize, packed.row_length, of_device, row_bytes, alive=alive, source_blocks=source_blocks, models=sweep_input.models
+        runner.config,
+        itemsize,
+        packed.row_length,
+        of_device,
+        row_bytes,
+        alive=alive,
+        source_blocks=source_blocks,
+        models=sweep_input.models,
     )
     if runner.picks is not None and jax.default_backend() == "cpu":
         needed += STEPS_BYTES * (len(runner.picks.widths(runner.blocks.rows)) - 1)

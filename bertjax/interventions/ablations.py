@@ -440,7 +440,9 @@ def to_overrides(
     groups: dict[tuple[str, float, tuple[int, ...]], list[ov.Head]] = {}
     for change in ablation.changes:
         if change.of_parameters:
-            raise OverrideError(f"ablation {ablation.name} changes parameters, not activations: run it by bertjax.sweep")
+            raise OverrideError(
+                f"ablation {ablation.name} changes parameters, not activations: run it by bertjax.sweep"
+            )
         if change.site == HEAD_OUTPUTS:
             kind = (change.replacement, 1 - change.replaced, change.at)
             groups.setdefault(kind, []).append((change.layer, change.head))

@@ -56,20 +56,26 @@ def check_source_model(model: PretrainedModel, source: Any) -> None:
     if len(set(shared)) < len(shared):
         raise InputError(f"layers of this {config.family.name} share parameters: no layer can be restored by itself")
     if config.family.name != other.family.name:
-        raise InputError(f"the base is of family {other.family.name}, the model of {config.family.name}: give another base")
+        raise InputError(
+            f"the base model is of family {other.family.name}, the model of {config.family.name}: give another"
+        )
     own, theirs = layer_parameters(model), layer_parameters(source)
     for path in {**own, **theirs}:
         found, expected = (_describe(paths.get(path)) for paths in (theirs, own))
         if found != expected:
-            raise InputError(f"{path} of the base is {found}, expected {expected}: give a base of the same shape and dtype")
+            raise InputError(
+                f"{path} of the base model is {found}, expected {expected}: give one of the same shape and dtype"
+            )
     kinds = zip(config.architecture.layers, other.architecture.layers, strict=True)
     for layer, (kind, other_kind) in enumerate(kinds):
         if kind != other_kind:
             names = [name for name, value in vars(kind).items() if value != getattr(other_kind, name)]
-            raise InputError(f"layer {layer} of the base differs in {', '.join(names)}: give a base of the same config")
+            raise InputError(
+                f"layer {layer} of the base model differs in {', '.join(names)}: give one with the same config"
+            )
     missing = [path for path in source.new_parameters if path in theirs]
     if missing:
-        raise InputError(f"the base has no {missing[0]}: its checkpoint lacks parameters of layers")
+        raise InputError(f"the base model has no {missing[0]}: its checkpoint lacks parameters of layers")
 
 
 def _describe(array: Array | None) -> str:

@@ -331,7 +331,9 @@ class Sweep(ScoredAnalysis):
         """
         super().check(settings)
         if self.shard and not type(self).__module__.startswith("bertjax."):
-            raise InputError(f"{self.name} has no shards: bertjax merge joins those of ablate, interactions and restore")
+            raise InputError(
+                f"{self.name} has no shards: bertjax merge joins those of ablate, interactions and restore"
+            )
         sources = settings.sources
         if self.shard and (sources.model is not None or sources.tokenizer is not None or sources.data):
             raise InputError("shards are merged from files: save model, tokenizer and data, and name their paths")

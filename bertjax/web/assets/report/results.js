@@ -14,6 +14,7 @@ const SIGNIFICANT = 0.05;
 export function noun() {
   if (data.analysis === "pruning") return "point";
   if (data.kind !== "set") return data.kind;
+  if (data.analysis === "restore") return "set of layers";
   return data.grids ? "pair of heads" : "set of heads";
 }
 
