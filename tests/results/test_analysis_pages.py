@@ -47,6 +47,9 @@ PAGES = {
     "roles": ("Attention of each head by role", ".map-cell", LAYERS * HEADS),
     "probe": ("Probe of each layer", ".bar", LAYERS),
     "head probes": ("Probe of each head", ".map-cell", LAYERS * HEADS),
+    "restored": ("Effect of restoring one layer", ".bar", LAYERS),
+    "restored heads": ("Effect of restoring one head", ".map-cell", LAYERS * HEADS),
+    "restored chains": ("Effect of redrawing all layers up to one", ".bar", LAYERS),
     "prune": ("Score by the number of heads left", ".curve", 4),
     "patch": ("Effect of each patch of corrupted texts", ".cell", None),
     "paths": ("Effect of the paths from each head to the queries of 1.0", ".map-cell", LAYERS * HEADS),
@@ -57,7 +60,7 @@ PAGES = {
 def saved(tmp_path_factory):
     """The results of an analysis by name, computed once."""
     folder, found = tmp_path_factory.mktemp("analyses"), {}
-    model = make_embedder(folder / "model")
+    model, other = make_embedder(folder / "model"), make_embedder(folder / "other", seed=1)
     data = {"task": "mrpc", "data": write_pairs(folder / "pairs.tsv", 30)}
     makers = {
         "heads": lambda **given: bertjax.ablate(model, **data, **given),
@@ -72,6 +75,9 @@ def saved(tmp_path_factory):
         "head probes": lambda **given: bertjax.probe(
             model, "token-classification", data=TAGGED, of="heads", description_length=True, **given
         ),
+        "restored": lambda **given: bertjax.restore(model, **data, base=other, **given),
+        "restored heads": lambda **given: bertjax.restore(model, **data, base=other, of="heads", **given),
+        "restored chains": lambda **given: bertjax.restore(model, **data, source="random", of="up_to", **given),
         "prune": lambda **given: bertjax.prune(model, **data, draws=2, points=3, **given),
         "patch": lambda **given: bertjax.patch(model, CONTRASTS, **given),
         "paths": lambda **given: bertjax.patch_paths(model, CONTRASTS, receivers={"queries": ["1.0"]}, **given),
@@ -104,7 +110,7 @@ def test_each_analysis_has_its_headings_and_its_chart(browser, saved, tmp_path, 
     assert text_of(browser, "#overview-heading") == heading
     assert len(browser.find_elements("css selector", f"#overview {selector}")) == (count or len(results.names))
     assert len(rows_of(browser, "table")) == len(results.names)
-    if name in ("roles", "importance", "patch", "paths", "probe", "head probes"):
+    if name in ("roles", "importance", "patch", "paths", "probe", "head probes") or "restored" in name:
         text = text_of(browser, "main").split("Model, data and settings")[0]
         assert not re.search("ablat", text, re.IGNORECASE), text
     assert "undefined" not in text_of(browser, "#overview-note")

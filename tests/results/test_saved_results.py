@@ -40,6 +40,7 @@ OPTIONAL = {
     "tags",
     "gradients",
     "probe",
+    "restoring",
     "derived",
     "shapley",
     "screen",
