@@ -112,14 +112,13 @@ class Restore(Sweep):
         """Load the model, the examples and the base model."""
         job = super().load(settings, say)
         if self.source == "random":
-            source = random_encoder(job.model, settings.seed)
+            source: PretrainedModel = random_encoder(job.model, settings.seed)
         elif isinstance(self.base, PretrainedModel):
             source = self.base
         else:
             key = ("base", self.base, settings.precision)
             source = settings.sources.once(key, lambda: load_encoder(replace(settings, model=self.base)))
-        check_source_model(job.model, source)
-        return replace(job, source_model=source)
+        return replace(job, source_model=check_source_model(job.model, source))
 
     def ablations(self, config: BertConfig) -> list[Ablation]:
         """The runs of all units, and a last one with all layers restored.

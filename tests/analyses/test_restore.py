@@ -28,32 +28,32 @@ def job(tmp_path_factory):
     return {**options, "data": str(write_pairs(folder / "pairs.tsv", 30)), "base": base, "progress": False}
 
 
-def take(own, other, index=...):
+def take(module, other, index=...):
     """Parameters of a module by those of another, at an index."""
     for name in ("kernel", "scale", "bias"):
-        if getattr(own, name, None) is not None:
-            parameter = getattr(own, name)
+        if getattr(module, name, None) is not None:
+            parameter = getattr(module, name)
             parameter[...] = parameter[...].at[index].set(getattr(other, name)[...][index])
 
 
 def set_by_hand(model, base, part, layer, head=None):
-    own, other = model.body.encoder.layers[layer], base.body.encoder.layers[layer]
+    module, other = model.body.encoder.layers[layer], base.body.encoder.layers[layer]
     if part == "heads":
         for name in PROJECTIONS:
             for array in ("kernel", "bias"):
-                parameter = getattr(getattr(own.attention, name), array)
+                parameter = getattr(getattr(module.attention, name), array)
                 taken = getattr(getattr(other.attention, name), array)[..., head, :]
                 parameter[...] = parameter[...].at[..., head, :].set(taken)
-        kernel = own.attention.output.kernel
+        kernel = module.attention.output.kernel
         kernel[...] = kernel[...].at[head].set(other.attention.output.kernel[head])
         return
     if part in ("layers", "attention"):
         for name in (*PROJECTIONS, "output"):
-            take(getattr(own.attention, name), getattr(other.attention, name))
-        take(own.attention_norm, other.attention_norm)
+            take(getattr(module.attention, name), getattr(other.attention, name))
+        take(module.attention_norm, other.attention_norm)
     if part in ("layers", "feed_forward"):
         for name in ("intermediate", "output", "output_norm"):
-            take(getattr(own, name), getattr(other, name))
+            take(getattr(module, name), getattr(other, name))
 
 
 def units_of(name):
