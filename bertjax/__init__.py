@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         plan,
         probe,
         prune,
+        restore,
         roles,
         shapley,
         structure,
@@ -79,7 +80,9 @@ _PACKAGE_OF = {
     **dict.fromkeys(
         ["Study", "ablate", "interactions", "patch_paths", "roles", "importance", "patch", "prune"], "study"
     ),
-    **dict.fromkeys(["compare_layers", "geometry", "languages", "plan", "probe", "shapley", "structure"], "study"),
+    **dict.fromkeys(
+        ["compare_layers", "geometry", "languages", "plan", "probe", "restore", "shapley", "structure"], "study"
+    ),
     **dict.fromkeys(["merge"], "analyses"),
     **dict.fromkeys(["view"], "attention"),
     **dict.fromkeys(["load_examples"], "tasks"),
@@ -154,6 +157,7 @@ __all__ = [
     "read_results",
     "readouts",
     "reference",
+    "restore",
     "roles",
     "shapley",
     "structure",

@@ -45,6 +45,7 @@ ANALYSES = {
     "languages": "how far the sentence vectors of each layer depend on the language",
     "geometry": "how words lie in each layer: anisotropy, and similarities beyond it",
     "compare-layers": "how alike two layers are, or a layer in two checkpoints",
+    "restore": "what the parameters that fine-tuning changed do, layer by layer",
     "patch": "where in text and model a contrast acts",
 }
 PLAN = (
@@ -143,7 +144,9 @@ class _NoShards(argparse.Action):
     """An option that refuses to split an analysis into shards."""
 
     def __call__(self, parser: argparse.ArgumentParser, *arguments: Any) -> None:
-        parser.error("--shard splits the sweeps of ablate and interactions only; this analysis cannot be sharded")
+        parser.error(
+            "--shard splits the sweeps of ablate, interactions and restore only; this analysis cannot be sharded"
+        )
 
 
 def _add_template(parser: Parser) -> None:

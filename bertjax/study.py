@@ -25,6 +25,7 @@ from bertjax.analyses import (
     PatchPaths,
     Probe,
     Prune,
+    Restore,
     Roles,
     Shapley,
     Structure,
@@ -83,6 +84,7 @@ __all__ = [
     "probe",
     "prune",
     "require_explorer",
+    "restore",
     "roles",
     "shapley",
     "structure",
@@ -362,6 +364,20 @@ class Study:
         """
         return self.run(options)
 
+    @takes(Restore)
+    def restore(self, options: Restore) -> Results:
+        """Restored layers: what the parameters that fine-tuning changed do for the task.
+
+        Returns: the effect of restoring each layer, or part of one, to the parameters of a base model, on each metric,
+            with interval, p and q. `summary["restoring"]` has the scores with all layers restored.
+
+        >>> import bertjax
+        >>> study = bertjax.Study(limit=8)
+        >>> [row.difference for row in study.restore(base=study.model, progress=False).rows_of()][:3]
+        [0.0, 0.0, 0.0]
+        """
+        return self.run(options)
+
     def explore(self, *, host: str = "127.0.0.1", port: int = 0, browser: bool = True) -> "Explorer":
         """Open a page that shows what each head does to the model's answer to a text. Needs the extra `explore`.
 
@@ -531,6 +547,7 @@ languages = in_one_call("languages")
 geometry = in_one_call("geometry")
 compare_layers = in_one_call("compare_layers")
 prune = in_one_call("prune")
+restore = in_one_call("restore")
 roles = in_one_call("roles")
 patch = in_one_call("patch")
 patch_paths = in_one_call("patch_paths")

@@ -24,6 +24,7 @@ from tests.tiny_models import random_model
 CONTRAST = {"clean": "the cat sat", "corrupted": "the dog sat", "second": "a cat sleeps"}
 OPTIONS = {
     "interactions": {"heads": ["0.0", "1.1"]},
+    "restore": {"source": "random"},
     "shapley": {"heads": ["0.0", "1.1"]},
     "prune": {"orders": ["magnitude"], "points": 2},
     "patch": {"contrasts": [CONTRAST], "sites": ["hidden_states"]},

@@ -33,6 +33,7 @@ from bertjax.analyses.probing import (
     random_encoder,
 )
 from bertjax.analyses.prune import Prune
+from bertjax.analyses.restore import Restore
 from bertjax.analyses.roles import Roles
 from bertjax.analyses.shapley import Drawn, Shapley
 from bertjax.jobs import Analysis
@@ -52,6 +53,7 @@ ANALYSES: Mapping[str, type[Analysis]] = {
     "languages": Languages,
     "geometry": Geometry,
     "compare_layers": CompareLayers,
+    "restore": Restore,
 }
 
 __all__ = [
@@ -72,6 +74,7 @@ __all__ = [
     "PatchPaths",
     "Probe",
     "Prune",
+    "Restore",
     "Roles",
     "Shapley",
     "Structure",

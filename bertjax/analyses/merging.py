@@ -9,6 +9,7 @@ from typing import Any
 from bertjax import arguments
 from bertjax.analyses.ablate import Ablate
 from bertjax.analyses.interactions import Interactions
+from bertjax.analyses.restore import Restore
 from bertjax.errors import InputError, OutputError
 from bertjax.jobs import STUDY, Say, Settings, run_analysis
 from bertjax.paths import user_path
@@ -17,7 +18,7 @@ from bertjax.results import Results, read_shards
 from bertjax.statistics import METRICS
 from bertjax.tasks import Chosen
 
-SHARDED = {cls.name: cls for cls in (Ablate, Interactions)}
+SHARDED = {cls.name: cls for cls in (Ablate, Interactions, Restore)}
 
 
 def merge(

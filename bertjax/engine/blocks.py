@@ -172,7 +172,7 @@ class BlockRunner(Runner):
         prepared = compiled_steps.prepare(model, self.mesh)
         self.weights, self.embeddings, self.head = prepared.layers, prepared.embeddings, prepared.head
         self.source_weights: list[LayerWeights] = []
-        if sweep_input.source_model is not None and self.plan.changes_parameters:
+        if sweep_input.source_model is not None:
             self.source_weights = compiled_steps.prepare_layers(model, sweep_input.source_model, self.mesh)
         self.packed = whole_chunks(packed, blocks.rows)
         self.inputs = _check(model, self.packed)

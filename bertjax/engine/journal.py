@@ -296,7 +296,7 @@ def facts_of(sweep_input: SweepInput, shard: str | None = None) -> dict[str, str
         InputError: the readout or `combine` is an object without a digest.
     """
     model, plan, means = sweep_input.model, sweep_input.plan, sweep_input.means
-    source = sweep_input.source_model if plan.changes_parameters else None
+    source = sweep_input.source_model
     parameters = {name: np.asarray(value) for name, value in model.parameters().items()}
     # (Without the names of ablations, which change no output.)
     changes = [

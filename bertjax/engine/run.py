@@ -151,10 +151,8 @@ def sweep(
     with contextlib.ExitStack() as stack:
         opened = None
         if journal is not None:
-            path, facts = user_path(journal, InputError), facts_of(sweep_input)
-            opened = stack.enter_context(
-                open_journal(path, facts, sizes.to_dict(), settings=settings, replace=replace_journal)
-            )
+            path, facts, chosen = user_path(journal, InputError), facts_of(sweep_input), sizes.to_dict()
+            opened = stack.enter_context(open_journal(path, facts, chosen, settings=settings, replace=replace_journal))
             sizes, runner = _resume(sweep_input, opened, sizes, runner, memory, devices)
             if opened.finished:
                 say(f"{opened.finished} finished parts in {opened.directory.parent}, resuming there")

@@ -110,7 +110,7 @@ class SweepInput:
     @property
     def models(self) -> int:
         """The number of models whose layers run: 2 if some parameters are those of a source model."""
-        return 1 + self.plan.changes_parameters
+        return 1 if self.source_model is None else 2
 
     @property
     def ignores_padding(self) -> bool:
@@ -204,8 +204,6 @@ def make_sweep_input(
     form = choose_attention(attention, model.numerics, model.config)
     check_attention(model.config, form)
     plan = make_plan(model.config, ablations)
-    if plan.changes_parameters:
-        check_source_model(model, source_model)
     find: Callable[[], Tokenizer | None] = (lambda: model.tokenizer) if tokenizer is None else lambda: tokenizer
     texts = read_texts(examples, find)
     source_texts = texts if sources is examples else None if sources is None else read_texts(sources, find, "sources")
@@ -237,9 +235,14 @@ def make_sweep_input(
         reading=reading,
         attention=form,
         spans=_check_spans(texts, plan, spans),
-        source_model=source_model,
+        source_model=_check_source_model(model, plan, source_model),
     )
     return replace(sweep_input, few_picks=_few_picks(sweep_input))
+
+
+def _check_source_model(model: PretrainedModel, plan: Plan, source: PretrainedModel | None) -> PretrainedModel | None:
+    """The source model; None if the plan changes no parameters."""
+    return check_source_model(model, source) if plan.changes_parameters else None
 
 
 def _few_picks(sweep_input: SweepInput) -> bool:

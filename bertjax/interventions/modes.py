@@ -85,12 +85,12 @@ def find_mode(name: str) -> Mode:
     Raises:
         InputError: no mode has this name, or the name cannot be written in files of sets.
     """
-    if isinstance(name, str) and name not in {*MODES, *PARAMETER_MODES}:
+    modes = {**MODES, **PARAMETER_MODES}
+    if isinstance(name, str) and name not in modes:
         raise InputError(
             f"mode {reprlib.repr(name)} is not one of {', '.join(MODES)}; fixed weights and single edges are overrides "
             "for a call of the model, or many of them for reference.run and reference.sweep (--engine reference)"
         )
-    modes = MODES | PARAMETER_MODES
     mode = modes[arguments.check_choice(name, "mode", modes)]
     if not re.fullmatch(MODE_NAME, name):
         arguments.refuse("a mode's name", "lower-case letters, digits, - and _, starting with a letter", name)

@@ -35,12 +35,14 @@ PARAMETER_SITES: Mapping[str, Site] = MappingProxyType(
 )
 
 
-def check_source_model(model: PretrainedModel, source: Any) -> None:
+def check_source_model(model: PretrainedModel, source: Any) -> PretrainedModel:
     """Check that the parameters of layers can be taken from another model.
 
     Args:
         model: the model whose parameters are replaced.
         source: the model that they come from.
+
+    Returns: the source model.
 
     Raises:
         OverrideError: there is no source model.
@@ -57,23 +59,26 @@ def check_source_model(model: PretrainedModel, source: Any) -> None:
         raise InputError(f"layers of this {config.family.name} share parameters: no layer can be restored by itself")
     if config.family.name != other.family.name:
         raise InputError(
-            f"the base is of family {other.family.name}, the model of {config.family.name}: give another base"
+            f"the base model is of family {other.family.name}, the model of {config.family.name}: give another"
         )
     own, theirs = layer_parameters(model), layer_parameters(source)
     for path in {**own, **theirs}:
         found, expected = (_describe(paths.get(path)) for paths in (theirs, own))
         if found != expected:
             raise InputError(
-                f"{path} of the base is {found}, expected {expected}: give a base of the same shape and dtype"
+                f"{path} of the base model is {found}, expected {expected}: give one of the same shape and dtype"
             )
     kinds = zip(config.architecture.layers, other.architecture.layers, strict=True)
     for layer, (kind, other_kind) in enumerate(kinds):
         if kind != other_kind:
             names = [name for name, value in vars(kind).items() if value != getattr(other_kind, name)]
-            raise InputError(f"layer {layer} of the base differs in {', '.join(names)}: give a base of the same config")
+            raise InputError(
+                f"layer {layer} of the base model differs in {', '.join(names)}: give one with the same config"
+            )
     missing = [path for path in source.new_parameters if path in theirs]
     if missing:
-        raise InputError(f"the base has no {missing[0]}: its checkpoint lacks parameters of layers")
+        raise InputError(f"the base model has no {missing[0]}: its checkpoint lacks parameters of layers")
+    return source
 
 
 def _describe(array: Array | None) -> str:
@@ -121,21 +126,21 @@ def take_parameters(
 def _take_heads(weights: LayerWeights, source: LayerWeights, heads: Bool[Array, "heads"]) -> LayerWeights:
     """The weights of a layer with some heads from another layer."""
 
-    def choose(own: Array | None, other: Array | None, trailing: int = 1) -> Array | None:
-        if own is None or other is None:
-            return own
+    def choose(own: Array, other: Array, trailing: int = 1) -> Array:
         chosen = heads.reshape(*[1] * (own.ndim - trailing - 1), -1, *[1] * trailing)
         return jnp.where(chosen, other, own)
 
-    distances = weights.distances
-    if distances is not None and source.distances is not None:  # scalar biases belong to all layers
-        pairs = ((distances.keys, source.distances.keys), (distances.queries, source.distances.queries))
-        keys, queries = (choose(*pair) for pair in pairs)
+    def choose_if(own: Array | None, other: Array | None) -> Array | None:
+        return own if own is None or other is None else choose(own, other)
+
+    distances, others = weights.distances, source.distances
+    if distances is not None and others is not None:  # biases by distance belong to all layers
+        keys, queries = choose_if(distances.keys, others.keys), choose_if(distances.queries, others.queries)
         distances = replace(distances, keys=keys, queries=queries)
     return replace(
         weights,
         qkv_kernel=choose(weights.qkv_kernel, source.qkv_kernel),
-        qkv_bias=choose(weights.qkv_bias, source.qkv_bias),
+        qkv_bias=choose_if(weights.qkv_bias, source.qkv_bias),
         output_kernel=choose(weights.output_kernel, source.output_kernel, 2),
         distances=distances,
     )

@@ -185,7 +185,7 @@ def sweep_job(job: Job, means: Means, say: Say, progress: Progress, journal: Pat
     """
     settings, model = job.settings, job.model
     if settings.analysis.reference_engine is None:
-        options = settings.sweep_options(journal)
+        options = {**settings.sweep_options(journal), "source_model": job.source_model}
         return sweep_examples(model, job.encoded, job.ablations, means=means, say=say, progress=progress, **options)
     batch_size, chunk_size = settings.analysis.reference_engine
     return sweep_plainly(
@@ -331,7 +331,9 @@ class Sweep(ScoredAnalysis):
         """
         super().check(settings)
         if self.shard and not type(self).__module__.startswith("bertjax."):
-            raise InputError(f"{self.name} has no shards: bertjax merge joins those of ablate and interactions")
+            raise InputError(
+                f"{self.name} has no shards: bertjax merge joins those of ablate, interactions and restore"
+            )
         sources = settings.sources
         if self.shard and (sources.model is not None or sources.tokenizer is not None or sources.data):
             raise InputError("shards are merged from files: save model, tokenizer and data, and name their paths")

@@ -49,6 +49,7 @@ class Job:
         examples: the examples of the data.
         encoded: the tokenised examples.
         ablations: the sets of heads to ablate.
+        source_model: the model whose parameters modes 'restored' and 'redrawn' use.
     """
 
     settings: Settings
@@ -57,6 +58,7 @@ class Job:
     examples: Examples
     encoded: EncodedDataset
     ablations: Sequence[Ablation] = ()
+    source_model: PretrainedModel | None = None
 
     @property
     def directory(self) -> Path | None:

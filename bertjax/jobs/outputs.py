@@ -55,9 +55,8 @@ def input_of(job: Job, means: Float[np.ndarray, "layers heads head_dim"] | None)
     """The input of a job's sweep."""
     encoded, attention = job.encoded, job.settings.attention
     readout, inputs = encoded.read_form.readout, _inputs_of(encoded)
-    return make_sweep_input(
-        job.model, encoded.texts, job.ablations, readout, **inputs, means=means, attention=attention
-    )
+    inputs |= {"means": means, "attention": attention, "source_model": job.source_model}
+    return make_sweep_input(job.model, encoded.texts, job.ablations, readout, **inputs)
 
 
 def estimate_runs(job: Job, ablations: Sequence[Ablation]) -> Estimate:

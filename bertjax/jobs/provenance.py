@@ -15,6 +15,7 @@ from bertjax.checkpoints import name_base
 from bertjax.data import Examples
 from bertjax.engine import model_facts
 from bertjax.errors import InputError, OutputError
+from bertjax.interventions import hash_layers
 from bertjax.jobs.analysis import Outcome
 from bertjax.jobs.job import Job, hash_of_files, hash_parameters, new_parameters
 from bertjax.jobs.naming import is_begun
@@ -44,13 +45,14 @@ def describe_analysis(analysis: AnalysisOptions, job: Job | None = None) -> dict
 
 
 def hash_of_inputs(job: Job) -> str:
-    """SHA-256 of the tokenizer, the label names and the properties of the model that outputs and scores depend on.
+    """SHA-256 of the tokenizer, the label names and the properties of the model that outputs depend on, and of a base.
 
     Args:
         job: the model and the encoded examples.
     """
-    names = job.examples.task.label_names
-    return hashlib.sha256(json.dumps([job.tokenizer.digest, names, model_facts(job.model)]).encode()).hexdigest()
+    facts: list[Any] = [job.tokenizer.digest, job.examples.task.label_names, model_facts(job.model)]
+    facts += [] if job.source_model is None else [hash_layers(job.source_model)]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def find_finished(settings: Settings, load: Callable[[Settings, Say], Job], say: Say) -> Results | None:
@@ -86,7 +88,7 @@ def find_finished(settings: Settings, load: Callable[[Settings, Say], Job], say:
     if job.examples.sha256 != summary["analysis"]["examples_sha256"]:
         raise OutputError(f"{where}, of other examples: {advice}")
     if summary["analysis"].get("inputs_sha256") not in (None, hash_of_inputs(job)):
-        raise OutputError(f"{where}, of another tokenizer, other label names or another model: {advice}")
+        raise OutputError(f"{where}, of another tokenizer, other label names, another model or another base: {advice}")
     try:
         results = read_results(settings.directory)
     except InputError as error:

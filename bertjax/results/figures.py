@@ -179,6 +179,7 @@ def _titled(saved: Contents, measure: Measure, what: str) -> str:
     if measure.by == "gradients":
         of = "of" if measure.of_effects else "without"
         return f"{measure.label} {of} each head, mode {saved.summary['mode']['name']}"
+    what = saved.summary.get("restoring", {}).get("part", what)
     return f"{measure.label}{',' if measure.of_effects else ' with'} {what} {_what(saved)}"
 
 

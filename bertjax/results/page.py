@@ -40,6 +40,7 @@ DETAILED = (
     "geometry",
     "likeness",
     "languages",
+    "restoring",
     "patching",
     "shapley",
     "derived",

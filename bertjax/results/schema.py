@@ -79,7 +79,7 @@ class OwnMetric(Struct, kw_only=True):
     of_effects: bool | UnsetType = UNSET
     compared_with: str | UnsetType = UNSET
     tested: bool | UnsetType = UNSET
-    by: Literal["ablation", "gradients", "patching", "comparison"] | UnsetType = UNSET
+    by: Literal["ablation", "gradients", "patching", "comparison", "restoring", "redrawing"] | UnsetType = UNSET
 
 
 class Mode(Struct):
@@ -287,6 +287,18 @@ class Likeness(Struct, kw_only=True):
     sample: int
 
 
+class Restoring(Struct):
+    """Restored parameters.
+
+    `part` names the parameters of a run, `scores` are those with all layers restored, by metric, and `base_sha256` is
+    the hash of the layers that the parameters come from.
+    """
+
+    part: str
+    scores: dict[str, float | None]
+    base_sha256: str
+
+
 class Screen(Struct):
     """Ablations chosen by gradients.
 
@@ -433,6 +445,7 @@ class Summary(Struct, kw_only=True):
     languages: Languages | UnsetType = UNSET
     geometry: Geometry | UnsetType = UNSET
     likeness: Likeness | UnsetType = UNSET
+    restoring: Restoring | UnsetType = UNSET
     screen: Screen | UnsetType = UNSET
     shapley: Shapley | UnsetType = UNSET
     derived: Derived | UnsetType = UNSET

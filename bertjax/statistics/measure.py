@@ -31,8 +31,8 @@ class Measure:
             without ablation. Scores are then those of a head itself.
         tested: whether changes are tested against 0. False for scores whose changes have one sign by construction, such
             as means of absolute values.
-        by: the cause of changes: 'ablation', 'patching', or 'gradients', which predict them; 'comparison' for scores of
-            pairs, which nothing changes.
+        by: the cause of changes: 'ablation', 'patching', 'restoring', 'redrawing', or 'gradients', which predict them;
+            'comparison' for scores of pairs, which nothing changes.
 
     >>> Measure("Accuracy").with_unit(Measure("Accuracy").change(-0.0123))
     '−1.23 points'
@@ -83,7 +83,8 @@ class Measure:
         """A description of the base score, such as 'without ablation'."""
         if self.compared_with:
             return f"of {self.compared_with}"
-        return {"gradients": "of the model as it is", "patching": "without patches"}.get(self.by, "without ablation")
+        of_model = dict.fromkeys(("gradients", "restoring", "redrawing"), "of the model as it is")
+        return {"patching": "without patches", **of_model}.get(self.by, "without ablation")
 
     @property
     def is_of_model(self) -> bool:

@@ -119,7 +119,7 @@ def _counted(by: str, kind: str, total: int, raised: int, lowered: int) -> str:
     if by == "gradients":
         higher = f"a higher score without {raised} of {count_of(total, kind)}"
         return f"Gradients predict {higher} and a lower one without {lowered}"
-    verb = "Patching" if by == "patching" else "Ablating"
+    verb = "Ablating" if by == "ablation" else by.capitalize()
     return f"{verb} one {kind} raises the score for {raised} of {count_of(total, kind)} and lowers it for {lowered}"
 
 

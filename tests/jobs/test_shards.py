@@ -318,7 +318,7 @@ def test_invalid_shards_are_refused(shard, pairs, tmp_path):
         bertjax.ablate(**pairs[0], output=tmp_path / "out", shard=shard)
 
 
-REFUSED = "--shard splits the sweeps of ablate and interactions only"
+REFUSED = "--shard splits the sweeps of ablate, interactions and restore only"
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,9 @@ PAGES = {
     "layers of a model": ("How alike two layers are", ".cell", 3),
     "layers of two models": ("Each layer, compared with that of ", ".bar", LAYERS),
     "languages": ("Languages at each layer", ".bar", LAYERS),
+    "restored": ("Effect of restoring one layer", ".bar", LAYERS),
+    "restored heads": ("Effect of restoring one head", ".map-cell", LAYERS * HEADS),
+    "restored chains": ("Effect of redrawing all layers up to one", ".bar", LAYERS),
     "prune": ("Score by the number of heads left", ".curve", 4),
     "patch": ("Effect of each patch of corrupted texts", ".cell", None),
     "paths": ("Effect of the paths from each head to the queries of 1.0", ".map-cell", LAYERS * HEADS),
@@ -76,7 +79,7 @@ WITHOUT_ABLATIONS |= {"layers of a model", "layers of two models"}
 def saved(tmp_path_factory):
     """The results of an analysis by name, computed once."""
     folder, found = tmp_path_factory.mktemp("analyses"), {}
-    model = make_embedder(folder / "model")
+    model, other = make_embedder(folder / "model"), make_embedder(folder / "other", seed=1)
     data = {"task": "mrpc", "data": write_pairs(folder / "pairs.tsv", 30)}
     makers = {
         "heads": lambda **options: bertjax.ablate(model, **data, **options),
@@ -101,6 +104,9 @@ def saved(tmp_path_factory):
         "layers of two models": lambda **options: bertjax.compare_layers(
             model, "mlm", texts=[*SENTENCES], other=str(model), **options
         ),
+        "restored": lambda **options: bertjax.restore(model, **data, base=other, **options),
+        "restored heads": lambda **options: bertjax.restore(model, **data, base=other, of="heads", **options),
+        "restored chains": lambda **options: bertjax.restore(model, **data, source="random", of="up_to", **options),
     }
 
     def results_of(name):
@@ -130,7 +136,7 @@ def test_each_analysis_has_its_headings_and_its_chart(browser, saved, tmp_path, 
     assert text_of(browser, "#overview-heading").startswith(heading)
     assert len(browser.find_elements("css selector", f"#overview {selector}")) == (count or len(results.names))
     assert len(rows_of(browser, "table")) == len(results.names)
-    if name in WITHOUT_ABLATIONS:
+    if name in WITHOUT_ABLATIONS or "restored" in name:
         text = text_of(browser, "main").split("Model, data and settings")[0]
         assert not re.search("ablat", text, re.IGNORECASE), text
     assert "undefined" not in text_of(browser, "#overview-note")

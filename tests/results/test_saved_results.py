@@ -44,6 +44,7 @@ OPTIONAL = {
     "geometry",
     "likeness",
     "languages",
+    "restoring",
     "derived",
     "shapley",
     "screen",

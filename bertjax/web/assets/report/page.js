@@ -17,13 +17,15 @@ import {
   byId, column, data, describe, inUnit, isMap, measure, noun, printed, printedChange, setText, sortByLoss, state,
 } from "./results.js";
 import { showRanking, startRanking } from "./ranking.js";
+import { restorePage } from "./restore.js";
 import { rolesPage } from "./roles.js";
 import { shapleyPage } from "./shapley.js";
 
 const NEEDED = "Chrome or Edge from version 80, Firefox from 113, Safari from 16.4";
 const PAGES = {
   ablation: ablatePage, interactions: interactionsPage, shapley: shapleyPage, importance: importancePage,
-  roles: rolesPage, pruning: prunePage, probe: probePage, patching: patchPage, paths: patchPage,
+  roles: rolesPage, pruning: prunePage, probe: probePage, restore: restorePage,
+  patching: patchPage, paths: patchPage,
   structure: structurePage, geometry: geometryPage, "compare-layers": likenessPage, languages: languagesPage,
 };
 // The page of an analysis of the user is that of ablations.

@@ -15,6 +15,7 @@ export function noun() {
   if (data.analysis === "pruning") return "point";
   if (data.kind !== "set") return data.kind;
   if (data.analysis === "compare-layers") return "pair of layers";
+  if (data.analysis === "restore") return "set of layers";
   return data.grids ? "pair of heads" : "set of heads";
 }
 
