@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 
@@ -98,7 +98,7 @@ class Geometry(Analysis):
                 measured[index, layer] = _measure(source.hidden_states[layer], words, senses, job.settings.seed)
             share = (1 - SHARE_OF_ACTIVATIONS) * (layer + 1) / (len(runs) + 1)
             context.progress(SHARE_OF_ACTIVATIONS + share, 1.0)
-        defined: Bool[np.ndarray, " numbers"] = np.isfinite(measured).reshape(-1, len(NUMBERS)).all(axis=0)
+        defined = np.array([np.isfinite(measured[..., index]).all() for index in range(len(NUMBERS))])
         if not defined.all():
             missing = ", ".join(name for name, found in zip(NUMBERS, defined, strict=True) if not found)
             context.say(f"not measured: {missing}; they need words that are in {FEWEST_SENTENCES} sentences")
