@@ -248,11 +248,11 @@ def _likeness(saved: Contents, metric: str, measure: Measure, frame: Frame) -> "
     found = saved.summary["likeness"]
     other = found.get("other")
     values = np.array(found[metric], np.float64)
-    grid = Grid(
-        "" if other is None else f"columns: layers of {other}", found["rows"], values, np.ones(values.shape, np.bool_)
-    )
+    rows, columns = ([name.replace("embeddings", "emb.") for name in found[axis]] for axis in ("rows", "columns"))
+    caption = "" if other is None else f"columns: layers of {other}"
+    grid = Grid(caption, rows, values, np.ones(values.shape, np.bool_))
     title, note = _titled(saved, measure, ""), f"unrelated words: an alignment of {np.max(found['chance']):.2g} at most"
-    return make_grids([grid], found["columns"], title, _where(saved), note, measure=measure, frame=frame)
+    return make_grids([grid], columns, title, _where(saved), note, measure=measure, frame=frame)
 
 
 def _roles(saved: Contents, frame: Frame) -> "Figure":

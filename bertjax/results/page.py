@@ -163,7 +163,8 @@ def _grids(saved: Contents) -> dict[str, Any] | None:
     elif saved.kind == "set" and "likeness" in saved.summary:
         columns = saved.summary["likeness"]["rows"]
         indices = np.full((len(columns), len(columns)), np.nan)
-        indices[np.tril_indices(len(columns), -1)] = np.arange(len(saved.names))
+        first, second = np.triu_indices(len(columns), 1)  # in the order of the pairs
+        indices[second, first] = np.arange(len(saved.names))
         panels = [{"title": "", "kind": "layer", "rows": columns, "cells": _indices(indices)}]
     else:
         pairs = pairs_of_heads(saved.rows_of())

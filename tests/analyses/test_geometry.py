@@ -13,6 +13,7 @@ from bertjax.representations import (
     procrustes_distance,
     words_of_pieces,
 )
+from bertjax.results.page import _grids
 from tests.factories import SENTENCES, WORDS, make_masked
 
 TEXTS = [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:5]]
@@ -90,6 +91,9 @@ def test_layers_of_one_model_are_compared(models, tmp_path):
     np.testing.assert_allclose(matrix, matrix.T)
     np.testing.assert_allclose(np.diag(matrix), 1)
     again = bertjax.read_results(tmp_path / "out")
+    (panel,) = _grids(again)["panels"]
+    cells = [[None if cell is None else results.names[cell] for cell in row] for row in panel["cells"]]
+    assert cells == [[None] * 3, ["embeddings-0", None, None], ["embeddings-1", "0-1", None]]
     assert again.summary["likeness"] == results.summary["likeness"]
     assert again.report().exists()
 

@@ -98,7 +98,7 @@ class Geometry(Analysis):
                 measured[index, layer] = _measure(source.hidden_states[layer], words, senses, job.settings.seed)
             share = (1 - SHARE_OF_ACTIVATIONS) * (layer + 1) / (len(runs) + 1)
             context.progress(SHARE_OF_ACTIVATIONS + share, 1.0)
-        defined = np.isfinite(measured).all(axis=(0, 1, 2))
+        defined = np.array([np.isfinite(measured[..., index]).all() for index in range(len(NUMBERS))])
         if not defined.all():
             missing = ", ".join(name for name, found in zip(NUMBERS, defined, strict=True) if not found)
             context.say(f"not measured: {missing}; they need words that are in {FEWEST_SENTENCES} sentences")
@@ -148,7 +148,10 @@ def _measure(
     states: Float[np.ndarray, "units embed"], words: Words, senses: Sequence[str], seed: int
 ) -> Float[np.ndarray, "sentences numbers"]:
     """`NUMBERS` of each sentence in one layer; NaN for measurements that need more words."""
-    found = geometry_contributions(states, words.words, words.sentences, seed)
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):  # threads would wait for each other at hundreds of small matrices
+        found = geometry_contributions(states, words.words, words.sentences, seed)
     separation = sense_contributions(states, words.words, senses, words.sentences)
     return np.concatenate([found, separation[None]]).T
 

@@ -121,7 +121,7 @@ class CompareLayers(Analysis):
             share = (row + 1) / len(ones)
             context.progress(SHARE_OF_ACTIVATIONS + (1 - SHARE_OF_ACTIVATIONS) * share, 1.0)
         sample = one_of_each_sentence(sentences, job.settings.seed)
-        of_sample = ([Centred.of(layer[sample]) for layer in of_model] for of_model in states)
+        first, second = ([Centred.of(layer[sample]) for layer in of_model] for of_model in states)
         measures = found.mean(axis=2)
         likeness = {
             "words": len(sentences),
@@ -130,7 +130,7 @@ class CompareLayers(Analysis):
             "cka": measures[..., 0].tolist(),
             "procrustes": measures[..., 1].tolist(),
             "chance": [[alignment_by_chance(one, other) for other in others] for one in ones],
-            "p": permutation_tests(*of_sample, self.permutations, job.settings.seed).tolist(),
+            "p": permutation_tests(first, second, self.permutations, job.settings.seed).tolist(),
             "permutations": self.permutations,
             "sample": len(sample),
             **({} if self.other is None else {"other": self.other}),

@@ -50,6 +50,7 @@ NUMBERS = (
 OF_A_TARGET = len(NUMBERS) // 2
 SHARE_OF_ACTIVATIONS = 0.1  # of the progress
 PUNCTUATION = "PUNCT"
+OneTarget = Literal["distance", "depth"]
 Target = Literal["distance", "depth", "both"]
 
 
@@ -67,7 +68,7 @@ def _metric(name: str, label: str, number: str, count: str, **more: Any) -> Metr
     return Metric.of_sums(name, label, ratios.ratio_of(NUMBERS, number, count), **more)
 
 
-OF_CONTROL = {"of_effects": True, "compared_with": "", "lowest": -1.0}
+OF_CONTROL: dict[str, Any] = {"of_effects": True, "compared_with": "", "lowest": -1.0}
 METRICS = {
     "distance": (
         _metric("uuas", "UUAS", "attached", "edges"),
@@ -132,12 +133,14 @@ class Structure(Analysis):
         sites = ["embeddings", *(run.name for run in runs)]
         rows = [activations.units_of([text]) for text in range(len(trees.heads))]
         prober = _Prober(trees, rows, split, min(self.rank, job.model.config.hidden_size), seed)
-        targets = ("distance", "depth") if self.target == "both" else (self.target,)
+        targets: tuple[OneTarget, ...] = ("distance", "depth") if self.target == "both" else (self.target,)
         outputs, found = np.zeros((len(sites), len(split.test), len(NUMBERS))), dict[str, dict[str, float | None]]()
         for index, site in enumerate(sites):
-            states = [source.hidden_states[index] for source in (activations, random)]
+            states, of_random = activations.hidden_states[index], random.hidden_states[index]
             for target in targets:
-                numbers, found.setdefault(f"{target}_correlation", {})[site] = prober.run(*states, target, index == 0)
+                numbers, found.setdefault(f"{target}_correlation", {})[site] = prober.run(
+                    states, of_random, target, index == 0
+                )
                 start = OF_A_TARGET * (target == "depth")
                 outputs[index, :, start : start + OF_A_TARGET] = numbers
             context.progress(SHARE_OF_ACTIVATIONS + (1 - SHARE_OF_ACTIVATIONS) * (index + 1) / len(sites), 1.0)
@@ -260,7 +263,7 @@ class _Prober:
         self,
         states: Float[np.ndarray, "units embed"],
         random: Float[np.ndarray, "units embed"],
-        target: Literal["distance", "depth"],
+        target: OneTarget,
         is_base: bool,
     ) -> tuple[Float[np.ndarray, "sentences five"], float | None]:
         """The numbers of each test sentence for a target, and the mean correlation by sentence length."""
@@ -278,7 +281,7 @@ class _Prober:
     def _true(self, index: int, target: str) -> np.ndarray:
         return (tree_distances if target == "distance" else tree_depths)(self.trees.heads[index])
 
-    def _predict(self, states: np.ndarray, target: Literal["distance", "depth"]) -> list[np.ndarray]:
+    def _predict(self, states: np.ndarray, target: OneTarget) -> list[np.ndarray]:
         """Train a probe; the distances or depths that it predicts for each test sentence."""
         probe = fit_structural_probe(
             states,

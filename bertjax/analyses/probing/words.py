@@ -19,7 +19,7 @@ from bertjax.jobs import Job, Say, Settings, load_tokenizer, read_examples
 from bertjax.models import BertModel, PretrainedModel, check_parameters
 from bertjax.progress import Progress, part_of, silent
 from bertjax.representations import Activations, compute_activations, words_of_pieces
-from bertjax.tasks import Annotation, OutputSpec, Tagged, TextEncodings
+from bertjax.tasks import Annotation, OutputSpec, Tagged, Task, TextEncodings
 
 
 def load_words(settings: Settings, say: Say, form: OutputSpec, *, tagged: str = "") -> Job:
@@ -85,7 +85,7 @@ def words_of(examples: Examples) -> list[tuple[str, ...]]:
     sentences = [content for content in examples.content or () if isinstance(content, Tagged)]
     if len(sentences) == len(examples):
         return [sentence.words for sentence in sentences]
-    if not examples.task.is_plain:
+    if not (isinstance(examples.task, Task) and examples.task.is_plain):
         raise InputError(f"the examples of {examples.task.name} are not texts: --task mlm reads lines of text")
     return [tuple(text.split()) for text in examples.first]
 
