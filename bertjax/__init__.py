@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         patch_paths,
         plan,
         probe,
+        probe_edges,
         prune,
         roles,
         shapley,
@@ -79,7 +80,9 @@ _PACKAGE_OF = {
     **dict.fromkeys(
         ["Study", "ablate", "interactions", "patch_paths", "roles", "importance", "patch", "prune"], "study"
     ),
-    **dict.fromkeys(["compare_layers", "geometry", "languages", "plan", "probe", "shapley", "structure"], "study"),
+    **dict.fromkeys(
+        ["compare_layers", "geometry", "languages", "plan", "probe", "probe_edges", "shapley", "structure"], "study"
+    ),
     **dict.fromkeys(["merge"], "analyses"),
     **dict.fromkeys(["view"], "attention"),
     **dict.fromkeys(["load_examples"], "tasks"),
@@ -150,6 +153,7 @@ __all__ = [
     "plan",
     "plan_sweep",
     "probe",
+    "probe_edges",
     "prune",
     "read_results",
     "readouts",

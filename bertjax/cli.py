@@ -45,6 +45,7 @@ ANALYSES = {
     "languages": "how far the sentence vectors of each layer depend on the language",
     "geometry": "how words lie in each layer: anisotropy, and similarities beyond it",
     "compare-layers": "how alike two layers are, or a layer in two checkpoints",
+    "probe-edges": "what each layer knows about the labels of spans and pairs of words (edge probes)",
     "patch": "where in text and model a contrast acts",
 }
 PLAN = (
@@ -112,7 +113,7 @@ def _add_analysis(commands: "argparse._SubParsersAction[Parser]", name: str, hel
     """Add the command of an analysis.
 
     Args:
-        name: the name of the command and of the method of `Study`.
+        name: the name of the command; that of the method of `Study` has `_` in place of `-`.
         help: the description in the list of commands.
         with_options: whether to add the options, whose classes import JAX.
     """

@@ -17,6 +17,7 @@ from bertjax.analyses import (
     ANALYSES,
     Ablate,
     CompareLayers,
+    EdgeProbe,
     Geometry,
     Importance,
     Interactions,
@@ -81,6 +82,7 @@ __all__ = [
     "patch_paths",
     "plan",
     "probe",
+    "probe_edges",
     "prune",
     "require_explorer",
     "roles",
@@ -362,6 +364,17 @@ class Study:
         """
         return self.run(options)
 
+    @takes(EdgeProbe)
+    def probe_edges(self, options: EdgeProbe) -> Results:
+        """Edge probes: what each layer knows about the labels of spans and of pairs of spans (Tenney et al. 2019).
+
+        The data of the study are words with tags (task 'token-classification'); the model's task head is not used.
+
+        Returns: results with a row for each layer, with the metrics of `probe`; `summary["probe"]` has the weights of
+            the mix of all layers, their centre of gravity, and the expected layer with its interval over sentences.
+        """
+        return self.run(options)
+
     def explore(self, *, host: str = "127.0.0.1", port: int = 0, browser: bool = True) -> "Explorer":
         """Open a page that shows what each head does to the model's answer to a text. Needs the extra `explore`.
 
@@ -530,6 +543,7 @@ structure = in_one_call("structure")
 languages = in_one_call("languages")
 geometry = in_one_call("geometry")
 compare_layers = in_one_call("compare_layers")
+probe_edges = in_one_call("probe_edges")
 prune = in_one_call("prune")
 roles = in_one_call("roles")
 patch = in_one_call("patch")

@@ -26,6 +26,7 @@ from bertjax.analyses.patching import (
 )
 from bertjax.analyses.probing import (
     CompareLayers,
+    EdgeProbe,
     Geometry,
     Languages,
     Probe,
@@ -52,6 +53,7 @@ ANALYSES: Mapping[str, type[Analysis]] = {
     "languages": Languages,
     "geometry": Geometry,
     "compare_layers": CompareLayers,
+    "probe_edges": EdgeProbe,
 }
 
 __all__ = [
@@ -63,6 +65,7 @@ __all__ = [
     "Ablate",
     "CompareLayers",
     "Drawn",
+    "EdgeProbe",
     "GateLearner",
     "Geometry",
     "Importance",

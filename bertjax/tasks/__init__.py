@@ -17,7 +17,7 @@ from bertjax.tasks.encoded import (
     TokenEncodings,
     batch_encodings,
 )
-from bertjax.tasks.entities import Annotation, Tagged
+from bertjax.tasks.entities import Annotation, Edge, Tagged
 from bertjax.tasks.masked_words import MASKED, UNKNOWN, MaskedWordsOptions, hide
 from bertjax.tasks.minimal_pairs import MARKS, MinimalPairsOptions, differing_piece, fill_template
 from bertjax.tasks.outputs import Form, Objective, OutputSpec
@@ -37,6 +37,7 @@ __all__ = [
     "UNKNOWN",
     "Annotation",
     "Chosen",
+    "Edge",
     "EncodeArguments",
     "EncodedDataset",
     "Form",
