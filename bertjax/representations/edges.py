@@ -30,7 +30,7 @@ EPSILON = 1e-5  # of layer normalisation, as in PyTorch
 LEARNING_RATE = 1e-3
 BATCH = 64  # targets in a step of training
 ROUNDS = 40  # at most
-STEPS = 50  # of a round at least; a round is one pass through the training set or several
+STEPS = 20  # of a round at least; a round is one pass through the training set or several
 PATIENCE = 3  # rounds without more right targets of the selection set, after which training ends
 AT_ONCE = 2048  # targets in a step of prediction
 ADAM = optax.adam(LEARNING_RATE)
@@ -81,8 +81,8 @@ def fit_edge_probe(
 ) -> EdgeClassifier:
     """Train an edge probe, and keep the parameters after the round that is best on the selection set.
 
-    A round is a pass through the training set, or several passes if it is small. The activations of the layers must fit into
-    the memory of the device.
+    A round is a pass through the training set, or several passes if it is small. The activations of the layers must fit
+    into the memory of the device.
 
     Args:
         states: the activations of all units in one layer, or in the layers of a scalar mix.
@@ -106,10 +106,11 @@ def fit_edge_probe(
     count = int(labels.max()) + 1 if classes is None else classes
     parameters = _initial(rng, states, spans.shape[1], count, linear, mixed)
     on_device, adam = jnp.asarray(states), ADAM.init(dict(parameters))
-    passes = -(-STEPS * BATCH // len(train))
+    size = min(BATCH, len(train))
+    passes = -(-STEPS * size // len(train))
     best, best_hits, best_round, done = parameters, -1, 0, 0
     for done in range(1, ROUNDS + 1):
-        inputs = _batches(spans, labels, np.concatenate([rng.permutation(train) for _ in range(passes)]), BATCH)
+        inputs = _batches(spans, labels, np.concatenate([rng.permutation(train) for _ in range(passes)]), size)
         parameters, adam = _round(parameters, adam, on_device, inputs, jax.random.key(int(rng.integers(2**31))))
         hits = int((_predict(parameters, on_device, spans[select]) == labels[select]).sum())
         if hits > best_hits:
@@ -208,32 +209,40 @@ def _initial(
     return {name: jnp.asarray(value, states.dtype) for name, value in values.items()}
 
 
-def _logits(
+def _multiply(subscripts: str, *arrays: Array) -> Array:
+    return jnp.einsum(subscripts, *arrays, precision="highest")
+
+
+def _read(
     parameters: Parameters,
     states: Float[Array, "layers units embed"],
-    batch: _Batch,
-    key: Array | None = None,
+    places: Int[Array, "slots length"],
+    inside: Bool[Array, "slots length"],
+) -> Float[Array, " hidden"]:
+    """The features of one target, which the last layer classifies."""
+    words = states[:, places]
+    mixed = words[0]
+    if len(states) > 1:
+        mixed = parameters["scale"] * _multiply("l,lsne->sne", jax.nn.softmax(parameters["mix"]), words)
+    projected = _multiply("sne,sep->snp", mixed, parameters["projection"]) + parameters["projection_bias"][:, None]
+    scores = jnp.where(inside, _multiply("snp,sp->sn", projected, parameters["attention"]), -jnp.inf)
+    pooled = _multiply("sn,snp->sp", jax.nn.softmax(scores), projected).reshape(-1)
+    if "hidden" not in parameters:
+        return pooled
+    hidden = jnp.tanh(_multiply("i,ih->h", pooled, parameters["hidden"]) + parameters["hidden_bias"])
+    centred = hidden - hidden.mean()
+    return centred * jax.lax.rsqrt((centred**2).mean() + EPSILON) * parameters["norm"] + parameters["norm_bias"]
+
+
+def _logits(
+    parameters: Parameters, states: Float[Array, "layers units embed"], batch: _Batch, key: Array | None = None
 ) -> Float[Array, "batch classes"]:
     """The logits of the targets of a batch; with a key for dropout, those of training."""
-    multiply = partial(jnp.einsum, precision="highest")
-    words = states[:, batch.places]
-    if len(states) > 1:
-        mixed = parameters["scale"] * multiply("l,l...->...", jax.nn.softmax(parameters["mix"]), words)
-    else:
-        mixed = words[0]
-    projected = multiply("bsne,sep->bsnp", mixed, parameters["projection"])
-    projected += parameters["projection_bias"][:, None]
-    scores = jnp.where(batch.inside, multiply("bsnp,sp->bsn", projected, parameters["attention"]), -jnp.inf)
-    pooled = multiply("bsn,bsnp->bsp", jax.nn.softmax(scores), projected).reshape(len(words[0]), -1)
-    if "hidden" in parameters:
-        pooled = jnp.tanh(multiply("bi,ih->bh", pooled, parameters["hidden"]) + parameters["hidden_bias"])
-        centred = pooled - pooled.mean(axis=-1, keepdims=True)
-        normal = centred * jax.lax.rsqrt((centred**2).mean(axis=-1, keepdims=True) + EPSILON)
-        pooled = normal * parameters["norm"] + parameters["norm_bias"]
+    features = jax.vmap(partial(_read, parameters, states))(batch.places, batch.inside)
     if key is not None:
-        kept = jax.random.bernoulli(key, 1 - DROPOUT, pooled.shape)
-        pooled = jnp.where(kept, pooled / (1 - DROPOUT), 0.0)
-    return multiply("bh,hc->bc", pooled, parameters["output"]) + parameters["output_bias"]
+        kept = jax.random.bernoulli(key, 1 - DROPOUT, features.shape)
+        features = jnp.where(kept, features / (1 - DROPOUT), 0.0)
+    return _multiply("bh,hc->bc", features, parameters["output"]) + parameters["output_bias"][None]
 
 
 def _loss(

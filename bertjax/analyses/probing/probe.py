@@ -144,8 +144,9 @@ def lines_of(results: Results) -> list[str]:
     best = max(rows["probe_accuracy"], key=lambda row: row.score or 0.0)
     index = results.names.index(best.name)
     points = {name: 100 * (of_metric[index].score or 0.0) for name, of_metric in rows.items()}
+    counted = found.get("kind", "words")
     line = (
-        f"best: {results.kind} {best.name}, {points['probe_accuracy']:.1f} % of {found.get('kind', 'words')}, selectivity "
+        f"best: {results.kind} {best.name}, {points['probe_accuracy']:.1f} % of {counted}, selectivity "
         f"{points['selectivity']:.1f} points, {points['above_random']:.1f} points above a random encoder; embeddings "
         f"{100 * (best.base or 0.0):.1f} %, the most frequent tag {100 * found['most_frequent']:.1f} %"
     )
