@@ -29,10 +29,11 @@ from bertjax.analyses import (
     Roles,
     Shapley,
     Structure,
+    load_encoder,
 )
 from bertjax.data import CUSTOM, Examples, Tokenizer
 from bertjax.engine import Estimate
-from bertjax.errors import InputError, MissingDependencyError
+from bertjax.errors import CheckpointError, ConfigError, InputError, MissingDependencyError
 from bertjax.formatting import count_of
 from bertjax.interventions import Ablation
 from bertjax.jobs import (
@@ -52,6 +53,8 @@ from bertjax.jobs import (
     hash_of_files,
     hash_parameters,
     load_job,
+    load_model,
+    load_tokenizer,
     option,
     parameters,
     run_analysis,
@@ -63,7 +66,7 @@ from bertjax.jobs import (
 from bertjax.models import PretrainedModel
 from bertjax.progress import shown
 from bertjax.results import Results
-from bertjax.tasks import MASKED
+from bertjax.tasks import MASKED, TAGGING, task_named
 
 if TYPE_CHECKING:
     from bertjax.explorer import Explorer, Subject
@@ -164,11 +167,19 @@ class Study:
 
     @property
     def model(self) -> PretrainedModel:
-        """The model with the head for the task. Later analyses use this object, with any changes to its parameters."""
+        """The model with the head for the task. Later analyses use this object, with any changes to its parameters.
+
+        With task 'token-classification', a checkpoint without that head gives the encoder: probes need no head.
+        """
         if self._sources.model is None:
-            job = self._job
-            model = job.model
-            hashes = AsLoaded(hash_of_files(job.settings, model), hash_parameters(model))
+            settings = self._settings
+            try:
+                model = load_model(settings)
+            except (CheckpointError, ConfigError):
+                if task_named(settings.task).name != TAGGING:
+                    raise
+                model = self._sources.once(("encoder", settings.model), lambda: load_encoder(settings))
+            hashes = AsLoaded(hash_of_files(settings, model), hash_parameters(model))
             self._sources.once(("as loaded",), lambda: hashes)
             model.origin.name = str(self.options.model)
             self._sources.model = model
@@ -177,7 +188,7 @@ class Study:
     @property
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
-        return self._job.tokenizer
+        return load_tokenizer(self._settings)
 
     @property
     def examples(self) -> Examples:
@@ -460,10 +471,14 @@ class Study:
         return Settings(**chosen, analysis=analysis, sources=sources if "data" in reads else sources.without_data())
 
     @property
-    def _job(self) -> Job:
+    def _settings(self) -> Settings:
         settings = self.settings(Ablate())
         check_settings(settings)
-        return load_job(for_this_device(settings))
+        return for_this_device(settings)
+
+    @property
+    def _job(self) -> Job:
+        return load_job(self._settings)
 
     def __repr__(self) -> str:
         return f"Study({', '.join(self._facts().values())})"

@@ -34,7 +34,7 @@ from bertjax.analyses.probing import (
     random_encoder,
 )
 from bertjax.analyses.prune import Prune
-from bertjax.analyses.roles import Roles
+from bertjax.analyses.roles import Roles, load_encoder
 from bertjax.analyses.shapley import Drawn, Shapley
 from bertjax.jobs import Analysis
 
@@ -82,6 +82,7 @@ __all__ = [
     "contrasts_of_template",
     "draw_gates",
     "head_gradients",
+    "load_encoder",
     "merge",
     "normalise_by_layer",
     "parse_receivers",

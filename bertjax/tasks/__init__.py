@@ -26,12 +26,13 @@ from bertjax.tasks.ranking import RankingOptions
 from bertjax.tasks.registry import TASKS, encode_examples, form_named, load_examples, task_named
 from bertjax.tasks.task import Chosen, EncodeArguments, Task, TaskOptions, as_task, metrics_of
 from bertjax.tasks.token_classification import ENTITY as TAG_OF_SCHEME
-from bertjax.tasks.token_classification import TagOptions, spans_of
+from bertjax.tasks.token_classification import TAGGING, TagOptions, spans_of
 
 __all__ = [
     "MARKS",
     "MASKED",
     "SAMPLE",
+    "TAGGING",
     "TAG_OF_SCHEME",
     "TASKS",
     "UNKNOWN",

@@ -40,7 +40,8 @@ def test_loss_and_gradients_are_those_of_pytorch(rng, x64, monkeypatch):
         for name, value in _initial(rng, states, 2, 3, False, None).items()
     }
     batch = jax.tree.map(lambda array: array[0], _batches(spans, labels, np.arange(9), 11))  # two of weight 0
-    loss, gradients = jax.value_and_grad(_loss)(jax.tree.map(jax.numpy.asarray, values), jax.numpy.asarray(states), batch)
+    arrays = jax.tree.map(jax.numpy.asarray, (values, states))
+    loss, gradients = jax.value_and_grad(_loss)(*arrays, batch)
     tensors = {name: torch.tensor(value, requires_grad=True) for name, value in values.items()}
     expected = loss_by_torch(tensors, states, spans, labels)
     expected.backward()

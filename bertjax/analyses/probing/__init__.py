@@ -1,4 +1,4 @@
-"""What layers and heads encode: probes of words and spans, trees, geometry, comparisons of layers, and language neutrality."""
+"""What layers and heads encode: probes of words and spans, trees, geometry, likeness of layers, and languages."""
 
 from bertjax.analyses.probing.edges import EdgeProbe
 from bertjax.analyses.probing.geometry import Geometry

@@ -23,7 +23,7 @@ import { shapleyPage } from "./shapley.js";
 const NEEDED = "Chrome or Edge from version 80, Firefox from 113, Safari from 16.4";
 const PAGES = {
   ablation: ablatePage, interactions: interactionsPage, shapley: shapleyPage, importance: importancePage,
-  roles: rolesPage, pruning: prunePage, probe: probePage, patching: patchPage, paths: patchPage,
+  roles: rolesPage, pruning: prunePage, probe: probePage, edges: probePage, patching: patchPage, paths: patchPage,
   structure: structurePage, geometry: geometryPage, "compare-layers": likenessPage, languages: languagesPage,
 };
 // The page of an analysis of the user is that of ablations.
