@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         patch_paths,
         plan,
         probe,
+        probe_edges,
         prune,
         restore,
         roles,
@@ -81,7 +82,8 @@ _PACKAGE_OF = {
         ["Study", "ablate", "interactions", "patch_paths", "roles", "importance", "patch", "prune"], "study"
     ),
     **dict.fromkeys(
-        ["compare_layers", "geometry", "languages", "plan", "probe", "restore", "shapley", "structure"], "study"
+        ["compare_layers", "geometry", "languages", "plan", "probe", "probe_edges", "restore", "shapley", "structure"],
+        "study",
     ),
     **dict.fromkeys(["merge"], "analyses"),
     **dict.fromkeys(["view"], "attention"),
@@ -153,6 +155,7 @@ __all__ = [
     "plan",
     "plan_sweep",
     "probe",
+    "probe_edges",
     "prune",
     "read_results",
     "readouts",

@@ -46,6 +46,7 @@ ANALYSES = {
     "geometry": "how words lie in each layer: anisotropy, and similarities beyond it",
     "compare-layers": "how alike two layers are, or a layer in two checkpoints",
     "restore": "what the parameters that fine-tuning changed do, layer by layer",
+    "probe-edges": "what each layer knows about the labels of spans and pairs of words (edge probes)",
     "patch": "where in text and model a contrast acts",
 }
 PLAN = (
@@ -113,7 +114,7 @@ def _add_analysis(commands: "argparse._SubParsersAction[Parser]", name: str, hel
     """Add the command of an analysis.
 
     Args:
-        name: the name of the command and of the method of `Study`.
+        name: the name of the command; that of the method of `Study` has `_` in place of `-`.
         help: the description in the list of commands.
         with_options: whether to add the options, whose classes import JAX.
     """

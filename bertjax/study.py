@@ -17,6 +17,7 @@ from bertjax.analyses import (
     ANALYSES,
     Ablate,
     CompareLayers,
+    EdgeProbe,
     Geometry,
     Importance,
     Interactions,
@@ -29,10 +30,11 @@ from bertjax.analyses import (
     Roles,
     Shapley,
     Structure,
+    load_encoder,
 )
 from bertjax.data import CUSTOM, Examples, Tokenizer
 from bertjax.engine import Estimate
-from bertjax.errors import InputError, MissingDependencyError
+from bertjax.errors import CheckpointError, ConfigError, InputError, MissingDependencyError
 from bertjax.formatting import count_of
 from bertjax.interventions import Ablation
 from bertjax.jobs import (
@@ -52,6 +54,8 @@ from bertjax.jobs import (
     hash_of_files,
     hash_parameters,
     load_job,
+    load_model,
+    load_tokenizer,
     option,
     parameters,
     run_analysis,
@@ -63,7 +67,7 @@ from bertjax.jobs import (
 from bertjax.models import PretrainedModel
 from bertjax.progress import shown
 from bertjax.results import Results
-from bertjax.tasks import MASKED
+from bertjax.tasks import MASKED, TAGGING, task_named
 
 if TYPE_CHECKING:
     from bertjax.explorer import Explorer, Subject
@@ -82,6 +86,7 @@ __all__ = [
     "patch_paths",
     "plan",
     "probe",
+    "probe_edges",
     "prune",
     "require_explorer",
     "restore",
@@ -164,11 +169,19 @@ class Study:
 
     @property
     def model(self) -> PretrainedModel:
-        """The model with the head for the task. Later analyses use this object, with any changes to its parameters."""
+        """The model with the head for the task. Later analyses use this object, with any changes to its parameters.
+
+        With task 'token-classification', a checkpoint without that head gives the encoder: probes need no head.
+        """
         if self._sources.model is None:
-            job = self._job
-            model = job.model
-            hashes = AsLoaded(hash_of_files(job.settings, model), hash_parameters(model))
+            settings = self._settings
+            try:
+                model = load_model(settings)
+            except (CheckpointError, ConfigError):
+                if task_named(settings.task).name != TAGGING:
+                    raise
+                model = self._sources.once(("encoder", settings.model), lambda: load_encoder(settings))
+            hashes = AsLoaded(hash_of_files(settings, model), hash_parameters(model))
             self._sources.once(("as loaded",), lambda: hashes)
             model.origin.name = str(self.options.model)
             self._sources.model = model
@@ -177,7 +190,7 @@ class Study:
     @property
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
-        return self._job.tokenizer
+        return load_tokenizer(self._settings)
 
     @property
     def examples(self) -> Examples:
@@ -378,6 +391,17 @@ class Study:
         """
         return self.run(options)
 
+    @takes(EdgeProbe)
+    def probe_edges(self, options: EdgeProbe) -> Results:
+        """Edge probes: what each layer knows about the labels of spans and of pairs of spans (Tenney et al. 2019).
+
+        The data of the study are words with tags (task 'token-classification'); the model's task head is not used.
+
+        Returns: results with a row for each layer, with the metrics of `probe`; `summary["probe"]` has the weights of
+            the mix of all layers, their centre of gravity, and the expected layer with its interval over sentences.
+        """
+        return self.run(options)
+
     def explore(self, *, host: str = "127.0.0.1", port: int = 0, browser: bool = True) -> "Explorer":
         """Open a page that shows what each head does to the model's answer to a text. Needs the extra `explore`.
 
@@ -463,10 +487,14 @@ class Study:
         return Settings(**chosen, analysis=analysis, sources=sources if "data" in reads else sources.without_data())
 
     @property
-    def _job(self) -> Job:
+    def _settings(self) -> Settings:
         settings = self.settings(Ablate())
         check_settings(settings)
-        return load_job(for_this_device(settings))
+        return for_this_device(settings)
+
+    @property
+    def _job(self) -> Job:
+        return load_job(self._settings)
 
     def __repr__(self) -> str:
         return f"Study({', '.join(self._facts().values())})"
@@ -546,6 +574,7 @@ structure = in_one_call("structure")
 languages = in_one_call("languages")
 geometry = in_one_call("geometry")
 compare_layers = in_one_call("compare_layers")
+probe_edges = in_one_call("probe_edges")
 prune = in_one_call("prune")
 restore = in_one_call("restore")
 roles = in_one_call("roles")

@@ -52,7 +52,7 @@ def pairs(tmp_path):
 
 def data_of(analysis, pairs):
     """Task and data: words with tags and trees for probes."""
-    if analysis in ("probe", "structure"):
+    if analysis in ("probe", "probe_edges", "structure"):
         return {"task": "token-classification", "data": TAGGED}
     return {"task": "mrpc", "data": pairs}
 

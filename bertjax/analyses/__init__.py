@@ -26,6 +26,7 @@ from bertjax.analyses.patching import (
 )
 from bertjax.analyses.probing import (
     CompareLayers,
+    EdgeProbe,
     Geometry,
     Languages,
     Probe,
@@ -34,7 +35,7 @@ from bertjax.analyses.probing import (
 )
 from bertjax.analyses.prune import Prune
 from bertjax.analyses.restore import Restore
-from bertjax.analyses.roles import Roles
+from bertjax.analyses.roles import Roles, load_encoder
 from bertjax.analyses.shapley import Drawn, Shapley
 from bertjax.jobs import Analysis
 
@@ -54,6 +55,7 @@ ANALYSES: Mapping[str, type[Analysis]] = {
     "geometry": Geometry,
     "compare_layers": CompareLayers,
     "restore": Restore,
+    "probe_edges": EdgeProbe,
 }
 
 __all__ = [
@@ -65,6 +67,7 @@ __all__ = [
     "Ablate",
     "CompareLayers",
     "Drawn",
+    "EdgeProbe",
     "GateLearner",
     "Geometry",
     "Importance",
@@ -82,6 +85,7 @@ __all__ = [
     "contrasts_of_template",
     "draw_gates",
     "head_gradients",
+    "load_encoder",
     "merge",
     "normalise_by_layer",
     "parse_receivers",

@@ -11,6 +11,7 @@ from bertjax.representations.comparison import (
     permutation_tests,
     procrustes_distance,
 )
+from bertjax.representations.edges import EdgeClassifier, centre_of_gravity, expected_layer, fit_edge_probe
 from bertjax.representations.geometry import (
     FEWEST_SENTENCES,
     Geometry,
@@ -56,6 +57,7 @@ __all__ = [
     "Activations",
     "Centred",
     "Description",
+    "EdgeClassifier",
     "Geometry",
     "Likeness",
     "LinearProbe",
@@ -63,13 +65,16 @@ __all__ = [
     "StructuralProbe",
     "alignment_by_chance",
     "attachment_counts",
+    "centre_of_gravity",
     "compare_representations",
     "compute_activations",
     "control_labels",
     "description_length",
     "dimension_shares",
     "effective_dimension",
+    "expected_layer",
     "explainable_variance",
+    "fit_edge_probe",
     "fit_probe",
     "fit_structural_probe",
     "geometry_contributions",

@@ -194,18 +194,43 @@ class DescriptionLength(Struct):
     compression: float
 
 
+class Mix(Struct):
+    """The mix of all layers of an edge probe: the weight of each layer, a factor of all, and their mean layer."""
+
+    weights: list[float]
+    scale: float
+    accuracy: float
+    centre_of_gravity: float
+
+
+class ExpectedLayer(Struct):
+    """The expected layer of edge probes, and the accuracy of the mix of layers 0 to l, for each l.
+
+    `layer` is null if the layers add nothing to the embeddings, `interval` (95 %) if they add nothing in some draws.
+    """
+
+    layer: float | None
+    interval: list[float] | None
+    accuracies: list[float]
+
+
 class Probe(Struct):
-    """Linear probes.
+    """Linear probes of words, or edge probes of spans.
 
     `tags` are the classes, `sentences` the numbers of sentences that train, select and test, `most_frequent` the share
     of the most frequent tag among the test words, `description_lengths` those of the embeddings and of each layer or
-    head, if they were computed.
+    head, if they were computed. Edge probes have `kind`, the source of the labels, the numbers of `targets`, `mix` and
+    `expected_layer`.
     """
 
     tags: list[str]
     sentences: dict[str, int]
     most_frequent: float
     description_lengths: dict[str, DescriptionLength] | UnsetType = UNSET
+    kind: str | UnsetType = UNSET
+    targets: dict[str, int] | UnsetType = UNSET
+    mix: Mix | UnsetType = UNSET
+    expected_layer: ExpectedLayer | UnsetType = UNSET
 
 
 class Structure(Struct):

@@ -17,7 +17,7 @@ from bertjax.tasks.encoded import (
     TokenEncodings,
     batch_encodings,
 )
-from bertjax.tasks.entities import Annotation, Tagged
+from bertjax.tasks.entities import Annotation, Edge, Tagged
 from bertjax.tasks.masked_words import MASKED, UNKNOWN, MaskedWordsOptions, hide
 from bertjax.tasks.minimal_pairs import MARKS, MinimalPairsOptions, differing_piece, fill_template
 from bertjax.tasks.outputs import Form, Objective, OutputSpec
@@ -26,17 +26,19 @@ from bertjax.tasks.ranking import RankingOptions
 from bertjax.tasks.registry import TASKS, encode_examples, form_named, load_examples, task_named
 from bertjax.tasks.task import Chosen, EncodeArguments, Task, TaskOptions, as_task, metrics_of
 from bertjax.tasks.token_classification import ENTITY as TAG_OF_SCHEME
-from bertjax.tasks.token_classification import TagOptions, spans_of
+from bertjax.tasks.token_classification import TAGGING, TagOptions, spans_of
 
 __all__ = [
     "MARKS",
     "MASKED",
     "SAMPLE",
+    "TAGGING",
     "TAG_OF_SCHEME",
     "TASKS",
     "UNKNOWN",
     "Annotation",
     "Chosen",
+    "Edge",
     "EncodeArguments",
     "EncodedDataset",
     "Form",

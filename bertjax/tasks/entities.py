@@ -160,6 +160,21 @@ class Annotation:
 
 
 @dataclass(frozen=True)
+class Edge:
+    """A label of a span of words, or of a pair of spans: a target of an edge probe.
+
+    Args:
+        span1: the first word of the first span, and one past its last word.
+        span2: the same of the second span; None for a label of one span.
+        label: the label.
+    """
+
+    span1: tuple[int, int]
+    span2: tuple[int, int] | None
+    label: str
+
+
+@dataclass(frozen=True)
 class Tagged(Content):
     """A sentence whose words have tags.
 
@@ -168,16 +183,19 @@ class Tagged(Content):
         tags: the name of each word's tag.
         scheme: the tagging scheme of the data (`SCHEMES`); None if they follow none.
         annotation: the other columns of CoNLL-U; None for other data.
+        edges: the labels of spans and of pairs of spans, of data in the edge-probing format.
     """
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
     scheme: str | None = None
     annotation: Annotation | None = None
+    edges: tuple[Edge, ...] = ()
 
     def facts(self) -> dict[str, Any]:
-        """Words and tags, from which the scheme follows."""
-        return {"words": self.words, "tags": self.tags}
+        """Words, tags and edges; the scheme follows from the tags."""
+        edges = {"edges": [vars(edge) for edge in self.edges]} if self.edges else {}
+        return {"words": self.words, "tags": self.tags, **edges}
 
     def describe(self, arrays: Mapping[str, Any], example: int) -> dict[str, Any]:
         """Words and tags."""

@@ -9,6 +9,10 @@ speech, or another column (`--tags`). The columns of predicates of Universal Pro
 and directories of HuggingFace `datasets` have lists of str, `tokens` (or `words`) and `tags` (or `ner_tags`, `labels`,
 or the columns of CoNLL-U, as in `universal_dependencies`); tags may be class ids if the file names the classes
 (`ClassLabel`). Words may be blank or contain white space. Sentences without words are left out.
+
+Rows with `text` and `targets` are in the edge-probing format of jiant: `{"text": "the cat sat", "targets": [{"span1":
+[1, 2], "span2": [2, 3], "label": "nsubj"}]}`. Words are separated by white space; a span is its first word, from 0, and
+one past its last word; `span2` may be absent. Their words have no tags.
 """
 
 import re
@@ -29,7 +33,7 @@ from bertjax.paths import is_directory
 from bertjax.results import NAME, PLAIN, RIGHT, TRUE, WRONG, Line, NumberDisplay, shorten
 from bertjax.statistics import METRICS, Metric, ratios
 from bertjax.tasks.encoded import TargetPositions, TaskOutputs, TokenEncodings
-from bertjax.tasks.entities import Annotation, Counter, Tagged, entities, scheme_of
+from bertjax.tasks.entities import Annotation, Counter, Edge, Tagged, entities, scheme_of
 from bertjax.tasks.masked_words import grade_targets
 from bertjax.tasks.outputs import Form, Graded, Objective, OutputSpec
 from bertjax.tasks.task import EncodeArguments, Task, TaskOptions, model_labels
@@ -110,6 +114,7 @@ WORD_COLUMNS, TAG_COLUMNS = ("tokens", "words"), ("tags", "ner_tags", "pos_tags"
 CONLLU = ("idx", "tokens", "lemmas", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 FIRST_ROLE = len(CONLLU) + 1
 ANNOTATED = ("lemmas", "upos", "head", "deprel")
+EDGES = ("text", "targets")
 OF_LISTS = (".jsonl", ".jsonl.gz", ".parquet", ".parquet.gz")
 DOCUMENT = "-DOCSTART-"
 ENTITY = re.compile(r"[BIOESLU]-.+|O")  # a tag of a tagging scheme
@@ -154,6 +159,8 @@ class TokenClassification(Task):
         columns = source.text_columns
         if columns is not None and len(columns) != 2:
             raise DataError(f"{self.name} needs two columns, of words and of tags; found {', '.join(columns)}")
+        if columns is None and {*EDGES} <= {*table.columns}:
+            return self._examples(table, [_edges(table, row) for row in range(len(table))])
         tags = source.options.tags if isinstance(source.options, TagOptions) else TagOptions.tags
         named = TAG_COLUMNS if tags == TagOptions.tags else (tags,)
         names = tuple(columns) if columns else (table.need(WORD_COLUMNS), table.need(named))
@@ -161,6 +168,10 @@ class TokenClassification(Task):
         read = [
             replace(_sentence(table, row, values), annotation=found) for row, found in enumerate(_annotations(table))
         ]
+        return self._examples(table, read)
+
+    def _examples(self, table: Table, read: Sequence[Tagged]) -> Examples:
+        """The examples of the sentences of all rows."""
         rows = [row for row, sentence in enumerate(read) if sentence.words]
         if not rows:
             raise DataError(f"{table.path}: no sentence has a word")
@@ -198,6 +209,8 @@ class TokenClassification(Task):
             DataError: no word has a piece.
         """
         names = model_labels(model)
+        if any(content.edges for content in examples.content or () if isinstance(content, Tagged)):
+            raise DataError("labels of spans are for edge probes (bertjax probe-edges): words need tags here")
         sentences = [content for content in examples.content or () if isinstance(content, Tagged)]
         tag_ids = _tag_ids(names, sentences, examples)
         texts = tokenizer.encode_words([sentence.words for sentence in sentences], arguments.max_length)
@@ -321,7 +334,10 @@ def _first_pieces(text: Encoding) -> dict[int, int]:
 def _with_metrics(task: Task, sentences: Sequence[Tagged]) -> tuple[Task, str | None, str]:
     """The task with the metrics for the tags, the tagging scheme, and a description of the data."""
     count, tags = sum(len(one.words) for one in sentences), {tag for one in sentences for tag in one.tags}
-    counts = f"{count_of(len(sentences), 'sentence')}, {count_of(count, 'word')}, {count_of(len(tags), 'tag')}"
+    counts = f"{count_of(len(sentences), 'sentence')}, {count_of(count, 'word')}"
+    if edges := sum(len(one.edges) for one in sentences):
+        return replace(task, metrics=OF_TAGS), None, f"{counts}, {count_of(edges, 'labelled span or pair')}"
+    counts = f"{counts}, {count_of(len(tags), 'tag')}"
     if not all(map(ENTITY.fullmatch, tags)):
         return replace(task, metrics=OF_TAGS), None, counts
     scheme, apart = scheme_of(one.tags for one in sentences)
@@ -353,6 +369,30 @@ def _sentence(table: Table, row: int, columns: Sequence[tuple[str, Sequence[obje
     if tag_column == "deprel":
         tags = [tag.partition(":")[0] for tag in tags]
     return Tagged(tuple(words), tuple(tags))
+
+
+def _edges(table: Table, row: int) -> Tagged:
+    """The sentence of a row in the edge-probing format."""
+    text, targets = (table.column(name)[row] for name in EDGES)
+    words = table.text(row, "text", text).split()
+    if not isinstance(targets, list) or not all(isinstance(target, dict) for target in targets):
+        raise table.error(row, f"column 'targets' holds {brief(targets)}, which is not a list of objects")
+    edges = []
+    for target in targets:
+        first, second, label = (target.get(name) for name in ("span1", "span2", "label"))
+        label = label[0] if isinstance(label, list) and len(label) == 1 else label
+        if not isinstance(label, str):
+            raise table.error(row, f"a target has the label {brief(label)}: an edge probe needs one string")
+        for span in [first] if second is None else [first, second]:
+            if not _is_span(span, len(words)):
+                raise table.error(row, f"{brief(span)} is not a span [first, end) of {count_of(len(words), 'word')}")
+        edges.append(Edge(tuple(first), None if second is None else tuple(second), label))
+    return Tagged(tuple(words), (OUTSIDE,) * len(words), edges=tuple(edges))
+
+
+def _is_span(span: Any, words: int) -> bool:
+    is_pair = isinstance(span, list) and len(span) == 2 and all(type(end) is int for end in span)
+    return bool(is_pair and 0 <= span[0] < span[1] <= words)
 
 
 def _annotations(table: Table) -> list[Annotation | None]:

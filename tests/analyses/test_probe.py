@@ -5,7 +5,7 @@ import pytest
 
 import bertjax
 from bertjax.analyses import random_encoder
-from bertjax.errors import InputError
+from bertjax.errors import ConfigError, InputError
 from bertjax.representations import compute_activations, control_labels, fit_probe, split_texts, words_of_pieces
 from tests.factories import SENTENCES, WORDS, make_masked
 
@@ -94,3 +94,14 @@ def test_tags_that_are_all_equal_are_refused(model):
     rows = [{"tokens": ["the", "cat"], "tags": ["A", "A"]}] * 6
     with pytest.raises(InputError, match="all words have the tag A"):
         bertjax.probe(model, "token-classification", data=rows, progress=False)
+
+
+def test_a_study_of_probes_has_a_model_and_a_tokenizer(tmp_path):
+    """The checkpoint has no head for tags."""
+    study = bertjax.Study(make_masked(tmp_path), "ner", data=tagged_rows(6))
+    tokenizer = study.tokenizer
+    assert type(study.model).__name__ == "BertForMaskedLM"
+    assert tokenizer.encode_words([["the", "cat"]]) == study.tokenizer.encode_words([["the", "cat"]])
+    assert study.probe(progress=False).rows
+    with pytest.raises(ConfigError, match="has no token-classification head"):
+        study.ablate(progress=False)

@@ -58,6 +58,7 @@ PAGES = {
     "roles": ("Attention of each head by role", ".map-cell", LAYERS * HEADS),
     "probe": ("Probe of each layer", ".bar", LAYERS),
     "head probes": ("Probe of each head", ".map-cell", LAYERS * HEADS),
+    "edge probes": ("Probe of each layer", ".bar", LAYERS),
     "structure": ("Structural probe of each layer", ".bar", LAYERS),
     "geometry": ("Geometry of words in each layer", ".bar", LAYERS),
     "layers of a model": ("How alike two layers are", ".cell", 3),
@@ -72,7 +73,7 @@ PAGES = {
 }
 
 WITHOUT_ABLATIONS = {*("roles", "importance", "patch", "paths", "probe", "head probes"), *("structure", "geometry")}
-WITHOUT_ABLATIONS |= {"layers of a model", "layers of two models"}
+WITHOUT_ABLATIONS |= {"edge probes", "layers of a model", "layers of two models"}
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +92,7 @@ def saved(tmp_path_factory):
         "importance": lambda **options: bertjax.importance(model, **data, **options),
         "roles": lambda **options: bertjax.roles(model, "mlm", data=write_lines(folder / "lines.txt"), **options),
         "probe": lambda **options: bertjax.probe(model, "token-classification", data=TAGGED, **options),
+        "edge probes": lambda **options: bertjax.probe_edges(model, "token-classification", data=TAGGED, **options),
         "head probes": lambda **options: bertjax.probe(
             model, "token-classification", data=TAGGED, of="heads", description_length=True, **options
         ),

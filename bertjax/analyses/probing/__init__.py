@@ -1,5 +1,6 @@
-"""What layers and heads encode: probes of words, trees, geometry, comparisons of layers, and language neutrality."""
+"""What layers and heads encode: probes of words and spans, trees, geometry, likeness of layers, and languages."""
 
+from bertjax.analyses.probing.edges import EdgeProbe
 from bertjax.analyses.probing.geometry import Geometry
 from bertjax.analyses.probing.languages import Languages
 from bertjax.analyses.probing.likeness import CompareLayers
@@ -7,4 +8,4 @@ from bertjax.analyses.probing.probe import Probe
 from bertjax.analyses.probing.structure import Structure
 from bertjax.analyses.probing.words import random_encoder
 
-__all__ = ["CompareLayers", "Geometry", "Languages", "Probe", "Structure", "random_encoder"]
+__all__ = ["CompareLayers", "EdgeProbe", "Geometry", "Languages", "Probe", "Structure", "random_encoder"]

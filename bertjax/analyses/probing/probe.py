@@ -41,7 +41,7 @@ from bertjax.results import NumberDisplay, Results
 from bertjax.statistics import Metric, ratios
 from bertjax.tasks import OutputSpec
 
-NUMBERS = ("correct", "words", "selective", "above random")
+NUMBERS = ("correct", "targets", "selective", "above random")
 SHARE_OF_ACTIVATIONS = 0.3  # of the progress
 Sites = Literal["layers", "heads"]
 
@@ -102,7 +102,7 @@ class Probe(Analysis):
         outputs = np.zeros((len(sites), len(split.test), len(NUMBERS)))
         for index, site in enumerate(sites):
             features = [_features(source, site) for source in (activations, random)]
-            outputs[index] = prober.run(site, *features, is_base=index == 0)
+            outputs[index] = prober.run(site, features[0], None if index == 0 else features[1])
             share = SHARE_OF_ACTIVATIONS + (1 - SHARE_OF_ACTIVATIONS) * (index + 1) / len(sites)
             context.progress(share, 1.0)
         return outcome_of_examples(
@@ -122,7 +122,7 @@ class Probe(Analysis):
 
 
 def _metric(name: str, label: str, number: str, **more: Any) -> Metric:
-    return Metric.of_sums(name, label, ratios.ratio_of(NUMBERS, number, "words"), **more)
+    return Metric.of_sums(name, label, ratios.ratio_of(NUMBERS, number, "targets"), **more)
 
 
 PROBE_METRICS = (
@@ -144,8 +144,9 @@ def lines_of(results: Results) -> list[str]:
     best = max(rows["probe_accuracy"], key=lambda row: row.score or 0.0)
     index = results.names.index(best.name)
     points = {name: 100 * (of_metric[index].score or 0.0) for name, of_metric in rows.items()}
+    counted = found.get("kind", "words")
     line = (
-        f"best: {results.kind} {best.name}, {points['probe_accuracy']:.1f} % of words, selectivity "
+        f"best: {results.kind} {best.name}, {points['probe_accuracy']:.1f} % of {counted}, selectivity "
         f"{points['selectivity']:.1f} points, {points['above_random']:.1f} points above a random encoder; embeddings "
         f"{100 * (best.base or 0.0):.1f} %, the most frequent tag {100 * found['most_frequent']:.1f} %"
     )
@@ -218,24 +219,21 @@ class _Prober:
         self,
         site: str,
         features: Float[np.ndarray, "units width"],
-        random: Float[np.ndarray, "units width"],
-        *,
-        is_base: bool,
+        random: Float[np.ndarray, "units width"] | None,
     ) -> Float[np.ndarray, "sentences numbers"]:
-        """`NUMBERS` of each test sentence; the base has no difference from a random encoder."""
+        """`NUMBERS` of each test sentence; embeddings, which are the base, are not compared with random ones."""
         labels, test = self.words.labels, self.parts["test"]
         fit = partial(fit_probe, train=self.parts["train"], select=self.parts["select"], classes=len(self.words.names))
         hits = []
         for values, true in ((features, labels), (features, self.control), (random, labels)):
-            hits.append(fit(values, true).predict(values[test]) == true[test])
-        right, by_control, by_random = (np.bincount(self.sentence, of_words, len(self.sizes)) for of_words in hits)
+            found = values is not None and fit(values, true).predict(values[test]) == true[test]
+            hits.append(np.bincount(self.sentence, np.broadcast_to(found, test.shape), len(self.sizes)))
         if self.lengths:
-            found = description_length(
+            length = description_length(
                 features, labels, self.order, self.parts["select"], classes=len(self.words.names)
             )
-            self.found[site] = {"bits": found.bits, "compression": found.compression}
-        above = np.zeros(len(right)) if is_base else right - by_random
-        return np.stack([right, self.sizes, right - by_control, above], axis=1)
+            self.found[site] = {"bits": length.bits, "compression": length.compression}
+        return numbers_of(self.sizes, hits, random is not None)
 
     def describe(self, sites: Sequence[str]) -> dict[str, Any]:
         """The share of the most frequent tag of training among test words, and the description lengths."""
@@ -243,3 +241,18 @@ class _Prober:
         frequent = np.bincount(labels[self.parts["train"]]).argmax()
         described: dict[str, Any] = {"most_frequent": float((labels[self.parts["test"]] == frequent).mean())}
         return described | ({"description_lengths": self.found} if self.found else {})
+
+
+def numbers_of(
+    sizes: Int[np.ndarray, " sentences"], hits: Sequence[Float[np.ndarray, " sentences"]], has_random: bool
+) -> Float[np.ndarray, "sentences numbers"]:
+    """`NUMBERS` of each test sentence.
+
+    Args:
+        sizes: the number of targets of each sentence.
+        hits: the numbers of right targets by the probe, by that of the control task, and by that of a random encoder.
+        has_random: whether there is a probe of a random encoder.
+    """
+    right, by_control, by_random = hits
+    above = right - by_random if has_random else np.zeros(len(sizes))
+    return np.stack([right, sizes, right - by_control, above], axis=1)

@@ -24,7 +24,7 @@ import { shapleyPage } from "./shapley.js";
 const NEEDED = "Chrome or Edge from version 80, Firefox from 113, Safari from 16.4";
 const PAGES = {
   ablation: ablatePage, interactions: interactionsPage, shapley: shapleyPage, importance: importancePage,
-  roles: rolesPage, pruning: prunePage, probe: probePage, restore: restorePage,
+  roles: rolesPage, pruning: prunePage, probe: probePage, edges: probePage, restore: restorePage,
   patching: patchPage, paths: patchPage,
   structure: structurePage, geometry: geometryPage, "compare-layers": likenessPage, languages: languagesPage,
 };
