@@ -250,7 +250,7 @@ def _likeness(saved: Contents, metric: str, measure: Measure, frame: Frame) -> "
     values = np.array(found[metric], np.float64)
     rows, columns = ([name.replace("embeddings", "emb.") for name in found[axis]] for axis in ("rows", "columns"))
     caption = "" if other is None else f"columns: layers of {other}"
-    grid = Grid(caption, rows, values, np.ones(values.shape, np.bool_))
+    grid = Grid(caption, rows, values, np.zeros(values.shape, np.bool_))  # not tested
     title, note = _titled(saved, measure, ""), f"unrelated words: an alignment of {np.max(found['chance']):.2g} at most"
     return make_grids([grid], columns, title, _where(saved), note, measure=measure, frame=frame)
 

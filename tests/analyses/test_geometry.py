@@ -1,11 +1,13 @@
 """`Study.geometry` and `Study.compare_layers` from texts to results."""
 
+import shutil
+
 import numpy as np
 import pytest
 
 import bertjax
 from bertjax.analyses import random_encoder
-from bertjax.errors import InputError
+from bertjax.errors import InputError, OutputError
 from bertjax.representations import (
     compute_activations,
     linear_cka,
@@ -107,6 +109,16 @@ def test_layers_of_two_models_are_compared(models):
     assert [row.score for row in results.rows_of("cka")] == pytest.approx([expected[1][1], expected[2][2]])
     same = bertjax.compare_layers(models[0], "mlm", texts=TEXTS, other=models[0], permutations=19, progress=False)
     assert [row.score for row in same.rows_of("cka")] == pytest.approx([1, 1])
+
+
+def test_another_checkpoint_with_other_weights_is_noticed(models, tmp_path):
+    shutil.copytree(models[0], tmp_path / "other")
+    options = {"texts": TEXTS[:5], "permutations": 1, "output": tmp_path / "out", "progress": False}
+    found = bertjax.compare_layers(models[0], "mlm", other=tmp_path / "other", **options)
+    assert bertjax.compare_layers(models[0], "mlm", other=tmp_path / "other", **options).names == found.names
+    shutil.copy(models[1] / "model.safetensors", tmp_path / "other")
+    with pytest.raises(OutputError, match="already has results"):
+        bertjax.compare_layers(models[0], "mlm", other=tmp_path / "other", **options)
 
 
 def test_one_text_is_refused(models):

@@ -15,6 +15,7 @@ from rich.console import RenderableType
 
 from bertjax.analyses.probing.words import Words, length_of, load_words, word_activations, words_of
 from bertjax.analyses.roles import load_encoder
+from bertjax.checkpoints import locate
 from bertjax.console import PlainTable
 from bertjax.errors import InputError
 from bertjax.formatting import count_of
@@ -35,6 +36,7 @@ from bertjax.jobs import (
     option,
     outcome_of_examples,
 )
+from bertjax.paths import hash_file
 from bertjax.progress import part_of
 from bertjax.representations import Centred, alignment_by_chance, likeness_contributions, permutation_tests
 from bertjax.results import NumberDisplay, Results
@@ -98,6 +100,13 @@ class CompareLayers(Analysis):
     def inputs(self) -> list[str]:
         """The other checkpoint, if any."""
         return [] if self.other is None else [self.other]
+
+    def recorded(self) -> dict[str, Any]:
+        """The options, with the hashes of the other checkpoint's files of weights."""
+        if self.other is None:
+            return super().recorded()
+        files = sorted(path for path in locate(self.other).iterdir() if path.suffix in (".safetensors", ".bin"))
+        return {**super().recorded(), "other_sha256": [hash_file(path, InputError) for path in files]}
 
     def load(self, settings: Settings, say: Say) -> Job:
         """Load the encoder, and tokenise the words."""
