@@ -38,6 +38,7 @@ from bertjax.tasks.masked_words import grade_targets
 from bertjax.tasks.outputs import Form, Graded, Objective, OutputSpec
 from bertjax.tasks.task import EncodeArguments, Task, TaskOptions, model_labels
 
+# The name of the task.
 TAGGING = "token-classification"
 OUTSIDE = "O"
 

@@ -41,7 +41,7 @@ TREES = [
         "lemmas": words,
         "upos": ["X"] * len(words),
         "head": [*range(len(words))],
-        "deprel": ["x"] * len(words),
+        "deprel": [word[0] for word in words],
     }
     for words in map(str.split, SENTENCES)
 ]
@@ -92,7 +92,7 @@ def saved(tmp_path_factory):
         "importance": lambda **options: bertjax.importance(model, **data, **options),
         "roles": lambda **options: bertjax.roles(model, "mlm", data=write_lines(folder / "lines.txt"), **options),
         "probe": lambda **options: bertjax.probe(model, "token-classification", data=TAGGED, **options),
-        "edge probes": lambda **options: bertjax.probe_edges(model, "token-classification", data=TAGGED, **options),
+        "edge probes": lambda **options: bertjax.probe_edges(model, "token-classification", data=TREES, **options),
         "head probes": lambda **options: bertjax.probe(
             model, "token-classification", data=TAGGED, of="heads", description_length=True, **options
         ),
