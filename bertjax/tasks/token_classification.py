@@ -38,7 +38,7 @@ from bertjax.tasks.masked_words import grade_targets
 from bertjax.tasks.outputs import Form, Graded, Objective, OutputSpec
 from bertjax.tasks.task import EncodeArguments, Task, TaskOptions, model_labels
 
-TAGGING = "token-classification"
+TAGGING = "token-classification"  # the name of the task in `TASKS`
 OUTSIDE = "O"
 
 
