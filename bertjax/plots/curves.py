@@ -95,7 +95,7 @@ def make_curves(
             lines += axes.plot(places, drawn.mean(axis=0), color=colour, linewidth=1.6, zorder=3, **style)
         axes.axhline(score, color=INK, linewidth=1.0, linestyle=(0, (4, 3)), zorder=2)
         axes.set_xlim(count, 0)
-        axes.set_ylim(np.clip(axes.get_ylim(), *bounds))
+        axes.set_ylim(*np.clip(axes.get_ylim(), *bounds).tolist())
         _name_lines(axes, curves, lines)
         axes.set_xticks([count, *left.tolist()])
         axes.grid(color=PALE, linewidth=0.8)
