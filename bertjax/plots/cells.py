@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-DOT, MARGIN = 1.5, 3.0  # points: the largest radius of a dot, and its distance from the edges of a cell with a number
+DOT, MARGIN = 1.5, 4.2  # points: the largest radius of a dot, and its distance from the edges of a cell with a number
 OUTLIER = 3.0  # the colour scale ends at this multiple of the 90th percentile of changes
 LETTER = 0.075  # inches of a letter of the caption
 DARKEST = 0.2  # luminance above which dark letters are as readable as white ones
