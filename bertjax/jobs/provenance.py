@@ -88,7 +88,7 @@ def find_finished(settings: Settings, load: Callable[[Settings, Say], Job], say:
     if job.examples.sha256 != summary["analysis"]["examples_sha256"]:
         raise OutputError(f"{where}, of other examples: {advice}")
     if summary["analysis"].get("inputs_sha256") not in (None, hash_of_inputs(job)):
-        raise OutputError(f"{where}, of another tokenizer, other label names, another model or another base: {advice}")
+        raise OutputError(f"{where}, of another tokenizer, other label names or another model: {advice}")
     try:
         results = read_results(settings.directory)
     except InputError as error:

@@ -134,7 +134,8 @@ def save_model(skeleton: Skeleton, parameters: Parameters, tokenizer: Tokenizer,
 
 def main() -> None:
     """Train, or continue a run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter, allow_abbrev=False)
     parser.add_argument("--data", required=True, nargs="+", type=Path, metavar="FILE", help="a file for each language")
     parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="directory of state and model")
     parser.add_argument("--steps", type=int, default=6000, metavar="N", help="steps in total (default %(default)s)")

@@ -113,7 +113,7 @@ def test_results_are_saved_shown_and_kept(job, tmp_path, capsys):
     assert main(words) == 0
     assert "already complete" in capsys.readouterr().out
     make_masked(base, seed=6)
-    with pytest.raises(OutputError, match="another base"):
+    with pytest.raises(OutputError, match="another model"):
         bertjax.restore(**{**job, "base": base}, of="up_to", output=tmp_path / "out")
 
 

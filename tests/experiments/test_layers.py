@@ -8,7 +8,6 @@ from scipy.stats import spearmanr
 
 import bertjax
 from experiments.beyond import layers
-from experiments.results import tables_of
 
 pytestmark = pytest.mark.integration
 
@@ -47,5 +46,5 @@ def test_directories_of_analyses_are_joined(tmp_path):
     assert ablation["rows"][3]["difference"][0] == pytest.approx(100 * expected.difference, rel=1e-4)
     assert probe["label"].startswith("Selectivity")
     assert len(numbers["results"]["correlations"]) == 1
-    assert len(tables_of({"layers": numbers}).split("\n\n")) == 2
+    assert len(layers.tables({"layers": numbers}).split("\n\n")) == 2
     assert (tmp_path / "out" / "figure.png").exists()

@@ -15,7 +15,8 @@ export function structurePage(choose) {
   return page(barsOverview(choose), {
     overview: "Structural probe of each layer",
     overviewNote: `Probes of rank ${rank} are trained on ${sentences.train} sentences, selected on ${sentences.select} ` +
-      `and tested on ${sentences.test}.` + (chain ? ` A tree that joins each word with the next has a UUAS of ${percent(chain.uuas)}.` : ""),
+      `and tested on ${sentences.test}.` +
+      (chain ? ` A tree that joins each word with the next has a UUAS of ${percent(chain.uuas)}.` : ""),
     examples: name => `Sentences in which the probe of layer ${name} differs most from that of the embeddings`,
   });
 }

@@ -84,7 +84,9 @@ function rangeOf(random, points) {
 }
 
 function curvesOverview(choose) {
-  const chart = curvesChart({ curves: [], base: { x: 1, y: 0 }, bounds: [null, null], title: "", below: "heads left", onSelect: choose });
+  const chart = curvesChart({
+    curves: [], base: { x: 1, y: 0 }, bounds: [null, null], title: "", below: "heads left", onSelect: choose,
+  });
   const update = () => chart.update({
     curves: curves(), selected: state.chosen, bounds: measure().bounds,
     base: { x: data.model.layers * data.model.heads, y: measure().factor * column("base")[0] },
