@@ -150,6 +150,7 @@ def test_data_that_are_not_parallel_are_refused(model, tmp_path):
     (tmp_path / "en.txt").write_text("the cat sat\nthe dog sat\n")
     (tmp_path / "de.txt").write_text("the cat sat\n")
     for data, message in (
+        (one, "x.en.json.gz has the sentences of one language: give a file for each language"),
         ([one, other], "no id is in all files"),
         ([one, same], "two files are of one language"),
         ([tmp_path / "en.txt", tmp_path / "de.txt"], "equal numbers of lines: en.txt has 2, de.txt has 1"),

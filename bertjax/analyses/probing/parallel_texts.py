@@ -15,6 +15,7 @@ from bertjax.tasks import load_examples
 
 PARALLEL = DatasetSpec("parallel-texts", ("text",))
 ID, LINE = "id", "text"
+OF_ONE_LANGUAGE = (".json", ".json.gz", ".txt", ".txt.gz")  # files that are not tables
 
 
 def read_parallel(data: Any) -> tuple[tuple[str, ...], Examples]:
@@ -34,6 +35,8 @@ def read_parallel(data: Any) -> tuple[tuple[str, ...], Examples]:
     paths = [data] if is_path(data) else data
     if isinstance(paths, Sequence) and paths and all(map(is_path, paths)):
         files = [user_path(path) for path in paths]
+        if len(files) == 1 and files[0].name.endswith(OF_ONE_LANGUAGE):
+            raise DataError(f"{files[0]} has the sentences of one language: give a file for each language")
         columns, ids, source = _of_files(files) if len(files) > 1 else _of_table(read_table(files[0], PARALLEL))
     else:
         columns, ids, source = _of_table(table_of(data, PARALLEL, "validation")[0])
