@@ -74,7 +74,7 @@ def fill_in(text: str, recorded: Mapping[str, Numbers]) -> str:
 def command_of(numbers: Numbers) -> str:
     """The command of a recorded run, with the present name of its script."""
     name = script_of(numbers).__name__
-    return re.sub(r"python -m experiments\.\w+", f"python -m {name}", numbers["command"]).replace(" --overwrite", "")
+    return re.sub(r"python -m experiments[\w.]+", f"python -m {name}", numbers["command"]).replace(" --overwrite", "")
 
 
 def figures_of(name: str, numbers: Numbers) -> dict[str, Callable[[Path], None]]:

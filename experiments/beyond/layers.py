@@ -1,10 +1,10 @@
 """What does each layer encode, and do the layers that encode it matter for a task?
 
-Reads directories of analyses with a row for each layer: `bertjax probe`, `structure` and `geometry`, and on tasks
-`ablate --ablate layers` and `restore`. DIR:METRIC takes another metric than the main one. Tables: the score of each
-layer by each analysis, and its difference from the embeddings, or from the unchanged model, with 95 % intervals; and
-Spearman's correlation over layers of what they encode with what their ablation or restoration costs, for results of one
-model.
+Reads directories of analyses with a row for each layer: `bertjax probe`, `probe-edges`, `structure` and `geometry`, and
+on tasks `ablate --ablate layers` and `restore`. DIR:METRIC takes another metric than the main one. Tables: the score of
+each layer, and its difference from the embeddings, or from the unchanged model, with 95 % intervals; mixes of layers;
+and Spearman's correlation over layers of what they encode with what their ablation or restoration costs, for results of
+one model.
 
 The p-value is over orders of the layers. With six layers a correlation must exceed 0.83 for p < 0.05: that one is not
 significant shows little.
@@ -23,7 +23,7 @@ import bertjax
 from experiments.shared.figures import Texts, draw_effect_bars
 from experiments.shared.joins import permute, spearman
 from experiments.shared.run import Figures, Found, Numbers, Run, Runs, array, make_reader, run_script, short, short_name
-from experiments.shared.tables import format_estimate, format_p, make_table
+from experiments.shared.tables import format_estimate, format_interval, format_p, make_table
 
 OF_TASKS = ("ablation", "restore")  # analyses whose differences are costs on a task
 ORDERS = 20_000
@@ -34,8 +34,13 @@ def compute(run: Run) -> Found:
     found = [describe(name) for name in run.options.directories]
     costs = [one for one in found if one["analysis"] in OF_TASKS]
     encoded = [one for one in found if one["analysis"] not in OF_TASKS]
-    pairs = [correlate(one, cost) for cost in costs for one in encoded if one["model"] == cost["model"]]
+    joined = [(one, cost) for cost in costs for one in encoded if one["model"] == cost["model"]]
+    pairs = [correlate(*pair) for pair in joined if _names(pair[0]) == _names(pair[1])]
     return {"runs": found, "correlations": pairs}, {}
+
+
+def _names(one: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(row["name"] for row in one["rows"])
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -59,6 +64,7 @@ def describe(name: str) -> dict[str, Any]:
     ]
     summary = results.summary
     return {
+        "name": short_name(name),
         "analysis": results.analysis,
         "model": short_name(summary["model"]["name"]),
         "data": Path(summary["data"]["source"].split(" (")[0]).name if "source" in summary["data"] else "",
@@ -67,6 +73,19 @@ def describe(name: str) -> dict[str, Any]:
         "unit": measure.unit,
         "base": _scaled(base, measure.factor),
         "rows": numbers,
+        "mix": _mix(summary.get("probe", {})) if not metric else None,
+    }
+
+
+def _mix(probe: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What edge probes of mixes of layers found, of an analysis that has them."""
+    if "mix" not in probe:
+        return None
+    mix, expected = probe["mix"], probe["expected_layer"]
+    return {
+        "accuracy": _scaled(mix["accuracy"], 100),
+        "centre_of_gravity": short(mix["centre_of_gravity"]),
+        "expected_layer": [expected["layer"], *(expected["interval"] or ())],
     }
 
 
@@ -76,45 +95,56 @@ def _scaled(value: float | None, factor: float) -> float | None:
 
 def correlate(encoded: Mapping[str, Any], cost: Mapping[str, Any]) -> dict[str, Any]:
     """Spearman's correlation over layers of a score with the loss on a task, and its p over orders of the layers."""
-    losses = {row["name"]: -array(row["difference"][0]) for row in cost["rows"]}
-    shared = [row for row in encoded["rows"] if row["name"] in losses]
-    scores = array([row["score"] for row in shared])
-    loss = array([losses[row["name"]] for row in shared])
-    groups = np.zeros(len(shared), np.int64)
+    scores = array([row["score"] for row in encoded["rows"]])
+    loss = -array([row["difference"][0] for row in cost["rows"]])
+    groups = np.zeros(len(loss), np.int64)
     return {
         "encoded": _name(encoded),
         "cost": _name(cost),
-        "layers": len(shared),
+        "layers": len(loss),
         "spearman": short(spearman(scores, loss)),
         "p": short(permute(scores, loss, groups, ORDERS, 0)),
     }
 
 
 def _name(one: Mapping[str, Any]) -> str:
-    return f"{one['label']}, {one['task'] if one['analysis'] in OF_TASKS else one['analysis']}, {one['model']}"
+    return f"{one['name'].partition(':')[0]}: {one['label']}"
 
 
 def tables(runs: Runs) -> str:
-    """The scores of layers; and the correlations, if there are any."""
-    found = [one for numbers in runs.values() for one in numbers["results"]["runs"]]
-    layers = list(dict.fromkeys(row["name"] for one in found for row in one["rows"]))
-    lines = [[_name(one), _number(one["base"]), *_cells(one, layers)] for one in found]
-    text = make_table(["score: difference (95 % interval)", "base", *(f"layer {name}" for name in layers)], lines)
+    """The scores of layers, a table for runs with the same rows; and the correlations, if there are any."""
+    found: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for numbers in runs.values():
+        for one in numbers["results"]["runs"]:
+            found.setdefault(_names(one), []).append(one)
+    head = ["score: difference (95 % interval)", "model", "base"]
+    texts = [make_table([*head, *names], [_line(one) for one in group]) for names, group in found.items()]
+    mixes = [one for group in found.values() for one in group if one["mix"]]
+    if mixes:
+        head = ["edge probes of mixes of layers", "accuracy", "centre of gravity", "expected layer (95 % interval)"]
+        texts.append(make_table(head, [_mix_line(one) for one in mixes]))
     pairs = [pair for numbers in runs.values() for pair in numbers["results"]["correlations"]]
-    if not pairs:
-        return text
-    rows = [[pair["encoded"], pair["cost"], format_estimate(pair["spearman"]), format_p(pair["p"])] for pair in pairs]
-    return f"{text}\n\n{make_table(['layers encode', 'loss without them', 'correlation', 'p'], rows)}"
+    if pairs:
+        rows = [
+            [pair["encoded"], pair["cost"], format_estimate(pair["spearman"]), format_p(pair["p"])] for pair in pairs
+        ]
+        texts.append(make_table(["layers encode", "loss without them", "correlation", "p"], rows))
+    return "\n\n".join(texts)
 
 
-def _cells(one: Mapping[str, Any], layers: Sequence[str]) -> list[str]:
-    rows = {row["name"]: row for row in one["rows"]}
-    cells = []
-    for name in layers:
-        row = rows.get(name)
-        mark = "*" if row and row["significant"] else ""
-        change = format_estimate(row["difference"][0], row["difference"][1:]) if row else ""
-        cells.append(f"{_number(row['score'])}{mark}: {change}" if row else "")
+def _mix_line(one: Mapping[str, Any]) -> list[str]:
+    mix, (expected, *ends) = one["mix"], one["mix"]["expected_layer"]
+    interval = format_interval(expected, ends) if ends else f"{expected:.2f} (undefined)"
+    return [one["name"], f"{mix['accuracy']:.1f}", f"{mix['centre_of_gravity']:.2f}", interval]
+
+
+def _line(one: Mapping[str, Any]) -> list[str]:
+    base = one["base"] or None  # a comparison has none: its intervals are those of scores
+    cells = [_name(one), one["model"], _number(base)]
+    for row in one["rows"]:
+        change, *ends = row["difference"]
+        found = format_estimate(change, ends) if base else f"{_number(ends[0])} to {_number(ends[1])}"
+        cells.append(f"{_number(row['score'])}{'*' * row['significant']}: {found}")
     return cells
 
 
@@ -123,26 +153,22 @@ def _number(value: float | None) -> str:
 
 
 def figures(numbers: Numbers) -> Figures:
-    """Bars of the differences of the layers: a figure for the analyses of each unit."""
-    by_unit: dict[str, list[Mapping[str, Any]]] = {}
+    """Bars of the differences of the layers: a figure for the runs with the same unit and rows."""
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for one in numbers["results"]["runs"]:
-        by_unit.setdefault(one["unit"], []).append(one)
+        groups.setdefault((one["unit"], *_names(one)), []).append(one)
     return {
-        f"figure_{unit}" if place else "figure": partial(_draw, found)
-        for place, (unit, found) in enumerate(by_unit.items())
+        f"figure_{place}" if place else "figure": partial(_draw, found) for place, found in enumerate(groups.values())
     }
 
 
 def _draw(found: Sequence[Mapping[str, Any]], path: Path) -> None:
-    names = list(dict.fromkeys(row["name"] for one in found for row in one["rows"]))
     bars = {}
     for one in found:
-        rows = {row["name"]: row for row in one["rows"]}
-        ends = [rows[name]["difference"] if name in rows else [None] * 3 for name in names]
-        marks = np.array([name in rows and rows[name]["significant"] for name in names])
-        bars[f"{one['label']}\n{one['model']}"] = (*array(ends).T, marks)
-    texts = Texts("What layers encode", "95 % intervals; layer 0 at the top", f"difference, {found[0]['unit']}")
-    draw_effect_bars(path, names, bars, texts)
+        ends = array([row["difference"] for row in one["rows"]])
+        bars[one["name"]] = (*ends.T, np.array([row["significant"] for row in one["rows"]]))
+    texts = Texts("Scores by layer", "from the embeddings, or from the unchanged model", f"change, {found[0]['unit']}")
+    draw_effect_bars(path, _names(found[0]), bars, texts)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

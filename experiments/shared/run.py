@@ -132,7 +132,8 @@ def run_script(
         show: functions that return the figures of a `numbers.json`, and the tables of several side by side.
     """
     started, options = time.monotonic(), parser.parse_args(arguments)
-    name = Path(compute.__code__.co_filename).stem
+    script = Path(compute.__code__.co_filename)
+    name, command = script.stem, ["python", "-m", _module(script), *(sys.argv[1:] if arguments is None else arguments)]
     options.output = options.output or Path(f"experiment-{name}")
     bertjax.use_compile_cache()
     try:
@@ -141,7 +142,7 @@ def run_script(
     except BertjaxError as error:
         raise SystemExit(f"{parser.prog}: {error}") from error
     settings = {key: value for key, value in vars(options).items() if key != "output"}
-    numbers: dict[str, Any] = {"program": name, "settings": settings, "command": " ".join(sys.argv)}
+    numbers: dict[str, Any] = {"program": name, "settings": settings, "command": " ".join(command)}
     if run.model is not None:
         config = run.model.config
         sizes = {"layers": config.num_hidden_layers, "heads": config.num_attention_heads}
@@ -151,6 +152,16 @@ def run_script(
     write(options.output, numbers, values, show[0](numbers))
     print(f"{show[1]({name: numbers}).strip()}\n\nresults in {options.output}")
     return 0
+
+
+def _module(script: Path) -> str:
+    """The name of a script's module.
+
+    >>> _module(Path("experiments/beyond/syntax.py")), _module(Path("experiments/anchors.py"))
+    ('experiments.beyond.syntax', 'experiments.anchors')
+    """
+    parts = script.with_suffix("").parts
+    return ".".join(parts[parts.index("experiments") :] if "experiments" in parts else parts[-1:])
 
 
 def write(directory: Path, numbers: Numbers, values: Mapping[str, Any], figures: Figures) -> None:

@@ -17,7 +17,7 @@ def _described(values, analysis, model="one"):
         {"name": str(layer), "score": value, "difference": [value, None, None], "significant": False}
         for layer, value in enumerate(values)
     ]
-    return {"label": "L", "analysis": analysis, "task": "stsb", "model": model, "rows": rows}
+    return {"name": "n", "label": "L", "analysis": analysis, "task": "stsb", "model": model, "rows": rows, "mix": None}
 
 
 def test_correlation_is_over_layers_with_exact_p():
@@ -47,4 +47,5 @@ def test_directories_of_analyses_are_joined(tmp_path):
     assert probe["label"].startswith("Selectivity")
     assert len(numbers["results"]["correlations"]) == 1
     assert len(layers.tables({"layers": numbers}).split("\n\n")) == 2
+    assert "| probe: Selectivity of the probe |" in layers.tables({"layers": numbers})
     assert (tmp_path / "out" / "figure.png").exists()
