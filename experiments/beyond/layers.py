@@ -71,6 +71,7 @@ def describe(name: str) -> dict[str, Any]:
         "task": summary["data"]["task"],
         "label": measure.label,
         "unit": measure.unit,
+        "greater_is_better": measure.greater_is_better,
         "base": _scaled(base, measure.factor),
         "rows": numbers,
         "mix": _mix(summary.get("probe", {})) if not metric else None,
@@ -96,7 +97,8 @@ def _scaled(value: float | None, factor: float) -> float | None:
 def correlate(encoded: Mapping[str, Any], cost: Mapping[str, Any]) -> dict[str, Any]:
     """Spearman's correlation over layers of a score with the loss on a task, and its p over orders of the layers."""
     scores = array([row["score"] for row in encoded["rows"]])
-    loss = -array([row["difference"][0] for row in cost["rows"]])
+    sign = -1.0 if cost["greater_is_better"] else 1.0
+    loss = sign * array([row["difference"][0] for row in cost["rows"]])
     groups = np.zeros(len(loss), np.int64)
     return {
         "encoded": _name(encoded),

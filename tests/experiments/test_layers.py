@@ -12,12 +12,13 @@ from experiments.beyond import layers
 pytestmark = pytest.mark.integration
 
 
-def _described(values, analysis, model="one"):
+def _described(values, analysis, greater_is_better=True):
     rows = [
         {"name": str(layer), "score": value, "difference": [value, None, None], "significant": False}
         for layer, value in enumerate(values)
     ]
-    return {"name": "n", "label": "L", "analysis": analysis, "task": "stsb", "model": model, "rows": rows, "mix": None}
+    names = {"name": "n", "label": "L", "analysis": analysis, "task": "stsb", "model": "one"}
+    return {**names, "greater_is_better": greater_is_better, "rows": rows, "mix": None}
 
 
 def test_correlation_is_over_layers_with_exact_p():
@@ -28,6 +29,8 @@ def test_correlation_is_over_layers_with_exact_p():
     expected = spearmanr(scores, -differences).statistic
     null = [spearmanr(scores[list(order)], -differences).statistic for order in permutations(range(5))]
     assert found["spearman"] == pytest.approx(expected, abs=1e-4)
+    by_loss = layers.correlate(_described(scores, "probe"), _described(-differences, "ablation", False))
+    assert by_loss == found
     assert found["p"] == pytest.approx(np.mean(np.abs(null) >= abs(expected) - 1e-12), abs=0.01)
 
 
