@@ -142,6 +142,8 @@ def test_each_analysis_has_its_headings_and_its_chart(browser, saved, tmp_path, 
         text = text_of(browser, "main").split("Model, data and settings")[0]
         assert not re.search("ablat", text, re.IGNORECASE), text
     assert "undefined" not in text_of(browser, "#overview-note")
+    if not results.measure().tested:  # a dot means significant
+        assert not browser.find_elements("css selector", "#overview .dot")
     browser.set_window_size(500, 1200)
     wide = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
     wait_for(lambda: browser.execute_script(wide) <= 0)

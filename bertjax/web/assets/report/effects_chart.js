@@ -9,8 +9,8 @@ const EFFECT_LINE = 14; // pixels of a name that is turned
 const EFFECT_LONGEST = 120; // pixels of a name
 
 // Props:
-//   marks: {index, name, change, low, high, side, significant, text}; side: -1 for a loss, 1 for a gain, else 0.
-//   bars: bars, with a dot above significant ones, in place of dots, which are filled if significant.
+//   marks: {index, name, change, low, high, side, significant, tested, text}; side: -1 for a loss, 1 for a gain, else 0.
+//   bars: bars, with a dot above significant ones if changes are tested, in place of dots, which are filled if significant.
 //   selected: an index. measure: of the metric. title, below: of the axes. onSelect(index): a click.
 export function effectsChart(props) {
   let given = props, width = 0;
@@ -98,7 +98,7 @@ function barOf(mark, x, y, step, shade, isSelected) {
       "data-significant": String(mark.significant),
     }),
     ...intervalOf(mark, x, y),
-    ...(mark.significant ? [svgElement("circle", { cx: x, cy: EFFECT_TOP + 6, r: 4, class: "dot" })] : []),
+    ...(mark.significant && mark.tested ? [svgElement("circle", { cx: x, cy: EFFECT_TOP + 6, r: 4, class: "dot" })] : []),
     areaOf(mark, x, y, step, EFFECT_TOP, EFFECT_TOP + EFFECT_HEIGHT),
   ];
 }

@@ -32,14 +32,14 @@ export function examplesOf(ablation) {
 }
 
 function examplesNote(flips, rows) {
-  const { note } = data.examples, differs = "roles" in data.details ? "differs" : "changes";
+  const { note } = data.examples, largest = `largest ${"roles" in data.details ? "difference" : "change"} of ${ofWhat}`;
   const what = isOfPredictions ?
     `${flips} ${flips === 1 ? "prediction changes" : "predictions change"}. ${note}` :
-    `The examples whose ${ofWhat} ${isOfEffects ? "is largest in size" : `${differs} most`}. ${note}`.trim();
+    `The examples with the ${isOfEffects ? `largest ${ofWhat} in size` : largest}. ${note}`.trim();
   if (!rows.length) return `${what} No output changes.`;
   const flipping = rows.filter(row => row.flips).length, rest = rows.length - flipping;
   if (!isOfPredictions || !rest) return `${what} Shown: ${rows.length}.`;
-  return `${what} Shown: ${flipping ? "these, and " : ""}${rest} whose ${ofWhat} changes most.`;
+  return `${what} Shown: ${flipping ? "these, and " : ""}${rest} with the ${largest}.`;
 }
 
 // Value before and after, and the change; of effects only the value.

@@ -1,6 +1,7 @@
 // The page of restored layers: how the score changes with parameters of another model.
 
 import { barsOverview, mapOverview } from "./overviews.js";
+import { plain } from "../shared/numbers.js";
 import { data, inUnit, measure, noun } from "./results.js";
 
 export function restorePage(choose) {
@@ -13,7 +14,7 @@ export function restorePage(choose) {
     texts: {
       overview: `Effect of ${isRedrawn ? "redrawing" : "restoring"} ${part}`,
       overviewNote: `${label} with all layers ${done}: ` +
-        `${every === null ? "undefined" : inUnit((factor * every).toFixed(digits))}.`,
+        `${every === null ? "undefined" : inUnit(plain(factor * every, digits))}.`,
       drawn: `how the score changes when it is ${done}`,
       examples: name => `Examples that change most when ${noun()} ${name} is ${done}`,
       base: "Without changes",

@@ -131,7 +131,7 @@ export function side(change) {
 export const marksOf = indices => indices.map(index => ({
   index, name: data.names[index], change: printed("difference", index), low: printed("low", index),
   high: printed("high", index), side: side(printed("difference", index)),
-  significant: isSignificant(index) || !measure().tested, text: describe(index, "\n"),
+  significant: isSignificant(index) || !measure().tested, tested: measure().tested, text: describe(index, "\n"),
 }));
 
 // Whether values are never below 0, so that charts begin at 0.
