@@ -115,10 +115,11 @@ def tooltip_of(page):
 
 
 def weights_in(page, panel):
-    """The weights of a panel of the viewer that shows lines, as it writes them beside the tokens."""
+    """The weights of a panel of the viewer that shows lines, as it writes them beside the tokens, once it is there."""
     script = """
     const view = document.querySelectorAll('#viewer .head-view')[arguments[0]];
-    const [queries, keys] = view.querySelectorAll('[role=listbox]');
+    const [queries, keys] = view ? view.querySelectorAll('[role=listbox]') : [];
+    if (!keys) return null;
     return [...queries.querySelectorAll('.head-item')].map(query => {
       query.dispatchEvent(new Event('focus'));
       const weights = [...keys.querySelectorAll('.head-weight')].map(weight => Number(weight.textContent));
@@ -126,7 +127,7 @@ def weights_in(page, panel):
       return weights;
     });
     """
-    return page.execute_script(script, panel)
+    return wait_for(lambda: page.execute_script(script, panel))
 
 
 def open_page(browser, path):

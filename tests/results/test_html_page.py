@@ -262,7 +262,7 @@ def test_the_viewer_shows_the_weights_that_were_saved(page, results):
         wait_for(lambda expected=expected: page.execute_script("return document.body.dataset.attention") == expected)
         weights = arrays[f"weights_{example}_0"]
         differs = not np.array_equal(weights[run, layer], weights[0, layer])
-        assert panels_of(page) == 1 + differs
+        wait_for(lambda count=1 + differs: panels_of(page) == count)
         for panel, which in ((0, 0), (1, run))[: 1 + differs]:
             shown = np.array(weights_in(page, panel))
             assert np.abs(shown - weights[which, layer, head]).max() <= 0.5 / 255 + 0.0005 + 1e-6
@@ -306,6 +306,7 @@ def test_charts_keep_their_size_when_the_window_changes(page):
     width = "return document.querySelector('#ranking svg').clientWidth"
     choose(page, "metric", "accuracy")
     page.execute_script("document.querySelector(\"tr[data-name='1.1'] button\").click()")
+    wait_for(lambda: page.execute_script("return document.querySelector('#viewer svg') !== null"))
     before = page.execute_script(heights)
     page.set_window_size(700, 1200)
     wait_for(lambda: page.execute_script(width) < 700)
