@@ -115,7 +115,10 @@ def tooltip_of(page):
 
 
 def weights_in(page, panel):
-    """The weights of a panel of the viewer that shows lines, as it writes them beside the tokens, once it is there."""
+    """The weights of a panel of the viewer that shows lines, as it writes them next to the tokens.
+
+    A panel is drawn when its width is known, a frame after the viewer shows it: wait for that.
+    """
     script = """
     const view = document.querySelectorAll('#viewer .head-view')[arguments[0]];
     const [queries, keys] = view ? view.querySelectorAll('[role=listbox]') : [];

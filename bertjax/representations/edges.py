@@ -169,7 +169,7 @@ def _batches(
     chosen: Int[np.ndarray, " chosen"],
     size: int,
 ) -> _Batch:
-    """Targets in batches; those that fill the last one have the weight 0. Spans are padded to the longest of all."""
+    """Targets in batches. Padding of the last batch has weight 0. Spans are padded to the length of the longest."""
     steps = -(-len(chosen) // size)
     filled = np.resize(chosen, steps * size)
     longest = int((spans[..., 1] - spans[..., 0]).max())

@@ -2,7 +2,7 @@
 
 The vectors of sentences and their translations have a component of the language, estimated by the mean of the language
 (its centroid), and a component of the meaning. Translations are retrieved by the cosine similarity, without and with
-the centroids subtracted. Estimate the centroids on other sentences than those that are tested: a centroid that includes
+the centroids subtracted. Estimate the centroids on sentences that are not tested: a centroid that includes
 the tested sentences moves them towards their translations.
 """
 

@@ -1,4 +1,4 @@
-"""What layers encode beside what they cost on a task, from results of analyses."""
+"""Tests of the table that joins what layers encode with what they cost on a task."""
 
 from itertools import permutations
 

@@ -89,7 +89,6 @@ class EdgeProbe(Analysis):
 
     def load(self, settings: Settings, say: Say) -> Job:
         """Load the encoder, and tokenise the sentences."""
-
         job = load_words(settings, say, EDGES, tagged="an edge probe")
         sentences = zip(sentences_of(job.examples, "an edge probe"), job.encoded.encodings, strict=True)
         kept = [index for index, pair in enumerate(sentences) if edges_in(*pair, self.edges)]
@@ -213,7 +212,7 @@ def edges_in(sentence: Tagged, text: Encoding, kind: Kind | None) -> list[Edge]:
     Args:
         sentence: a sentence.
         text: the tokens of the sentence.
-        kind: which labels; None for those that the sentence has.
+        kind: the kind of labels; None for the kind that the sentence has.
     """
     units = word_order(text)
     spans = [(edge, (edge.span1, edge.span2 or edge.span1)) for edge in edges_of(sentence, kind or kind_of(sentence))]
@@ -247,7 +246,7 @@ class Targets:
         Args:
             job: the encoded sentences.
             starts: the index of each sentence's first unit.
-            kind: which labels; None for those that the data have.
+            kind: the kind of labels; None for the kind that the data have.
 
         Raises:
             InputError: all labels are equal, or some targets have two spans and some one.
