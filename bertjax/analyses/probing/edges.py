@@ -163,7 +163,7 @@ def edges_of(sentence: Tagged, kind: Kind) -> list[Edge]:
 
     Args:
         sentence: a sentence.
-        kind: which labels.
+        kind: the kind of labels.
 
     >>> sentence = Tagged(("Ann", "Lee", "sings"), ("B-PER", "I-PER", "O"))
     >>> edges_of(sentence, "entities")
@@ -224,7 +224,7 @@ class Targets:
     """The labelled spans and pairs of all sentences.
 
     Args:
-        kind: which labels they are.
+        kind: the kind of the labels.
         spans: the first unit of each span of each target, and one past its last.
         labels: the index of each target's label in `names`.
         names: the labels in alphabetical order.

@@ -112,7 +112,7 @@ class Structure(Analysis):
     rank: Positive = option(64, "N")
 
     def load(self, settings: Settings, say: Say) -> Job:
-        """Load the encoder and the sentences. Sentences that are too long, or have words without pieces, are left out."""
+        """Load the encoder and the sentences in which every word has pieces within the length of the model."""
         job = load_words(settings, say, OUTPUTS, tagged="a structural probe")
         counts = [len({word for word in text.word_ids if word is not None}) for text in job.encoded.encodings]
         sentences = _annotations(job)
