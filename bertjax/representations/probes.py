@@ -130,10 +130,11 @@ def fit_probe(
     *,
     classes: int | None = None,
     strengths: Sequence[float] = STRENGTHS,
+    shortest: bool = False,
 ) -> LinearProbe:
-    """Train a linear probe with each strength of regularisation, and keep the most accurate one on the selection set.
+    """Train a linear probe with each strength of regularisation, and keep the best one on the selection set.
 
-    Of equally accurate probes the most regularised one is kept.
+    Of equally good probes the most regularised one is kept.
 
     Args:
         features: the activations of all units.
@@ -142,6 +143,7 @@ def fit_probe(
         select: indices of the units that select.
         classes: the number of classes; by default the largest label plus 1.
         strengths: inverse strengths of regularisation (scikit-learn's C).
+        shortest: keep the probe with the shortest code of the selected labels, not the most accurate one.
 
     Raises:
         InputError: nothing to train on.
@@ -158,18 +160,21 @@ def fit_probe(
     count = int(labels.max()) + 1 if classes is None else classes
     if len(np.unique(known)) == 1:
         return LinearProbe(mean, scale, int(known[0]), count, len(train))
-    inside, outside, true = (inside - mean) / scale, (features[select] - mean) / scale, labels[select]
-    best, best_hits = None, -1
+    inside, outside, true = (inside - mean) / scale, features[select], labels[select]
+    best, best_score = None, -np.inf
     for strength in sorted(strengths):
         # (More threads than idle cores take ten times as long for matrices of this size.)
         with warnings.catch_warnings(), threadpool_limits(1):
             warnings.simplefilter("ignore", ConvergenceWarning)  # few steps are regularisation too
             model = LogisticRegression(C=strength, max_iter=STEPS, tol=TOLERANCE).fit(inside, known)
-        hits = int((model.predict(outside) == true).sum()) if len(true) else 0
-        if hits > best_hits:
-            best, best_hits = model, hits
+        probe = LinearProbe(mean, scale, model, count, len(train))
+        if not len(true):
+            return probe  # nothing selects: the most regularised one
+        scores = -probe.code_lengths(outside, true) if shortest else probe.predict(outside) == true
+        if (score := float(scores.sum())) > best_score:
+            best, best_score = probe, score
     assert best is not None
-    return LinearProbe(mean, scale, best, count, len(train))
+    return best
 
 
 @dataclass(frozen=True)
@@ -213,7 +218,7 @@ def description_length(
         features: the activations of all units.
         labels: class ids of all units.
         order: the units of each text, in the order in which texts are encoded. Portions end with a text.
-        select: indices of the units that select the strength of regularisation.
+        select: indices of the units that select the strength of regularisation: that of their shortest code.
         classes: the number of classes, K; by default the largest label plus 1.
         strengths: inverse strengths of regularisation (scikit-learn's C).
     """
@@ -222,7 +227,7 @@ def description_length(
     units = [np.concatenate(order[:end]) for end in ends.tolist()]
     bits = [len(units[0]) * np.log2(count)]
     for before, after in pairwise(units):
-        probe = fit_probe(features, labels, before, select, classes=count, strengths=strengths)
+        probe = fit_probe(features, labels, before, select, classes=count, strengths=strengths, shortest=True)
         following = after[len(before) :]
         bits.append(float(probe.code_lengths(features[following], labels[following]).sum()))
     total = len(units[-1]) * np.log2(count)
