@@ -1,10 +1,12 @@
 """Train a small multilingual masked language model on the paragraphs of XQuAD, from random weights.
 
 The model sees the 240 paragraphs of each language, never their questions, so that questions that are translations of
-each other can test it (`bertjax languages`). Nothing tells the model which paragraphs are translations of each other:
-each step draws a length, and windows of that many tokens from the joined paragraphs of one language or another. 15 % of
-their tokens are predicted: 80 % of these are hidden, 10 % replaced and 10 % unchanged (Devlin et al. 2019). There are
-as many windows of each language. The loss on the questions of each language is printed when the state is saved.
+each other can test it (`bertjax languages`). Each step draws a length, and windows of that many tokens from the joined
+paragraphs of one language or another. 15 % of their tokens are predicted: 80 % of these are hidden, 10 % replaced and
+10 % unchanged (Devlin et al. 2019). There are as many windows of each language. With `--translations 0.5` half of the
+windows have tokens of one language and the same part of their translation (translation language modelling, Conneau and
+Lample 2019); by default no window shows which paragraphs are translations of each other. The loss on the questions of
+each language is printed when the state is saved.
 
     python -m experiments.training.multilingual --data xquad.en.json.gz xquad.de.json.gz ... --output DIR
 
@@ -15,6 +17,7 @@ has the parameters and the optimizer; DIR/last is the model in float16.
 import argparse
 import gzip
 import json
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -88,15 +91,57 @@ def hide(ids: Int[np.ndarray, "batch token"], mask_id: int, vocab: int, rng: np.
     return {"input_ids": hidden.astype(np.int32), "at": at, "targets": targets, "share": share.astype(np.float32)}
 
 
-def draw_batch(tokenizer: Tokenizer, streams: list[np.ndarray], seed: int, step: int) -> Batch:
-    """The batch of a step: as many windows of each language, between [CLS] and [SEP]."""
+@dataclass(frozen=True)
+class Paragraphs:
+    """The tokens of all paragraphs of a language.
+
+    Args:
+        tokens: the token ids of the paragraphs, joined.
+        starts: the index of the first token of each paragraph, and the number of all tokens.
+    """
+
+    tokens: Int[np.ndarray, " token"]
+    starts: Int[np.ndarray, " _"]
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, contexts: list[str]) -> "Paragraphs":
+        """The tokens of texts, without special tokens."""
+        ids = [np.array(text.input_ids[1:-1]) for text in tokenizer.encode(contexts, max_length=10**6)]
+        return cls(np.concatenate(ids), np.cumsum([0, *map(len, ids)]))
+
+    def window(self, start: float, length: int) -> Int[np.ndarray, " _"]:
+        """The tokens from a place on: paragraph 3 from its middle is 3.5. The last window of all ends with the text."""
+        index = int(start)
+        first, after = self.starts[index : index + 2]
+        at = min(int(first + (start - index) * (after - first)), len(self.tokens) - length)
+        return self.tokens[at : at + length]
+
+
+def draw_batch(
+    tokenizer: Tokenizer, languages: list[Paragraphs], seed: int, step: int, translations: float = 0.0
+) -> Batch:
+    """The batch of a step: as many windows of each language, between [CLS] and [SEP].
+
+    Args:
+        tokenizer: has the ids of special tokens.
+        languages: the paragraphs of each language.
+        seed: of all random draws.
+        step: the number of the step.
+        translations: the share of the windows that have a [SEP] in the middle and a translation after it.
+    """
     rng = np.random.default_rng((seed, step))
     length = int(rng.choice(LENGTHS))
-    rows = []
-    for number in range(TOKENS // length):
-        stream = streams[number % len(streams)]
-        start = rng.integers(len(stream) - length + 3)
-        rows.append([tokenizer.cls_id, *stream[start : start + length - 2], tokenizer.sep_id])
+    rows, count, inside = [], TOKENS // length, length - 2
+    for number in range(count):
+        first, second = rng.permutation(len(languages))[:2]
+        start = rng.uniform(0, len(languages[0].starts) - 1)
+        if number < translations * count:
+            half = (inside - 1) // 2
+            one, two = languages[first].window(start, half), languages[second].window(start, inside - 1 - half)
+            rows.append([tokenizer.cls_id, *one, tokenizer.sep_id, *two, tokenizer.sep_id])
+        else:
+            window = languages[number % len(languages)].window(start, inside)
+            rows.append([tokenizer.cls_id, *window, tokenizer.sep_id])
     return hide(np.array(rows), tokenizer.mask_token_id, tokenizer.vocab_size, rng)
 
 
@@ -140,18 +185,18 @@ def main() -> None:
     parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="directory of state and model")
     parser.add_argument("--steps", type=int, default=6000, metavar="N", help="steps in total (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of all random draws (default %(default)s)")
+    parser.add_argument(
+        "--translations", type=float, default=0.0, metavar="SHARE", help="of windows with a translation (default 0)"
+    )
     options = parser.parse_args()
     texts = [read_texts(path) for path in options.data]
     tokenizer = make_tokenizer([text for contexts, _ in texts for text in contexts], options.output / "tokenizer")
-    streams = [
-        np.array([token for text in tokenizer.encode(contexts, max_length=10**6) for token in text.input_ids[1:-1]])
-        for contexts, _ in texts
-    ]
-    train(options, tokenizer, streams, [questions for _, questions in texts])
+    languages = [Paragraphs.of(tokenizer, contexts) for contexts, _ in texts]
+    train(options, tokenizer, languages, [questions for _, questions in texts])
 
 
 def train(
-    options: argparse.Namespace, tokenizer: Tokenizer, streams: list[np.ndarray], questions: list[list[str]]
+    options: argparse.Namespace, tokenizer: Tokenizer, languages: list[Paragraphs], questions: list[list[str]]
 ) -> None:
     """Take the steps that are left, and save state and model every 100 steps."""
     config = BertConfig(vocab_size=tokenizer.vocab_size, max_position_embeddings=max(LENGTHS), **SIZES)
@@ -169,13 +214,13 @@ def train(
         rng = np.random.default_rng((options.seed, number))
         padded.append(hide(ids, tokenizer.mask_token_id, tokenizer.vocab_size, rng))
     while step < options.steps:
-        batch, key = draw_batch(tokenizer, streams, options.seed, step), jax.random.key(options.seed)
+        batch = draw_batch(tokenizer, languages, options.seed, step, options.translations)
         *state, loss = train_step(
             skeleton,
             optimizer,
             *state,
             batch,
-            jax.random.fold_in(key, step),
+            jax.random.fold_in(jax.random.key(options.seed), step),
             rate=jnp.float32(rate_of(step, options.steps)),
             loss_of_batch=word_loss,
         )
