@@ -66,6 +66,35 @@ def test_hidden_tokens_are_predicted_and_special_tokens_are_not():
     assert 0.06 < ((shown != 4) & (shown != batch["targets"])).mean() < 0.14
 
 
+def test_windows_of_translations_are_of_the_same_part(monkeypatch, tmp_path):
+    """The token at share s of paragraph p is 100 p + 10 s, plus 1,000 for each further language."""
+    monkeypatch.setattr(multilingual, "PREDICTED", 0.0)
+    lengths = [(40, 80, 40), (80, 160, 80), (40, 40, 80)]
+    languages = [
+        multilingual.Paragraphs(
+            np.concatenate([100 * p + np.arange(n) * 10 // n for p, n in enumerate(sizes)]) + 1000 * language + 10,
+            np.cumsum([0, *sizes]),
+        )
+        for language, sizes in enumerate(lengths)
+    ]
+    tokenizer = multilingual.make_tokenizer(["the cat sat on the mat"], tmp_path)
+    for step in range(4):
+        rows = multilingual.draw_batch(tokenizer, languages, 0, step, 0.5)["input_ids"]
+        count, length = rows.shape
+        pairs, single = rows[: count // 2], rows[count // 2 :]
+        middle = 1 + (length - 3) // 2
+        assert (rows[:, 0] == 2).all()
+        assert (rows[:, -1] == 3).all()
+        assert (pairs[:, middle] == 3).all()
+        assert (single[:, 1:-1] >= 10).all()
+        first, second = pairs[:, 1], pairs[:, middle + 1]
+        assert (first // 1000 != second // 1000).all()
+        assert (single[:, 1:-1] // 1000 == single[:, 1:2] // 1000).all()
+        inside = (first % 1000 < 200) & (second % 1000 < 200)  # others end with the text
+        assert inside.any()
+        np.testing.assert_allclose(first[inside] % 1000, second[inside] % 1000, atol=1)
+
+
 def test_the_rate_rises_stays_and_falls():
     rates = [multilingual.rate_of(step, 1000) for step in range(1000)]
     assert rates[0] == pytest.approx(multilingual.RATE / 200)
