@@ -91,7 +91,7 @@ def test_windows_of_translations_are_of_the_same_part(monkeypatch, tmp_path):
         assert (first // 1000 != second // 1000).all()
         assert (single[:, 1:-1] // 1000 == single[:, 1:2] // 1000).all()
         inside = (first % 1000 < 200) & (second % 1000 < 200)  # others end with the text
-        assert inside.any()
+        assert np.ptp(first[inside] % 100) > 3
         np.testing.assert_allclose(first[inside] % 1000, second[inside] % 1000, atol=1)
 
 
