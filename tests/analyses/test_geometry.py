@@ -111,6 +111,42 @@ def test_layers_of_two_models_are_compared(models):
     assert [row.score for row in same.rows_of("cka")] == pytest.approx([1, 1])
 
 
+def test_the_other_model_is_in_memory(models, tmp_path):
+    options = {"texts": TEXTS[:5], "permutations": 1, "progress": False}
+    expected = bertjax.compare_layers(models[0], "mlm", other=models[1], **options)
+    other, output = bertjax.load(models[1]), tmp_path / "out"
+    for _ in range(2):  # the second call reads the finished results
+        found = bertjax.compare_layers(models[0], "mlm", other=other, output=output, **options)
+        assert found.summary["likeness"] == expected.summary["likeness"] | {"other": str(models[1])}
+        assert found.rows == expected.rows
+    other.body.encoder.layers[0].output.bias[...] += 1.0
+    with pytest.raises(OutputError, match="already has results"):
+        bertjax.compare_layers(models[0], "mlm", other=other, output=output, **options)
+
+
+@pytest.mark.needs_torch
+def test_the_other_model_is_a_converted_pytorch_model(models):
+    import transformers
+
+    options = {"texts": TEXTS[:5], "permutations": 1, "progress": False}
+    theirs = transformers.BertForMaskedLM.from_pretrained(models[1])
+    other = bertjax.from_torch(theirs)
+    with pytest.raises(InputError, match="BertForMaskedLM in memory has no tokenizer: set its attribute"):
+        bertjax.compare_layers(models[0], "mlm", other=other, **options)
+    other.tokenizer = bertjax.Tokenizer.from_pretrained(models[1])
+    found = bertjax.compare_layers(models[0], "mlm", other=other, **options)
+    assert found.summary["likeness"]["other"] == "BertForMaskedLM in memory"
+    assert found.rows == bertjax.compare_layers(models[0], "mlm", other=models[1], **options).rows
+    with pytest.raises(InputError, match=r"other must be .* model of bertjax .bertjax.from_torch makes one"):
+        bertjax.compare_layers(models[0], "mlm", other=theirs, **options)
+
+
+def test_the_other_model_in_memory_has_the_same_dtype(models):
+    other = bertjax.load(models[1], dtype="bfloat16")
+    with pytest.raises(InputError, match=r"computes in bfloat16, .* in float32: load it with that dtype"):
+        bertjax.compare_layers(models[0], "mlm", texts=TEXTS[:5], other=other, progress=False)
+
+
 def test_another_checkpoint_with_other_weights_is_noticed(models, tmp_path):
     shutil.copytree(models[0], tmp_path / "other")
     options = {"texts": TEXTS[:5], "permutations": 1, "output": tmp_path / "out", "progress": False}
