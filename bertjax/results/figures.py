@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 
 from bertjax.arguments import parse_head_name, refuse
 from bertjax.errors import InputError, some_of
-from bertjax.formatting import count_of, plain_name
+from bertjax.formatting import count_of, plain_name, plural
 from bertjax.plots import (
     Certainty,
     Curve,
@@ -137,7 +137,7 @@ def _draw(saved: Contents, figure: str, metric: str | None, frame: Frame) -> "Fi
     if figure == "curves" or (figure == "auto" and "pruning" in saved.summary):
         return _curves(saved, metric, measure, frame)
     if figure == "map" and saved.kind != "head":
-        raise InputError(f"{saved.source} has no single heads to map, but {saved.kind}s: --figure ranking")
+        raise InputError(f"{saved.source} has no single heads to map, but {plural(saved.noun)}: --figure ranking")
     return _overview(saved, rows, measure, "map" if figure == "auto" and saved.kind == "head" else figure, frame)
 
 
@@ -194,7 +194,7 @@ def _overview(saved: Contents, rows: Sequence[Row], measure: Measure, figure: st
     scores, base = column(rows, "score"), float(column(rows[:1], "base")[0])
     if saved.kind in ("set", CELL):
         if figure == "layers":
-            what = "cells" if saved.kind == CELL else "sets of heads"
+            what = "sets of heads" if saved.noun == "set" else plural(saved.noun)
             raise InputError(f"{saved.source} has no layers, but {what}: --figure ranking")
         title = _titled(saved, measure, "sets of heads")
         return make_sets(
@@ -373,7 +373,7 @@ def _ends(rows: Sequence[Row], measure: Measure) -> Float[np.ndarray, "ends rows
 
 def _ranking(saved: Contents, rows: Sequence[Row], measure: Measure, frame: Frame) -> "Figure":
     ends = _ends(rows, measure)
-    title = _titled(saved, measure, f"each {saved.kind}")
+    title = _titled(saved, measure, f"each {saved.noun}")
     return make_ranking(
         saved.names,
         measure.factor * column(rows, "difference"),

@@ -15,6 +15,7 @@ from bertjax.representations import (
     procrustes_distance,
     words_of_pieces,
 )
+from bertjax.results import show_text
 from bertjax.results.page import _grids
 from tests.factories import SENTENCES, WORDS, make_masked
 
@@ -98,6 +99,9 @@ def test_layers_of_one_model_are_compared(models, tmp_path):
     assert cells == [[None] * 3, ["embeddings-0", None, None], ["embeddings-1", "0-1", None]]
     assert again.summary["likeness"] == results.summary["likeness"]
     assert again.report().exists()
+    assert show_text(again, "md").count("| pair of layers |") == 1
+    with pytest.raises(InputError, match="has no single heads to map, but pairs of layers"):
+        again.plot("map")
 
 
 def test_layers_of_two_models_are_compared(models):
