@@ -232,7 +232,8 @@ def test_contributions_to_an_alignment_have_one_number(browser, saved, tmp_path,
     wait_for(lambda: text_of(browser, "#examples-heading") == heading)
     assert texts_of(browser, "#examples th") == ["id", "contribution", "text"]
     values = texts_of(browser, "#examples td.number")
-    assert values and all(re.fullmatch(r"[+−]\d\.\d{3}", value) for value in values)
+    assert values
+    assert all(re.fullmatch(r"[+−]\d\.\d{3}", value) for value in values)
 
 
 def test_pruning_shows_curves_and_the_order_of_removal(browser, saved, tmp_path):
