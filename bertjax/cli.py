@@ -28,7 +28,7 @@ __all__ = ["Parser", "guarded", "main", "positive"]
 LONGEST_NUMBER = 100  # digits
 # The same as `results.FIGURES`, whose import would delay every command.
 FIGURES: tuple[str, ...] = ("auto", "map", "ranking", "layers", "pairs", "curves")
-FIGURES += ("roles", "distances", "patches", "attention", "change")
+FIGURES += ("roles", "distances", "patches", "mix", "attention", "change")
 
 
 # Help of the commands that run an analysis. `summary_of` gives the same text, but imports JAX.

@@ -49,8 +49,18 @@ def count_of(number: int, noun: str) -> str:
     >>> count_of(1, "head"), count_of(1500, "example"), count_of(2, "query")
     ('1 head', '1,500 examples', '2 queries')
     """
-    several = f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2] not in "aeou" else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else several}"
+    return f"{number:,} {noun if number == 1 else plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    """The plural of a noun.
+
+    >>> plural("head"), plural("query"), plural("pair of layers")
+    ('heads', 'queries', 'pairs of layers')
+    """
+    first, of, rest = noun.partition(" of ")
+    several = f"{first[:-1]}ies" if first.endswith("y") and first[-2] not in "aeou" else f"{first}s"
+    return f"{several}{of}{rest}"
 
 
 def to_json(value: Any, **layout: Any) -> str:

@@ -15,6 +15,7 @@ from jaxtyping import Num
 from bertjax import arguments
 from bertjax.analyses import (
     ANALYSES,
+    MODELS,
     Ablate,
     CompareLayers,
     EdgeProbe,
@@ -94,8 +95,6 @@ __all__ = [
     "shapley",
     "structure",
 ]
-
-MODELS = "a hub id, a directory, or a model of bertjax (bertjax.from_torch makes one of a PyTorch model)"
 
 
 @dataclass(frozen=True, kw_only=True)

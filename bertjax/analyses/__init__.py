@@ -36,6 +36,7 @@ from bertjax.analyses.probing import (
 from bertjax.analyses.prune import Prune
 from bertjax.analyses.restore import Restore
 from bertjax.analyses.roles import Roles, load_encoder
+from bertjax.analyses.second_model import MODELS
 from bertjax.analyses.shapley import Drawn, Shapley
 from bertjax.jobs import Analysis
 
@@ -63,6 +64,7 @@ __all__ = [
     "AT_FIRST",
     "HIGHEST",
     "LOWEST",
+    "MODELS",
     "TEMPERATURE",
     "Ablate",
     "CompareLayers",

@@ -7,15 +7,13 @@ are one sweep, which shares the layers below the first restored one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import RenderableType
 
-from bertjax import arguments
 from bertjax.analyses.ablate import introduce
 from bertjax.analyses.probing import random_encoder
-from bertjax.analyses.roles import load_encoder
+from bertjax.analyses.second_model import MODELS, check_second, load_second, name_of_second
 from bertjax.checkpoints import BertConfig
 from bertjax.errors import InputError
 from bertjax.interventions import Ablation, Change, check_source_model, every_head, hash_layers
@@ -81,12 +79,11 @@ class Restore(Sweep):
     @property
     def inputs(self) -> list[str]:
         """The directory of the base model."""
-        return [] if self.base is None or isinstance(self.base, PretrainedModel) else [str(self.base)]
+        return [self.base] if isinstance(self.base, str) else []
 
     def settings(self) -> dict[str, Any]:
         """The options; a base model in memory by its name."""
-        base = self.base.name if isinstance(self.base, PretrainedModel) else self.base
-        return {**super().settings(), "base": None if base is None else str(base)}
+        return {**super().settings(), "base": None if self.base is None else name_of_second(self.base)}
 
     def check(self, settings: Settings) -> None:
         """Raise `InputError` for options that contradict each other."""
@@ -95,29 +92,22 @@ class Restore(Sweep):
             if self.base is not None:
                 raise InputError("source random draws parameters: leave base out")
             return
-        expected = "a hub id, a directory, or a model of bertjax"
         if self.base is None:
-            raise InputError(f"restoring needs a base model: give base= (--base), {expected}")
-        if not isinstance(self.base, str | PretrainedModel):
-            arguments.refuse("base", expected, self.base)
+            raise InputError(f"restoring needs a base model: give base= (--base), {MODELS}")
         if self.shard and not isinstance(self.base, str):
             raise InputError("shards are merged from files: save the base model, and give its path")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.base, Path):
-            object.__setattr__(self, "base", str(self.base))
+        object.__setattr__(self, "base", check_second(self.base, "base"))
 
     def load(self, settings: Settings, say: Say) -> Job:
         """Load the model, the examples and the base model."""
         job = super().load(settings, say)
         if self.source == "random":
             source: PretrainedModel = random_encoder(job.model, settings.seed)
-        elif isinstance(self.base, PretrainedModel):
-            source = self.base
         else:
-            key = ("base", self.base, settings.precision)
-            source = settings.sources.once(key, lambda: load_encoder(replace(settings, model=self.base)))
+            source = load_second(self.base, settings)
         return replace(job, source_model=check_source_model(job.model, source))
 
     def ablations(self, config: BertConfig) -> list[Ablation]:

@@ -1,7 +1,7 @@
 """Figures of effects and of attention."""
 
 from bertjax.plots.attention import make_attention
-from bertjax.plots.bars import Certainty, make_layers, make_sets
+from bertjax.plots.bars import Certainty, make_layers, make_mix, make_sets
 from bertjax.plots.canvas import (
     COLOURS,
     GREY,
@@ -44,6 +44,7 @@ __all__ = [
     "make_grids",
     "make_heads",
     "make_layers",
+    "make_mix",
     "make_pairs",
     "make_panels",
     "make_ranking",

@@ -1,4 +1,4 @@
-"""Bars to the left and right of the base score, for whole layers and for sets of heads."""
+"""Bars to the left and right of the base score, for whole layers and sets of heads; bars of the weights of layers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -124,6 +124,47 @@ def make_sets(
     )
     texts = _Texts(title, subtitle, measure, frame=frame)
     return _make_page(changes[shown], shown_labels, base, texts, left, shown_certainty)
+
+
+def make_mix(
+    weights: Float[np.ndarray, " layers"], centre: float, title: str, subtitle: str = "", *, frame: Frame = PAGE
+) -> "Figure":
+    """The weights of a scalar mix, a bar for the embeddings and each layer, and a mark at their centre of gravity.
+
+    Args:
+        weights: the weight of each layer, that of the embeddings first.
+        centre: the centre of gravity; 0 are the embeddings, 1 is the output of layer 0.
+        title: title of the figure.
+        subtitle: line below the title.
+        frame: title, and axes to draw into.
+
+    >>> figure = make_mix(np.array([0.25, 0.25, 0.5]), 1.25, "A mix of two layers")
+    >>> [text.get_text().strip() for text in figure.axes[0].texts]
+    ['0.250', '0.250', '0.500', 'centre of gravity 1.25']
+    """
+    import matplotlib
+    from matplotlib.style import context
+
+    places, last = np.arange(len(weights)), 1.4 * float(weights.max())
+    with context("default"):
+        figure, axes = frame.open_axes(title, subtitle, 0.85, (LEFT, WIDTH - LEFT - 0.35, len(weights) * 0.32))
+        axes.barh(places, weights, height=0.72, color=matplotlib.colormaps[COLOURS](0.88))
+        for place, weight in zip(places, weights, strict=True):
+            axes.text(float(weight), place, f" {weight:.3f}", va="center_baseline", fontsize=8.5, color=INK)
+        axes.plot([0.81 * last], [centre], "<", color=INK, markersize=5)
+        text = f"  centre of gravity {centre:.2f}"
+        axes.text(0.81 * last, centre, text, va="center_baseline", fontsize=8.5, color=INK)
+        axes.set_xlim(0, last)
+        axes.set_yticks(places, ["emb.", *map(str, places[:-1])])
+        axes.set_ylim(len(weights) - 0.5, -0.5)
+        axes.set_xlabel("weight in the mix of all layers", fontsize=9.5, color=INK)
+        axes.set_ylabel("layer", fontsize=9.5, color=INK)
+        axes.grid(axis="x", color=PALE, linewidth=0.8)
+        axes.set_axisbelow(True)
+        if frame.ax is None:
+            equal = f"with equal weights it is {places.mean():.2f}"
+            add_note(figure, f"centre of gravity: 0 are the embeddings, 1 is the output of layer 0; {equal}")
+    return figure
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from bertjax.console import PIPE_WIDTH, PlainConsole, PlainTable
 from bertjax.errors import InputError
-from bertjax.formatting import count_of, format_change, format_p
+from bertjax.formatting import count_of, format_change, format_p, plural
 from bertjax.results.contents import Contents
 from bertjax.results.table import Row, column, significant
 from bertjax.statistics import Q, rank_correlation
@@ -104,7 +104,7 @@ def align(results: Sequence[Contents], metric: str | None = None) -> tuple[list[
             raise InputError(f"{name!r} means different heads in these results: give different sets different names")
     names = [name for name in tables[0] if all(name in table for table in tables)]
     if len(names) < 2:
-        kinds = ", ".join(f"{result.source} has {count_of(len(result.names), result.kind)}" for result in results)
+        kinds = ", ".join(f"{result.source} has {count_of(len(result.names), result.noun)}" for result in results)
         raise InputError(f"the results share fewer than two ablations: {kinds}")
     return names, [[table[name] for name in names] for table in tables]
 
@@ -187,7 +187,7 @@ def compare_table(results: Sequence[Contents], metric: str | None = None) -> Gro
         results: the results to compare, at least two.
         metric: the metric that is compared; by default the main metric of each.
     """
-    labels, kind = label_results(results), results[0].kind
+    labels, noun = label_results(results), results[0].noun
     numbers = [str(number) for number in range(1, len(labels) + 1)]
     table = PlainTable(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("results", "common", "rank correlation", "found", "both", "opposite", "chance"):
@@ -202,16 +202,17 @@ def compare_table(results: Sequence[Contents], metric: str | None = None) -> Gro
             ),
         )
     note = (
-        f"rank correlation of effects with 95 % interval (for at least ten); found: {kind}s with q < {Q} in each; "
-        "both: with the same sign; chance: probability that random sets of these sizes share at least as many"
+        "rank correlation of effects with 95 % interval (for at least ten); "
+        f"found: {plural(noun)} with q < {Q} in each; both: with the same sign; "
+        "chance: probability that random sets of these sizes share at least as many"
     )
     legend = [Text(f"{number}  {label}") for number, label in zip(numbers, labels, strict=True)]
     parts: list[Any] = [*legend, table, Text(note), *map(Text, _warnings(results, metric))]
     agreements = agreeing(results, metric)
-    parts.append(Text(f"\n{count_of(len(agreements), kind)} found in several, with the same sign", style="bold"))
+    parts.append(Text(f"\n{count_of(len(agreements), noun)} found in several, with the same sign", style="bold"))
     if agreements:
         agreement_table = PlainTable(box=SIMPLE_HEAD, pad_edge=False)
-        for name in (kind, "found in", *(f"change in {number}" for number in numbers)):
+        for name in (noun, "found in", *(f"change in {number}" for number in numbers)):
             agreement_table.add_column(name, justify="right")
         for name, changes, count in agreements[:SHOWN]:
             agreement_table.add_row(

@@ -10,7 +10,7 @@ from jaxtyping import Float, Shaped
 
 from bertjax.errors import InputError
 from bertjax.formatting import count_of, equals_p, format_change, format_p, is_bound
-from bertjax.results.table import CELL, Row, column, kind_of, significant
+from bertjax.results.table import CELL, Row, column, kind_of, noun_of, significant
 from bertjax.statistics import BUILT_IN, Measure, Q, fewest_flips
 
 SHOWN = 10  # ablations in the notebook table
@@ -130,6 +130,11 @@ class Contents:
     def kind(self) -> str:
         """The kind of ablation: 'head', 'layer', 'cell' of a grid of patches, or 'set'."""
         return kind_of(self.summary["ablations"], of_patches="patching" in self.summary)
+
+    @property
+    def noun(self) -> str:
+        """The kind of ablation in sentences and tables, such as 'pair of layers' for a set of two layers."""
+        return noun_of(self.kind, self.summary)
 
     @property
     def picture(self) -> str:

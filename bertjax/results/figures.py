@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 
 from bertjax.arguments import parse_head_name, refuse
 from bertjax.errors import InputError, some_of
-from bertjax.formatting import count_of, plain_name
+from bertjax.formatting import count_of, plain_name, plural
 from bertjax.plots import (
     Certainty,
     Curve,
@@ -25,6 +25,7 @@ from bertjax.plots import (
     make_grids,
     make_heads,
     make_layers,
+    make_mix,
     make_pairs,
     make_panels,
     make_ranking,
@@ -48,6 +49,7 @@ FIGURES = (
     "roles",
     "distances",
     "patches",
+    "mix",
     "attention",
     "change",
 )
@@ -79,6 +81,7 @@ def make_figure(
             'roles': a map for each role;
             'distances': heads by the divergence of their attention;
             'patches': a grid for each site;
+            'mix': the weights of the mix of all layers of edge probes, with their centre of gravity;
             'attention': the attention of a head;
             'change': the attention of a head before and after an ablation;
             'auto': the main figure of the analysis.
@@ -90,7 +93,7 @@ def make_figure(
         title: replaces title and subtitle; '' leaves them out.
         size: width and height in inches; fonts scale with the size.
         ax: matplotlib axes to draw into, without subtitle, notes and legend, for figures with one panel: 'map',
-            'ranking', 'layers', 'pairs', 'curves', 'attention'.
+            'ranking', 'layers', 'pairs', 'curves', 'mix', 'attention'.
 
     Raises:
         InputError: an unknown figure, metric, head, example, text or run, or an option that the figure does not take.
@@ -126,10 +129,12 @@ def _draw(saved: Contents, figure: str, metric: str | None, frame: Frame) -> "Fi
         return _likeness(saved, name, measure, frame)
     if figure == "pairs" or (figure == "auto" and saved.summary["outputs"] == "interactions"):
         return _pairs(saved, rows, measure, frame)
-    if figure in ("roles", "distances") and metric is not None:
+    if figure in ("roles", "distances", "mix") and metric is not None:
         raise InputError(f"figure {figure!r} is of no single metric: leave the metric out, or take --figure map")
     if figure == "patches" or (figure == "auto" and saved.has_grids):
         return _patches(saved, rows, measure, frame)
+    if figure == "mix":
+        return _mix(saved, frame)
     if figure == "distances":
         return _distances(saved, frame)
     if figure == "roles" or (figure == "auto" and metric is None and saved.summary["outputs"] == "roles"):
@@ -137,7 +142,7 @@ def _draw(saved: Contents, figure: str, metric: str | None, frame: Frame) -> "Fi
     if figure == "curves" or (figure == "auto" and "pruning" in saved.summary):
         return _curves(saved, metric, measure, frame)
     if figure == "map" and saved.kind != "head":
-        raise InputError(f"{saved.source} has no single heads to map, but {saved.kind}s: --figure ranking")
+        raise InputError(f"{saved.source} has no single heads to map, but {plural(saved.noun)}: --figure ranking")
     return _overview(saved, rows, measure, "map" if figure == "auto" and saved.kind == "head" else figure, frame)
 
 
@@ -194,7 +199,7 @@ def _overview(saved: Contents, rows: Sequence[Row], measure: Measure, figure: st
     scores, base = column(rows, "score"), float(column(rows[:1], "base")[0])
     if saved.kind in ("set", CELL):
         if figure == "layers":
-            what = "cells" if saved.kind == CELL else "sets of heads"
+            what = "sets of heads" if saved.noun == "set" else plural(saved.noun)
             raise InputError(f"{saved.source} has no layers, but {what}: --figure ranking")
         title = _titled(saved, measure, "sets of heads")
         return make_sets(
@@ -253,6 +258,16 @@ def _likeness(saved: Contents, metric: str, measure: Measure, frame: Frame) -> "
     grid = Grid(caption, rows, values, np.zeros(values.shape, np.bool_))  # not tested
     title, note = _titled(saved, measure, ""), f"unrelated words: an alignment of {np.max(found['chance']):.2g} at most"
     return make_grids([grid], columns, title, _where(saved), note, measure=measure, frame=frame)
+
+
+def _mix(saved: Contents, frame: Frame) -> "Figure":
+    probe = saved.summary.get("probe", {})
+    if "mix" not in probe:
+        raise InputError(f"{saved.source} has no mix of layers: give results of bertjax probe-edges")
+    mix = probe["mix"]
+    title = f"Edge probe for {probe['kind']}: weights of layers"
+    subtitle = f"{_where(saved)}; accuracy of the mix {100 * mix['accuracy']:.1f} %"
+    return make_mix(np.array(mix["weights"], np.float64), mix["centre_of_gravity"], title, subtitle, frame=frame)
 
 
 def _roles(saved: Contents, frame: Frame) -> "Figure":
@@ -373,7 +388,7 @@ def _ends(rows: Sequence[Row], measure: Measure) -> Float[np.ndarray, "ends rows
 
 def _ranking(saved: Contents, rows: Sequence[Row], measure: Measure, frame: Frame) -> "Figure":
     ends = _ends(rows, measure)
-    title = _titled(saved, measure, f"each {saved.kind}")
+    title = _titled(saved, measure, f"each {saved.noun}")
     return make_ranking(
         saved.names,
         measure.factor * column(rows, "difference"),

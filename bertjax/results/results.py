@@ -91,7 +91,7 @@ class Results(Contents):
     def _repr_html_(self) -> str:
         """The summary sentence and the ablations with the largest effects, for notebooks."""
         shown = headings_of(self.measure())
-        head = "".join(f'<th style="text-align:right">{name or self.kind}</th>' for name in shown.values())
+        head = "".join(f'<th style="text-align:right">{name or self.noun}</th>' for name in shown.values())
         lines = ["".join(f"<td>{escape(visible(cells[index]))}</td>" for index in shown) for cells in self.largest()]
         body = "".join(f'<tr style="text-align:right">{line}</tr>' for line in lines)
         text = f"<p><b>{escape(visible(self.title))}</b></p><p>{escape(visible(self.summary['sentence']))}</p>"

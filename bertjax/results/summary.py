@@ -17,7 +17,7 @@ from bertjax.formatting import finite, to_json
 from bertjax.json_files import parse_json
 from bertjax.results.contents import positive_name
 from bertjax.results.schema import Ablation, FileHash, Summary
-from bertjax.results.table import READABLE, SCHEMA, kind_of
+from bertjax.results.table import READABLE, SCHEMA, kind_of, noun_of
 from bertjax.statistics import BUILT_IN, Statistics, describe_statistics, summarise
 
 NAME = "summary.json"
@@ -170,7 +170,8 @@ def make_summary(
         computed: the statistics by metric, the main one first; empty if fewer than two examples have a label.
     """
     ablations, main = [entry.to_dict() for entry in entries], provenance["metric"]["name"]
-    names, kind = [entry.name for entry in entries], kind_of(ablations, of_patches="patching" in provenance)
+    kind = noun_of(kind_of(ablations, of_patches="patching" in provenance), provenance)
+    names = [entry.name for entry in entries]
     pruning = provenance.get("pruning")
     statistics = {name: describe_statistics(one, names, kind, pruning) for name, one in computed.items()}
     if main in computed:

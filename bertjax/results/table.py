@@ -134,6 +134,18 @@ def kind_of(entries: Sequence[Mapping[str, Any]], of_patches: bool = False) -> s
     return "layer" if all(entry["layer"] is not None and entry.get("head") is None for entry in entries) else "set"
 
 
+def noun_of(kind: str, provenance: Mapping[str, Any]) -> str:
+    """The noun for an ablation in sentences and tables: its kind, or of sets of layers what they are.
+
+    Args:
+        kind: the result of `kind_of`.
+        provenance: the summary of the results, or its keys of the analysis.
+    """
+    if kind != "set":
+        return kind
+    return "pair of layers" if "likeness" in provenance else "set of layers" if "restoring" in provenance else kind
+
+
 def _statistics_of(statistics: Statistics, index: int) -> dict[str, Any]:
     """The columns of an ablation with statistics."""
     same = ("score", "difference", "low", "high", "standard_error", "p", "q", "holm", "effect_size", "detectable")

@@ -52,7 +52,7 @@ def show_table(saved: Contents, metric: str | None = None, top: int | None = Non
     table = PlainTable(box=SIMPLE_HEAD, pad_edge=False)
     shown = headings_of(measure, flips=rows[0].gains is not None)
     for index, name in shown.items():
-        table.add_column(name or saved.kind, justify="right" if index else "left", no_wrap=True)
+        table.add_column(name or saved.noun, justify="right" if index else "left", no_wrap=True)
     for row in ranked:
         style = "" if not row.significant else "bold red" if measure.sign * (row.difference or 0) < 0 else "bold blue"
         cells = list(format_row(row, measure, saved.least_p(metric)))
@@ -63,7 +63,7 @@ def show_table(saved: Contents, metric: str | None = None, top: int | None = Non
         base_score = measure.score(base) if base is None else measure.with_unit(measure.score(base))
         lines.append(Text(f"{measure.label}{_about(saved, metric)} {measure.base}: {base_score}"))
     lines.append(Text(saved.sentence_of(metric)))
-    note = f"{len(ranked)} of {count_of(len(rows), saved.kind)}; {describe_numbers(measure)}; {note_of_tests(measure)}"
+    note = f"{len(ranked)} of {count_of(len(rows), saved.noun)}; {describe_numbers(measure)}; {note_of_tests(measure)}"
     note += f"; {saved.too_few_contrasts}" if saved.too_few_contrasts else ""
     return Group(*lines, table, Text(note))
 
@@ -96,7 +96,7 @@ def show_text(saved: Contents, form: str, metric: str | None = None, top: int | 
     shown = headings_of(measure, flips=rows[0].gains is not None)
     texts = [format_row(row, measure, saved.least_p(metric)) for row in rank(rows, measure.order)]
     cells = [[text[index] for index in shown] for text in texts]
-    lines = [[name or saved.kind for name in shown.values()], ["---:"] * len(shown), *cells]
+    lines = [[name or saved.noun for name in shown.values()], ["---:"] * len(shown), *cells]
     positive_label = _about(saved, metric)
     note = f"{measure.label}{_quoted(positive_label)}. " if positive_label else ""
     table = "".join(f"| {' | '.join(_quoted(cell) for cell in cells)} |\n" for cells in lines)

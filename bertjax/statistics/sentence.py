@@ -26,7 +26,7 @@ def summarise(statistics: Statistics, names: Sequence[str], kind: str, pruning: 
     Args:
         statistics: the statistics of the ablations.
         names: names of the ablations.
-        kind: the kind of the ablations: 'head', 'layer' or 'set'.
+        kind: the noun for an ablation: 'head', 'layer', 'set' or 'pair of layers'.
         pruning: the key `pruning` of `summary.json`; None for other analyses.
     """
     is_pruning = pruning is not None and statistics.metric.tested and np.isfinite(statistics.difference).any()
@@ -211,7 +211,7 @@ def describe_statistics(
     Args:
         statistics: the statistics of the ablations.
         names: names of the ablations.
-        kind: the kind of the ablations: 'head', 'layer' or 'set'.
+        kind: the noun for an ablation: 'head', 'layer', 'set' or 'pair of layers'.
         pruning: the key `pruning` of `summary.json`; None for other analyses.
     """
     return {

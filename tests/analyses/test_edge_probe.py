@@ -93,7 +93,14 @@ def test_results_are_those_of_the_probes(model, tmp_path):
     weights = np.array(described["mix"]["weights"])
     assert described["mix"]["centre_of_gravity"] == pytest.approx(np.arange(len(weights)) @ weights)
     assert (described["kind"], described["tags"]) == ("targets", ["other", "same"])
-    assert bertjax.read_results(tmp_path / "out").summary["probe"] == described
+    again = bertjax.read_results(tmp_path / "out")
+    assert again.summary["probe"] == described
+    (axes,) = again.plot("mix").axes
+    np.testing.assert_allclose([bar.get_width() for bar in axes.patches], weights)
+    assert axes.lines[0].get_ydata()[0] == pytest.approx(described["mix"]["centre_of_gravity"])
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["emb.", "0", "1"]
+    with pytest.raises(InputError, match="is of no single metric"):
+        again.plot("mix", metric="selectivity")
 
 
 def test_relations_and_roles_are_pairs_of_words():

@@ -15,6 +15,7 @@ from bertjax.representations import (
     procrustes_distance,
     words_of_pieces,
 )
+from bertjax.results import show_text
 from bertjax.results.page import _grids
 from tests.factories import SENTENCES, WORDS, make_masked
 
@@ -98,6 +99,9 @@ def test_layers_of_one_model_are_compared(models, tmp_path):
     assert cells == [[None] * 3, ["embeddings-0", None, None], ["embeddings-1", "0-1", None]]
     assert again.summary["likeness"] == results.summary["likeness"]
     assert again.report().exists()
+    assert show_text(again, "md").count("| pair of layers |") == 1
+    with pytest.raises(InputError, match="has no single heads to map, but pairs of layers"):
+        again.plot("map")
 
 
 def test_layers_of_two_models_are_compared(models):
@@ -109,6 +113,42 @@ def test_layers_of_two_models_are_compared(models):
     assert [row.score for row in results.rows_of("cka")] == pytest.approx([expected[1][1], expected[2][2]])
     same = bertjax.compare_layers(models[0], "mlm", texts=TEXTS, other=models[0], permutations=19, progress=False)
     assert [row.score for row in same.rows_of("cka")] == pytest.approx([1, 1])
+
+
+def test_the_other_model_is_in_memory(models, tmp_path):
+    options = {"texts": TEXTS[:5], "permutations": 1, "progress": False}
+    expected = bertjax.compare_layers(models[0], "mlm", other=models[1], **options)
+    other, output = bertjax.load(models[1]), tmp_path / "out"
+    for _ in range(2):  # the second call reads the finished results
+        found = bertjax.compare_layers(models[0], "mlm", other=other, output=output, **options)
+        assert found.summary["likeness"] == expected.summary["likeness"] | {"other": str(models[1])}
+        assert found.rows == expected.rows
+    other.body.encoder.layers[0].output.bias[...] += 1.0
+    with pytest.raises(OutputError, match="already has results"):
+        bertjax.compare_layers(models[0], "mlm", other=other, output=output, **options)
+
+
+@pytest.mark.needs_torch
+def test_the_other_model_is_a_converted_pytorch_model(models):
+    import transformers
+
+    options = {"texts": TEXTS[:5], "permutations": 1, "progress": False}
+    theirs = transformers.BertForMaskedLM.from_pretrained(models[1])
+    other = bertjax.from_torch(theirs)
+    with pytest.raises(InputError, match="BertForMaskedLM in memory has no tokenizer: set its attribute"):
+        bertjax.compare_layers(models[0], "mlm", other=other, **options)
+    other.tokenizer = bertjax.Tokenizer.from_pretrained(models[1])
+    found = bertjax.compare_layers(models[0], "mlm", other=other, **options)
+    assert found.summary["likeness"]["other"] == "BertForMaskedLM in memory"
+    assert found.rows == bertjax.compare_layers(models[0], "mlm", other=models[1], **options).rows
+    with pytest.raises(InputError, match=r"other must be .* model of bertjax .bertjax.from_torch makes one"):
+        bertjax.compare_layers(models[0], "mlm", other=theirs, **options)
+
+
+def test_the_other_model_in_memory_has_the_same_dtype(models):
+    other = bertjax.load(models[1], dtype="bfloat16")
+    with pytest.raises(InputError, match=r"computes in bfloat16, .* in float32: load it with that dtype"):
+        bertjax.compare_layers(models[0], "mlm", texts=TEXTS[:5], other=other, progress=False)
 
 
 def test_another_checkpoint_with_other_weights_is_noticed(models, tmp_path):

@@ -87,7 +87,7 @@ def test_scores_are_those_of_parameters_set_by_hand(job, of, source):
         assert row.base == found.summary["base"]["scores"][row.metric]
     assert found.summary["restoring"]["scores"] == pytest.approx(expected["up to 1"].scores)
     verb = "Restoring" if source == "base" else "Redrawing"
-    assert found.summary["sentence"].startswith(f"{verb} one {found.kind}")
+    assert found.summary["sentence"].startswith(f"{verb} one {'set of layers' if of == 'up_to' else found.kind}")
 
 
 @pytest.mark.parametrize("of", ["layers", "heads"])
@@ -107,7 +107,11 @@ def test_results_are_saved_shown_and_kept(job, tmp_path, capsys):
     written = bertjax.read_results(tmp_path / "out")
     assert isinstance(written, Results)
     assert written.rows == bertjax.restore(**{**job, "of": "up_to"}).rows
-    assert "with all layers restored from the base model" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "with all layers restored from the base model" in printed
+    assert written.summary["sentence"].startswith("Restoring one set of layers raises the score for ")
+    assert "\n set of layers " in printed
+    assert "\n2 of 2 sets of layers; " in printed
     assert main(["report", str(tmp_path / "out")]) == 0
     assert "with all layers up to one restored from the base model" in written.plot().texts[0].get_text()
     assert main(words) == 0

@@ -218,6 +218,24 @@ def test_a_grid_shows_all_cells_and_the_keyboard_moves_over_it(browser, saved, t
     assert_quiet(browser)
 
 
+@pytest.mark.parametrize(
+    ("name", "chosen", "of"),
+    [
+        ("layers of a model", "embeddings-1", "the embeddings and layer 1"),
+        ("layers of two models", "1", "layer 1 in both models"),
+    ],
+)
+def test_contributions_to_an_alignment_have_one_number(browser, saved, tmp_path, name, chosen, of):
+    show(browser, saved(name), tmp_path / "page.html")
+    browser.execute_script("document.querySelector(arguments[0]).click()", f"tr[data-name='{chosen}'] button")
+    heading = f"Sentences that contribute most to the alignment of {of}"
+    wait_for(lambda: text_of(browser, "#examples-heading") == heading)
+    assert texts_of(browser, "#examples th") == ["id", "contribution", "text"]
+    values = texts_of(browser, "#examples td.number")
+    assert values
+    assert all(re.fullmatch(r"[+−]\d\.\d{3}", value) for value in values)
+
+
 def test_pruning_shows_curves_and_the_order_of_removal(browser, saved, tmp_path):
     results = saved("prune")
     pruning = results.summary["pruning"]

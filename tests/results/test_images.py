@@ -291,6 +291,7 @@ def test_names_in_the_map_of_distances_do_not_overlap(rng, monkeypatch):
         ("heads", {"figure": "pie"}, "is not one of " + ", ".join(FIGURES)),
         ("heads", {"metric": "bleu"}, "has no metric 'bleu'"),
         ("layers", {"figure": "map"}, "has no single heads to map, but layers"),
+        ("layers", {"figure": "mix"}, "has no mix of layers: give results of bertjax probe-edges"),
         ("heads", {"figure": "attention", "example": 2}, "attention of example 2 is not kept, but of 0, 7"),
         ("heads", {"head": "0.1"}, "figure 'auto' does not take head, but metric"),
         ("heads", {"figure": "attention", "run": "2.3"}, "does not take run, but head, example, text"),

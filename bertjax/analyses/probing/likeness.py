@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from rich.console import RenderableType
 
 from bertjax.analyses.probing.words import Words, length_of, load_words, word_activations, words_of
-from bertjax.analyses.roles import load_encoder
+from bertjax.analyses.second_model import check_second, load_second, name_of_second
 from bertjax.checkpoints import locate
 from bertjax.console import PlainTable
 from bertjax.errors import InputError
@@ -26,16 +26,15 @@ from bertjax.jobs import (
     DataOptions,
     Job,
     Outcome,
-    PathLike,
     Positive,
     Say,
     Settings,
-    Sources,
-    load_tokenizer,
+    hash_parameters,
     names,
     option,
     outcome_of_examples,
 )
+from bertjax.models import PretrainedModel, check_parameters
 from bertjax.paths import hash_file
 from bertjax.progress import part_of
 from bertjax.representations import Centred, alignment_by_chance, likeness_contributions, permutation_tests
@@ -78,8 +77,9 @@ class CompareLayers(Analysis):
     dimensions; the summary has its mean over permutations of the words, and a permutation test.
 
     Args:
-        other: another checkpoint, such as the model after fine-tuning or of another seed: a hub id or a directory.
-            Layers of the same index are compared, and the summary has all pairs.
+        other: another model, such as the model after fine-tuning or of another seed: a hub id, a directory or
+            'package:NAME'. In Python also a model in memory. Layers of the same index are compared, and the summary
+            has all pairs.
         permutations: the number of permutations of the test.
     """
 
@@ -93,20 +93,28 @@ class CompareLayers(Analysis):
     journals = None
     float32 = True
 
-    other: PathLike | None = option(None, "MODEL")
+    other: Any = option(None, "MODEL")
     permutations: Positive = option(199, "N")
 
     @property
     def inputs(self) -> list[str]:
-        """The other checkpoint, if any."""
-        return [] if self.other is None else [self.other]
+        """The directory of the other model."""
+        return [self.other] if isinstance(self.other, str) else []
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "other", check_second(self.other, "other"))
 
     def recorded(self) -> dict[str, Any]:
-        """The options, with the hashes of the other checkpoint's files of weights."""
+        """The options, with the hashes of the other model's files of weights, or of its parameters in memory."""
         if self.other is None:
             return super().recorded()
-        files = sorted(path for path in locate(self.other).iterdir() if path.suffix in (".safetensors", ".bin"))
-        return {**super().recorded(), "other_sha256": [hash_file(path, InputError) for path in files]}
+        if isinstance(self.other, PretrainedModel):
+            hashes = [hash_parameters(self.other)]
+        else:
+            files = sorted(path for path in locate(self.other).iterdir() if path.suffix in (".safetensors", ".bin"))
+            hashes = [hash_file(path, InputError) for path in files]
+        return {**super().recorded(), "other": name_of_second(self.other), "other_sha256": hashes}
 
     def load(self, settings: Settings, say: Say) -> Job:
         """Load the encoder, and tokenise the words."""
@@ -142,7 +150,7 @@ class CompareLayers(Analysis):
             "p": permutation_tests(first, second, self.permutations, job.settings.seed).tolist(),
             "permutations": self.permutations,
             "sample": len(sample),
-            **({} if self.other is None else {"other": self.other}),
+            **({} if self.other is None else {"other": name_of_second(self.other)}),
         }
         runs, places = self._rows(job, len(ones), len(others))
         outputs = np.stack([found[place] for place in places])
@@ -236,10 +244,14 @@ def line_of(results: Results) -> str:
     )
 
 
-def _job_of(other: str, job: Job) -> Job:
-    """The job of another checkpoint on the same examples."""
-    settings = replace(job.settings, model=other, sources=Sources())
-    model, tokenizer = load_encoder(settings), load_tokenizer(settings)
-    encodings = tokenizer.encode_words(words_of(job.examples), length_of(settings, model))
-    encoded = TextEncodings(OUTPUTS, tuple(encodings), tokenizer.pad_id, len(encodings), np.zeros(len(encodings)))
-    return Job(settings, model, tokenizer, job.examples, encoded)
+def _job_of(other: str | PretrainedModel, job: Job) -> Job:
+    """The job of another model on the same examples."""
+    model, name = check_parameters(load_second(other, job.settings)), name_of_second(other)
+    found, expected = model.numerics.dtype, job.model.numerics.dtype
+    if found != expected:
+        raise InputError(f"{name} computes in {found}, {job.settings.model} in {expected}: load it with that dtype")
+    if model.tokenizer is None:
+        raise InputError(f"{name} has no tokenizer: set its attribute tokenizer (bertjax.Tokenizer.from_pretrained)")
+    encodings = model.tokenizer.encode_words(words_of(job.examples), length_of(job.settings, model))
+    encoded = TextEncodings(OUTPUTS, tuple(encodings), model.tokenizer.pad_id, len(encodings), np.zeros(len(encodings)))
+    return replace(job, model=model, tokenizer=model.tokenizer, encoded=encoded)

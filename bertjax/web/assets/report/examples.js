@@ -8,7 +8,7 @@ export const isOfPredictions = data.examples.reads === "predictions";
 // Contrasts have no labels.
 export const labelOf = label => label === "none" || "patching" in data.details ? null : label;
 // Contributions to an effect are 0 without it.
-const isOfEffects = ["interactions", "shapley"].includes(data.analysis);
+const isOfEffects = ["interactions", "shapley", "compare-layers"].includes(data.analysis);
 const ofWhat = data.examples.value;
 
 // A line is pieces of text with marks.

@@ -5,6 +5,8 @@ import { data } from "./results.js";
 
 const percent = value => value === null ? "undefined" : `${(100 * value).toFixed(1)} %`;
 
+const called = layer => layer === "embeddings" ? "the embeddings" : `layer ${layer}`;
+
 // Bars have intervals, so a ranking would repeat them.
 const page = (overview, texts) => ({ overview, hasRankingChart: false, texts: {
   ranking: data.grids ? "Pairs of layers with 95 % intervals" : "Layers with 95 % intervals", ...texts,
@@ -36,6 +38,7 @@ export function likenessPage(choose) {
   return page(data.grids ? gridOverview(choose, "Map of pairs of layers; arrow keys choose a pair") : barsOverview(choose), {
     overview: other ? `Each layer, compared with that of ${other}` : "How alike two layers are",
     overviewNote: `Over ${words.toLocaleString("en")} words; unrelated words have an alignment of at most ${most.toFixed(3)}.`,
-    examples: name => `Sentences that contribute most to ${name}`,
+    examples: name => `Sentences that contribute most to the alignment of ${
+      other ? `layer ${name} in both models` : name.split("-").map(called).join(" and ")}`,
   });
 }
