@@ -150,7 +150,7 @@ def make_mix(
         figure, axes = frame.open_axes(title, subtitle, 0.85, (LEFT, WIDTH - LEFT - 0.35, len(weights) * 0.32))
         axes.barh(places, weights, height=0.72, color=matplotlib.colormaps[COLOURS](0.88))
         for place, weight in zip(places, weights, strict=True):
-            axes.text(float(weight), place, f" {weight:.3f}", va="center_baseline", fontsize=8.5, color=INK)
+            axes.text(float(weight), float(place), f" {weight:.3f}", va="center_baseline", fontsize=8.5, color=INK)
         axes.plot([0.81 * last], [centre], "<", color=INK, markersize=5)
         text = f"  centre of gravity {centre:.2f}"
         axes.text(0.81 * last, centre, text, va="center_baseline", fontsize=8.5, color=INK)
