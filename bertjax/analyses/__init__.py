@@ -30,6 +30,7 @@ from bertjax.analyses.probing import (
     Geometry,
     Languages,
     Probe,
+    Senses,
     Structure,
     random_encoder,
 )
@@ -52,6 +53,7 @@ ANALYSES: Mapping[str, type[Analysis]] = {
     "probe": Probe,
     "structure": Structure,
     "languages": Languages,
+    "senses": Senses,
     "geometry": Geometry,
     "compare_layers": CompareLayers,
     "restore": Restore,
@@ -79,6 +81,7 @@ __all__ = [
     "Prune",
     "Restore",
     "Roles",
+    "Senses",
     "Shapley",
     "Structure",
     "compare_with_exact",
