@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         prune,
         restore,
         roles,
+        senses,
         shapley,
         structure,
     )
@@ -79,10 +80,11 @@ _PACKAGE_OF = {
     ),
     **dict.fromkeys(["Results", "read_results"], "results"),
     **dict.fromkeys(
-        ["Study", "ablate", "interactions", "patch_paths", "roles", "importance", "patch", "prune"], "study"
+        ["Study", "ablate", "interactions", "patch_paths", "roles", "importance", "patch", "prune", "structure"],
+        "study",
     ),
     **dict.fromkeys(
-        ["compare_layers", "geometry", "languages", "plan", "probe", "probe_edges", "restore", "shapley", "structure"],
+        ["compare_layers", "geometry", "languages", "plan", "probe", "probe_edges", "restore", "senses", "shapley"],
         "study",
     ),
     **dict.fromkeys(["merge"], "analyses"),
@@ -162,6 +164,7 @@ __all__ = [
     "reference",
     "restore",
     "roles",
+    "senses",
     "shapley",
     "structure",
     "sweep",

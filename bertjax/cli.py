@@ -43,6 +43,7 @@ ANALYSES = {
     "probe": "what each layer or head knows about the tags of words (linear probes)",
     "structure": "which layer has dependency trees in its geometry (structural probes)",
     "languages": "how far the sentence vectors of each layer depend on the language",
+    "senses": "how far each layer separates the senses of a word (WiC)",
     "geometry": "how words lie in each layer: anisotropy, and similarities beyond it",
     "compare-layers": "how alike two layers are, or a layer in two checkpoints",
     "restore": "what the parameters that fine-tuning changed do, layer by layer",

@@ -29,6 +29,7 @@ from bertjax.analyses import (
     Prune,
     Restore,
     Roles,
+    Senses,
     Shapley,
     Structure,
     load_encoder,
@@ -92,6 +93,7 @@ __all__ = [
     "require_explorer",
     "restore",
     "roles",
+    "senses",
     "shapley",
     "structure",
 ]
@@ -357,6 +359,19 @@ class Study:
         """
         return self.run(options)
 
+    @takes(Senses)
+    def senses(self, options: Senses) -> Results:
+        """How far each layer separates the senses of a word in context (WiC, Pilehvar and Camacho-Collados 2019).
+
+        The task and the data of the study are not used; its limit and seed draw among the pairs.
+
+        Returns: results with a row for each layer. Metric 'auc' is the probability that a pair with the same sense has
+            a larger cosine than a pair with different senses, 'separation' the difference of the mean cosines,
+            'accuracy' that of a threshold chosen on other pairs, and 'above_random' the AUC minus that of a random
+            encoder. All except the last are compared with the embeddings. `summary["senses"]` has the controls.
+        """
+        return self.run(options)
+
     @takes(Geometry)
     def geometry(self, options: Geometry) -> Results:
         """The geometry of words in each layer: anisotropy, and similarities beyond it (Ethayarajh 2019).
@@ -571,6 +586,7 @@ shapley = in_one_call("shapley")
 probe = in_one_call("probe")
 structure = in_one_call("structure")
 languages = in_one_call("languages")
+senses = in_one_call("senses")
 geometry = in_one_call("geometry")
 compare_layers = in_one_call("compare_layers")
 probe_edges = in_one_call("probe_edges")

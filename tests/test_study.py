@@ -29,6 +29,12 @@ OPTIONS = {
     "prune": {"orders": ["magnitude"], "points": 2},
     "patch": {"contrasts": [CONTRAST], "sites": ["hidden_states"]},
     "languages": {"parallel": [{"en": one, "de": two} for one, two in pairwise(SENTENCES)]},
+    "senses": {
+        "pairs": [
+            {"sentence1": one, "sentence2": two, "start1": 0, "end1": 3, "start2": 0, "end2": 2, "label": len(one) > 13}
+            for one, two in pairwise(SENTENCES)
+        ]
+    },
     "patch_paths": {"contrasts": [CONTRAST], "receivers": {"values": ["1.1"]}},
 }
 
@@ -66,7 +72,7 @@ def test_methods_and_one_line_forms_give_the_same(analysis, embedder, pairs):
     options = {"progress": False, **OPTIONS.get(analysis, {})}
     data = data_of(analysis, pairs)
     found = getattr(Study(embedder, **data), analysis)(**options)
-    data = {} if analysis.startswith(("patch", "languages")) else data
+    data = {} if analysis.startswith(("patch", "languages", "senses")) else data
     assert numbers(found) == numbers(getattr(bertjax, analysis)(embedder, **data, **options))
     assert found.rows
 

@@ -30,6 +30,7 @@ from bertjax.analyses.probing import (
     Geometry,
     Languages,
     Probe,
+    Senses,
     Structure,
     random_encoder,
 )
@@ -53,6 +54,7 @@ ANALYSES: Mapping[str, type[Analysis]] = {
     "probe": Probe,
     "structure": Structure,
     "languages": Languages,
+    "senses": Senses,
     "geometry": Geometry,
     "compare_layers": CompareLayers,
     "restore": Restore,
@@ -81,6 +83,7 @@ __all__ = [
     "Prune",
     "Restore",
     "Roles",
+    "Senses",
     "Shapley",
     "Structure",
     "compare_with_exact",

@@ -41,6 +41,12 @@ from bertjax.representations.probes import (
     fit_probe,
     split_texts,
 )
+from bertjax.representations.senses import (
+    auc_contributions,
+    pair_cosines,
+    separation_contributions,
+    threshold_hits,
+)
 from bertjax.representations.structural import (
     StructuralProbe,
     attachment_counts,
@@ -65,6 +71,7 @@ __all__ = [
     "StructuralProbe",
     "alignment_by_chance",
     "attachment_counts",
+    "auc_contributions",
     "centre_of_gravity",
     "compare_representations",
     "compute_activations",
@@ -87,6 +94,7 @@ __all__ = [
     "mean_rank_correlation",
     "measure_geometry",
     "nearest_centroids",
+    "pair_cosines",
     "permutation_tests",
     "procrustes_distance",
     "rank_correlations",
@@ -94,7 +102,9 @@ __all__ = [
     "retrieval_hits",
     "self_similarity",
     "sense_contributions",
+    "separation_contributions",
     "split_texts",
+    "threshold_hits",
     "tree_depths",
     "tree_distances",
     "tree_edges",

@@ -40,6 +40,7 @@ DETAILED = (
     "geometry",
     "likeness",
     "languages",
+    "senses",
     "restoring",
     "patching",
     "shapley",

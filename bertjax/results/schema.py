@@ -282,6 +282,21 @@ class Languages(Struct):
     layers: dict[str, LanguagesOfLayer]
 
 
+class SensesOfLayer(Struct):
+    """Controls at one layer: the AUC of a random encoder, and that of the other tokens; null if it is undefined."""
+
+    random_auc: float
+    context_auc: float | None
+
+
+class Senses(Struct):
+    """Senses of words: the number of pairs, the share of the most frequent label, and the controls at each layer."""
+
+    pairs: int
+    majority: float
+    layers: dict[str, SensesOfLayer]
+
+
 class Geometry(Struct):
     """The geometry of words: the number of words, and each measurement of a random encoder of the same shape.
 
@@ -468,6 +483,7 @@ class Summary(Struct, kw_only=True):
     probe: Probe | UnsetType = UNSET
     structure: Structure | UnsetType = UNSET
     languages: Languages | UnsetType = UNSET
+    senses: Senses | UnsetType = UNSET
     geometry: Geometry | UnsetType = UNSET
     likeness: Likeness | UnsetType = UNSET
     restoring: Restoring | UnsetType = UNSET
@@ -503,6 +519,7 @@ class Example(Struct, kw_only=True):
         choices: the choices of a multiple-choice question.
         labels: the labels of a text that may have several; missing if they are unknown.
         beside: the texts that both texts of a contrast share: good and bad words, and a second text.
+        targets: start and end of the target word in both sentences of a pair, in characters.
         answers: the answers of a question; empty if there is no answer.
     """
 
@@ -516,5 +533,6 @@ class Example(Struct, kw_only=True):
     choices: list[str] | UnsetType = UNSET
     labels: list[str] | UnsetType = UNSET
     beside: dict[str, str] | UnsetType = UNSET
+    targets: list[list[int]] | UnsetType = UNSET
     answers: list[str] | UnsetType = UNSET
     group: str | UnsetType = UNSET

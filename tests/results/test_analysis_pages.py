@@ -46,6 +46,10 @@ TREES = [
     for words in map(str.split, SENTENCES)
 ]
 PARALLEL = [{"en": one, "de": two} for one, two in zip(SENTENCES, reversed(SENTENCES), strict=True)]
+SENSES = [
+    {"sentence1": one, "sentence2": two, "start1": 0, "end1": 3, "start2": 0, "end2": 2, "label": bool(index % 3)}
+    for index, (one, two) in enumerate(zip(SENTENCES, reversed(SENTENCES), strict=True))
+]
 # For each page: heading of the first section, a selector of the marks of its chart, and their number.
 PAGES = {
     "heads": ("Effect of ablating each head", ".map-cell", LAYERS * HEADS),
@@ -63,6 +67,7 @@ PAGES = {
     "geometry": ("Geometry of words in each layer", ".bar", LAYERS),
     "layers of a model": ("How alike two layers are", ".cell", 3),
     "layers of two models": ("Each layer, compared with that of ", ".bar", LAYERS),
+    "senses": ("Senses of words in each layer", ".bar", LAYERS),
     "languages": ("Languages at each layer", ".bar", LAYERS),
     "restored": ("Effect of restoring one layer", ".bar", LAYERS),
     "restored heads": ("Effect of restoring one head", ".map-cell", LAYERS * HEADS),
@@ -96,6 +101,7 @@ def saved(tmp_path_factory):
         "head probes": lambda **options: bertjax.probe(
             model, "token-classification", data=TAGGED, of="heads", description_length=True, **options
         ),
+        "senses": lambda **options: bertjax.senses(model, SENSES, **options),
         "languages": lambda **options: bertjax.languages(model, PARALLEL, **options),
         "prune": lambda **options: bertjax.prune(model, **data, draws=2, points=3, **options),
         "patch": lambda **options: bertjax.patch(model, CONTRASTS, **options),

@@ -44,6 +44,7 @@ OPTIONAL = {
     "geometry",
     "likeness",
     "languages",
+    "senses",
     "restoring",
     "derived",
     "shapley",

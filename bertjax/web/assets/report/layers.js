@@ -1,4 +1,4 @@
-// The pages of analyses of layers: structural probes, geometry of words, and comparisons of layers.
+// The pages of analyses of layers: structural probes, geometry and senses of words, and comparisons of layers.
 
 import { barsOverview, gridOverview } from "./overviews.js";
 import { data } from "./results.js";
@@ -29,6 +29,17 @@ export function geometryPage(choose) {
     overviewNote: `Over ${data.details.geometry.words.toLocaleString("en")} words. Similarities and explainable variance ` +
       "are those beyond unrelated words.",
     examples: name => `Sentences whose contributions differ most between layer ${name} and the embeddings`,
+  });
+}
+
+export function sensesPage(choose) {
+  const { pairs, majority, layers } = data.details.senses;
+  const byLayer = name => ["embeddings", ...data.names].map(site => `${site} ${percent(layers[site][name])}`).join(", ");
+  return page(barsOverview(choose), {
+    overview: "Senses of words in each layer",
+    overviewNote: `${pairs.toLocaleString("en")} pairs; the most frequent label has ${percent(majority)}. AUC of a random ` +
+      `encoder: ${byLayer("random_auc")}. AUC of the mean of all other tokens of each sentence: ${byLayer("context_auc")}.`,
+    examples: name => `Pairs whose cosine differs most between layer ${name} and the embeddings`,
   });
 }
 

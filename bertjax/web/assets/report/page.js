@@ -9,7 +9,7 @@ import { showExamples } from "./examples.js";
 import { importancePage } from "./importance.js";
 import { interactionsPage } from "./interactions.js";
 import { languagesPage } from "./languages.js";
-import { geometryPage, likenessPage, structurePage } from "./layers.js";
+import { geometryPage, likenessPage, sensesPage, structurePage } from "./layers.js";
 import { patchPage } from "./patch.js";
 import { probePage } from "./probe.js";
 import { prunePage } from "./prune.js";
@@ -27,6 +27,7 @@ const PAGES = {
   roles: rolesPage, pruning: prunePage, probe: probePage, edges: probePage, restore: restorePage,
   patching: patchPage, paths: patchPage,
   structure: structurePage, geometry: geometryPage, "compare-layers": likenessPage, languages: languagesPage,
+  senses: sensesPage,
 };
 // The page of an analysis of the user is that of ablations.
 const analysis = (PAGES[data.analysis] ?? ablatePage)(choose, showMetric);
