@@ -322,13 +322,17 @@ def _separation(senses: Sequence[Float[np.ndarray, "_ embed"]]) -> tuple[float, 
 def _effective_dimension(
     wide: Float[np.ndarray, "words embed"], index: Int[np.ndarray, " words"]
 ) -> Float[np.ndarray, " sentences"]:
-    """Contributions to the participation ratio t^2 / s, for the trace t of the covariance C and s = |C|^2."""
+    """Contributions to the participation ratio t^2 / s, for the trace t of the covariance C and s = |C|^2.
+
+    They are NaN if all words are equal.
+    """
     centred = wide - wide.mean(axis=0)
     covariance = centred.T @ centred / len(wide)
     trace, squares = np.trace(covariance), (covariance**2).sum()
     of_trace, of_squares = (centred**2).sum(axis=1), ((centred @ covariance) * centred).sum(axis=1)
-    value = trace**2 / squares
-    influences = 2 * value * (of_trace / trace - of_squares / squares) / len(wide)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value = trace**2 / squares
+        influences = 2 * value * (of_trace / trace - of_squares / squares) / len(wide)
     return _over_sentences(float(value), influences, index, int(index.max()) + 1)
 
 

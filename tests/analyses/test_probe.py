@@ -96,6 +96,13 @@ def test_tags_that_are_all_equal_are_refused(model):
         bertjax.probe(model, "token-classification", data=rows, progress=False)
 
 
+@pytest.mark.parametrize("analysis", ["probe", "geometry", "compare_layers", "structure", "probe_edges"])
+def test_words_without_pieces_are_refused(model, analysis):
+    rows = [{"tokens": ["\u200d", "\u200d"], "tags": ["A", "B"]}] * 6
+    with pytest.raises(InputError, match="no sentence is left: the model has no pieces for any word"):
+        getattr(bertjax, analysis)(model, "token-classification", data=rows, progress=False)
+
+
 def test_a_study_of_probes_has_a_model_and_a_tokenizer(tmp_path):
     """The checkpoint has no head for tags."""
     study = bertjax.Study(make_masked(tmp_path), "ner", data=tagged_rows(6))

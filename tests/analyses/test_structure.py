@@ -113,6 +113,20 @@ def test_results_are_written_read_and_drawn(model, data, tmp_path):
     assert again.report().exists()
 
 
+def test_sentences_that_are_cut_in_their_last_word_are_left_out(model, tmp_path):
+    """'dogs' has two pieces, so that every word keeps a piece."""
+    lines = []
+    for last in ["sat"] * 6 + ["dogs"]:
+        for index, word in enumerate(("the", "cat", last), 1):
+            lines.append(f"{index}\t{word}\t{word}\tNOUN\t_\t_\t{index - 1}\tdep\t_\t_")
+        lines.append("")
+    path = tmp_path / "cut.conllu"
+    path.write_text("\n".join(lines) + "\n")
+    options = {"data": path, "target": "depth", "rank": 2, "max_length": 5, "progress": False}
+    found = bertjax.structure(model, "token-classification", **options)
+    assert sum(found.summary["structure"]["sentences"].values()) == 6
+
+
 def test_words_without_trees_are_refused(model):
     rows = [{"tokens": ["the", "cat"], "tags": ["A", "B"]}] * 6
     with pytest.raises(InputError, match="needs dependency trees"):

@@ -102,3 +102,14 @@ def test_permutation_tests_count_alignments(rng):
             larger = sum(linear_cka(one, other[order]) >= linear_cka(one, other) for order in orders)
             assert found[row, column] == pytest.approx((1 + larger) / 20)
     assert found[0, 1] == 1 / 20
+
+
+def test_equal_alignments_count_in_spite_of_rounding(rng):
+    """Permutations of equal words do not change the alignment, but its last digits."""
+    one, other = (np.repeat(part, 4, axis=0) for part in rng.normal(size=(2, 2, 8)))
+    equal = 2 * 24**2 / 40320  # the share of permutations of 8 words that keep both groups of 4 equal words
+    both = [Centred.of(one), Centred.of(other)]
+    found = permutation_tests(both, both, 999)
+    assert np.ptp(found) == 0
+    assert found[0, 0] == pytest.approx(equal, abs=0.02)
+    assert compare_representations(one, other, permutations=999).p == found[0, 0]

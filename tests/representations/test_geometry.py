@@ -147,6 +147,12 @@ def test_measurements_without_frequent_words_are_undefined(rng):
     assert np.isnan(found).all(axis=1).tolist() == [False, True, False, True, True, False, False]
 
 
+def test_equal_words_have_no_effective_dimension():
+    found = geometry_contributions(np.ones((6, 3)), [*"abcdef"], np.array([0, 0, 1, 1, 2, 2]))
+    assert np.isnan(found[5]).all()
+    np.testing.assert_allclose(found[0], 1)
+
+
 def test_senses_are_separated_by_pairs_of_occurrences(layer):
     vectors, words, sentences = layer
     senses = ["VERB" if index % 3 else "NOUN" for index in range(len(words))]

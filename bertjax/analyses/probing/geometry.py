@@ -101,7 +101,8 @@ class Geometry(Analysis):
         defined = np.array([np.isfinite(measured[..., index]).all() for index in range(len(NUMBERS))])
         if not defined.all():
             missing = ", ".join(name for name, found in zip(NUMBERS, defined, strict=True) if not found)
-            context.say(f"not measured: {missing}; they need words that are in {FEWEST_SENTENCES} sentences")
+            needed = f"words that are in {FEWEST_SENTENCES} sentences, effective dimension words with different vectors"
+            context.say(f"not measured: {missing}; measurements need {needed}")
         metrics = {index: metric for index, metric in GEOMETRY_METRICS.items() if defined[index]}
         control = {metric.name: measured[1, :, :, index].mean(axis=1).tolist() for index, metric in metrics.items()}
         outputs = np.where(defined, measured[0], 0.0)

@@ -112,13 +112,14 @@ class Structure(Analysis):
     rank: Positive = option(64, "N")
 
     def load(self, settings: Settings, say: Say) -> Job:
-        """Load the encoder and the sentences in which every word has pieces within the length of the model."""
+        """Load the encoder and the sentences in which every word has all its pieces within the length of the model."""
         job = load_words(settings, say, OUTPUTS, tagged="a structural probe")
-        counts = [len({word for word in text.word_ids if word is not None}) for text in job.encoded.encodings]
-        sentences = _annotations(job)
-        kept = [index for index, count in enumerate(counts) if count == len(sentences[index].heads)]
+        texts, sentences = job.encoded.encodings, _annotations(job)
+        counts = [len({word for word in text.word_ids if word is not None}) for text in texts]
+        whole = [not text.truncated for text in texts]  # else the last word may lack pieces
+        kept = [index for index, count in enumerate(counts) if whole[index] and count == len(sentences[index].heads)]
         if len(kept) < len(counts):
-            say(f"{count_of(len(counts) - len(kept), 'sentence')} with words without pieces left out")
+            say(f"{count_of(len(counts) - len(kept), 'sentence')} with words without all their pieces left out")
         return take_sentences(job, kept)
 
     def run(self, context: Context) -> Outcome:

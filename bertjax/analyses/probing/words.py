@@ -32,7 +32,7 @@ def load_words(settings: Settings, say: Say, form: OutputSpec, *, tagged: str = 
         tagged: the name of an analysis that needs words with tags, for errors; empty if any texts will do.
 
     Raises:
-        InputError: the examples have no tags, or are neither words nor texts.
+        InputError: the examples have no tags, are neither words nor texts, or have no pieces.
     """
     sources = settings.sources
     model = sources.model or sources.once(("encoder", settings.model), lambda: load_encoder(settings))
@@ -42,6 +42,8 @@ def load_words(settings: Settings, say: Say, form: OutputSpec, *, tagged: str = 
     tokenizer = load_tokenizer(settings)
     encodings = tokenizer.encode_words(words, length_of(settings, model))
     kept = [index for index, text in enumerate(encodings) if any(word is not None for word in text.word_ids)]
+    if not kept:
+        raise InputError("no sentence is left: the model has no pieces for any word")
     if len(kept) < len(encodings):
         say(f"{count_of(len(encodings) - len(kept), 'sentence')} without pieces left out")
         examples, encodings = examples.take(kept), [encodings[index] for index in kept]
