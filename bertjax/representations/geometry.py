@@ -177,7 +177,8 @@ def geometry_contributions(
     Let t(w) be a measurement with sentence k counted w_k times. The contribution of the sentence is t plus n times the
     derivative of t by w_k at w = 1, for n sentences (Efron 1982, chapter 6). No measurement depends on the sum of
     weights, so the mean of all contributions is t. Their variance over n estimates the variance of t. Which words are
-    frequent, and which dimension has the largest share, does not change with the weights.
+    frequent, and which dimension has the largest share, does not change with the weights. The derivative of the
+    self-similarity of a word with m occurrences is multiplied by m / (m - 1), since few occurrences vary too little.
 
     Args:
         vectors: the representations of words.
@@ -254,10 +255,13 @@ def _mean_over_words(
 
 
 def _self_similarity(units: Float[np.ndarray, "occurrences embed"]) -> tuple[float, Float[np.ndarray, " occurrences"]]:
-    """The mean cosine between occurrences, and its derivative by the weight of each."""
+    """The mean cosine between m occurrences, and its derivative by the weight of each, times m / (m - 1).
+
+    Without the factor the variance of a word with five occurrences would be a third too small.
+    """
     value, count = self_similarity(units), len(units)
     cosines = (units * (units.sum(axis=0) - units)).sum(axis=1)
-    return value, 2 * (cosines / (count - 1) - value) / count
+    return value, 2 * (cosines / (count - 1) - value) / (count - 1)
 
 
 def _explainable_variance(

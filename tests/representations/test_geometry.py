@@ -108,8 +108,10 @@ def weighted(vectors, words, sentences, weights, seed=0):
     random = [generator.choice(len(words), len(rows), replace=False) for rows in groups]
 
     def similarity(rows):
-        mass = weight[rows][:, None] * weight[rows] * ~np.eye(len(rows), dtype=bool)
-        return (mass * (units[rows] @ units[rows].T)).sum() / mass.sum()
+        cosines, others = units[rows] @ units[rows].T, ~np.eye(len(rows), dtype=bool)
+        mass = weight[rows][:, None] * weight[rows] * others
+        change = (mass * cosines).sum() / mass.sum() - cosines[others].mean()
+        return cosines[others].mean() + change * len(rows) / (len(rows) - 1)
 
     def variance(rows):
         values = np.linalg.svd(np.sqrt(weight[rows])[:, None] * vectors[rows], compute_uv=False) ** 2
@@ -140,6 +142,18 @@ def test_contributions_are_derivatives_by_weights(layer):
         ends = [weighted(*layer, 1 + sign * step * (np.arange(count) == sentence)) for sign in (1, -1)]
         slope = (ends[0] - ends[1]) / (2 * step)
         np.testing.assert_allclose(found[:, sentence], value + count * slope, rtol=1e-6, atol=1e-7)
+
+
+def test_standard_error_of_self_similarity_of_rare_words():
+    """The standard error is that of many samples of 40 words with six occurrences each."""
+    rng = np.random.default_rng(0)
+    words, sentences = [f"w{word}" for word in range(40) for _ in range(6)], np.arange(240)
+    means, found = np.repeat(rng.normal(size=(40, 8)), 6, axis=0), []
+    for _ in range(400):
+        self_similarity = geometry_contributions(means + rng.normal(size=means.shape), words, sentences)[:2].sum(axis=0)
+        found.append((self_similarity.mean(), self_similarity.std() / np.sqrt(240)))
+    values, errors = np.transpose(found)
+    assert 0.95 < errors.mean() / values.std() < 1.15
 
 
 def test_measurements_without_frequent_words_are_undefined(rng):
