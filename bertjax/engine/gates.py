@@ -440,12 +440,8 @@ def _join(texts: Sequence[range], groups: Sequence[Packed]) -> Packed:
 
 
 def _layer(inputs: _LayerInputs, hidden: Block, gates: Array, options: _LayerOptions) -> AfterLayer:
-    arrays = inputs.weights, flat(hidden), inputs.rows.flat()
-    if inputs.changes is None:  # a layer without heads
-        after = packed_layer.apply_layer(*arrays, None, options.recipe, cls_only=options.cls_only)
-    else:
-        gated = packed_layer.apply_gated_layer
-        after = gated(*arrays, flat(gates), inputs.changes, options.recipe, cls_only=options.cls_only)
+    arrays = inputs.weights, flat(hidden), inputs.rows.flat(), inputs.changes
+    after = packed_layer.apply_layer(*arrays, options.recipe, gates=flat(gates), cls_only=options.cls_only)
     return after.reshape(*hidden.shape[:2], *after.shape[1:])
 
 
