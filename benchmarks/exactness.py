@@ -41,7 +41,7 @@ def main() -> None:
         for indices, length in batches_by_length(lengths, 4)
     ]
     overrides = [to_overrides(model.config, ablation) for ablation in ablations]
-    expected = reference.sweep(model, batches, overrides, readouts.logits, share_prefix=False)
+    expected = reference.sweep(model, batches, overrides, readouts.logits)
     ours, theirs = (np.concatenate([result.base[None], result.outputs]) for result in (swept, expected))
     margins = np.abs(theirs[..., 1] - theirs[..., 0])
     differing = ours.argmax(-1) != theirs.argmax(-1)

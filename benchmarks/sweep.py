@@ -96,7 +96,7 @@ def reference_rival(model: PretrainedModel, examples: list[Encoding], timed: int
 
     def run() -> float:
         started = time.perf_counter()
-        reference.sweep(model, batches, overrides, readouts.logits, share_prefix=False)
+        reference.sweep(model, batches, overrides, readouts.logits)
         return (time.perf_counter() - started) / (len(overrides) + 1) * (len(ablations) + 1)
 
     return Rival("plain jax.vmap, batch 8", len(overrides), run, run)

@@ -183,14 +183,18 @@ def _readout_programs(
     """
     (runs, rows), mesh = (sizes.blocks.runs, sizes.blocks.rows), target.mesh
     whole, values = target.split(abstract(BertForSequenceClassification, config, target.numerics))
-    read_logits = {"readout": readouts.logits, "mesh": mesh}
-    yield "read first", partial(_lower, compiled_steps.read_first, whole, values, first, **read_logits)
-    parts = (*target.split(abstract(BertForSentenceEmbedding, config, target.numerics)), *tokens)
-    counts = target.array((runs, rows, SITES), jnp.int32, SPLIT)
-    static = {"longest": sizes.row_length, "readout": readouts.sentence_embedding, "mesh": mesh}
-    yield "read", partial(_lower, compiled_steps.read, *parts, counts, **static)
-    positions = target.array((runs, rows, SITES, 1), jnp.int32, SPLIT)
-    yield "read at", partial(_lower, compiled_steps.read_at, *parts, positions, readout=_hidden, mesh=mesh)
+    read, (block, all_rows) = compiled_steps.read, tokens
+    static = {"longest": 0, "readout": readouts.logits, "mesh": mesh}
+    yield "read first", partial(_lower, read, whole, values, first, compiled_steps.Reading(), **static)
+    parts = (*target.split(abstract(BertForSentenceEmbedding, config, target.numerics)), block)
+    counts, positions = (target.array((runs, rows, SITES, *more), jnp.int32, SPLIT) for more in ((), (1,)))
+    every, some = (
+        _record(compiled_steps.Reading, rows=all_rows, **{"at": None, "lengths": None, "targets": None} | more)
+        for more in ({"lengths": counts}, {"at": positions})
+    )
+    static |= {"longest": sizes.row_length, "readout": readouts.sentence_embedding}
+    yield "read", partial(_lower, read, *parts, every, **static)
+    yield "read at", partial(_lower, read, *parts, some, **static | {"longest": 0, "readout": _hidden})
 
 
 def _hidden(output: Any) -> Any:

@@ -100,7 +100,8 @@ def lowered_steps(devices):
         yield f"layer {cls_only}", compiled_steps.apply_layer.lower(weights, block, rows, changes, None, **options)
         yield f"fork {cls_only}", compiled_steps.fork_from_parent.lower(*parent, **options)
     yield "gather", compiled_steps.gather.lower([block] * 5, np.arange(5))
-    yield "read", compiled_steps.read_first.lower(*runner.head, first, readout=runner.readout, mesh=runner.mesh)
+    reading = runner.reading([0] * 5, cls_only=True)
+    yield "read", compiled_steps.read.lower(*runner.head, first, reading, **runner.read_options(reading))
 
 
 def test_work_is_split_evenly_among_devices_without_waiting():

@@ -356,20 +356,19 @@ def describe_screen(job: Job, result: TaskResult, audited: Sequence[str], left_o
     return {**more, "largest": largest, "sentence": text}
 
 
-def most_larger(count: int, drawn: int, level: float = LEVEL) -> int:
+def most_larger(count: int, drawn: int) -> int:
     """Upper bound of how many values are larger than the largest one of a random sample.
 
-    If more were larger, the sample would miss all of them with a probability below `1 - level`.
+    If more were larger, the sample would miss all of them with a probability below `1 - LEVEL`.
 
     Args:
         count: the number of values.
         drawn: the size of the sample, drawn without replacement.
-        level: the confidence.
 
     >>> most_larger(52, 10)
     12
     """
-    missed = (1 - level) * comb(count, drawn)
+    missed = (1 - LEVEL) * comb(count, drawn)
     return next(most for most in range(count) if comb(count - most - 1, drawn) <= missed)
 
 

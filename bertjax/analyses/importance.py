@@ -36,6 +36,7 @@ from bertjax.statistics import rank_correlation
 from bertjax.tasks import OutputSpec
 
 DEPTHS = (5, 10, 20)
+SHOWN, WORST = 10, 5  # heads in the table; heads on which gradients and exact effects differ most
 
 
 @dataclass(frozen=True)
@@ -146,20 +147,19 @@ class Importance(Analysis):
         return [*tables, trust_table(trust_in(results, self.against), self.against)] if self.against else tables
 
 
-def trust_in(gradients: Results, exact: Results, metric: str = "importance") -> Trust:
+def trust_in(gradients: Results, exact: Results) -> Trust:
     """Compare the order of heads by gradients with their order by the size of exact effects.
 
     Args:
         gradients: results of `importance`.
         exact: results of `ablate` for the single heads of the same model.
-        metric: 'importance', 'token_importance', or 'predicted_loss' (by the size of its change).
 
     Raises:
         InputError: the results are not those of the heads of one model.
     """
     summary = gradients.summary
     _check_comparable(summary["model"]["weights_sha256"], summary["data"]["task"], exact)
-    estimates = {row.name: abs(row.difference or 0.0) for row in gradients.rows_of(metric)}
+    estimates = {row.name: abs(row.difference or 0.0) for row in gradients.rows_of("importance")}
     effects = {row.name: row.difference for row in exact.rows_of()}
     names: Sequence[str] = [name for name in estimates if name in effects]
     sizes = np.array([np.nan if effects[name] is None else effects[name] for name in names], np.float64)
@@ -184,16 +184,15 @@ def _check_comparable(weights_sha256: str, task: str, exact: Results) -> None:
         raise InputError(f"{exact.source} holds no single heads: give results of bertjax ablate --ablate heads")
 
 
-def importance_table(results: Results, count: int = 10) -> PlainTable:
+def importance_table(results: Results) -> PlainTable:
     """Table of the most important heads, with the predicted change of the loss without them.
 
     Args:
         results: results of `importance`.
-        count: the number of heads shown.
     """
     loss = results.summary["gradients"]
     changes = {row.name: row for row in results.rows_of("predicted_loss")}
-    rows = sorted(results.rows_of("importance"), key=lambda row: -(row.score or 0.0))[:count]
+    rows = sorted(results.rows_of("importance"), key=lambda row: -(row.score or 0.0))[:SHOWN]
     unit = f", in {loss['unit']}" if loss["unit"] else ""
     base = changes[rows[0].name].base
     table = PlainTable(
@@ -243,9 +242,6 @@ def compare_with_exact(
     names: Sequence[str],
     estimate: Float[np.ndarray, " heads"],
     exact: Float[np.ndarray, " heads"],
-    *,
-    seed: int = 0,
-    most: int = 5,
 ) -> Trust:
     """Compare the order of heads by an estimate with their order by the size of exact effects.
 
@@ -253,8 +249,6 @@ def compare_with_exact(
         names: the names of the heads.
         estimate: larger for heads that matter more.
         exact: the change of a score when each head is ablated.
-        seed: seed of the interval.
-        most: the number of heads listed in `Trust.worst`.
 
     Raises:
         InputError: the arrays do not have one number for each head.
@@ -269,10 +263,10 @@ def compare_with_exact(
         if values.shape != (len(names),):
             arguments.refuse(name, f"a number for each of {len(names)} heads", values)
     sizes = np.abs(exact)
-    correlation, low, high = rank_correlation(np.asarray(estimate, np.float64), sizes, seed)
+    correlation, low, high = rank_correlation(np.asarray(estimate, np.float64), sizes)
     ranks = [rankdata(-np.nan_to_num(values, nan=-np.inf), "ordinal") for values in (estimate, sizes)]
     depths = [depth for depth in DEPTHS if depth < len(names)]
-    apart = np.argsort(-np.abs(ranks[0] - ranks[1]), kind="stable")[:most]
+    apart = np.argsort(-np.abs(ranks[0] - ranks[1]), kind="stable")[:WORST]
     return Trust(
         correlation,
         low,

@@ -300,17 +300,16 @@ def _runs(job: Job, orders: Orders, points: int) -> tuple[list[Ablation], dict[s
     return runs, named
 
 
-def pruning_table(results: Results, metric: str | None = None) -> PlainTable:
+def pruning_table(results: Results) -> PlainTable:
     """Table of the score of each order at each point; for random orders the mean and the range.
 
     Args:
         results: results of `prune`.
-        metric: the metric; by default the main one.
     """
-    measure, described = results.measure(metric), results.summary["pruning"]
-    rows = {row.name: row for row in results.rows_of(metric)}
+    measure, described = results.measure(), results.summary["pruning"]
+    rows = {row.name: row for row in results.rows_of()}
     if not described["orders"]:
-        return gates_table(results, metric)
+        return gates_table(results)
     single = [order for order in described["orders"] if not order["name"].startswith("random")]
     drawn = [order for order in described["orders"] if order["name"].startswith("random")]
     base = next(iter(rows.values())).base
@@ -332,15 +331,14 @@ def pruning_table(results: Results, metric: str | None = None) -> PlainTable:
     return table
 
 
-def gates_table(results: Results, metric: str | None = None) -> PlainTable:
+def gates_table(results: Results) -> PlainTable:
     """Table of the scores with learned gates, at each price.
 
     Args:
         results: results of `prune` with gates.
-        metric: the metric; by default the main one.
     """
-    measure, described = results.measure(metric), results.summary["pruning"]
-    rows = {row.name: row for row in results.rows_of(metric)}
+    measure, described = results.measure(), results.summary["pruning"]
+    rows = {row.name: row for row in results.rows_of()}
     base = next(iter(rows.values())).base
     table = PlainTable(title="Learned gates", title_justify="left", box=SIMPLE_HEAD)
     for name in ("price", "heads left", measure.label_in_unit, "change", "95 % CI"):

@@ -165,12 +165,11 @@ def _describe(
     return described if silhouette is None else {**described, "silhouette": asdict(silhouette)}
 
 
-def roles_table(results: Results, most: int = 2) -> PlainTable:
+def roles_table(results: Results) -> PlainTable:
     """Table of each role's share of attention: uniform, mean of all heads by weights and norms, largest heads.
 
     Args:
         results: results of `roles`.
-        most: the number of heads listed for each role.
     """
     table = PlainTable(
         title=f"Attention of {count_of(len(results.names), 'head')}, in points", title_justify="left", box=SIMPLE_HEAD
@@ -182,7 +181,7 @@ def roles_table(results: Results, most: int = 2) -> PlainTable:
     for name in results.summary["roles"]["definitions"]:
         measure, rows = results.measure(name), results.rows_of(name)
         by_norms = column(results.rows_of(f"norm_{name}"), "score").mean()
-        first = sorted(rows, key=lambda row: -(row.score or 0.0))[:most]
+        first = sorted(rows, key=lambda row: -(row.score or 0.0))[:2]
         heads = ", ".join(f"{row.name} ({measure.factor * (row.score or 0.0):.0f})" for row in first)
         numbers = (rows[0].base, column(rows, "score").mean(), by_norms)
         shares = (f"{measure.factor * float(number or 0.0):.1f}" for number in numbers)

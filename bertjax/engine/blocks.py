@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Shaped
 
 from bertjax.checkpoints import BertConfig, LayerKind
 from bertjax.engine import compiled_steps
-from bertjax.engine.compiled_steps import BlockRows
+from bertjax.engine.compiled_steps import BlockRows, Reading
 from bertjax.engine.packing import Packed, Picks, make_picks, pack_spans
 from bertjax.engine.plan import Node, Plan
 from bertjax.engine.sharding import make_mesh
@@ -358,24 +358,39 @@ class BlockRunner(Runner):
 
     def read(self, hidden: Array, chunks: Sequence[int]) -> Array:
         """The readout of a block: `[runs, rows, places, *readout]`; of picks `[runs, rows, picks, 1, *readout]`."""
-        filled, options = self._filled(chunks), {"readout": self.readout, "mesh": self.mesh}
-        rows, where = self.rows(filled), self.where(filled)
+        reading = self.reading(self._filled(chunks), self.cls_only)
+        return compiled_steps.read(*self.head, hidden, reading, **self.read_options(reading))
+
+    def reading(self, chunks: Sequence[int], cls_only: bool) -> Reading:
+        """Where the readout of some chunks reads.
+
+        Args:
+            chunks: the chunk of each slot of a block.
+            cls_only: whether the last layer computed only the tokens that are read.
+        """
+        where, rows = self.where(chunks), None if cls_only else self.rows(chunks)
         if self.picks is not None:
-            picked, targets_of_picks = self.picked(where)
-            targets = None if targets_of_picks is None else jax.device_put(targets_of_picks)
-            if self.cls_only:
-                return compiled_steps.read_first(*self.head, hidden, targets, **options)
-            starts = BlockRows(rows.segments, jax.device_put(picked))  # each pick is a text of one token
+            picked, targets = jax.device_put(self.picked(where))
+            if rows is None:
+                return Reading(targets=targets)
             first = jax.device_put(np.zeros((*picked.shape, 1), np.int32))
-            return compiled_steps.read_at(*self.head, hidden, starts, first, targets, **options)
-        targets = None if self.targets is None else jax.device_put(self.targets[self.packed.examples[where]])
-        if self.first_only:
-            return compiled_steps.read_first(*self.head, hidden, targets, **options)
-        if self.positions is not None:
-            positions = jax.device_put(self.positions[self.packed.examples[where]].astype(np.int32))
-            return compiled_steps.read_at(*self.head, hidden, rows, positions, targets, **options)
-        lengths = jax.device_put(self.packed.lengths[where])
-        return compiled_steps.read(*self.head, hidden, rows, lengths, targets, longest=self.longest, **options)
+            return Reading(BlockRows(rows.segments, picked), first, targets=targets)  # each pick is a text of one token
+        at, targets = (
+            None if array is None else jax.device_put(array[self.packed.examples[where]])
+            for array in (self.positions, self.targets)
+        )
+        # (At least one token: the mean over none would have no gradient.)
+        lengths = None if cls_only or at is not None else jax.device_put(np.maximum(self.packed.lengths[where], 1))
+        return Reading(rows, at, lengths, targets)
+
+    def read_options(self, reading: Reading) -> dict[str, Any]:
+        """The static arguments of a readout.
+
+        Args:
+            reading: where it reads.
+        """
+        longest = 0 if reading.lengths is None else self.longest  # each value compiles a program
+        return {"longest": longest, "readout": self.readout, "mesh": self.mesh}
 
     def compile_steps(self) -> Iterator[None]:
         """Run each compiled step on the first chunk, so that other sweeps of the same shapes and modes compile nothing.

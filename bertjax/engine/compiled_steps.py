@@ -22,7 +22,6 @@ from bertjax.models import (
     Inputs,
     LayerInterventions,
     LayerWeights,
-    ModelOutput,
     PretrainedModel,
     Recipe,
     Rows,
@@ -34,7 +33,6 @@ Block: TypeAlias = Float[Array, "runs rows token embed"]
 # What a layer returns: hidden states at every token, or at those that a `cls_only` layer computes.
 AfterLayer: TypeAlias = Float[Array, "runs rows place embed"]
 Parameters: TypeAlias = Sequence[Array]
-Targets: TypeAlias = Shaped[Array, "runs rows places ..."] | None
 Sources: TypeAlias = dict[str, Float[Array, "slots rows place ..."]] | None
 
 
@@ -267,79 +265,52 @@ def fork_from_parent(
     return over_rows(local, mesh, [block, rows, sources], [index, weights, changes])
 
 
-@partial(jax.jit, static_argnames=("structure", "readout", "mesh"))
-def read_first(
-    structure: Structure,
-    parameters: Parameters,
-    hidden: AfterLayer,
-    targets: Targets = None,
-    *,
-    readout: Readout,
-    mesh: Mesh | None,
-) -> Shaped[Array, "runs rows places *readout"]:
-    """The readout of a block that a `cls_only` layer computed; the readout reads each token by itself."""
+@record
+class Reading:
+    """Where the readout of a block reads, and with which targets; all arrays have an entry for each slot of the block.
 
-    def local(hidden: AfterLayer, targets: Targets, parameters: Parameters) -> Array:
-        model = structure.with_parameters(parameters)
-        first = hidden.reshape(-1, 1, hidden.shape[-1])
-        output = model.finish(first, jnp.ones((first.shape[0], 1, 1), model.numerics.wide))
-        outputs = _read(readout, output, targets)
-        return outputs.reshape(*hidden.shape[:3], *outputs.shape[1:])
+    Args:
+        rows: packing of the rows; None if a `cls_only` layer computed only the tokens that are read.
+        at: positions in each text of the tokens that are read; None for all tokens.
+        lengths: number of tokens of each text, if all are read.
+        targets: the readout's targets for each text; None for none.
+    """
 
-    return over_rows(local, mesh, [hidden, targets], [parameters])
-
-
-def _read(readout: Readout, output: ModelOutput, targets: Targets) -> Array:
-    """Apply a readout to flattened texts, with the targets of their block."""
-    return readout(output) if targets is None else readout(output, flat(flat(targets)))
+    rows: BlockRows | None = None
+    at: Int[Array, "slots rows places targets"] | None = None
+    lengths: Int[Array, "slots rows places"] | None = None
+    targets: Shaped[Array, "slots rows places ..."] | None = None
 
 
 @partial(jax.jit, static_argnames=("structure", "longest", "readout", "mesh"))
 def read(
     structure: Structure,
     parameters: Parameters,
-    hidden: Block,
-    rows: BlockRows,
-    lengths: Int[Array, "runs rows places"],
-    targets: Targets = None,
+    hidden: AfterLayer,
+    reading: Reading,
     *,
     longest: int,
     readout: Readout,
     mesh: Mesh | None,
 ) -> Shaped[Array, "runs rows places *readout"]:
-    """The readout of a block, from all tokens of each text."""
+    """The readout of a block; texts have at most `longest` tokens, if all are read."""
 
-    def local(hidden: Block, rows: BlockRows, lengths: Array, targets: Targets, parameters: Parameters) -> Array:
-        model = structure.with_parameters(parameters)
-        apart, keep = packed_layer.unpack_examples(flat(hidden), rows.flat(), flat(lengths), longest)
-        outputs = _read(readout, model.finish(apart, keep.astype(model.numerics.wide)), targets)
+    def local(hidden: AfterLayer, reading: Reading, parameters: Parameters) -> Array:
+        model, keep = structure.with_parameters(parameters), None
+        if reading.rows is None:
+            states = hidden.reshape(-1, 1, hidden.shape[-1])
+        elif reading.at is not None:
+            states = packed_layer.tokens_at(flat(hidden), reading.rows.flat(), flat(reading.at))
+        else:
+            assert reading.lengths is not None
+            parts = flat(hidden), reading.rows.flat(), flat(reading.lengths)
+            states, keep = packed_layer.unpack_examples(*parts, longest)
+        keep = jnp.ones((states.shape[0], 1, states.shape[1])) if keep is None else keep  # [texts, 1, tokens]
+        output = model.finish(states, keep.astype(model.numerics.wide))
+        outputs = readout(output) if reading.targets is None else readout(output, flat(flat(reading.targets)))
         return outputs.reshape(*hidden.shape[:2], -1, *outputs.shape[1:])
 
-    return over_rows(local, mesh, [hidden, rows, lengths, targets], [parameters])
-
-
-@partial(jax.jit, static_argnames=("structure", "readout", "mesh"))
-def read_at(
-    structure: Structure,
-    parameters: Parameters,
-    hidden: Block,
-    rows: BlockRows,
-    positions: Int[Array, "runs rows places targets"],
-    targets: Targets = None,
-    *,
-    readout: Readout,
-    mesh: Mesh | None,
-) -> Shaped[Array, "runs rows places *readout"]:
-    """The readout of a block, from some tokens of each text."""
-
-    def local(hidden: Block, rows: BlockRows, positions: Array, targets: Targets, parameters: Parameters) -> Array:
-        model = structure.with_parameters(parameters)
-        tokens = packed_layer.tokens_at(flat(hidden), rows.flat(), flat(positions))
-        output = model.finish(tokens, jnp.ones((tokens.shape[0], 1, tokens.shape[1]), model.numerics.wide))
-        outputs = _read(readout, output, targets)
-        return outputs.reshape(*hidden.shape[:2], -1, *outputs.shape[1:])
-
-    return over_rows(local, mesh, [hidden, rows, positions, targets], [parameters])
+    return over_rows(local, mesh, [hidden, reading], [parameters])
 
 
 @partial(jax.jit, static_argnames=("recipe", "sites", "short", "mesh"))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ from bertjax.checkpoints import BertConfig
 from bertjax.data import Encoding
 from bertjax.engine import compiled_steps
 from bertjax.engine.blocks import BlockRunner, whole_chunks
-from bertjax.engine.compiled_steps import AfterLayer, Block, BlockRows, Parameters, Structure, Targets, flat
+from bertjax.engine.compiled_steps import AfterLayer, Block, BlockRows, Parameters, Reading, Structure, flat
 from bertjax.engine.packing import Packed, first_fit, pack, total_lengths
 from bertjax.engine.sharding import over_rows
 from bertjax.engine.sizes import Blocks, choose_length, default_tokens
@@ -212,17 +212,6 @@ class _LayerInputs:
     changes: LayerInterventions | None
 
 
-@record
-class _ReadoutInputs:
-    """The inputs of a readout besides the hidden states of a chunk."""
-
-    parameters: Parameters
-    rows: BlockRows
-    lengths: Int[Array, "runs rows places"]
-    at: Int[Array, "runs rows places targets"] | None
-    targets: Targets
-
-
 @dataclass(frozen=True)
 class _LayerOptions:
     """The static arguments of a layer's steps.
@@ -238,26 +227,6 @@ class _LayerOptions:
     cls_only: bool
 
 
-@dataclass(frozen=True)
-class _Read:
-    """The readout of a chunk: at [CLS] after a `cls_only` layer, else at all tokens or at some."""
-
-    structure: Structure
-    longest: int
-    readout: Readout
-    mesh: Mesh | None
-    cls_only: bool
-
-    def __call__(self, hidden: AfterLayer, inputs: _ReadoutInputs) -> Shaped[Array, "runs rows places ..."]:
-        model, options = (self.structure, inputs.parameters, hidden), {"readout": self.readout, "mesh": self.mesh}
-        if self.cls_only:
-            return compiled_steps.read_first(*model, inputs.targets, **options)
-        if inputs.at is None:
-            arrays = inputs.rows, inputs.lengths, inputs.targets
-            return compiled_steps.read(*model, *arrays, longest=self.longest, **options)
-        return compiled_steps.read_at(*model, inputs.rows, inputs.at, inputs.targets, **options)
-
-
 class _Pass:
     """The compiled forward and backward steps."""
 
@@ -267,9 +236,7 @@ class _Pass:
         self.groups = layout.groups
         self.runner = BlockRunner(sweep_input, layout.packed, None, Blocks(layout.rows, 1))
         self.keeps = layout.keeps and self.runner.mesh is None
-        structure, self.parameters = self.runner.head
         self.cls_only = self.runner.cls_only and self.runner.first_only
-        self.read = _Read(structure, self.runner.longest, sweep_input.readout, self.runner.mesh, self.cls_only)
         self.changes = [
             self.runner.changes(layer, [tuple(change for change in replaced.changes if change.layer == layer)])
             for layer in range(config.num_hidden_layers)
@@ -296,7 +263,9 @@ class _Pass:
                 hidden, backward = self._step(layer, hidden, self.runner.rows([chunk]), gates)
                 tape.append(backward)
             group.tapes.append((tape, hidden))
-            readouts.append(self.read(hidden, self._readout_inputs(chunk)))
+            reading = self.runner.reading([chunk], self.cls_only)
+            options = self.runner.read_options(reading)
+            readouts.append(compiled_steps.read(*self.runner.head, hidden, reading, **options))
         arrays = [self._filled(np.asarray(readout)[0]) for readout in readouts]
         return np.concatenate(arrays)[self._readout_cells(group)]
 
@@ -314,11 +283,13 @@ class _Pass:
         summed: list[list[Array]] = []
         for index, chunk in enumerate(group.chunks):
             tape, hidden = group.tapes[index]
-            inputs = self._readout_inputs(chunk)
-            of_readout = by_chunk[index][:, :, : inputs.rows.starts.shape[2]]
+            reading = self.runner.reading([chunk], self.cls_only)
+            width = None if reading.rows is None else reading.rows.starts.shape[2]
+            of_readout = by_chunk[index][:, :, :width]
             if self.runner.picks is not None:
                 of_readout = of_readout[:, :, :, None]
-            slope = _read_backward(self.read, hidden, inputs, jax.device_put(of_readout))
+            arrays, options = (hidden, reading, jax.device_put(of_readout)), self.runner.read_options(reading)
+            slope = _read_backward(*self.runner.head, *arrays, **options)
             summed.append([])
             while tape:
                 slope, by_text = tape.pop()(slope)
@@ -357,22 +328,6 @@ class _Pass:
         row, place = np.nonzero(self.runner.packed.examples[first:last] >= 0)
         order = np.argsort(self.runner.packed.examples[first:last][row, place])
         return row[order], place[order]
-
-    def _readout_inputs(self, chunk: int) -> _ReadoutInputs:
-        packed, where = self.runner.packed, self.runner.where([chunk])
-        if self.runner.picks is not None:  # each pick is a text of one token
-            tokens, picked = self.runner.picked(where)
-            rows = BlockRows(self.runner.rows([chunk]).segments, jax.device_put(tokens))
-            first = jax.device_put(np.zeros((*tokens.shape, 1), np.int32))
-            ones = jax.device_put(np.ones(tokens.shape, np.int32))
-            targets = None if picked is None else jax.device_put(picked)
-            return _ReadoutInputs(self.parameters, rows, ones, first, targets)
-        at, targets = (
-            None if array is None else jax.device_put(array[packed.examples[where]])
-            for array in (self.sweep_input.positions, self.sweep_input.targets)
-        )
-        lengths = np.maximum(packed.lengths[where], 1)  # the mean over no tokens would have no gradient
-        return _ReadoutInputs(self.parameters, self.runner.rows([chunk]), jax.device_put(lengths), at, targets)
 
     def _owners(self, chunk: int, first: int) -> Int[np.ndarray, "rows token"]:
         """The text, counted from the group's first, of each token of a chunk; arbitrary for padding."""
@@ -485,12 +440,8 @@ def _join(texts: Sequence[range], groups: Sequence[Packed]) -> Packed:
 
 
 def _layer(inputs: _LayerInputs, hidden: Block, gates: Array, options: _LayerOptions) -> AfterLayer:
-    arrays = inputs.weights, flat(hidden), inputs.rows.flat()
-    if inputs.changes is None:  # a layer without heads
-        after = packed_layer.apply_layer(*arrays, None, options.recipe, cls_only=options.cls_only)
-    else:
-        gated = packed_layer.apply_gated_layer
-        after = gated(*arrays, flat(gates), inputs.changes, options.recipe, cls_only=options.cls_only)
+    arrays = inputs.weights, flat(hidden), inputs.rows.flat(), inputs.changes
+    after = packed_layer.apply_layer(*arrays, options.recipe, gates=flat(gates), cls_only=options.cls_only)
     return after.reshape(*hidden.shape[:2], *after.shape[1:])
 
 
@@ -560,8 +511,10 @@ def _sum_by_text(
     return jnp.einsum("srth,rtp->srph", both, members, precision="highest")
 
 
-@partial(jax.jit, static_argnames=("read",))
-def _read_backward(read: _Read, hidden: AfterLayer, inputs: _ReadoutInputs, slope: Array) -> AfterLayer:
-    """The slopes of hidden states, from those of a readout."""
-    _, backward = jax.vjp(lambda hidden: read(hidden, inputs), hidden)
+@partial(jax.jit, static_argnames=("structure", "longest", "readout", "mesh"))
+def _read_backward(
+    structure: Structure, parameters: Parameters, hidden: AfterLayer, reading: Reading, slope: Array, **options: Any
+) -> AfterLayer:
+    """The slopes of hidden states, from those of a readout; `options` are the static ones of `compiled_steps.read`."""
+    _, backward = jax.vjp(lambda hidden: compiled_steps.read(structure, parameters, hidden, reading, **options), hidden)
     return backward(slope)[0]

@@ -1,9 +1,7 @@
 """The reference implementation of a sweep: a forward pass as a function of overrides, mapped over them by `jax.vmap`.
 
 `run` computes every override of a stack as a full forward pass of one batch. `sweep` does the same for a whole data
-set, layer by layer, so that one small compiled step serves all layers. Since an override changes nothing below its
-first layer, each ablation starts there, from the hidden states of the base run (`share_prefix=False` starts all of them
-at layer 0).
+set, layer by layer, so that one small compiled step serves all layers. Each ablation is a full forward pass.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jaxtyping import Array, ArrayLike, Float, Shaped
@@ -21,6 +20,7 @@ from bertjax.checkpoints import BertConfig
 from bertjax.errors import InputError, OverrideError
 from bertjax.formatting import table_name
 from bertjax.interventions import READOUT, Ablation, Readout, read, stack
+from bertjax.interventions import overrides as ov
 from bertjax.machine import import_pandas
 from bertjax.models import (
     Context,
@@ -137,7 +137,6 @@ def sweep(
     readout: Readout,
     *,
     chunk_size: int | None = None,
-    share_prefix: bool = True,
     progress: Progress | bool = False,
 ) -> SweepResult:
     """Run every override on every example.
@@ -150,10 +149,7 @@ def sweep(
         readout: what to keep of each run. Unlike in `run`, its output has no attention weights or hidden states of
             single layers.
         chunk_size: the largest number of ablations that are computed together; by default from `tokens_at_once`.
-        share_prefix: start each ablation from the base run's hidden states at its first overridden layer. If False,
-            each ablation is a full forward pass.
-        progress: True shows a bar. A function is called with the work done and the total work, in runs of one layer on
-            one example.
+        progress: True shows a bar. A function is called with the work done and the total work, in runs of one example.
 
     Returns: base and ablated outputs, float32 (float64 for a float64 model).
 
@@ -163,7 +159,7 @@ def sweep(
     """
     overrides = _check_sweep(model, overrides, readout)
     with shown(progress, "sweep") as report:
-        return _sweep(model, _check_batches(batches), overrides, readout, chunk_size, share_prefix, progress=report)
+        return _sweep(model, _check_batches(batches), overrides, readout, chunk_size, progress=report)
 
 
 def _sweep(
@@ -172,60 +168,41 @@ def _sweep(
     overrides: Sequence[Overrides],
     readout: Readout,
     chunk_size: int | None,
-    share_prefix: bool,
     *,
     progress: Progress,
 ) -> SweepResult:
     """`sweep` after its arguments were checked."""
-    encoder = model.body.encoder
+    encoder, runs = model.body.encoder, [ov.identity(model.config), *overrides]  # the base run is the first
     layers = [nnx.split(layer) for layer in encoder.applications()]
     head, embeddings = nnx.split(model), nnx.split(model.body.embeddings)
-    depth = len(layers)
-    starts = [first_layer(override, depth) if share_prefix else 0 for override in overrides]
-    chunks: dict[int, list[tuple[list[int], int, Overrides]]] = {}
-    done, total = 0.0, float(sum(depth - start for start in starts) * sum(len(indices) for indices, _ in batches))
+    chunks: dict[int, list[tuple[int, Overrides]]] = {}
+    done, total = 0.0, float(len(runs) * sum(len(indices) for indices, _ in batches))
     examples = 1 + max(max(indices) for indices, _ in batches)
-    base: np.ndarray | None = None
-    outputs = np.zeros(0)
+    outputs: np.ndarray | None = None
     for indices, batch in batches:
         inputs = model.inputs(batch)
         if len(indices) != len(inputs.input_ids):
             raise InputError(f"there are {len(indices)} indices for the {len(inputs.input_ids)} examples of a batch")
-        for override in overrides if base is None else [each for each in overrides if each.edges is not None]:
+        for override in overrides if outputs is None else [each for each in overrides if each.edges is not None]:
             _check_sweepable(model.config, override, inputs)
-        context = encoder.context(inputs)
-        prefixes = _run_base(embeddings, layers, inputs, context)
-        first = np.asarray(_read(*head, prefixes[-1][None], inputs.keep, readout))[0]
-        if not np.isfinite(first).all():
-            raise InputError("the model's own outputs are not finite: look for NaN or infinity in its weights")
-        if base is None:
-            base = np.zeros((examples, *first.shape[1:]), first.dtype)
-            outputs = np.zeros((len(overrides), *base.shape), first.dtype)
-        base[np.asarray(indices)] = first
+        context, embedded = encoder.context(inputs), _embed(*embeddings, inputs)
         size = max(1, tokens_at_once() // inputs.input_ids.size) if chunk_size is None else chunk_size
         if size not in chunks:
-            chunks[size] = _chunks(overrides, starts, size)
-        for members, start, stacked in chunks[size]:
-            hidden = prefixes[start]
-            for layer in range(start, depth):
-                step = _fork if layer == start else _continue
-                hidden = step(*layers[layer], hidden, context, stacked, layer)
-            ablated = np.asarray(_read(*head, hidden, inputs.keep, readout))[: len(members)]
-            outputs[np.asarray(members)[:, None], np.asarray(indices)[None]] = ablated
-            done += len(members) * (depth - start) * len(indices)
+            chunks[size] = _chunks(runs, size)
+        for first, stacked in chunks[size]:
+            hidden = jnp.broadcast_to(embedded[None], (len(stacked.weights_gate), *embedded.shape))
+            for index, layer in enumerate(layers):
+                hidden = _layer(*layer, hidden, context, stacked, index)
+            found = np.asarray(_read(*head, hidden, inputs.keep, readout))[: len(runs) - first]
+            if first == 0 and not np.isfinite(found[0]).all():
+                raise InputError("the model's own outputs are not finite: look for NaN or infinity in its weights")
+            if outputs is None:
+                outputs = np.zeros((len(runs), examples, *found.shape[2:]), found.dtype)
+            outputs[first : first + len(found), np.asarray(indices)] = found
+            done += len(found) * len(indices)
             progress(done, total)
-    assert base is not None  # `_check_batches` refuses an empty list
-    return SweepResult(base, outputs)
-
-
-def _run_base(
-    embeddings: tuple[Graph, State], layers: Sequence[tuple[Graph, State]], inputs: Inputs, context: Context
-) -> list[Float[Array, "batch token embed"]]:
-    """Hidden states without overrides, before the first layer and after each."""
-    prefixes = [_embed(*embeddings, inputs)]
-    for graphdef, state in layers:
-        prefixes.append(_layer(graphdef, state, prefixes[-1], context))
-    return prefixes
+    assert outputs is not None  # `_check_batches` refuses an empty list
+    return SweepResult(outputs[0], outputs[1:])
 
 
 def _check_sweep(model: PretrainedModel, overrides: Any, readout: Readout) -> tuple[Overrides, ...]:
@@ -263,38 +240,15 @@ def _check_sweepable(config: BertConfig, overrides: Overrides, inputs: Inputs) -
     check_overrides(config, overrides, inputs)
 
 
-def first_layer(overrides: Overrides, layers: int) -> int:
-    """The first layer that an override may change (the last layer for the identity).
+def _chunks(overrides: Sequence[Overrides], chunk_size: int) -> list[tuple[int, Overrides]]:
+    """Stacks of successive overrides, with the index of their first one.
 
-    Args:
-        overrides: overrides of one model.
-        layers: the number of layers of the model.
+    All stacks have equal sizes, so that one program is compiled; the last one is filled up.
     """
-    changed = [np.asarray(overrides.weights_gate) != 1, np.asarray(overrides.output_gate) != 1]
-    changed_layers = [int(layer) for layer in np.nonzero(np.any(changed, axis=(0, 2)))[0]]
-    for part in (overrides.weights, overrides.outputs, overrides.edges):
-        if part is not None:
-            changed_layers += [int(layer) for layer in np.asarray(part.layer) if layer >= 0]
-    return min([*changed_layers, layers - 1])
-
-
-def _chunks(
-    overrides: Sequence[Overrides], starts: Sequence[int], chunk_size: int
-) -> list[tuple[list[int], int, Overrides]]:
-    """Groups of overrides with the same first layer: their indices, that layer, and their stack.
-
-    All stacks of a layer have equal sizes, so that each size compiles once; the last one is filled up.
-    """
-    chunk_size = arguments.check_int(chunk_size, "chunk_size", 1)
-    chunks = []
-    for layer in sorted(set(starts)):
-        members = [index for index, start in enumerate(starts) if start == layer]
-        size = -(-len(members) // -(-len(members) // chunk_size))
-        for start in range(0, len(members), size):
-            chunk = members[start : start + size]
-            filled = [overrides[index] for index in chunk + chunk[-1:] * (size - len(chunk))]
-            chunks.append((chunk, layer, stack(filled)))
-    return chunks
+    count = -(-len(overrides) // arguments.check_int(chunk_size, "chunk_size", 1))
+    size = -(-len(overrides) // count)
+    parts = [(first, [*overrides[first : first + size]]) for first in range(0, len(overrides), size)]
+    return [(first, stack(part + part[-1:] * (size - len(part)))) for first, part in parts]
 
 
 def tokens_at_once() -> int:
@@ -316,22 +270,8 @@ def _embed(graphdef: Graph, state: State, inputs: Inputs) -> Hidden:
     return nnx.merge(graphdef, state)(inputs)
 
 
-@partial(jax.jit, static_argnums=0)
-def _layer(graphdef: Graph, state: State, hidden: Hidden, context: Context) -> Hidden:
-    return nnx.merge(graphdef, state)(hidden, context)[0]
-
-
-@partial(jax.jit, static_argnums=0)
-def _fork(
-    graphdef: Graph, state: State, hidden: Hidden, context: Context, overrides: Overrides, index: ArrayLike
-) -> Ablated:
-    """One layer for each override, all from the same hidden states."""
-    layer = nnx.merge(graphdef, state)
-    return jax.vmap(lambda override: layer(hidden, context, override, index)[0])(overrides)
-
-
 @partial(jax.jit, static_argnums=0, donate_argnums=2)
-def _continue(
+def _layer(
     graphdef: Graph, state: State, hidden: Ablated, context: Context, overrides: Overrides, index: ArrayLike
 ) -> Ablated:
     """One layer for each override, each from its hidden states."""

@@ -31,9 +31,9 @@ def make_mesh(devices: Sequence[jax.Device] | None, rows: int) -> Mesh | None:
     return None if count == 1 and default else Mesh(np.array(candidates[:count]), (AXIS,))
 
 
-def place_on_mesh(tree: T, mesh: Mesh | None, where: PartitionSpec = WHOLE) -> T:
-    """Put arrays on the devices of a mesh: replicated, or split as `where` says."""
-    return tree if mesh is None else jax.device_put(tree, NamedSharding(mesh, where))
+def place_on_mesh(tree: T, mesh: Mesh | None) -> T:
+    """Put copies of arrays on each device of a mesh."""
+    return tree if mesh is None else jax.device_put(tree, NamedSharding(mesh, WHOLE))
 
 
 def over_rows(step: Callable[..., T], mesh: Mesh | None, split: Sequence[PyTree], whole: Sequence[PyTree] = ()) -> T:

@@ -105,15 +105,14 @@ def sweep_plainly(
 
 
 def mean_outputs(
-    model: PretrainedModel, encoded: EncodedDataset, batch_size: int, examples: int | None = None
+    model: PretrainedModel, encoded: EncodedDataset, batch_size: int
 ) -> Float[np.ndarray, "layers heads head_dim"]:
-    """The heads' mean outputs over the real tokens of examples, for mode 'mean'.
+    """The heads' mean outputs over the real tokens of all examples, for mode 'mean'.
 
     Args:
         batch_size: the number of texts computed at a time.
-        examples: use only the first examples, this many; by default all.
     """
-    return mean_head_outputs(model, _unrepeated(model, encoded, batch_size, range(examples or encoded.examples)))
+    return mean_head_outputs(model, _unrepeated(model, encoded, batch_size))
 
 
 def means_of(job: Job) -> Float[np.ndarray, "layers heads head_dim"] | None:
@@ -127,11 +126,9 @@ def means_of(job: Job) -> Float[np.ndarray, "layers heads head_dim"] | None:
     return mean_outputs(job.model, job.encoded, job.settings.texts_at_once)
 
 
-def _unrepeated(
-    model: PretrainedModel, encoded: EncodedDataset, batch_size: int, examples: Sequence[int]
-) -> list[dict[str, np.ndarray]]:
+def _unrepeated(model: PretrainedModel, encoded: EncodedDataset, batch_size: int) -> list[dict[str, np.ndarray]]:
     """Batches of all encodings of examples, with repeated texts masked."""
-    numbers = [number for example in examples for number in encoded.own_of(example)]
+    numbers = [number for example in range(encoded.examples) for number in encoded.own_of(example)]
     batches = []
     for places, arguments in batch_encodings(encoded, numbers, batch_size, model.config.max_tokens):
         # The last batch is filled with repeated texts, which would count twice in a mean.

@@ -1,10 +1,9 @@
 """One encoder layer of a sweep, on rows that hold several examples (`engine/packing.py`).
 
 `apply_layer` computes rows of one run each, `fork_from_parent` many runs that share their hidden states until this
-layer, `apply_gated_layer` a gate for each head and token. They are free functions on a layer's weights, which
-`engine/compiled_steps.py` compiles. `segments` says which tokens of a row belong to the same example. Positions count
-from the first token of each example; distances and windows are differences of indices, which are the same within an
-example.
+layer. They are free functions on a layer's weights, which `engine/compiled_steps.py` compiles. `segments` says which
+tokens of a row belong to the same example. Positions count from the first token of each example; distances and windows
+are differences of indices, which are the same within an example.
 
 Two forms do less than a layer's full work; both are exact. `fork_from_parent` computes attention once for all runs: the
 output projection is linear in the head outputs, so a run adds only the difference that its interventions make. With
@@ -116,6 +115,7 @@ def apply_layer(
     interventions: LayerInterventions | None,
     recipe: Recipe,
     *,
+    gates: Float[Array, "batch token heads"] | None = None,
     cls_only: bool = False,
 ) -> Float[Array, "batch token_or_place embed"]:
     """Apply a layer to rows that each have their own hidden states and interventions.
@@ -126,16 +126,18 @@ def apply_layer(
         rows: positions, segments and masks of the rows.
         interventions: one run for each row; None for none.
         recipe: static settings of the layer.
-        cls_only: compute only `rows.last`, for a last layer.
+        gates: the share of each head's learned output that is kept at each token, from 0 to 1; None for 0.
+        cls_only: compute only `rows.last`, for a last layer; gates at other tokens are ignored.
     """
     at_tokens = None if interventions is None else TokenInterventions(interventions, rows.spans)
     hidden = hidden if at_tokens is None else at_tokens.replace("hidden_states", hidden)
     if cls_only:
         hidden, learned, uniform = _first_tokens(weights, hidden, rows, recipe)
         at_tokens = None if interventions is None else TokenInterventions(interventions, _spans_of_last(rows))
+        gates = None if gates is None else jnp.take_along_axis(gates, rows.last[:, :, None], axis=1)
     else:
         learned, uniform = _attention(weights, hidden, rows, recipe, at_tokens)
-    return _finish(weights, learned, uniform, hidden, at_tokens, recipe)
+    return _finish(weights, learned, uniform, hidden, at_tokens, recipe, gates=gates)
 
 
 def fork_from_parent(
@@ -175,37 +177,6 @@ def fork_from_parent(
     return after_attention(total, weights.after, recipe, visit=at_tokens.replace)
 
 
-def apply_gated_layer(
-    weights: LayerWeights,
-    hidden: Float[Array, "batch token embed"],
-    rows: Rows,
-    gates: Float[Array, "batch token heads"],
-    interventions: LayerInterventions,
-    recipe: Recipe,
-    *,
-    cls_only: bool = False,
-) -> Float[Array, "batch token_or_place embed"]:
-    """Apply a layer in which a gate at each token blends a head's learned output (1) with its replacement (0).
-
-    Args:
-        weights: parameters of the layer.
-        hidden: hidden states, `[batch, token, embed]`.
-        rows: positions, segments and masks of the rows.
-        gates: gates of the heads at each token, from 0 to 1.
-        interventions: interventions of one run, or one intervention for each row.
-        recipe: static settings of the layer.
-        cls_only: compute only `rows.last`, for a last layer; gates at other tokens are ignored.
-    """
-    if cls_only:
-        hidden, learned, uniform = _first_tokens(weights, hidden, rows, recipe)
-        gates = jnp.take_along_axis(gates, rows.last[:, :, None], axis=1)
-    else:
-        learned, uniform = _attention(weights, hidden, rows, recipe)
-    replaced = intervene_on_outputs(learned, uniform, interventions)
-    blended = ops.blend(gates[..., None].astype(learned.dtype), learned, replaced)
-    return _finish(weights, blended, uniform, hidden, None, recipe)
-
-
 def _finish(
     weights: LayerWeights,
     learned: Array,
@@ -213,11 +184,14 @@ def _finish(
     hidden: Array,
     at_tokens: TokenInterventions | None,
     recipe: Recipe,
+    *,
+    gates: Array | None = None,
 ) -> Array:
     """The layer from the head outputs on, with interventions on these and on later sites."""
     visit = None
     if at_tokens is not None:
-        learned, visit = intervene_on_outputs(learned, uniform, at_tokens.layer), at_tokens.replace
+        replaced, visit = intervene_on_outputs(learned, uniform, at_tokens.layer), at_tokens.replace
+        learned = replaced if gates is None else ops.blend(gates[..., None].astype(learned.dtype), learned, replaced)
     merged = _merge(learned, weights, recipe.numerics)
     merged = merged if at_tokens is None else at_tokens.replace("attention_outputs", merged)
     return after_attention(merged + hidden.astype(merged.dtype), weights.after, recipe, visit=visit)

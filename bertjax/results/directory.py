@@ -191,16 +191,12 @@ def _inside(directory: Path) -> str:
     return f"; there are results in {', '.join(map(str, directories[:3]))}" if directories else ""
 
 
-def check_directory(
-    directory: Path, overwrite: bool, last: str = "summary.json", files: Sequence[str] = WRITTEN
-) -> None:
+def check_directory(directory: Path, overwrite: bool) -> None:
     """Check before a run that its results can be written; the directory is made later.
 
     Args:
         directory: the output directory.
         overwrite: whether results in the directory may be replaced.
-        last: the file that is written last, which exists only if results are complete.
-        files: all files that may be written or removed.
 
     Raises:
         OutputError: the path is not a directory or cannot be written, a file to be written is a directory there, or
@@ -211,14 +207,14 @@ def check_directory(
             probe = directory / f".bertjax-{os.getpid()}"
             probe.touch()
             probe.unlink()
-            blocked = [name for name in files if (directory / name).is_dir()]
-            present = [name for name in files if os.path.lexists(directory / name)]
+            blocked = [name for name in WRITTEN if (directory / name).is_dir()]
+            present = [name for name in WRITTEN if os.path.lexists(directory / name)]
             unfinished = is_being_written(directory)
     except (OSError, ValueError) as error:
         raise OutputError(f"cannot write to {directory}: {getattr(error, 'strerror', None) or error}") from error
     if blocked:
         raise OutputError(f"cannot write to {directory}: {blocked[0]} is a directory; move it, or give --output")
-    complete = read_recorded(directory / last) if last in present else None
+    complete = read_recorded(directory / "summary.json") if "summary.json" in present else None
     if complete is not None and not overwrite:
         raise OutputError(f"{directory} already has results: give another --output, or --overwrite to replace them")
     foreign = [] if unfinished else _foreign(directory, present, complete)

@@ -19,6 +19,7 @@ from bertjax.statistics.metrics import Metric, make_scorer
 from bertjax.statistics.resampling import bootstrap_counts, score_draws
 
 LEVEL = 0.95  # the coverage of all intervals
+TAIL = (1 + LEVEL) / 2  # the probability below the upper end
 FEW_UNITS = 200  # below this BCa is too narrow: from 10 skewed values its intervals of a mean held in 87 of 100
 FEW_FLIPS = 50  # below this the bootstrap is too confident: at 28 flips its intervals of Matthews covered 92.7 of 100
 BISECTIONS = 60
@@ -49,7 +50,6 @@ def bca(
     observed: Float[np.ndarray, " runs"],
     resampled: Float[np.ndarray, "draws runs"],
     left_out: Float[np.ndarray, "parts runs"],
-    level: float = LEVEL,
     *,
     critical: Float[np.ndarray, " runs"] | None = None,
 ) -> Ends:
@@ -59,11 +59,10 @@ def bca(
         observed: the differences on all examples.
         resampled: the differences on examples drawn with replacement.
         left_out: the differences with each example, or each of many equal parts of the examples, left out.
-        level: level of the intervals, such as 0.95.
-        critical: standard deviations from the middle to each end; None for the normal distribution's at `level`.
+        critical: standard deviations from the middle to each end; None for the normal distribution's.
     """
     draws = np.isfinite(resampled).sum(0)
-    reach = np.full(observed.shape, ndtri((1 + level) / 2)) if critical is None else critical
+    reach = np.full(observed.shape, ndtri(TAIL)) if critical is None else critical
     with np.errstate(invalid="ignore", divide="ignore"):
         tolerance = ROUNDING * (1 + np.abs(observed))
         share = ((resampled < observed - tolerance).sum(0) + (resampled <= observed + tolerance).sum(0)) / (2 * draws)
@@ -73,9 +72,7 @@ def bca(
     return _quantiles(resampled, probabilities)
 
 
-def student(
-    observed: Float[np.ndarray, " runs"], left_out: Float[np.ndarray, "parts runs"], level: float = LEVEL
-) -> Ends:
+def student(observed: Float[np.ndarray, " runs"], left_out: Float[np.ndarray, "parts runs"]) -> Ends:
     """Student's t intervals with the jackknife's standard error, wider on the side of the longer tail.
 
     Each end is the farther one of two: Student's, and Student's after Hall's (1992) transformation, which removes the
@@ -85,7 +82,6 @@ def student(
     Args:
         observed: the differences on all examples.
         left_out: the differences with each example, or each of many equal parts of the examples, left out.
-        level: level of the intervals, such as 0.95.
 
     >>> values = np.array([1.0, 2.0, 3.0, 4.0, 5.0])  # of a mean of values without skewness, Student's interval
     >>> left_out = ((values.sum() - values) / 4)[:, None]
@@ -96,7 +92,7 @@ def student(
     parts = np.isfinite(deviations).sum(0)
     with np.errstate(invalid="ignore", divide="ignore"):
         error = np.sqrt(np.nansum(deviations**2, axis=0) / (parts * (parts - 1)))
-        critical = stdtrit(parts - 1, (1 + level) / 2)
+        critical = stdtrit(parts - 1, TAIL)
         skew = _acceleration(deviations) * parts**2 / ((parts - 1) * (parts - 2))
         low, high = (_without_skewness(end, np.nan_to_num(skew, posinf=0, neginf=0)) for end in (critical, -critical))
     ends = observed - error * np.stack([np.maximum(low, critical), np.minimum(high, -critical)])
@@ -119,7 +115,6 @@ def of_few_units(
     observed: Float[np.ndarray, " runs"],
     resampled: Float[np.ndarray, "draws runs"],
     left_out: Float[np.ndarray, "parts runs"],
-    level: float = LEVEL,
 ) -> Ends:
     """Intervals from few examples: each end is the farther one of `student` and of BCa with Student's percentiles.
 
@@ -131,12 +126,11 @@ def of_few_units(
         observed: the differences on all examples.
         resampled: the differences on examples drawn with replacement, as in `bca`.
         left_out: the differences with each part of the examples left out, as in `bca`.
-        level: level of the intervals.
     """
     parts = np.isfinite(left_out).sum(0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        critical = stdtrit(parts - 1, (1 + level) / 2) * np.sqrt(parts / (parts - 1))
-    drawn, by_error = bca(observed, resampled, left_out, critical=critical), student(observed, left_out, level)
+        critical = stdtrit(parts - 1, TAIL) * np.sqrt(parts / (parts - 1))
+    drawn, by_error = bca(observed, resampled, left_out, critical=critical), student(observed, left_out)
     return np.stack([np.fmin(drawn[0], by_error[0]), np.fmax(drawn[1], by_error[1])])
 
 
@@ -167,9 +161,7 @@ def _quantiles(resampled: Float[np.ndarray, "draws runs"], probabilities: Ends) 
     return ends
 
 
-def tango(
-    gains: Int[np.ndarray, " runs"], losses: Int[np.ndarray, " runs"], examples: int, level: float = LEVEL
-) -> Ends:
+def tango(gains: Int[np.ndarray, " runs"], losses: Int[np.ndarray, " runs"], examples: int) -> Ends:
     """Score interval for a difference of two accuracies on the same examples (Tango 1998).
 
     Args:
@@ -180,7 +172,7 @@ def tango(
     [-0.0274, 0.0545]
     """
     observed, edge = (gains - losses) / examples, np.ones(len(gains))
-    critical = ndtri((1 + level) / 2)
+    critical = float(ndtri(TAIL))
     low = _cross(gains, losses, examples, -edge, observed, critical)
     return np.stack([low, _cross(gains, losses, examples, observed, edge, -critical)])
 
@@ -205,8 +197,6 @@ def by_kinds_of_flips(
     labels: Int[np.ndarray, " examples"],
     positive: int,
     observed: Float[np.ndarray, " runs"],
-    *,
-    level: float = LEVEL,
 ) -> Ends:
     """Score interval for a difference of scores where few predictions flip: Tango's, with weighted flips.
 
@@ -227,7 +217,7 @@ def by_kinds_of_flips(
         [((labels == label) & (base == before) & (predictions == after)).sum(1) for label, before, after in kinds],
         np.float64,
     )
-    critical = float(ndtri((1 + level) / 2))
+    critical = float(ndtri(TAIL))
     up, down = (_reach(sign * weights, counts, critical) for sign in (1, -1))
     return np.stack([observed - down, observed + up])
 

@@ -22,7 +22,7 @@ LEAST_DRAWS, DRAWS_PER_ABLATION = 9_999, 100
 # The largest work of a test, in draws times examples times ablations: a minute or two.
 MOST_WORK = {"predictions": 4e11, "values": 2e11}
 MOST_RANKED_WORK = 6.6e9  # if each draw is ranked again
-POWER = 0.8
+POWER, ALPHA = 0.8, 0.05
 HALVES = 200  # random halves of the examples on which heads are chosen
 ROUNDING = 1e-12
 Runs = Float[np.ndarray, " runs"]
@@ -232,26 +232,25 @@ def _where_known(
     return adjusted
 
 
-def detectable(spread: Float[np.ndarray, " runs"], tests: int, level: float = 0.05) -> Float[np.ndarray, " runs"]:
-    """The smallest difference that is found with 80 % power, at a level divided by the number of tests.
+def detectable(spread: Float[np.ndarray, " runs"], tests: int) -> Float[np.ndarray, " runs"]:
+    """The smallest difference that is found with 80 % power, at 0.05 divided by the number of tests.
 
     Args:
         spread: standard deviation of each difference under the null hypothesis.
     """
-    return spread * float(ndtri(1 - level / (2 * max(tests, 1))) + ndtri(POWER))
+    return spread * float(ndtri(1 - ALPHA / (2 * max(tests, 1))) + ndtri(POWER))
 
 
-def fewest_flips(tests: int, level: float = 0.05) -> int:
-    """The smallest number of flips in one direction at which McNemar's exact test is below a level over `tests`.
+def fewest_flips(tests: int) -> int:
+    """The smallest number of flips in one direction at which McNemar's exact test is below 0.05 over `tests`.
 
     Args:
         tests: the number of tests (Bonferroni).
-        level: the level over all tests.
 
     >>> fewest_flips(1), fewest_flips(144)
     (6, 13)
     """
-    return int(np.ceil(1 + np.log2(max(tests, 1) / level)))
+    return int(np.ceil(1 + np.log2(max(tests, 1) / ALPHA)))
 
 
 def choose_on_half(
@@ -260,7 +259,6 @@ def choose_on_half(
     seed: int,
     *,
     sign: int = 1,
-    halves: int = HALVES,
     advance: Callable[[int], None] = lambda draws: None,
 ) -> dict[str, Any]:
     """Choose the ablation with the largest gain on a random half of the examples, and score it on the other half.
@@ -274,7 +272,7 @@ def choose_on_half(
         95 % of the latter over the halves; `halves`: their number. Differences are None if none is defined.
     """
     generator = np.random.default_rng(seed)
-    masks = np.zeros((halves, examples), np.uint16)
+    masks = np.zeros((HALVES, examples), np.uint16)
     for row in masks:
         row[generator.permutation(examples)[: examples // 2]] = 1
     scores = [score_draws(scorer, [half], advance) for half in (masks, 1 - masks)]

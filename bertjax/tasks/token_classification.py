@@ -40,7 +40,6 @@ from bertjax.tasks.task import EncodeArguments, Task, TaskOptions, model_labels
 
 # The name of the task.
 TAGGING = "token-classification"
-TAGGING = "token-classification"  # the name of the task in `TASKS`
 OUTSIDE = "O"
 
 

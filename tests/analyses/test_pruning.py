@@ -433,16 +433,6 @@ def test_removed_heads_are_those_of_mode_zero(pruned_model, tmp_path):
     assert np.array_equal(outputs(edited, batch, dead), outputs(edited, batch))
 
 
-def test_removed_heads_can_leave_their_means(pruned_model):
-    _, model, *_ = pruned_model
-    tokenizer, whole, edited = bertjax.Tokenizer.from_pretrained(model), bertjax.load(model), bertjax.load(model)
-    batch, heads = tokenizer(["the cat sat on the mat", "a dog ran"]), ["0.1", "1.0", "1.2"]
-    means = bertjax.mean_head_outputs(whole, batch)
-    remove_heads(edited, heads, means)
-    expected = outputs(whole, batch, overrides.mean(whole.config, heads, means))
-    np.testing.assert_allclose(outputs(edited, batch), expected, atol=2e-6)
-
-
 def test_shared_weights_keep_their_heads(tmp_path):
     shared = bertjax.BertForMaskedLM(config_of("albert"))
     with pytest.raises(InputError, match=r"shares its weights with 1\.0"):

@@ -36,10 +36,9 @@ def job(config, rng):
 
 
 @pytest.mark.parametrize("chunk_size", [1, 2, None])
-@pytest.mark.parametrize("share_prefix", [True, False])
-def test_a_sweep_is_a_loop_of_single_runs(job, chunk_size, share_prefix):
+def test_a_sweep_is_a_loop_of_single_runs(job, chunk_size):
     model, call, batches, several = job
-    swept = reference.sweep(model, batches, several, readouts.logits, chunk_size=chunk_size, share_prefix=share_prefix)
+    swept = reference.sweep(model, batches, several, readouts.logits, chunk_size=chunk_size)
     assert largest_difference(swept.base, model(**call).logits) < CLOSE
     for one, found in zip(several, swept.outputs, strict=True):
         assert largest_difference(found, model(**call, overrides=one).logits) < CLOSE
@@ -81,25 +80,12 @@ def _state_of_first(output):
     return output.last_hidden_state[:, 0]
 
 
-def test_sharing_the_prefix_computes_less_and_work_says_how_much(job):
+def test_progress_counts_the_runs_of_each_example(job):
     model, _, batches, several = job
-    layers, last = model.config.num_hidden_layers, []
-    for share in (True, False):
-        reports = []
-        options = {"share_prefix": share, "progress": lambda *work, reports=reports: reports.append(work)}
-        reference.sweep(model, batches, several, readouts.logits, **options)
-        assert reports == sorted(reports)
-        assert {total for _, total in reports} == {reports[-1][0]}
-        last.append(reports[-1][0])
-    starts = [reference.first_layer(one, layers) for one in several]
-    assert last == [6 * sum(layers - start for start in starts), 6 * layers * len(several)]
-
-
-def test_the_first_layer_of_an_override(small):
-    assert reference.first_layer(ov.identity(small), 2) == 1
-    assert reference.first_layer(ov.uniform(small, ["1.0", "0.2"]), 2) == 0
-    assert reference.first_layer(ov.zero(small, ["1.0"]), 2) == 1
-    assert reference.first_layer(ov.forbidden_edges(small, [(0, 0, 0, 0)]), 2) == 0
+    reports = []
+    reference.sweep(model, batches, several, readouts.logits, progress=lambda *work: reports.append(work))
+    assert reports == sorted(reports)
+    assert reports[-1] == (6.0 * (len(several) + 1),) * 2
 
 
 def test_mean_head_outputs_are_means_over_real_tokens(small, rng):

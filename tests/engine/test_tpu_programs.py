@@ -27,7 +27,7 @@ STEPS = {
     "gather": "gather",
     "apply_layer": "layer",
     "fork_from_parent": "fork",
-    "read_first": "read first",
+    "read": "read first",
 }
 
 

@@ -53,6 +53,7 @@ DEFINITION = (
     "2020, Meng et al. 2022)"
 )
 CANCELLED = 0.5  # |sum of differences| / sum of |differences|, below which a warning is printed
+LISTED = 3  # cells of each site in the table
 
 
 class PatchDisplay(NumberDisplay):
@@ -258,12 +259,11 @@ def _check_scores(scores: Float[np.ndarray, "runs contrasts"]) -> None:
         raise DataError("clean and corrupted texts have the same score on average: there is nothing to restore")
 
 
-def patching_table(results: Results, most: int = 3) -> PlainTable:
+def patching_table(results: Results) -> PlainTable:
     """Table of the cells with the largest shares, by site.
 
     Args:
         results: results of `patch`.
-        most: the number of cells listed for each site.
     """
     found, measure = results.summary["patching"], results.measure()
     table = PlainTable(title=f"{measure.label}, in points", title_justify="left", box=SIMPLE_HEAD)
@@ -276,7 +276,7 @@ def patching_table(results: Results, most: int = 3) -> PlainTable:
         significant = sum(row.q is not None and row.q < Q for row, _ in cells)
         # The hidden states before layer 0 are the texts themselves.
         later = [(row, cell) for row, cell in cells if cell["layer"] or site != "hidden_states"]
-        first = sorted(later, key=lambda one: -abs(one[0].score or 0.0))[:most]
+        first = sorted(later, key=lambda one: -abs(one[0].score or 0.0))[:LISTED]
         named = []
         for row, cell in first:
             name = f"{cell['layer']}{'' if cell['head'] is None else '.{}'.format(cell['head'])}"
@@ -290,15 +290,14 @@ def patching_table(results: Results, most: int = 3) -> PlainTable:
     return table
 
 
-def patching_metrics(label: str, unit: str = "", *, lost: bool = False) -> tuple[Metric, ...]:
+def patching_metrics(label: str, *, lost: bool = False) -> tuple[Metric, ...]:
     """The metrics of patches: the share restored or lost, and the score.
 
     Args:
         label: name of the score.
-        unit: unit of the score.
         lost: whether clean texts are patched from corrupted texts, so that the share is what they lose.
     """
     ends = {"lowest": -np.inf, "highest": np.inf, "by": "patching"}
     name = "lost" if lost else "restored"
     share = Metric.of_sums(name, f"Share {name}", ratios.RESTORED, of_effects=True, **ends)
-    return share, Metric.of_sums("score", label, ratios.mean_number(ratios.PATCHING, "patched"), unit=unit, **ends)
+    return share, Metric.of_sums("score", label, ratios.mean_number(ratios.PATCHING, "patched"), unit="", **ends)

@@ -98,10 +98,9 @@ class LayerTensors:
         )
 
 
-def embedding_entries(prefix: str, *, positions: bool = True, token_types: bool = True) -> tuple[TensorEntry, ...]:
+def embedding_entries(prefix: str, *, token_types: bool = True) -> tuple[TensorEntry, ...]:
     """Entries of the embedding tables and norm, under the names that most families use."""
-    tables = {"word_embeddings": "word"}
-    tables |= {"position_embeddings": "position"} if positions else {}
+    tables = {"word_embeddings": "word", "position_embeddings": "position"}
     tables |= {"token_type_embeddings": "token_type"} if token_types else {}
     rows = (
         TensorEntry(f"{prefix}.embeddings.{theirs}.weight", f"bert.embeddings.{ours}")

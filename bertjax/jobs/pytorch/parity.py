@@ -43,6 +43,7 @@ FIELDS = {
     "end_logits": "end logits",
 }
 
+HEADS_AT_ONCE = 12
 THEIR_NAMES = {"seq_relationship_logits": "sop_logits"}  # in ALBERT
 
 
@@ -101,9 +102,7 @@ def compare(model: PretrainedModel, reference: Any, arguments: Arguments) -> lis
     return rows
 
 
-def compare_overrides(
-    model: PretrainedModel, reference: Any, arguments: Arguments, mode: str, chunk_size: int = 12
-) -> list[Difference]:
+def compare_overrides(model: PretrainedModel, reference: Any, arguments: Arguments, mode: str) -> list[Difference]:
     """The last hidden state with each head disabled in turn, here and in PyTorch with a patched attention.
 
     Args:
@@ -111,7 +110,6 @@ def compare_overrides(
         reference: the same model in `transformers`.
         arguments: a batch: its token ids, mask and token types.
         mode: 'uniform' or 'zero'.
-        chunk_size: the number of heads computed at a time.
 
     Returns: one row for each head.
     """
@@ -121,8 +119,8 @@ def compare_overrides(
     constructor = constructors[checks_of.check_choice(mode, "mode", constructors)]
     inputs = model.inputs(**arguments)
     rows = []
-    for start in range(0, len(heads), chunk_size):
-        chunk = heads[start : start + chunk_size]
+    for start in range(0, len(heads), HEADS_AT_ONCE):
+        chunk = heads[start : start + HEADS_AT_ONCE]
         stacked = overrides.stack([constructor(model.config, [head]) for head in chunk])
         for head, ours in zip(chunk, reference_engine.run(model, inputs, stacked, _last_hidden_state), strict=True):
             with overridden_head(reference, model.config, head, mode, real):
@@ -155,7 +153,7 @@ def _difference(component: str, computed: Any, expected: Any, real: np.ndarray, 
     return Difference(component, float(apart.max()), float(apart.mean()), tolerance)
 
 
-def random_arguments(config: BertConfig, batch: int, tokens: int, seed: int = 0) -> Arguments:
+def random_arguments(config: BertConfig, batch: int, tokens: int) -> Arguments:
     """Random ids with padding on the right, for a model that has no tokenizer.
 
     Each example keeps at least one token; the first keeps all.
@@ -164,12 +162,11 @@ def random_arguments(config: BertConfig, batch: int, tokens: int, seed: int = 0)
         config: the config of the model.
         batch: the number of examples.
         tokens: the number of tokens of the longest example.
-        seed: the seed of ids and lengths.
     """
     checks_of.check_instance(config, "config", BertConfig, "a BertConfig (model.config)")
     for name, value in (("batch", batch), ("tokens", tokens)):
         checks_of.check_int(value, name, 1)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     lengths = generator.integers(1, tokens + 1, batch)
     lengths[0] = tokens
     mask = (np.arange(tokens)[None] < lengths[:, None]).astype(np.int32)
