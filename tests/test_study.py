@@ -16,6 +16,7 @@ from bertjax.cli import main
 from bertjax.errors import InputError, OutputError, SweepInterrupted
 from bertjax.interventions import single_heads
 from bertjax.jobs import Analysis, descriptions, job, names, outcome_of_sweep
+from bertjax.representations import edges
 from bertjax.statistics import score
 from bertjax.study import Study, StudyOptions
 from tests.factories import SENTENCES, add_tokenizer, make_config, make_masked, write_lines, write_pairs
@@ -63,7 +64,9 @@ def numbers(results):
 
 
 @pytest.mark.parametrize("analysis", ANALYSES)
-def test_methods_calls_and_models_in_memory_give_the_same(analysis, embedder, pairs):
+def test_methods_calls_and_models_in_memory_give_the_same(analysis, embedder, pairs, monkeypatch):
+    monkeypatch.setattr(edges, "ROUNDS", 2)
+    monkeypatch.setattr(edges, "STEPS", 3)
     options = {"progress": False, **OPTIONS.get(analysis, {})}
     data = data_of(analysis, pairs)
     found = getattr(Study(embedder, **data), analysis)(**options)
