@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
 import numpy as np
+import pandas
 import pytest
 
 import bertjax
@@ -15,6 +16,7 @@ from bertjax.cli import main
 from bertjax.errors import InputError, OutputError, SweepInterrupted
 from bertjax.interventions import single_heads
 from bertjax.jobs import Analysis, descriptions, job, names, outcome_of_sweep
+from bertjax.representations import edges
 from bertjax.statistics import score
 from bertjax.study import Study, StudyOptions
 from tests.factories import SENTENCES, add_tokenizer, make_config, make_masked, write_lines, write_pairs
@@ -68,21 +70,16 @@ def numbers(results):
 
 
 @pytest.mark.parametrize("analysis", ANALYSES)
-def test_methods_and_one_line_forms_give_the_same(analysis, embedder, pairs):
+def test_methods_calls_and_models_in_memory_give_the_same(analysis, embedder, pairs, monkeypatch):
+    monkeypatch.setattr(edges, "ROUNDS", 2)
+    monkeypatch.setattr(edges, "STEPS", 3)
     options = {"progress": False, **OPTIONS.get(analysis, {})}
     data = data_of(analysis, pairs)
     found = getattr(Study(embedder, **data), analysis)(**options)
+    assert found.rows
+    assert numbers(found) == numbers(getattr(Study(bertjax.load(embedder), **data), analysis)(**options))
     data = {} if analysis.startswith(("patch", "languages", "senses")) else data
     assert numbers(found) == numbers(getattr(bertjax, analysis)(embedder, **data, **options))
-    assert found.rows
-
-
-@pytest.mark.parametrize("analysis", ANALYSES)
-def test_a_model_in_memory_gives_the_numbers_of_its_file(analysis, embedder, pairs):
-    options = {"progress": False, **OPTIONS.get(analysis, {})}
-    loaded, named = (Study(model, **data_of(analysis, pairs)) for model in (bertjax.load(embedder), embedder))
-    found = getattr(loaded, analysis)(**options)
-    assert numbers(found) == numbers(getattr(named, analysis)(**options))
 
 
 def test_changed_parameters_are_studied(classifier, pairs, tmp_path):
@@ -252,25 +249,10 @@ def test_texts_and_labels_may_be_lists(classifier):
     assert "data in memory" in repr(Study(classifier, texts=SENTENCES, labels=labels))
 
 
-def frames(path):
-    """The rows of a file as objects in memory."""
-    header, *rows = [line.split("\t") for line in path.read_text().splitlines()]
-    dicts = [dict(zip(header, row, strict=True)) for row in rows]
-    columns = {name: [row[name] for row in dicts] for name in header}
-    return {
-        "pandas": lambda: importlib.import_module("pandas").DataFrame(columns),
-        "polars": lambda: importlib.import_module("polars").DataFrame(columns),
-        "arrow": lambda: importlib.import_module("pyarrow").table(columns),
-        "datasets": lambda: importlib.import_module("datasets").Dataset.from_dict(columns),
-        "dicts": lambda: dicts,
-        "columns": lambda: columns,
-    }
-
-
-@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "datasets", "dicts", "columns"])
-def test_objects_in_memory_give_the_numbers_of_a_file(kind, classifier, pairs):
-    study = Study(classifier, "mrpc", data=frames(pairs)[kind]())
-    named = Study(classifier, "mrpc", data=pairs)
+def test_a_frame_gives_the_numbers_of_a_file(classifier, pairs):
+    """Other objects have the hashes of files too (`test_data_in_memory.py`)."""
+    frame = pandas.read_csv(pairs, sep="\t", dtype=str)
+    study, named = (Study(classifier, "mrpc", data=data) for data in (frame, pairs))
     assert study.examples.sha256 == named.examples.sha256
     assert numbers(study.ablate(progress=False)) == numbers(named.ablate(progress=False))
 

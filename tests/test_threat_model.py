@@ -130,6 +130,7 @@ def shapes(weights):
     return {name: array.shape for name, array in weights.items()}
 
 
+@pytest.mark.integration  # fuzzing
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize(
     ("form", "file"),
@@ -150,6 +151,7 @@ def test_damaged_weights_are_refused_or_whole(checkpoints, form, file, damage):
     assert read_checkpoint(checkpoints / form).keys() == whole.keys()
 
 
+@pytest.mark.integration  # fuzzing
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json"])
 def test_a_damaged_tokenizer_is_refused_or_as_transformers(checkpoints, file, damage):
@@ -171,6 +173,7 @@ def test_a_damaged_tokenizer_is_refused_or_as_transformers(checkpoints, file, da
 
 
 # ---- data and results ------------------------------------------------------------------------------------------------
+@pytest.mark.integration  # fuzzing
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", ["dev.tsv", "dev.csv", "dev.jsonl", "dev.parquet", "dev.tsv.gz"])
 def test_damaged_data_is_refused_or_has_all_rows(tmp_path, name, damage):
@@ -204,6 +207,7 @@ def contents(directory):
     return saved.rows, arrays, list(saved.examples)
 
 
+@pytest.mark.integration  # fuzzing
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", FILES)
 def test_damaged_results_are_refused_or_unchanged(results, name, damage):

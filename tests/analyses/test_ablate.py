@@ -81,6 +81,7 @@ def test_outputs_are_those_of_single_runs(settings, mode):
         call = {"input_ids": [encoding.input_ids], "token_type_ids": [encoding.token_type_ids]}
         outputs.append((call, model(**call).record.head_outputs))
     means = np.concatenate([np.asarray(found[:, 0]) for _, found in outputs], axis=1).mean(axis=1)
+    some = [0, 4, 7]
     for number, head in enumerate(ov.every_head(model.config)):
         make = {
             "uniform": ov.uniform,
@@ -88,8 +89,8 @@ def test_outputs_are_those_of_single_runs(settings, mode):
             "mean": lambda c, h: ov.mean(c, h, means.astype(np.float32)),
         }[mode]
         override = make(model.config, [head])
-        expected = np.concatenate([model(**call, overrides=override).logits for call, _ in outputs])
-        assert largest_difference(results.outputs["outputs"][number], expected) < 1e-4
+        expected = np.concatenate([model(**outputs[place][0], overrides=override).logits for place in some])
+        assert largest_difference(results.outputs["outputs"][number, some], expected) < 1e-4
 
 
 def _encode(settings, examples):

@@ -23,26 +23,12 @@ from tests.factories import add_tokenizer, make_masked
 from tests.family_models import saved_by_torch
 
 SMALL = Path(__file__).parents[2] / "experiments/data/small_mlm"
-MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 RELATIVE = ("deberta-v2", "modernbert")  # families whose attention depends on distances between tokens
-
-
-@pytest.fixture(scope="module")
-def minilm():
-    return bertjax.load(MINILM), Tokenizer.from_pretrained(MINILM)
-
-
-PAIRS = [
-    {"clean": "A man is eating food.", "corrupted": "A man is riding food.", "second": "A man eats a piece of bread."},
-    {"clean": "A woman is playing the violin.", "corrupted": "A woman is cutting the violin.", "second": "She plays."},
-    {"clean": "Two dogs run on the field.", "corrupted": "Two cars run on the field.", "second": "Dogs are running."},
-    {"clean": "The kids sat.", "corrupted": "The kids sat down again today.", "second": "Children sit."},
-]
 
 
 # Of the tiny models' words. A random embedder may find either text of a contrast more like the second: where that
 # matters, `right_way_round` puts the more similar one first.
-TINY_PAIRS = [
+PAIRS = [
     {"clean": "the cat sat near a door", "corrupted": "the dog sat near a door", "second": "an old cat slept"},
     {"clean": "a man ran home", "corrupted": "a cat ran home", "second": "he ran"},
     {"clean": "red doors sat on the mat", "corrupted": "red cats sat on the mat", "second": "doors are old"},
@@ -69,11 +55,11 @@ def other_way_round(row):
 
 
 @pytest.fixture(scope="module")
-def patched(tmp_path_factory):
+def patched(embedder, tmp_path_factory):
     path = tmp_path_factory.mktemp("patching")
     file = path / "pairs.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
-    return bertjax.patch(MINILM, file, output=path / "out", progress=False), path
+    file.write_text("".join(json.dumps(row) + "\n" for row in right_way_round(embedder, PAIRS)))
+    return bertjax.patch(embedder, file, output=path / "out", progress=False), path
 
 
 def test_all_that_differs_in_the_embeddings_restores_all(patched):
@@ -81,7 +67,7 @@ def test_all_that_differs_in_the_embeddings_restores_all(patched):
     summary = results.summary["patching"]
     assert summary["spans"] == ["first", "before", "changed", "after", "special"]
     assert summary["places"] == ["hidden_states", "attention_outputs", "feed_forward_outputs"]
-    assert len(results.names) == 3 * 6 * 5 - 4  # before layer 0 texts differ at one span alone
+    assert len(results.names) == 3 * 2 * 5 - 4  # before layer 0 texts differ at one span alone
     rows = dict(zip(results.names, results.rows_of("restored"), strict=True))
     assert rows["hidden_states 0 at changed"].score == pytest.approx(1, abs=1e-6)
     assert "hidden_states 0 at before" not in rows
@@ -91,10 +77,10 @@ def test_all_that_differs_in_the_embeddings_restores_all(patched):
         assert row.score == pytest.approx(expected, abs=1e-6)
 
 
-def test_the_score_of_an_embedder_is_the_similarity(patched, minilm):
+def test_the_score_of_an_embedder_is_the_similarity(patched, embedder):
     results, _ = patched
-    model, tokenizer = minilm
-    rows = PAIRS[:3]
+    model, tokenizer = bertjax.load(embedder), Tokenizer.from_pretrained(embedder)
+    rows = right_way_round(embedder, PAIRS[:3])
     vectors = [
         np.stack([np.asarray(model(collate(tokenizer.encode([row[name]])))["sentence_embedding"][0]) for row in rows])
         for name in ("clean", "corrupted", "second")
@@ -137,7 +123,7 @@ def test_the_page_shows_the_grids_and_what_cells_did(patched):
 
 def test_the_other_direction_loses_what_this_one_restores(embedder):
     both = {
-        into: bertjax.patch(embedder, TINY_PAIRS, sites=["hidden_states"], into=into, progress=False)
+        into: bertjax.patch(embedder, PAIRS, sites=["hidden_states"], into=into, progress=False)
         for into in ("corrupted", "clean")
     }
     one, other = (dict(zip(found.names, found.rows_of(), strict=True)) for found in both.values())
@@ -174,38 +160,38 @@ def test_heads_and_tokens_of_a_masked_model():
 
 AGREEING = [
     {
-        "template": "the {} near the river [MASK] built in the city .",
-        "clean": noun,
-        "corrupted": f"{noun}s",
-        "good": "was",
-        "bad": "were",
+        "template": "the {} near a door [MASK] home",
+        "clean": clean,
+        "corrupted": corrupted,
+        "good": "sat",
+        "bad": "ran",
     }
-    for noun in ("house", "school", "station")
+    for clean, corrupted in (("cat", "mat"), ("dog", "old"), ("man", "red"))
 ]
 
 
-def test_paths_of_contrasts_are_scored_as_patches_are():
-    receivers = {"queries": ["3.7"], "values": ["3.7", "2.0"]}
-    found = bertjax.patch_paths(SMALL, AGREEING, receivers=receivers, into="clean", progress=False)
-    assert found.names == [f"{layer}.{head}" for layer in range(3) for head in range(8)]
+def test_paths_of_contrasts_are_scored_as_patches_are(tmp_path):
+    masked, receivers = make_masked(tmp_path), {"queries": ["1.2"], "values": ["1.2", "1.0"]}
+    found = bertjax.patch_paths(masked, AGREEING, receivers=receivers, into="clean", progress=False)
+    assert found.names == ["0.0", "0.1", "0.2"]
     summary = found.summary["patching"]
     assert summary["receivers"] == receivers
     assert found.kind == "head"
-    model, tokenizer = bertjax.load(SMALL), Tokenizer.from_pretrained(SMALL)
-    good, bad = (tokenizer.encode([word])[0].input_ids[1] for word in ("was", "were"))
+    model, tokenizer = bertjax.load(masked), Tokenizer.from_pretrained(masked)
+    good, bad = (tokenizer.encode([word])[0].input_ids[1] for word in ("sat", "ran"))
     batch, sources = (
         collate(tokenizer.encode([row["template"].replace("{}", row[name]) for row in AGREEING]))
         for name in ("clean", "corrupted")
     )
-    senders, logits = patch_paths(model, batch, sources, receivers, masked_logits, senders=["1.1", "1.6"])
-    assert senders == [(1, 1), (1, 6)]
+    senders, logits = patch_paths(model, batch, sources, receivers, masked_logits, senders=["0.1", "0.2"])
+    assert senders == [(0, 1), (0, 2)]
     expected = (logits[..., good] - logits[..., bad]).mean(axis=1)
     scores = dict(zip(found.names, found.rows_of("score"), strict=True))
-    assert [scores[name].score for name in ("1.1", "1.6")] == pytest.approx(expected.tolist(), abs=1e-5)
+    assert [scores[name].score for name in ("0.1", "0.2")] == pytest.approx(expected.tolist(), abs=1e-5)
     ends = [np.asarray(masked_logits(model(part))) for part in (batch, sources)]
     target, source = ((end[:, good] - end[:, bad]).mean() for end in ends)
     shares = dict(zip(found.names, found.rows_of("lost"), strict=True))
-    assert shares["1.1"].score == pytest.approx((expected[0] - target) / (source - target), abs=1e-4)
+    assert shares["0.1"].score == pytest.approx((expected[0] - target) / (source - target), abs=1e-4)
     assert found.plot().axes
 
 
@@ -215,7 +201,7 @@ def masked_logits(output):
 
 @pytest.mark.integration
 def test_paths_of_an_embedder_and_on_the_command_line(embedder, tmp_path, capsys):
-    rows = TINY_PAIRS[:3]
+    rows = PAIRS[:3]
     found = bertjax.patch_paths(embedder, rows, receivers={"values": ["1.1"]}, heads=["0.0", "0.2"], progress=False)
     model, tokenizer = bertjax.load(embedder), Tokenizer.from_pretrained(embedder)
     for number, name in enumerate(found.names):
@@ -273,7 +259,7 @@ def test_commands_that_cannot_be_are_refused(line, message, capsys, tmp_path, mo
 
 def test_an_interrupted_grid_resumes(embedder, tmp_path):
     options = {"sites": ["head_outputs"], "heads": ["0.1", "1.2"], "output": tmp_path / "out"}
-    whole = bertjax.patch(embedder, TINY_PAIRS, **{**options, "output": None}, progress=False)
+    whole = bertjax.patch(embedder, PAIRS, **{**options, "output": None}, progress=False)
     calls = []
 
     def interrupt(done, total):
@@ -282,14 +268,14 @@ def test_an_interrupted_grid_resumes(embedder, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises((KeyboardInterrupt, BertjaxError)):
-        bertjax.patch(embedder, TINY_PAIRS, **options, progress=interrupt)
-    found = bertjax.patch(embedder, TINY_PAIRS, **options, progress=False)
+        bertjax.patch(embedder, PAIRS, **options, progress=interrupt)
+    found = bertjax.patch(embedder, PAIRS, **options, progress=False)
     assert [row.score for row in found.rows_of()] == [row.score for row in whole.rows_of()]
     assert not (tmp_path / "out" / "patches").exists()
 
 
 def test_ids_are_kept_and_a_limit_draws(embedder, tmp_path):
-    rows = [{**TINY_PAIRS[0], "id": number} for number in (7, 3, 5, 9)]
+    rows = [{**PAIRS[0], "id": number} for number in (7, 3, 5, 9)]
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     whole, limited = (
@@ -300,12 +286,12 @@ def test_ids_are_kept_and_a_limit_draws(embedder, tmp_path):
     assert whole.summary["mode"]["title"] == "patched from the other text"
 
 
-def test_paths_refuse_what_they_do_not_have():
+def test_paths_refuse_what_they_do_not_have(embedder):
     options = {"receivers": {"keys": ["0.1"]}, "progress": False}
     with pytest.raises(BertjaxError, match="no head comes before the receivers"):
-        bertjax.patch_paths(MINILM, PAIRS[:3], **options)
+        bertjax.patch_paths(embedder, PAIRS[:3], **options)
     with pytest.raises(BertjaxError, match="attention is not an option of this call"):
-        bertjax.patch_paths(MINILM, PAIRS[:3], **options, attention="fused")
+        bertjax.patch_paths(embedder, PAIRS[:3], **options, attention="fused")
 
 
 @pytest.mark.needs_torch
@@ -323,7 +309,7 @@ def test_cells_that_are_left_out_would_change_nothing(kind, embedder, tmp_path, 
         ]
         rows = [{**row, "good": "sat", "bad": "home"} for row in rows]
     elif kind == "embedder":
-        model, rows, places = embedder, TINY_PAIRS[:3], ["hidden_states", "queries", "attention_outputs"]
+        model, rows, places = embedder, PAIRS[:3], ["hidden_states", "queries", "attention_outputs"]
     else:
         size = {"vocab_size": 64, "max_position_embeddings": 60, "pad_token_id": 0, "num_labels": 2}
         model = saved_by_torch(kind, "sequence classification", tmp_path / "model", **size)
@@ -342,7 +328,7 @@ def test_cells_that_are_left_out_would_change_nothing(kind, embedder, tmp_path, 
 
 
 def test_reversed_contrasts_are_reported_and_can_be_left_out(embedder, tmp_path, capsys):
-    rows = right_way_round(embedder, TINY_PAIRS[:3])
+    rows = right_way_round(embedder, PAIRS[:3])
     both_ways = [*rows, *map(other_way_round, rows[1:])]
     options = {"sites": ["hidden_states"], "spans": "all", "progress": False}
     whole, right = (bertjax.patch(embedder, both_ways, **options, only_right=only) for only in (False, True))
@@ -381,7 +367,7 @@ def test_reversed_contrasts_are_reported_and_can_be_left_out(embedder, tmp_path,
         bertjax.patch(embedder, both_ways[3:], **options, only_right=True)
 
 
-def test_the_reason_of_each_omitted_contrast_is_printed(tmp_path, capsys):
+def test_the_reason_of_each_omitted_contrast_is_printed(embedder, tmp_path, capsys):
     rows = [
         {**PAIRS[0], "id": "a"},
         {**PAIRS[3], "id": "longer"},
@@ -391,7 +377,7 @@ def test_the_reason_of_each_omitted_contrast_is_printed(tmp_path, capsys):
     ]
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    line = ["patch", "--data", str(file), "--sites", "hidden_states", "--max-length", "20"]
+    line = ["patch", "--model", str(embedder), "--data", str(file), "--sites", "hidden_states", "--max-length", "20"]
     assert cli.main([*line, "--output", str(tmp_path / "out")]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert (
@@ -456,6 +442,6 @@ def test_few_contrasts_are_drawn_in_full_colours(patched):
         ({"contrasts": [{**PAIRS[0], "template": "no place"}]}, "exactly once"),
     ],
 )
-def test_contrasts_that_cannot_be_patched_are_refused(options, message):
+def test_contrasts_that_cannot_be_patched_are_refused(options, message, embedder):
     with pytest.raises((BertjaxError, DataError, ConfigError), match=message):
-        bertjax.patch(MINILM, **options, progress=False)
+        bertjax.patch(embedder, **options, progress=False)

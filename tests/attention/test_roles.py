@@ -283,13 +283,14 @@ def test_texts_are_spread_and_few():
     assert texts_to_compare([10_000], 100) == [0]
 
 
-def test_silhouettes_are_compared_with_permuted_groups():
+def test_silhouettes_are_compared_with_permuted_groups(monkeypatch):
     rng = np.random.default_rng(0)
     groups = np.repeat(np.arange(4), 8)
     points = rng.normal(size=(32, 3)) + 3 * rng.normal(size=(4, 3))[groups]
     apart = silhouette_of(np.linalg.norm(points[:, None] - points, axis=-1), groups)
     assert apart.value > 0.3 > 0 > apart.permuted
     assert apart.p == 0.001
+    monkeypatch.setattr("bertjax.statistics.grouping.PERMUTATIONS", 99)
     noise = rng.normal(size=(32, 3))
     found = [silhouette_of(np.linalg.norm(noise[:, None] - noise, axis=-1), rng.permutation(groups)) for _ in range(8)]
     assert np.mean([one.p for one in found]) > 0.15

@@ -23,8 +23,8 @@ from tests.tiny_models import CLASSES, arguments, random_model, tree_equal
 
 
 @pytest.mark.parametrize("name", sorted(CLASSES))
-def test_load_save_load_is_exact_to_the_bit(config, name, tmp_path):
-    model = random_model(CLASSES[name], config)
+def test_load_save_load_is_exact_to_the_bit(small, name, tmp_path):
+    model = random_model(CLASSES[name], small)
     model.save_pretrained(tmp_path / "first")
     first = CLASSES[name].from_pretrained(tmp_path / "first")
     first.save_pretrained(tmp_path / "second")

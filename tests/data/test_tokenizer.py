@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -42,19 +43,16 @@ def write_both_forms(directory: Path, **settings: object) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("settings", [{}, {"do_lower_case": False}, {"strip_accents": False}])
-@pytest.mark.parametrize("max_length", [None, 9, 7, 6, 5, 4, 3])
-@pytest.mark.parametrize("pairs", [False, True])
-def test_both_forms_encode_as_transformers_does(
-    settings: dict[str, object], max_length: int | None, pairs: bool, tmp_path: Path
-) -> None:
+def test_both_forms_encode_as_transformers_does(settings: dict[str, object], tmp_path: Path) -> None:
     slow, fast = write_both_forms(tmp_path, **settings)
-    texts = (FIRST, SECOND) if pairs else (FIRST,)
-    strategy = "do_not_truncate" if max_length is None else "longest_first"
+    theirs = BertTokenizer.from_pretrained(slow)
+    tokenizers = [Tokenizer.from_pretrained(directory) for directory in (slow, fast)]
     options = {"return_offsets_mapping": True, "return_token_type_ids": True}
-    reference = BertTokenizer.from_pretrained(slow)(*texts, truncation=strategy, max_length=max_length, **options)
-    whole = BertTokenizer.from_pretrained(slow)(*texts)["input_ids"]
-    for directory in (slow, fast):
-        found = Tokenizer.from_pretrained(directory).encode(*texts, max_length=max_length)
+    for texts, max_length, tokenizer in product(((FIRST,), (FIRST, SECOND)), (None, 9, 7, 6, 5, 4, 3), tokenizers):
+        strategy = "do_not_truncate" if max_length is None else "longest_first"
+        reference = theirs(*texts, truncation=strategy, max_length=max_length, **options)
+        whole = theirs(*texts)["input_ids"]
+        found = tokenizer.encode(*texts, max_length=max_length)
         assert [list(one.input_ids) for one in found] == reference["input_ids"]
         assert [list(one.token_type_ids) for one in found] == reference["token_type_ids"]
         assert [list(one.offsets) for one in found] == reference["offset_mapping"]
@@ -220,10 +218,6 @@ def test_special_tokens_can_be_split_as_other_text_is(tmp_path: Path) -> None:
 
 def test_wrong_calls_of_encode_are_refused(tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_pretrained(write_vocabulary(tmp_path))
-    with pytest.raises(InputError, match="a list of str, found the string"):
-        tokenizer.encode("the cat")
-    with pytest.raises(InputError, match="2 first texts and 1 second"):
-        tokenizer.encode(["the", "cat"], ["sat"])
     with pytest.raises(InputError, match="these texts cannot be tokenised"):
         tokenizer.encode(["\ud800"])
     with pytest.raises(InputError, match="max_length is 2; the special tokens alone are 3"):
@@ -245,8 +239,6 @@ def test_collate_pads_on_the_right_with_the_padding_token() -> None:
     assert collate([encoding(2), encoding(3)])["input_ids"].shape == (2, 3)
     with pytest.raises(InputError, match="has 3 tokens, but the batch only 2; encode with max_length=2"):
         collate([encoding(3)], length=2)
-    with pytest.raises(InputError, match="nothing to collate"):
-        collate([])
 
 
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 100, 333])

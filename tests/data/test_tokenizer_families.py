@@ -137,8 +137,8 @@ def test_words_become_the_tokens_of_run_ner(name: str, side: str, tmp_path: Path
     directory = make_tokenizer(tmp_path, name, truncation_side=side)
     prefix = {"add_prefix_space": True} if name == "RobertaTokenizer" else {}
     ours, theirs = Tokenizer.from_pretrained(directory), AutoTokenizer.from_pretrained(directory, **prefix)
-    rng, words = np.random.default_rng(4), [word for line in draw_lines(300, 5) for word in line.split(" ")]
-    odd = [*ODD_TEXTS, "New York", " 1\u00a0000 ", "", " ", "\u200b", "\u2028", "\u00a0", ".", "("]
+    rng, words = np.random.default_rng(4), np.array(" ".join(draw_lines(300, 5)).split(" "))
+    odd = np.array([*ODD_TEXTS, "New York", " 1\u00a0000 ", "", " ", "\u200b", "\u2028", "\u00a0", ".", "("])
     sentences = [
         [str(rng.choice(odd if rng.random() < 0.3 else words)) for _ in range(rng.integers(1, 12))] for _ in range(300)
     ]

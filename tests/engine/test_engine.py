@@ -76,12 +76,15 @@ def check_engine_equals_reference(data):
     assert largest_difference(found.outputs, expected) <= CLOSE[dtype]
 
 
-@pytest.mark.parametrize("name", sorted(READOUTS))
-@pytest.mark.parametrize("mode", sorted(MODES))
-def test_all_heads_and_layers_in_every_mode_and_readout(small, rng, name, mode):
+@pytest.mark.parametrize(
+    ("name", "modes"),
+    [*(("logits", [mode]) for mode in sorted(MODES)), *((name, sorted(MODES)) for name in sorted(READOUTS))],
+)
+def test_all_heads_and_layers_in_every_mode_and_readout(small, rng, name, modes):
     model = model_of("three heads", name, "float32")
     examples = encodings(small, rng, [3, 9, 1, 5, 5, 2])
-    ablations = [*ab.single_heads(small, mode), *ab.whole_layers(small, mode), ab.Ablation("base", ())]
+    ablations = [one for mode in modes for one in (*ab.single_heads(small, mode), *ab.whole_layers(small, mode))]
+    ablations.append(ab.Ablation("base", ()))
     means = rng.normal(size=(2, 3, 4)).astype(np.float32)
     sources = encodings(small, rng, [3, 9, 1, 5, 5, 2])
     options = {"means": means, "sources": sources, "row_length": 16, "tokens_at_once": 48}
@@ -89,7 +92,7 @@ def test_all_heads_and_layers_in_every_mode_and_readout(small, rng, name, mode):
     expected = reference_outputs(model, examples, ablations, READOUTS[name][1], means, sources)
     assert largest_difference(found.outputs, expected) < CLOSE["float32"]
     assert np.array_equal(found.base, found.outputs[-1])
-    assert largest_difference(found.outputs[0], found.base) > 1e-4
+    assert all(largest_difference(outputs, found.base) > 1e-4 for outputs in found.outputs[:-1])
 
 
 @pytest.mark.parametrize("name", sorted(READOUTS))
@@ -175,10 +178,6 @@ def test_every_form_of_attention_gives_the_same(small, rng, name):
 
 def test_what_cannot_be_swept_is_refused(small, rng):
     model, examples = model_of("three heads", "logits", "float32"), encodings(small, rng, [3, 5])
-    with pytest.raises(OverrideError, match="give means"):
-        engine.sweep(model, examples, ab.single_heads(small, "mean"), readouts.logits)
-    with pytest.raises(InputError, match="no logits"):
-        engine.sweep(model_of("three heads", "pooled", "float32"), examples, ab.single_heads(small), readouts.logits)
     with pytest.raises(InputError, match=r"20 tokens, .* max_position_embeddings 19: truncate .* --max-length 19"):
         engine.sweep(model, encodings(small, rng, [20]), ab.single_heads(small), readouts.logits)
     wrong = replace(examples[0], input_ids=(1, 41, 2))
@@ -237,17 +236,6 @@ def test_readouts_at_chosen_tokens(small, rng):
     assert largest_difference(found.outputs, chosen) < CLOSE["float32"]
 
 
-def test_examples_of_unequal_numbers_of_texts_are_refused(small, rng):
-    model, one, two = model_of("three heads", "logits", "float32"), *encodings(small, rng, [3, 4])
-    heads = ab.single_heads(small)
-    for examples, message in (
-        ([(one, two), (one,)], "1 to 2 texts"),
-        ([(one, two), (one, two)], "give combine"),
-    ):
-        with pytest.raises(InputError, match=message):
-            engine.sweep(model, examples, heads, readouts.logits)
-
-
 @pytest.mark.parametrize("shape", [(2, 3, 1), (2, 1, 4), (1, 3, 4)])
 def test_means_of_another_shape_are_refused(small, rng, shape):
     model, examples = model_of("three heads", "logits", "float32"), encodings(small, rng, [3, 4])
@@ -271,18 +259,12 @@ def test_positions_may_be_an_array(small, rng):
 def test_sources_and_positions_that_do_not_fit_are_refused(small, rng):
     model, heads = model_of("three heads", "words", "float32"), ab.single_heads(small, "patched")
     examples = encodings(small, rng, [3, 9, 4])
-    with pytest.raises(OverrideError, match="give sources"):
-        engine.sweep(model, examples, heads, readouts.logits)
-    with pytest.raises(InputError, match="2 sources for 3 examples"):
-        engine.sweep(model, examples, heads, readouts.logits, sources=examples[:2])
     with pytest.raises(InputError, match=r"source 1 has \[4\] tokens, its example \[9\]"):
         engine.sweep(model, examples, heads, readouts.logits, sources=[examples[0], examples[2], examples[2]])
     uniform = ab.single_heads(small)
     for at, message in (([[0], [1]], "same number"), ([[0], [1], [2, 3]], "same number"), ([[], [], []], "at least")):
         with pytest.raises(InputError, match=message):
             engine.sweep(model, examples, uniform, readouts.logits, at=at)
-    with pytest.raises(InputError, match="example 0 has tokens 0 to 2, but `at` asks for"):
-        engine.sweep(model, examples, uniform, readouts.logits, at=[[3], [1], [1]])
     with pytest.raises(InputError, match="pooler_output, which single tokens do not have"):
         engine.sweep(random_model(BertModel, small), examples, uniform, readouts.pooled, at=[[0], [1], [1]])
     pairs = [(one, one) for one in examples]
@@ -330,15 +312,14 @@ def test_more_texts_compile_nothing_more(rng, caplog):
     """The size of programs is that of a step, for any number of rows."""
     model = model_of("three heads", "logits", "float32")
 
-    def run(count):
+    def run(count, row_length=10):
         texts = encodings(model.config, rng, [9] * count)
-        options = {"row_length": 10, "tokens_at_once": 60}
+        options = {"row_length": row_length, "tokens_at_once": 60}
         return engine.sweep(model, texts, ab.single_heads(model.config), readouts.logits, **options).outputs
 
     assert run(12).shape[1] == 12
     with jax.log_compiles():
         run(24)
         assert [record.message for record in caplog.records if "Compiling" in record.message] == []
-        jax.clear_caches()
-        run(24)
+        run(24, row_length=14)  # in no other test
     assert [record.message for record in caplog.records if "Compiling jit(embed)" in record.message]

@@ -34,16 +34,18 @@ pytestmark = pytest.mark.integration
 def test_without_dropout_the_training_pass_is_the_model(config, rng):
     model = make_training_model(config, **NO_DROPOUT)
     inputs = model.inputs(**arguments(config, rng))
-    assert largest_difference(train_logits(model, inputs, jax.random.key(0)), model.forward(inputs).logits) < 1e-6
+    found, expected = jax.jit(lambda: (train_logits(model, inputs, jax.random.key(0)), model.forward(inputs).logits))()
+    assert largest_difference(found, expected) < 1e-6
 
 
 def test_dropout_changes_training_alone_and_anew_with_each_key(small, rng):
     model = make_training_model(small, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
     arrays = arguments(small, rng)
     inputs = model.inputs(**arrays)
-    first, second = (np.asarray(train_logits(model, inputs, jax.random.key(key))) for key in (1, 2))
+    train = jax.jit(lambda key: train_logits(model, inputs, key))
+    first, second, again = (np.asarray(train(jax.random.key(key))) for key in (1, 2, 1))
     assert largest_difference(first, second) > 1e-3
-    assert np.array_equal(first, np.asarray(train_logits(model, inputs, jax.random.key(1))))
+    assert np.array_equal(first, again)
     still = make_training_model(small, **NO_DROPOUT)
     assert np.array_equal(np.asarray(model(**arrays).logits), np.asarray(still(**arrays).logits))
 
@@ -128,7 +130,7 @@ def torch_loss(twin, batch):
 
 
 @pytest.mark.needs_torch
-@pytest.mark.parametrize("labels", [1, 2, 3])
+@pytest.mark.parametrize("labels", [1, 3])
 def test_loss_and_gradients_are_pytorchs(small, rng, tmp_path, labels):
     model = make_training_model(small, labels, **NO_DROPOUT)
     encoded, targets = make_training_examples(model, rng, 5, labels)
@@ -136,9 +138,8 @@ def test_loss_and_gradients_are_pytorchs(small, rng, tmp_path, labels):
     twin, skeleton = torch_twin(model, tmp_path), Skeleton.of(model)
     theirs = torch_loss(twin, batch)
     theirs.backward()
-    loss, gradients = jax.value_and_grad(lambda parameters: batch_loss(skeleton, parameters, batch, jax.random.key(0)))(
-        model.parameters()
-    )
+    differentiate = jax.value_and_grad(lambda parameters: batch_loss(skeleton, parameters, batch, jax.random.key(0)))
+    loss, gradients = jax.jit(differentiate)(model.parameters())
     assert abs(float(loss) - theirs.item()) < 1e-5
     ours = skeleton.merge(gradients).weights()  # gradients under transformers' names and in its layout
     named = dict(twin.named_parameters())
@@ -276,14 +277,11 @@ def test_rows_that_fill_up_a_batch_count_for_nothing(small, rng):
     model = make_training_model(small, **NO_DROPOUT)
     encoded, targets = make_training_examples(model, rng, 5)
     skeleton, key = Skeleton.of(model), jax.random.key(0)
-    losses = [
-        float(batch_loss(skeleton, model.parameters(), make_batch(encoded.encodings, targets, rows, 0, 19), key))
-        for rows in (5, 8)
-    ]
+    loss_of = jax.jit(lambda batch: batch_loss(skeleton, model.parameters(), batch, key))
+    losses = [float(loss_of(make_batch(encoded.encodings, targets, rows, 0, 19))) for rows in (5, 8)]
     assert abs(losses[0] - losses[1]) < 1e-6
     each = [
-        float(batch_loss(skeleton, model.parameters(), make_batch([row], targets[[place]], 1, 0, 19), key))
-        for place, row in enumerate(encoded.encodings)
+        float(loss_of(make_batch([row], targets[[place]], 1, 0, 19))) for place, row in enumerate(encoded.encodings)
     ]
     assert abs(losses[0] - np.mean(each)) < 1e-5
 

@@ -22,7 +22,7 @@ from bertjax.errors import OutputError, SweepInterrupted
 from bertjax.jobs.run import run_analysis
 from tests.factories import make_classifier, make_config, write_pairs
 from tests.interruptions import COMMAND_OF_SMALL_PARTS, TINY_PARTS, StopAfter
-from tests.job_factories import changed, settings_of
+from tests.job_factories import changed, options_of, settings_of
 from tests.tiny_models import comparable_environment, random_model
 
 
@@ -35,17 +35,7 @@ def settings(tmp_path):
 
 
 def arguments_of(settings):
-    return [
-        "ablate",
-        "--model",
-        settings.model,
-        "--task",
-        "mrpc",
-        "--data",
-        settings.data,
-        "--output",
-        settings.analysis.output,
-    ]
+    return ["ablate", *options_of(settings)]
 
 
 @pytest.mark.integration
@@ -148,8 +138,7 @@ OTHER = {"shapley": ["--permutations", "6"], "prune": ["--points", "2"], "import
 
 
 def words_of(command, settings):
-    paths = ["--model", settings.model, "--task", "mrpc", "--data", settings.data, "--output", settings.analysis.output]
-    return [command, *paths, "--limit", "8", *ANALYSES[command]]
+    return [command, *options_of(settings), "--limit", "8", *ANALYSES[command]]
 
 
 @pytest.mark.integration

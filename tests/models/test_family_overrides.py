@@ -145,7 +145,10 @@ def test_every_kind_of_override_agrees_in_float64(family, size, tmp_path, rng, x
         assert largest_difference(theirs, base.hidden_states[-1], real) > 1e-4, name
 
 
-@pytest.mark.parametrize(("family", "size"), mostly_slow(EVERY, ("deberta-v2", 0), ("modernbert", 0)))
+@pytest.mark.parametrize(
+    ("family", "size"),
+    mostly_slow([("bert", 0), *EVERY], ("bert", 0), ("deberta-v2", 0), ("modernbert", 0)),
+)
 def test_gradients_of_gates_agree_with_differences(family, size, rng, x64):
     """Of both gates of every head, at 0 and at 1."""
     config = config_of(family, size)

@@ -74,27 +74,6 @@ def test_an_indexed_readout_reads_only_its_field():
     assert by_number.first_only
 
 
-@pytest.mark.needs_torch
-def test_batches_of_any_tokenizer_are_accepted(embedder, tokenizer):
-    import torch
-    from transformers import BatchEncoding
-
-    expected = embedder(IDS, MASK).sentence_embedding
-    batch = {"input_ids": IDS, "attention_mask": MASK}
-    tensors = {name: torch.tensor(value) for name, value in batch.items()}
-    arrays = {name: jnp.array(value) for name, value in batch.items()}
-    for texts in (batch, tensors, arrays, BatchEncoding(tensors), BatchEncoding(batch)):
-        assert np.array_equal(embedder(texts).sentence_embedding, expected)
-        result = bertjax.sweep(
-            embedder, texts, [ab.ablation(CONFIG, ["0.1"])], readouts.sentence_embedding, progress=False
-        )
-        assert np.allclose(result.base, expected, atol=1e-5)
-    # Unpadded rows, as a tokenizer gives them without return_tensors.
-    rows = BatchEncoding({"input_ids": [IDS[0], IDS[1][:3]]})
-    result = bertjax.sweep(embedder, rows, [ab.ablation(CONFIG, ["0.1"])], readouts.sentence_embedding, progress=False)
-    assert np.allclose(result.base, expected, atol=1e-5)
-
-
 def test_texts_are_tokenized_by_the_tokenizer_argument(embedder, tokenizer):
     texts = tokenizer.encode(SENTENCES)
     batch = tokenizer(SENTENCES)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,6 +24,7 @@ from tests.tiny_models import encodings, fixed_lengths, random_model
 # Of three layers of three heads: all but one, one, and none of a layer's are gone.
 GONE = ((0, 0), (0, 2), (1, 1))
 WHOLE_LAYER = ((0, 1), (1, 0), (1, 1), (1, 2))
+MODES = ("zero", "uniform", "mean")
 
 
 def first_token(output):
@@ -70,8 +72,7 @@ def test_a_smaller_model_equals_zeroed_heads(family, both, rng):
     np.testing.assert_allclose(after.attentions[layer, :, head], before.attentions[layer, :, head], atol=1e-5)
 
 
-@pytest.mark.parametrize("gone", [GONE, WHOLE_LAYER], ids=["some", "a whole layer"])
-@pytest.mark.parametrize("attention", ["explicit", "fused"])
+@pytest.mark.parametrize(("attention", "gone"), [("explicit", GONE), ("fused", WHOLE_LAYER)])
 def test_remaining_heads_are_overridden_as_before(gone, attention, both, rng, tmp_path):
     whole, smaller, _ = both(gone=gone)
     if attention == "fused":
@@ -97,8 +98,13 @@ def test_remaining_heads_are_overridden_as_before(gone, attention, both, rng, tm
         np.testing.assert_allclose(found[real], expected[real], atol=2e-5)
 
 
-@pytest.mark.parametrize("family", sometimes(FAMILIES, "bert", "mpnet", "deberta-v2", "modernbert"))
-@pytest.mark.parametrize("mode", ["zero", "uniform", "mean"])
+SWEPT = [*(("bert", mode) for mode in MODES), ("mpnet", "zero"), ("deberta-v2", "mean"), ("modernbert", "uniform")]
+
+
+@pytest.mark.parametrize(
+    ("family", "mode"),
+    [one if one in SWEPT else pytest.param(*one, marks=pytest.mark.slow) for one in product(FAMILIES, MODES)],
+)
 def test_a_sweep_of_a_smaller_model_equals_that_of_all_heads(family, mode, both, rng):
     whole, smaller, gone = both(family)
     examples = encodings(whole.config, rng, fixed_lengths(3, 9, 6))

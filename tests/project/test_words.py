@@ -3,8 +3,6 @@
 import ast
 import re
 
-import pytest
-
 from tests.layering import ROOT
 
 # Words that were used as nouns or for several things, and what to write.
@@ -21,10 +19,6 @@ WORDS = {
 # Words that are no names of a test: a participle, where a noun is meant.
 ALONE = {"own": "custom, target, or the noun that is meant", "made": "result, model, directory or the like"}
 KEYS = {"beside", "donor_score"}  # keys of saved files, which stay
-
-
-def name_of(path):
-    return path.relative_to(ROOT).as_posix()
 
 
 def modules_in(*folders):
@@ -54,14 +48,14 @@ def old_words(source, alone=()):
     return found | {name: ALONE[name] for name in names if name in alone}
 
 
-@pytest.mark.parametrize("path", modules_in("bertjax", "experiments", "benchmarks"), ids=name_of)
-def test_names_use_the_terms_of_the_field(path):
-    assert old_words(path.read_text()) == {}
+def test_names_use_the_terms_of_the_field():
+    for path in modules_in("bertjax", "experiments", "benchmarks"):
+        assert old_words(path.read_text()) == {}, path
 
 
-@pytest.mark.parametrize("path", modules_in("tests"), ids=name_of)
-def test_names_in_tests_use_the_terms_of_the_field(path):
-    assert old_words(path.read_text(), ALONE) == {}
+def test_names_in_tests_use_the_terms_of_the_field():
+    for path in modules_in("tests"):
+        assert old_words(path.read_text(), ALONE) == {}, path
 
 
 def test_old_words_are_found():
@@ -84,9 +78,9 @@ def unclear(source):
     return [name for name, text in described(source) if "," in name or re.match(r"(of|that|as in|by default) ", text)]
 
 
-@pytest.mark.parametrize("path", modules_in("bertjax"), ids=name_of)
-def test_each_parameter_has_a_sentence_with_a_noun(path):
-    assert unclear(path.read_text()) == []
+def test_each_parameter_has_a_sentence_with_a_noun():
+    found = {path: unclear(path.read_text()) for path in modules_in("bertjax")}
+    assert {path: names for path, names in found.items() if names} == {}
 
 
 def test_unclear_sentences_are_found():

@@ -31,10 +31,10 @@ def test_a_unit_counts_with_all_its_outputs(metric, rng):
 def test_intervals_are_of_drawn_units(metric, rng):
     outputs, labels = draw_outputs(rng, metric, 4, 120)
     units = rng.integers(0, 30, 120) * 7 - 5  # numbers of any kind
-    found = compute_statistics(metric, outputs[0], outputs[1:], labels, units=units, resamples=300, draws=199)
+    found = compute_statistics(metric, outputs[0], outputs[1:], labels, units=units, resamples=99, draws=99)
     numbers = np.unique(units, return_inverse=True)[1]
     assert found.examples == numbers.max() + 1
-    counts = np.concatenate(list(bootstrap_counts(found.examples, 300, 0)))
+    counts = np.concatenate(list(bootstrap_counts(found.examples, 99, 0)))
     drawn = np.stack(
         [
             score(metric, outputs[:, places], labels[places])
@@ -128,14 +128,14 @@ def correlated_words(rng, sentences, words):
     return np.stack([outputs, np.ones_like(outputs)], axis=-1), units
 
 
-def coverage(rng, repeats, texts=200):
+def coverage(rng, repeats, texts=200, draws=999):
     """How often 95 % intervals of units, and of words, hold the truth; and how often p < 0.05 where nothing changes."""
     hits, found = np.zeros(2), []
     for number in range(repeats):
         outputs, units = correlated_words(rng, texts, 8)
         labels = np.zeros(len(units))
         for way, several in enumerate((units, None)):
-            options = {"units": several, "resamples": 999, "draws": 199, "seed": number}
+            options = {"units": several, "resamples": draws, "draws": 199, "seed": number}
             statistics = compute_statistics("cross_entropy", outputs[0], outputs[1:], labels, **options)
             hits[way] += statistics.low[0] <= 0.1 <= statistics.high[0]
         # Without the mean change, the words of a sentence still change together.
@@ -149,7 +149,7 @@ def coverage(rng, repeats, texts=200):
 
 
 def test_intervals_over_units_have_coverage_where_words_do_not():
-    (of_units, of_words), (false_of_units, false_of_words) = coverage(np.random.default_rng(3), 80, 60)
+    (of_units, of_words), (false_of_units, false_of_words) = coverage(np.random.default_rng(3), 80, 60, draws=99)
     assert of_units >= stats.binom.ppf(0.001, 80, 0.94) / 80
     assert of_words < 0.75
     assert false_of_units <= stats.binom.ppf(0.999, 80, 0.05) / 80

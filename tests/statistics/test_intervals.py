@@ -18,7 +18,7 @@ from tests.random_outputs import DRAWS, draw_outputs, logits, paired
 from tests.tiny_models import largest_difference
 
 
-def coverage(rng, metric, examples, gain, loss, repeats):
+def coverage(rng, metric, examples, gain, loss, repeats, draws=DRAWS):
     """The share of intervals of `repeats` data sets that hold the true difference."""
     many = paired(np.random.default_rng(1), 2_000_000, gain, loss)
     truth = np.diff(score(metric, logits(np.stack(many[1:])), many[0]))[0]
@@ -28,7 +28,7 @@ def coverage(rng, metric, examples, gain, loss, repeats):
         both = logits(np.stack([base, after]))
         scores = score(metric, both, labels)
         scorer = make_scorer(metric, both, labels)
-        resampled = np.diff(score_draws(scorer, bootstrap_counts(examples, DRAWS, int(rng.integers(1 << 30)))))
+        resampled = np.diff(score_draws(scorer, bootstrap_counts(examples, draws, int(rng.integers(1 << 30)))))
         left_out = np.diff(scorer(1 - np.eye(examples, dtype=int)))
         ends = intervals.percentile(resampled), intervals.bca(np.diff(scores), resampled, left_out)
         low, high, _ = ev.choose_intervals(METRICS[metric], both, labels, 1, np.diff(scores), ends)
@@ -56,7 +56,8 @@ def test_intervals_hold_the_truth_95_times_of_100(rng, metric, gain, loss):
     ],
 )
 def test_intervals_hold_the_truth(metric, gain, loss):
-    assert 0.93 <= coverage(np.random.default_rng(5), metric, 400, gain, loss, 300) <= 0.97
+    """So few flips have score intervals, which need no draws."""
+    assert 0.93 <= coverage(np.random.default_rng(5), metric, 400, gain, loss, 300, draws=9) <= 0.97
 
 
 @pytest.mark.slow

@@ -95,10 +95,11 @@ def test_all_ablations_at_once_score_as_one_library_call_each(name, rng):
 
 @pytest.mark.parametrize("name", METRICS)
 def test_a_sweep_of_mnli_size_takes_seconds(name, rng):
-    outputs, labels = random_outputs(METRICS[name], rng, 145, 9815)
+    """A quarter of 144 heads."""
+    outputs, labels = random_outputs(METRICS[name], rng, 36, 9815)
     begin = time.process_time()
     score(name, outputs.astype(np.float32), labels)
-    assert time.process_time() - begin < 8
+    assert time.process_time() - begin < 2
 
 
 @pytest.mark.parametrize("name", ["accuracy", "matthews"])

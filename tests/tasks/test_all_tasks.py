@@ -42,7 +42,7 @@ def test_no_task_is_missing():
     assert {task.name for task in TASKS.values() if not isinstance(task, TextClassification)} == {*TASK_FACTORIES}
 
 
-QUICK = ("minimal-pairs", "ranking")  # the others in the slow suite
+QUICK = ("mlm", "minimal-pairs", "ranking")  # the others in the slow suite
 
 
 @pytest.fixture(

@@ -12,16 +12,14 @@ import pytest
 import bertjax
 from bertjax.cli import main
 from bertjax.data import Tokenizer
-from bertjax.engine import SweepResult, sizes
-from bertjax.engine.journal import count_parts
-from bertjax.errors import ConfigError, DataError, InputError, SweepInterrupted
+from bertjax.engine import SweepResult
+from bertjax.errors import ConfigError, DataError, InputError
 from bertjax.jobs import torch_reference
 from bertjax.results import read_results
 from bertjax.statistics import compute_statistics
 from bertjax.tasks import form_named, load_examples
 from bertjax.tasks.masked_words import mask_words
 from tests.factories import make_masked, write_lines
-from tests.interruptions import TINY_PARTS, StopAfter
 from tests.tiny_models import comparable_environment, largest_difference
 
 
@@ -193,17 +191,6 @@ def byte_level():
     ends = [(NAMES[name], vocabulary[NAMES[name]]) for name in ("sep_token", "cls_token")]
     backend.post_processor = processors.RobertaProcessing(*ends, trim_offsets=True)
     return backend
-
-
-def test_an_interrupted_job_resumes(model, lines, tmp_path, monkeypatch):
-    monkeypatch.setattr(sizes, "STEPS_OF_PART", TINY_PARTS)
-    pairs = {"data": lines, "ablate": "pairs"}
-    whole, settings = bertjax.ablate(model, "mlm", **pairs, progress=False), pairs | {"output": tmp_path / "job"}
-    with pytest.raises(SweepInterrupted):
-        bertjax.ablate(model, "mlm", **settings, progress=StopAfter(0.8))
-    assert count_parts(tmp_path / "job" / "journal") > 0
-    again = bertjax.ablate(model, "mlm", **settings, progress=False)
-    assert again.outputs["outputs"].tobytes() == whole.outputs["outputs"].tobytes()
 
 
 def test_show_plot_report_and_plan_read_it(ablated, model, lines, tmp_path, capsys):

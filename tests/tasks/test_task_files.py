@@ -56,6 +56,7 @@ def damage(content, generator):
     return content
 
 
+@pytest.mark.integration  # fuzzing
 @pytest.mark.parametrize("task", FILES)
 def test_damaged_files_are_refused_in_a_line_or_read(task, tmp_path):
     name, write = FILES[task]
