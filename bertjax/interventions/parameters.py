@@ -61,6 +61,11 @@ def check_source_model(model: PretrainedModel, source: Any) -> PretrainedModel:
         raise InputError(
             f"the base model is of family {other.family.name}, the model of {config.family.name}: give another"
         )
+    if len(config.architecture.layers) != len(other.architecture.layers):
+        raise InputError(
+            f"the base model has {len(other.architecture.layers)} layers, the model {len(config.architecture.layers)}: "
+            "give one of the same shape"
+        )
     own, theirs = layer_parameters(model), layer_parameters(source)
     for path in {**own, **theirs}:
         found, expected = (_describe(paths.get(path)) for paths in (theirs, own))

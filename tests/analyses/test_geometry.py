@@ -161,6 +161,8 @@ def test_another_checkpoint_with_other_weights_is_noticed(models, tmp_path):
         bertjax.compare_layers(models[0], "mlm", other=tmp_path / "other", **options)
 
 
-def test_one_text_is_refused(models):
+def test_too_few_texts_are_refused(models):
     with pytest.raises(InputError, match="two or more"):
         bertjax.compare_layers(models[0], "mlm", texts=TEXTS[:1], progress=False)
+    with pytest.raises(InputError, match="geometry needs 5 or more sentences; found 4"):
+        bertjax.geometry(models[0], "mlm", texts=TEXTS[:4], progress=False)

@@ -1,6 +1,7 @@
 """`Study.restore`: scores equal those of models whose parameters were set by hand, and results are saved and merged."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -150,6 +151,10 @@ def test_other_tasks_are_restored(task, tmp_path):
     [
         ({"base": None}, "restoring needs a base model"),
         ({"source": "random"}, "source random draws parameters: leave base out"),
+        (
+            {"base": random_model(bertjax.BertModel, replace(make_config(), num_hidden_layers=3))},
+            "the base model has 3 layers, the model 2",
+        ),
         ({"base": 3}, "base must be a hub id, a directory, or a model of bertjax"),
         (
             {"base": random_model(bertjax.BertModel, make_config()), "shard": "1/2", "output": "x"},

@@ -131,3 +131,11 @@ def test_words_without_trees_are_refused(model):
     rows = [{"tokens": ["the", "cat"], "tags": ["A", "B"]}] * 6
     with pytest.raises(InputError, match="needs dependency trees"):
         bertjax.structure(model, "token-classification", data=rows, progress=False)
+
+
+def test_heads_that_are_no_tree_name_the_sentence(model, tmp_path):
+    path = tmp_path / "cycle.conllu"
+    sentence = "1\tthe\t_\tDET\t_\t_\t2\tdep\t_\t_\n2\tcat\t_\tNOUN\t_\t_\t{}\troot\t_\t_\n\n"
+    path.write_text(sentence.format(0) * 6 + sentence.format(1))
+    with pytest.raises(InputError, match=r"cycle\.conllu.*, sentence 6: the heads \[2, 1\] are no tree"):
+        bertjax.structure(model, "token-classification", data=path, progress=False)

@@ -35,13 +35,8 @@ def job(config, rng):
     return model, call, batches, several
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("chunk_size", [1, 2, None])
 def test_a_sweep_is_a_loop_of_single_runs(job, chunk_size):
-=======
-@pytest.mark.parametrize(("chunk_size", "share_prefix"), [(1, True), (2, False), (None, True)])
-def test_a_sweep_is_a_loop_of_single_runs(job, chunk_size, share_prefix):
->>>>>>> tests
     model, call, batches, several = job
     swept = reference.sweep(model, batches, several, readouts.logits, chunk_size=chunk_size)
     assert largest_difference(swept.base, model(**call).logits) < CLOSE

@@ -14,6 +14,7 @@ from rich.console import RenderableType
 
 from bertjax.analyses.probing.words import Words, activations_and_control, annotations_of, load_words
 from bertjax.console import PlainTable
+from bertjax.errors import InputError
 from bertjax.formatting import count_of
 from bertjax.interventions import ablations
 from bertjax.jobs import Analysis, Context, DataOptions, Job, Outcome, Say, Settings, names, outcome_of_examples
@@ -86,6 +87,8 @@ class Geometry(Analysis):
     def run(self, context: Context) -> Outcome:
         """Compute activations, and measure each layer."""
         job = context.job
+        if len(job.examples) < FEWEST_SENTENCES:
+            raise InputError(f"geometry needs {FEWEST_SENTENCES} or more sentences; found {len(job.examples)}")
         words = Words.of(job)
         senses = _senses(job, words)
         counted = f"{count_of(len(job.examples), 'sentence')}, {count_of(len(words.words), 'word')}"

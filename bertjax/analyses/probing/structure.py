@@ -211,10 +211,15 @@ def take_sentences(job: Job, kept: Sequence[int]) -> Job:
 
 
 def _annotations(job: Job) -> list[Annotation]:
-    """The annotation of each sentence. Raises `InputError` if there is none."""
-    found = annotations_of(job.examples)
+    """The annotation of each sentence. Raises `InputError` if there is none, or the heads of a sentence are no tree."""
+    found, examples = annotations_of(job.examples), job.examples
     if not found:
         raise InputError("a structural probe needs dependency trees: give a file of CoNLL-U with heads")
+    for name, annotation in zip(examples.ids, found, strict=True):
+        try:
+            tree_distances(annotation.heads)
+        except InputError as error:
+            raise InputError(f"{examples.source}, sentence {name}: {error}") from error
     return found
 
 
