@@ -40,13 +40,15 @@ from experiments.training.trainer import (
     train_step,
 )
 
-LENGTHS, TOKENS = (32, 64, 128), 1024  # tokens of a window, and of all windows of a step
+LENGTHS, TOKENS = (32, 64, 128), 2048  # tokens of a window, and of all windows of a step
 PREDICTED, HIDDEN, REPLACED = 0.15, 0.8, 0.1
 SIZES: dict[str, Any] = {
     "hidden_size": 192,
     "num_hidden_layers": 4,
     "num_attention_heads": 4,
     "intermediate_size": 768,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
 }
 SAVED_EVERY = 100  # steps
 RATE, WARMUP, FALL = 1e-3, 200, 0.2  # the highest rate, the steps before it, and the share of the steps that end at 0

@@ -141,7 +141,10 @@ def geometry_table(results: Results) -> PlainTable:
         values = [rows[0].base, *(row.score for row in rows)]
         digits = 1 if name == "effective_dimension" else 2
         columns.append(
-            [f"{value:.{digits}f} ({other:.{digits}f})" for value, other in zip(values, random, strict=True)]
+            [
+                f"{value:z.{digits}f} ({other:z.{digits}f})".replace("-", "−")
+                for value, other in zip(values, random, strict=True)
+            ]
         )
     for site, *cells in zip(sites, *columns, strict=True):
         table.add_row(site, *cells)

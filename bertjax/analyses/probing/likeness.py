@@ -225,7 +225,7 @@ def likeness_table(results: Results) -> PlainTable:
     for name in ("", *found["columns"]):
         table.add_column(name, justify="right", no_wrap=True)
     for name, values in zip(found["rows"], found["cka"], strict=True):
-        table.add_row(name, *(f"{value:.2f}" for value in values))
+        table.add_row(name, *(f"{value:z.2f}".replace("-", "−") for value in values))
     return table
 
 

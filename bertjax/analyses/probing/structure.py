@@ -189,7 +189,7 @@ def lines_of(results: Results) -> list[str]:
 
 
 def _text(correlation: float | None) -> str:
-    return "undefined" if correlation is None else f"{correlation:.2f}"
+    return "undefined" if correlation is None else f"{correlation:z.2f}".replace("-", "−")
 
 
 def take_sentences(job: Job, kept: Sequence[int]) -> Job:
