@@ -202,7 +202,7 @@ def test_changes_of_parameters_are_checked(config, rng, unchecked):
             ("bert", {"intermediate_size": 9}),
             r"intermediate.bias of the base model is float32 \[9\], expected float32 \[7\]",
         ),
-        (("bert", {"num_hidden_layers": 2}), "is missing, expected float32"),
+        (("bert", {"num_hidden_layers": 2}), "has 2 layers, the model 3: give one of the same shape"),
         (("electra", {}), "is of family ELECTRA, the model of BERT"),
         (("bert", {"hidden_act": "relu"}), "layer 0 of the base model differs in activation"),
     ],
