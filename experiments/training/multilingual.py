@@ -5,8 +5,8 @@ each other can test it (`bertjax languages`). Each step draws a length, and wind
 paragraphs of one language or another. 15 % of their tokens are predicted: 80 % of these are hidden, 10 % replaced and
 10 % unchanged (Devlin et al. 2019). There are as many windows of each language. With `--translations 0.5` half of the
 windows have tokens of one language and the same part of their translation (translation language modelling, Conneau and
-Lample 2019); by default no window shows which paragraphs are translations of each other. The loss on the questions of
-each language is printed when the state is saved.
+Lample 2019); by default no window shows which paragraphs are translations of each other. There is no dropout. The loss
+on the questions of each language is printed when the state is saved.
 
     python -m experiments.training.multilingual --data xquad.en.json.gz xquad.de.json.gz ... --output DIR
 
@@ -159,7 +159,7 @@ def losses_of(skeleton: Skeleton, parameters: Parameters, batch: Batch, drop: Dr
 
 
 def word_loss(skeleton: Skeleton, parameters: Parameters, batch: Batch, key: Key[Array, ""]) -> Float[Array, ""]:
-    """`losses_of` with dropout."""
+    """`losses_of` with the dropout of the config."""
     return losses_of(skeleton, parameters, batch, dropper(key))
 
 
