@@ -83,9 +83,7 @@ class Roles(Analysis):
 
     def load(self, settings: Settings, say: Say) -> Job:
         """Load the model, and tokenise the texts; pairs as one text."""
-        sources = settings.sources
-        model = sources.model or sources.once(("encoder", settings.model), lambda: load_encoder(settings))
-        check_parameters(model)
+        model = encoder_of(settings)
         if not task_named(settings.task).is_plain:
             raise InputError(
                 f"the examples of {settings.task} are not texts or pairs of texts: --task mlm reads lines of text"
@@ -139,6 +137,21 @@ def load_encoder(settings: Settings) -> PretrainedModel:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CheckpointWarning)
         return load(locate(settings.model), dtype=settings.precision)
+
+
+def encoder_of(settings: Settings) -> PretrainedModel:
+    """The model in memory, or the encoder of the checkpoint, loaded once in a study.
+
+    Args:
+        settings: the options of the study.
+
+    Raises:
+        InputError: a parameter is not finite.
+    """
+    sources = settings.sources
+    model = sources.model or sources.once(("encoder", settings.model), lambda: load_encoder(settings))
+    check_parameters(model)
+    return model
 
 
 def _describe(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bertjax.data.examples import Content, DatasetSpec, Examples, draw
+from bertjax.data.examples import Content, DatasetSpec, Examples
 from bertjax.data.local_files import distinct_ids, read_table
 from bertjax.data.memory import is_path, table_of
 from bertjax.data.tables import brief
@@ -71,8 +71,7 @@ class Contrasts:
             limit: the largest number of contrasts; None for all.
             seed: the seed of the draw.
         """
-        count = len(self.examples)
-        return self if limit is None or limit >= count else self.take(draw(count, limit, seed))
+        return Contrasts(self.examples.limited(limit, seed))
 
 
 def read_contrasts(data: Any) -> Contrasts:

@@ -258,6 +258,16 @@ class Examples:
         }
         return replace(self, task=task, labels=self.labels[np.asarray(indices, dtype=np.int64)], **taken)
 
+    def limited(self, limit: int | None, seed: int) -> "Examples":
+        """Draw at most `limit` examples; all if it is None.
+
+        Args:
+            limit: the largest number of examples; None for all.
+            seed: the seed of the draw.
+        """
+        count = len(self)
+        return self if limit is None or limit >= count else self.take(draw(count, limit, seed))
+
     def head(self, count: int) -> "Examples":
         """The first `count` examples, or all if there are fewer.
 

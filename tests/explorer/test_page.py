@@ -72,7 +72,7 @@ def address(tmp_path_factory):
 
 @pytest.fixture
 def page(browser, address):
-    """The page with the text of the tests; after the test, only its server was asked, and no text ran.
+    """The page with the text of the tests; after the test, requests went only to its server, and no text ran.
 
     It is opened once: the address resets its state.
     """

@@ -16,9 +16,9 @@ from jaxtyping import Float, Int
 from rich.console import RenderableType
 
 from bertjax.analyses.probing.parallel_texts import read_parallel
-from bertjax.analyses.probing.words import random_encoder
-from bertjax.analyses.roles import load_encoder
-from bertjax.data import CommonTexts, Encoding, Examples, draw, is_path
+from bertjax.analyses.probing.words import length_of, random_encoder
+from bertjax.analyses.roles import encoder_of
+from bertjax.data import CommonTexts, Encoding, Examples, is_path
 from bertjax.errors import InputError
 from bertjax.formatting import count_of
 from bertjax.interventions import ablations
@@ -34,7 +34,7 @@ from bertjax.jobs import (
     option,
     outcome_of_examples,
 )
-from bertjax.models import PretrainedModel, check_parameters
+from bertjax.models import PretrainedModel
 from bertjax.paths import user_path
 from bertjax.progress import Progress, part_of
 from bertjax.representations import (
@@ -137,13 +137,8 @@ class Languages(Analysis):
     def load(self, settings: Settings, say: Say) -> Job:
         """Load the encoder, and tokenise the sentences of all languages."""
         languages, examples = self.texts
-        if settings.limit is not None and settings.limit < len(examples):
-            examples = examples.take(draw(len(examples), settings.limit, settings.seed))
-        sources = settings.sources
-        model = sources.model or sources.once(("encoder", settings.model), lambda: load_encoder(settings))
-        check_parameters(model)
-        tokenizer = load_tokenizer(settings)
-        length = min(settings.max_length or model.config.max_tokens, model.config.max_tokens)
+        examples, model = examples.limited(settings.limit, settings.seed), encoder_of(settings)
+        tokenizer, length = load_tokenizer(settings), length_of(settings, model)
         texts = [examples.first, *zip(*map(_translations, examples.content or ()), strict=True)]
         encoded = [tokenizer.encode(of_language, None, length, word_ids=True) for of_language in texts]
         empty = [any(not (_units(text) >= 0).any() for text in texts) for texts in zip(*encoded, strict=True)]

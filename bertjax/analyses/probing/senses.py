@@ -15,8 +15,8 @@ from rich.console import RenderableType
 
 from bertjax.analyses.probing.sense_pairs import SensePair, read_sense_pairs
 from bertjax.analyses.probing.words import length_of, random_encoder
-from bertjax.analyses.roles import load_encoder
-from bertjax.data import Encoding, Examples, draw, is_path
+from bertjax.analyses.roles import encoder_of
+from bertjax.data import Encoding, Examples, is_path
 from bertjax.errors import InputError
 from bertjax.formatting import count_of
 from bertjax.interventions import ablations
@@ -32,7 +32,7 @@ from bertjax.jobs import (
     option,
     outcome_of_examples,
 )
-from bertjax.models import PretrainedModel, check_parameters
+from bertjax.models import PretrainedModel
 from bertjax.paths import user_path
 from bertjax.progress import Progress, part_of
 from bertjax.representations import (
@@ -115,12 +115,7 @@ class Senses(Analysis):
 
     def load(self, settings: Settings, say: Say) -> Job:
         """Load the encoder, and tokenise the pairs; pairs without a piece of the word are left out."""
-        examples = self.examples
-        if settings.limit is not None and settings.limit < len(examples):
-            examples = examples.take(draw(len(examples), settings.limit, settings.seed))
-        sources = settings.sources
-        model = sources.model or sources.once(("encoder", settings.model), lambda: load_encoder(settings))
-        check_parameters(model)
+        examples, model = self.examples.limited(settings.limit, settings.seed), encoder_of(settings)
         tokenizer, length = load_tokenizer(settings), length_of(settings, model)
         sides = [tokenizer.encode(texts, None, length) for texts in (examples.first, examples.second or ())]
         found = [(units == TARGET).any() for units in _units([*sides[0], *sides[1]], examples)]

@@ -11,12 +11,12 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
-from bertjax.analyses.roles import load_encoder
+from bertjax.analyses.roles import encoder_of
 from bertjax.data import Examples
 from bertjax.errors import InputError
 from bertjax.formatting import count_of
 from bertjax.jobs import Job, Say, Settings, load_tokenizer, read_examples
-from bertjax.models import BertModel, PretrainedModel, check_parameters
+from bertjax.models import BertModel, PretrainedModel
 from bertjax.progress import Progress, part_of, silent
 from bertjax.representations import Activations, compute_activations, words_of_pieces
 from bertjax.tasks import Annotation, OutputSpec, Tagged, Task, TextEncodings
@@ -34,9 +34,7 @@ def load_words(settings: Settings, say: Say, form: OutputSpec, *, tagged: str = 
     Raises:
         InputError: the examples have no tags, are neither words nor texts, or have no pieces.
     """
-    sources = settings.sources
-    model = sources.model or sources.once(("encoder", settings.model), lambda: load_encoder(settings))
-    check_parameters(model)
+    model = encoder_of(settings)
     examples = read_examples(settings, model)
     words = [sentence.words for sentence in sentences_of(examples, tagged)] if tagged else words_of(examples)
     tokenizer = load_tokenizer(settings)
