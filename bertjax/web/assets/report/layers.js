@@ -34,7 +34,8 @@ export function geometryPage(choose) {
 
 export function sensesPage(choose) {
   const { pairs, majority, layers } = data.details.senses;
-  const byLayer = name => ["embeddings", ...data.names].map(site => `${site} ${percent(layers[site][name])}`).join(", ");
+  const values = (site, name) => `${site === "embeddings" ? site : `layer ${site}`} ${percent(layers[site][name])}`;
+  const byLayer = name => ["embeddings", ...data.names].map(site => values(site, name)).join(", ");
   return page(barsOverview(choose), {
     overview: "Senses of words in each layer",
     overviewNote: `${pairs.toLocaleString("en")} pairs; the most frequent label has ${percent(majority)}. AUC of a random ` +
